@@ -1,0 +1,66 @@
+"""May a finished compaction still be published? A pure comparison of then and now.
+
+A compaction never changes what a table says, so the answer to any conflict is to drop that bucket's
+result and plan anew; other buckets are not concerned. Agrees with the checks of
+operation/commit/ConflictDetection.java that concern COMPACT commits, and adds two that Java lacks:
+a bucket's index entries must be those of planning time, and no stranger may have appeared on the
+output level or above (the decision to drop deletes rests on what lies above).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from compactord.model import BucketChange
+from compactord.paimon.data_file import DataFile, file_identity
+
+
+def conflict(
+    change: BucketChange,
+    *,
+    live: Sequence[DataFile],
+    total_buckets: int | None,
+    index_entries: tuple[bytes, ...],
+    key_of: Callable[[bytes], Any] | None,
+) -> str | None:
+    """Why `change` must not be published over a bucket that now holds `live`, or None.
+
+    `total_buckets` is None when the bucket has no file any more; `key_of` makes serialised keys
+    comparable and is None for tables without a primary key.
+    """
+    if total_buckets is not None and total_buckets != change.total_buckets:
+        return f"the partition now has {total_buckets} buckets, not {change.total_buckets}"
+    now = {file_identity(change.bucket, file) for file in live}
+    for file in change.before:
+        if file_identity(change.bucket, file) not in now:
+            return f"input {file.file_name} of level {file.level} is no longer there"
+    if index_entries != change.index_entries:
+        return "the bucket's index entries have changed"
+    before = {file.file_name for file in change.before}
+    names = {file.file_name for file in live} - before
+    for file in change.after:
+        if file.file_name in names:
+            return f"output {file.file_name} is already there"
+    if key_of is None:
+        return None
+    remaining = [file for file in live if file.file_name not in before]
+    for file in remaining:
+        if file.level >= change.output_level and file.file_name not in change.files_above:
+            return f"{file.file_name} appeared on level {file.level}"
+    return _overlap([*remaining, *change.after], key_of)
+
+
+def _overlap(files: Iterable[DataFile], key_of: Callable[[bytes], Any]) -> str | None:
+    """Files of one level above 0 whose key ranges meet: two compactions wrote to one place."""
+    levels: dict[int, list[tuple[Any, Any, str]]] = {}
+    for file in files:
+        if file.level > 0:
+            entry = (key_of(file.min_key), key_of(file.max_key), file.file_name)
+            levels.setdefault(file.level, []).append(entry)
+    for level, ranges in levels.items():
+        ranges.sort()
+        for (_, left_max, left), (right_min, _, right) in zip(ranges, ranges[1:], strict=False):
+            if left_max >= right_min:
+                return f"{left} and {right} would overlap on level {level}"
+    return None

@@ -1,0 +1,104 @@
+"""Everything compactord raises on purpose.
+
+    CompactordError
+    ├── UsageError                a command line or option that cannot be meant (exit code 2)
+    ├── TableNotFound             no such warehouse, database or table (exit code 2)
+    ├── UnsupportedTable          a feature we refuse, named; nothing was read or written
+    ├── StorageError              a store did not do what was asked; `path` names the object
+    │   ├── ObjectNotFound
+    │   ├── AccessDenied          permissions or a read-only store (exit code 77)
+    │   ├── StoreFull             no space or quota left
+    │   └── TransientStorageError worth another try
+    ├── FormatError               bytes that are not what the format says; `path` names the file
+    ├── CommitError
+    │   ├── CommitGaveUp          retries or time used up; the table is as it was
+    │   └── SnapshotLost          a snapshot we published was overwritten by another writer
+    └── TaskError                 a merge failed for good; its files are removed
+
+Retry is decided by type and never by message text. Programmer errors are assertions and are not
+caught. A message says which table or object, what was expected, what was found, what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class CompactordError(Exception):
+    """Root of the tree; a command prints its text without a stack trace."""
+
+
+class UsageError(CompactordError):
+    """A command line, configuration or option value that cannot be used."""
+
+
+class TableNotFound(CompactordError):
+    """The warehouse, the database or the table does not exist."""
+
+
+class UnsupportedTable(CompactordError):
+    """The table uses features that are not supported yet; `reasons` names each of them."""
+
+    def __init__(self, table: str, reasons: Sequence[str]) -> None:
+        self.table = table
+        self.reasons = tuple(reasons)
+        super().__init__(f"table {table} is left alone: " + "; ".join(self.reasons))
+
+    def __reduce__(self) -> tuple[type[UnsupportedTable], tuple[str, tuple[str, ...]]]:
+        return UnsupportedTable, (self.table, self.reasons)
+
+
+class StorageError(CompactordError):
+    """A store failed; `path` is the object that was asked for."""
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path = path
+        self.message = message
+        super().__init__(f"{message}: {path}")
+
+    def __reduce__(self) -> tuple[type[StorageError], tuple[str, str]]:
+        return type(self), (self.path, self.message)
+
+
+class ObjectNotFound(StorageError):
+    """The object does not exist."""
+
+
+class AccessDenied(StorageError):
+    """The store forbids it: permissions, or a read-only file system."""
+
+
+class StoreFull(StorageError):
+    """No space or quota is left."""
+
+
+class TransientStorageError(StorageError):
+    """A failure that may pass: time-outs, interrupted calls, I/O errors."""
+
+
+class FormatError(CompactordError):
+    """Bytes that are not what the format says; `path` is the file that holds them."""
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path = path
+        self.message = message
+        super().__init__(f"{message}: {path}")
+
+    def __reduce__(self) -> tuple[type[FormatError], tuple[str, str]]:
+        return type(self), (self.path, self.message)
+
+
+class CommitError(CompactordError):
+    """Publishing a snapshot did not succeed."""
+
+
+class CommitGaveUp(CommitError):
+    """Every attempt lost its race, or time ran out; the table is as it was."""
+
+
+class SnapshotLost(CommitError):
+    """A snapshot that we published is no longer what we wrote: another writer replaced it."""
+
+
+class TaskError(CompactordError):
+    """A merge failed for good; nothing of it was published."""

@@ -1,0 +1,99 @@
+"""Names of files that we write: plain Paimon names whose UUID tells whose they are.
+
+A name's UUID is of version 8 (RFC 9562, custom), so that it never equals one of Java's random
+(version 4) ones:
+
+    mark 24 bits | host 24 | version 4 | start, process id, random (around a variant of 2)
+
+`host` is a digest of machine, boot and process-id namespace; `start` the clock tick after boot at
+which the process started (a wall clock may jump, ticks do not); `process id` its number there. From
+a name alone a later run on the same host can thus prove that the owner is gone. `random` tells the
+attempts of one owner apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = 0xC0AC7D
+_START_BITS, _PID_BITS, _RANDOM_BITS = 32, 22, 20
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The process that writes: host digest (24 bits), start (ticks after boot), process id."""
+
+    host: int
+    start_ticks: int
+    pid: int
+
+    def new_uuid(self) -> str:
+        """A fresh UUID of this owner; random within it, so files are still created exclusively."""
+        tail = int.from_bytes(os.urandom(4), "big") % (1 << _RANDOM_BITS)
+        payload = self.start_ticks % (1 << _START_BITS)
+        payload = payload << _PID_BITS | self.pid % (1 << _PID_BITS)
+        payload = payload << _RANDOM_BITS | tail
+        high = MARK << 24 | self.host
+        value = high << 80 | 8 << 76 | (payload >> 62) << 64 | 2 << 62 | payload % (1 << 62)
+        text = f"{value:032x}"
+        return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def owner_of(name: str) -> Owner | None:
+    """Whose file this is, or None when the name is not one of ours."""
+    found = _UUID.search(name)
+    if found is None:
+        return None
+    value = int(found.group().replace("-", ""), 16)
+    if value >> 104 != MARK:
+        return None
+    payload = (value >> 64 & 0xFFF) << 62 | value % (1 << 62)
+    payload >>= _RANDOM_BITS
+    return Owner(
+        host=value >> 80 & 0xFFFFFF,
+        start_ticks=payload >> _PID_BITS,
+        pid=payload % (1 << _PID_BITS),
+    )
+
+
+def this_process() -> Owner:
+    """The owner for the running process."""
+    pid = os.getpid()
+    start = _start_ticks(pid)
+    assert start is not None, "the running process has a start"
+    return Owner(host=_host_digest(), start_ticks=start % (1 << _START_BITS), pid=pid)
+
+
+def is_provably_dead(owner: Owner) -> bool:
+    """True only if the owner ran on this host, in this process-id namespace, and runs no more.
+
+    A process id that was given to a later process is told apart by its start.
+    """
+    if owner.host != _host_digest():
+        return False
+    start = _start_ticks(owner.pid)
+    return start is None or start % (1 << _START_BITS) != owner.start_ticks
+
+
+def _host_digest() -> int:
+    parts = [socket.gethostname()]
+    for source in (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")):
+        if source.exists():
+            parts.append(source.read_text().strip())
+    parts.append(os.readlink("/proc/self/ns/pid"))
+    return int.from_bytes(hashlib.sha256("\n".join(parts).encode()).digest()[:3], "big")
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Ticks between boot and the start of a process, None when there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(stat.rsplit(")", 1)[1].split()[19])

@@ -1,0 +1,315 @@
+"""The nouns of the work: what is decided, what a worker does, what it answers, what is committed.
+
+All are frozen values that pickle and compare by value. A `Compaction` is one decision on one
+bucket; a `Subcompaction` is one worker's part of it; a `BucketChange` is what the commit publishes.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from compactord.ids import Owner
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.types import DataField
+from compactord.storage.base import Storage
+
+
+class CompactReason(enum.Enum):
+    """Why a compaction was picked: the closed list for plans, logs and metrics."""
+
+    EARLY_FULL_INTERVAL = "early-full-interval"
+    EARLY_FULL_TOTAL_SIZE = "early-full-total-size"
+    EARLY_FULL_INCREMENTAL_SIZE = "early-full-incremental-size"
+    SIZE_AMPLIFICATION = "size-amplification"
+    SIZE_RATIO = "size-ratio"
+    RUN_COUNT = "run-count"
+    FORCED_LEVEL_0 = "forced-level-0"
+    DELTA_COMMITS = "delta-commits"
+    FULL = "full"
+    FORCED_REWRITE = "forced-rewrite"
+    APPEND_SMALL_FILES = "append-small-files"
+    APPEND_WAITED = "append-waited"
+    APPEND_FULL = "append-full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortedRun:
+    """Files with disjoint key ranges in key order; a level-0 run is a single file."""
+
+    level: int
+    files: tuple[DataFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.file_size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Runs whose key ranges touch no other section's; the order of runs settles ties.
+
+    Order as IntervalPartition.java returns it. `level` of a run here is that of its first file: a
+    section's run may mix files of several levels.
+    """
+
+    runs: tuple[SortedRun, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """One rewrite call: sections in key order, written by one rolling writer."""
+
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """The same file on a higher level: metadata only."""
+
+    file: DataFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeCompaction:
+    """A decision on one bucket of a primary-key table.
+
+    `actions` in key order. Files of the picked unit that stay where they are appear nowhere.
+    """
+
+    bucket: BucketId
+    total_buckets: int
+    reason: CompactReason
+    output_level: int
+    drop_deletes: bool
+    actions: tuple[Rewrite | Upgrade, ...]
+
+    @property
+    def inputs(self) -> tuple[DataFile, ...]:
+        """All files that the commit deletes from their level."""
+        files: list[DataFile] = []
+        for action in self.actions:
+            match action:
+                case Upgrade(file=file):
+                    files.append(file)
+                case Rewrite(sections=sections):
+                    files.extend(f for s in sections for r in s.runs for f in r.files)
+        return tuple(files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendCompaction:
+    """A decision on one bucket of an append table: files rewritten in this order."""
+
+    bucket: BucketId
+    total_buckets: int
+    reason: CompactReason
+    files: tuple[DataFile, ...]
+    # Bucketed tables keep sequence ranges of several outputs disjoint and ascending.
+    ordered: bool
+
+    @property
+    def inputs(self) -> tuple[DataFile, ...]:
+        return self.files
+
+
+Compaction = MergeCompaction | AppendCompaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """What a worker needs to read one file; `path` is whole."""
+
+    path: str
+    size_bytes: int
+    row_count: int
+    min_sequence_number: int
+    max_sequence_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRange:
+    """Serialised keys (BinaryRow of the trimmed primary key): lower inclusive, upper exclusive.
+
+    None leaves that end open.
+    """
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSpec:
+    """How rows of one key become one row: sections of runs of files, and the deduplicate rule.
+
+    `sections` are in key order. Records of a key are ordered by the sequence fields (nulls first
+    in both directions), then by sequence number, then by run; the last one wins.
+    """
+
+    sections: tuple[tuple[tuple[InputFile, ...], ...], ...]
+    key_columns: tuple[str, ...]
+    sequence_fields: tuple[str, ...]
+    sequence_descending: bool
+    ignore_delete: bool
+    drop_deletes: bool
+    key_range: KeyRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConcatSpec:
+    """Rows of append files, one file after the other, in their order."""
+
+    files: tuple[InputFile, ...]
+    first_sequence_number: int
+    # True: the counter goes on across output files; False: each output starts anew (as Java).
+    continues_across_outputs: bool
+
+
+class StatsMode(enum.Enum):
+    NONE = "none"
+    COUNTS = "counts"
+    TRUNCATE = "truncate"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnStatsMode:
+    """`length` only with TRUNCATE: code points of strings, bytes of binaries."""
+
+    mode: StatsMode
+    length: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSpec:
+    """How output files are made.
+
+    `folder` is the whole path of the bucket's directory. `stats_modes` are by column name of the
+    file (system columns included). Options of the Parquet writer are resolved already.
+    """
+
+    folder: str
+    file_prefix: str
+    file_suffix: str
+    level: int
+    schema_id: int
+    target_file_size: int
+    compression: str
+    compression_level: int | None
+    row_group_bytes: int
+    page_bytes: int
+    dictionary: bool
+    thin_mode: bool
+    stats_modes: tuple[tuple[str, ColumnStatsMode], ...]
+    stats_dense: bool
+    creation_zone_offset_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subcompaction:
+    """One worker's part of a compaction; nothing else is needed to run it.
+
+    `fields` are the columns of the table's latest schema. `compaction` and `part` say which part of
+    which decision this is: they come back in the answer.
+    """
+
+    table: str
+    compaction: int
+    part: int
+    fields: tuple[DataField, ...]
+    source: MergeSpec | ConcatSpec
+    write: WriteSpec
+    storage: Storage
+    owner: Owner
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteStats:
+    rows_in: int
+    rows_out: int
+    bytes_in: int
+    bytes_out: int
+    wall_s: float
+    cpu_s: float
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubcompactionResult:
+    """New files in key (or arrival) order, at `WriteSpec.level`; none when no row was left."""
+
+    compaction: int
+    part: int
+    after: tuple[DataFile, ...]
+    stats: RewriteStats
+
+
+class FailureKind(enum.Enum):
+    """POISON fails again with the same inputs; TRANSIENT and LOST may be tried again."""
+
+    POISON = "poison"
+    TRANSIENT = "transient"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailure:
+    """A part that did not succeed; it left no file behind unless its worker died."""
+
+    compaction: int
+    part: int
+    kind: FailureKind
+    error: str
+    message: str
+    traceback: str
+
+
+TaskOutcome = SubcompactionResult | TaskFailure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketChange:
+    """A finished compaction, ready to be published.
+
+    An upgraded file is in `before` (old level) and in `after` (new level). `files_above` are names
+    of the bucket's files on `output_level` and above when it was planned: a stranger there at
+    commit time makes the change unsafe. `index_entries` are the bucket's serialised index manifest
+    entries when it was planned; they must still be the same.
+    """
+
+    bucket: BucketId
+    total_buckets: int
+    output_level: int
+    before: tuple[DataFile, ...]
+    after: tuple[DataFile, ...]
+    files_above: frozenset[str]
+    index_entries: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedChange:
+    """A change that was not published because its bucket had moved on."""
+
+    change: BucketChange
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """`snapshot_id` holds the changes that were not dropped."""
+
+    snapshot_id: int
+    published: tuple[BucketChange, ...]
+    dropped: tuple[DroppedChange, ...]
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingCommitted:
+    """Every change was dropped; no snapshot was made."""
+
+    dropped: tuple[DroppedChange, ...]
+
+
+CommitOutcome = Committed | NothingCommitted

@@ -1,0 +1,80 @@
+"""The storage seam: bytes under URL-like paths, and the one atomic operation that commits need.
+
+Paths are strings with `/`; a store gives them meaning. Every method raises `StorageError` or one
+of its kinds, always with the path.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class Creation(enum.Enum):
+    """What `create_if_absent` did. An outcome that cannot be known is a `TransientStorageError`."""
+
+    CREATED = "created"
+    EXISTS = "exists"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStatus:
+    """One object or folder: its name within its folder, size in bytes, modification time."""
+
+    name: str
+    is_folder: bool
+    size_bytes: int
+    modified_ms: int
+
+
+class Storage(Protocol):
+    """A store. Implementations are picklable values: a worker opens its own from the spec."""
+
+    def read(self, path: str) -> bytes:
+        """The whole object."""
+        ...
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """A seekable stream for Arrow readers; the caller closes it."""
+        ...
+
+    def open_output(self, path: str) -> AbstractContextManager[pa.NativeFile]:
+        """A new object, created exclusively; durable when the context ends well.
+
+        When the context ends with an exception the object is removed. Raises `StorageError` when
+        the path exists. Parent folders are made.
+        """
+        ...
+
+    def status(self, path: str) -> ObjectStatus | None:
+        """What is there, or None."""
+        ...
+
+    def list(self, folder: str) -> Iterator[ObjectStatus]:
+        """Direct children in no particular order; nothing when the folder does not exist."""
+        ...
+
+    def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
+        """Publish `data` at `path` unless something is there; atomic between processes.
+
+        Readers see nothing or all of it, and it is durable before they see it. `temporary` is the
+        path that may be used on the way (in the same folder); it does not outlive the call.
+        """
+        ...
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """A small new object, created exclusively and durable; raises when the path exists."""
+        ...
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Replace a hint. Not for anything that correctness rests on."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove one object; no error when it is not there."""
+        ...

@@ -1,0 +1,153 @@
+"""Local and mounted POSIX file systems."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from compactord.errors import (
+    AccessDenied,
+    ObjectNotFound,
+    StorageError,
+    StoreFull,
+    TransientStorageError,
+)
+from compactord.storage.base import Creation, ObjectStatus
+
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_TRANSIENT = {errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.EBUSY, errno.EIO}
+
+
+@contextlib.contextmanager
+def _named(path: str, action: str) -> Iterator[None]:
+    """Turn the operating system's errors into ours, with the path and what was tried."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{action} failed ({error.strerror or error})"
+        number = error.errno
+        if isinstance(error, FileNotFoundError | NotADirectoryError) or number == errno.ENOENT:
+            raise ObjectNotFound(path, f"{action} failed (no such file)") from error
+        if number in _DENIED:
+            raise AccessDenied(path, reason) from error
+        if number in _FULL:
+            raise StoreFull(path, reason) from error
+        if number in _TRANSIENT:
+            raise TransientStorageError(path, reason) from error
+        raise StorageError(path, reason) from error
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _folder(path: str) -> str:
+    return os.path.dirname(path) or "."
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStorage:
+    """Files of this machine. Paths are absolute, without a scheme.
+
+    `create_if_absent` is link(2): it fails when the target exists, and a reader never sees part of
+    the file. Files and their folders are synced before anyone can learn their names.
+    """
+
+    def read(self, path: str) -> bytes:
+        with _named(path, "read"), open(path, "rb") as file:
+            return file.read()
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        with _named(path, "open"):
+            return pa.OSFile(path, "rb")
+
+    @contextlib.contextmanager
+    def open_output(self, path: str) -> Iterator[pa.NativeFile]:
+        with _named(path, "create"):
+            os.makedirs(_folder(path), exist_ok=True)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        try:
+            with _named(path, "write"):
+                with pa.OSFile(path, "wb") as stream:
+                    yield stream
+                _sync(path)
+                _sync(_folder(path))
+        except BaseException:
+            with contextlib.suppress(StorageError):
+                self.delete(path)
+            raise
+
+    def status(self, path: str) -> ObjectStatus | None:
+        try:
+            with _named(path, "status"):
+                found = os.stat(path)
+        except ObjectNotFound:
+            return None
+        return _status(os.path.basename(path), found)
+
+    def list(self, folder: str) -> Iterator[ObjectStatus]:
+        with _named(folder, "list"), contextlib.suppress(FileNotFoundError):
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        yield _status(entry.name, entry.stat())
+
+    def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
+        with _named(path, "publish"):
+            os.makedirs(_folder(path), exist_ok=True)
+            self._write_synced(temporary, data)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return Creation.EXISTS
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+            _sync(_folder(path))
+            return Creation.CREATED
+
+    def write_new(self, path: str, data: bytes) -> None:
+        with _named(path, "write"):
+            os.makedirs(_folder(path), exist_ok=True)
+            self._write_synced(path, data)
+            _sync(_folder(path))
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        with _named(path, "overwrite"), open(path, "wb") as file:
+            file.write(data)
+
+    def delete(self, path: str) -> None:
+        with _named(path, "delete"), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def _write_synced(self, path: str, data: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            os.unlink(path)
+            raise
+
+
+def _status(name: str, found: os.stat_result) -> ObjectStatus:
+    return ObjectStatus(
+        name=name,
+        is_folder=stat.S_ISDIR(found.st_mode),
+        size_bytes=found.st_size,
+        modified_ms=found.st_mtime_ns // 1_000_000,
+    )
+
