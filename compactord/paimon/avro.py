@@ -1,0 +1,396 @@
+"""Avro object container files: blocks of records under a schema that the file carries itself.
+
+The container is read and written here, strictly: magic, metadata, sync marks and the end of every
+block are checked, because Java reads a cut file up to the cut without an error. Records go through
+fastavro, whose only user this module is. Logical types are off: a timestamp is the stored integer.
+Sources: format/avro/AvroFileFormat.java, the Avro 1.11 specification (object container files).
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import json
+import lzma
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+from fastavro.schema import SchemaParseException, UnknownType
+
+from compactord.errors import FormatError, UsageError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_MAGIC = b"Obj\x01"
+_SYNC_SIZE = 16
+# As Java's DataFileConstants.DEFAULT_SYNC_INTERVAL: a block ends once it has this many bytes.
+_BLOCK_BYTES = 64_000
+# No writer makes blocks near this size; a damaged block must not eat the memory.
+_MAX_BLOCK_BYTES = 256 << 20
+
+Json = Any
+# What damaged bytes make of fastavro's reader and of the decompressors.
+_DAMAGE = (
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    EOFError,
+    OverflowError,
+    AttributeError,
+    struct.error,
+    zlib.error,
+    lzma.LZMAError,
+    zstd.ZstdError,
+    OSError,
+    MemoryError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSchema:
+    """A schema as JSON (written to headers) and as fastavro uses it (without logical types)."""
+
+    json: Json
+    parsed: Json = field(repr=False, compare=False)
+
+
+def compile_schema(schema: Json, path: str = "") -> AvroSchema:
+    """Raises `FormatError` with `path` when it is not an Avro schema."""
+    try:
+        parsed = fastavro.parse_schema(_without_logical_types(schema))
+    except (SchemaParseException, UnknownType, *_DAMAGE) as error:
+        raise FormatError(path, f"not an Avro schema ({error})") from error
+    return AvroSchema(schema, parsed)
+
+
+def _without_logical_types(schema: Json) -> Json:
+    if isinstance(schema, list):
+        return [_without_logical_types(branch) for branch in schema]
+    if isinstance(schema, dict):
+        return {k: _without_logical_types(v) for k, v in schema.items() if k != "logicalType"}
+    return schema
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A block compression under its Avro name."""
+
+    name: str
+    level: int | None = None
+
+
+def codec_of(compression: str, level: int | None = None) -> Codec:
+    """The codec for a value of `manifest.compression`; `level` counts for zstd only.
+
+    Raises `UsageError` for values that AvroFileFormat.createCodecFactory does not know either.
+    """
+    name = compression.lower()
+    if name in ("zstd", "zstandard"):
+        return Codec("zstandard", level)
+    if name not in _COMPRESSORS:
+        known = ", ".join(("zstd", *sorted(set(_COMPRESSORS) - {"zstandard"})))
+        raise UsageError(f"manifest.compression is {compression!r}; expected one of {known}")
+    return Codec(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`count` encoded records, back to back, decompressed."""
+
+    count: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A file whose frame has been checked; blocks are decompressed when they are asked for."""
+
+    path: str
+    schema: AvroSchema
+    codec: str
+    _blocks: tuple[tuple[int, memoryview], ...] = field(repr=False)
+
+    @property
+    def record_count(self) -> int:
+        return sum(count for count, _ in self._blocks)
+
+    def blocks(self) -> Iterator[Block]:
+        """In file order. Raises `FormatError` for a block that does not decompress."""
+        for count, packed in self._blocks:
+            data = _decompress(self.codec, packed, self.path)
+            # Every record of ours takes at least a byte: a larger count is damage, and expensive.
+            if count > len(data):
+                raise FormatError(self.path, f"a block of {len(data)} bytes claims {count} records")
+            yield Block(count, data)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Every record as fastavro gives it. Raises `FormatError` for damaged ones."""
+        for block in self.blocks():
+            yield from decode_block(self.schema, block, self.path)
+
+
+def open_container(data: bytes, path: str) -> Container:
+    """Check the frame of a whole file.
+
+    Raises `FormatError` for anything but a header and complete blocks up to the last byte.
+    """
+    cursor = _Cursor(data, path)
+    if cursor.take(len(_MAGIC)) != _MAGIC:
+        raise FormatError(path, "not an Avro container file (wrong first bytes)")
+    metadata = _read_metadata(cursor)
+    sync = cursor.take(_SYNC_SIZE)
+    codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
+    if codec not in _DECOMPRESSORS:
+        raise FormatError(path, f"unknown Avro codec {codec!r}")
+    try:
+        text = json.loads(metadata["avro.schema"])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise FormatError(path, "the Avro header holds no readable schema") from error
+    blocks = []
+    while not cursor.at_end:
+        count, size = cursor.long(), cursor.long()
+        if count < 0:
+            raise FormatError(path, f"a block claims {count} records")
+        blocks.append((count, cursor.view(size)))
+        if cursor.take(_SYNC_SIZE) != sync:
+            raise FormatError(path, "a block does not end with the sync mark")
+    return Container(path, compile_schema(text, path), codec, tuple(blocks))
+
+
+def _read_metadata(cursor: _Cursor) -> dict[str, bytes]:
+    metadata: dict[str, bytes] = {}
+    while count := cursor.long():
+        if count < 0:
+            cursor.long()
+        for _ in range(abs(count)):
+            key = cursor.take(cursor.long()).decode("utf-8", "replace")
+            metadata[key] = cursor.take(cursor.long())
+    return metadata
+
+
+class _Cursor:
+    """Reads the container's frame; every short read is a `FormatError`."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self._data = memoryview(data)
+        self._path = path
+        self._at = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._at == len(self._data)
+
+    def view(self, size: int) -> memoryview:
+        if not 0 <= size <= len(self._data) - self._at:
+            raise FormatError(self._path, f"cut off or damaged at byte {self._at}")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def take(self, size: int) -> bytes:
+        return bytes(self.view(size))
+
+    def long(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.view(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+        raise FormatError(self._path, f"no integer at byte {self._at}")
+
+
+def decode_block(schema: AvroSchema, block: Block, path: str) -> Iterator[dict[str, Any]]:
+    """The block's records, which must fill it exactly."""
+    return (record for record, _ in decode_with_bytes(schema, block, path))
+
+
+def decode_with_bytes(
+    schema: AvroSchema, block: Block, path: str
+) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """The block's records, each with its encoding."""
+    stream = io.BytesIO(block.data)
+    start = 0
+    for _ in range(block.count):
+        record = _read_record(schema, stream, path)
+        end = stream.tell()
+        yield record, block.data[start:end]
+        start = end
+    if start != len(block.data):
+        raise FormatError(path, "a block holds more bytes than its records")
+
+
+def decode_record(schema: AvroSchema, data: bytes, path: str) -> dict[str, Any]:
+    """One encoded record, which must fill `data` exactly."""
+    (record,) = decode_block(schema, Block(1, data), path)
+    return record
+
+
+def _read_record(schema: AvroSchema, stream: io.BytesIO, path: str) -> dict[str, Any]:
+    try:
+        record = fastavro.schemaless_reader(stream, schema.parsed, None)
+    except _DAMAGE as error:
+        raise FormatError(path, f"a damaged Avro record ({error!r})") from error
+    if not isinstance(record, dict):
+        raise FormatError(path, "an Avro file of something other than records")
+    return record
+
+
+def encode_record(schema: AvroSchema, record: Mapping[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, schema.parsed, record)
+    return stream.getvalue()
+
+
+class ContainerWriter:
+    """Builds one container file in memory, with blocks as large as Java's."""
+
+    def __init__(self, schema: AvroSchema, codec: Codec) -> None:
+        self._schema = schema
+        self._codec = codec
+        self._sync = os.urandom(_SYNC_SIZE)
+        self._file = io.BytesIO()
+        self._block = io.BytesIO()
+        self._count = 0
+        text = json.dumps(schema.json, separators=(",", ":")).encode()
+        self._file.write(_MAGIC + _long(2))
+        for key, value in ((b"avro.codec", codec.name.encode()), (b"avro.schema", text)):
+            self._file.write(_long(len(key)) + key + _long(len(value)) + value)
+        self._file.write(_long(0) + self._sync)
+
+    @property
+    def flushed_bytes(self) -> int:
+        """The size so far without the block that is being filled."""
+        return self._file.tell()
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        fastavro.schemaless_writer(self._block, self._schema.parsed, record)
+        self._count += 1
+        if self._block.tell() >= _BLOCK_BYTES:
+            self._flush()
+
+    def finish(self) -> bytes:
+        """The whole file; the writer is of no use afterwards."""
+        if self._count:
+            self._flush()
+        return self._file.getvalue()
+
+    def _flush(self) -> None:
+        packed = _COMPRESSORS[self._codec.name](self._block.getvalue(), self._codec.level)
+        self._file.write(_long(self._count) + _long(len(packed)) + packed + self._sync)
+        self._block = io.BytesIO()
+        self._count = 0
+
+
+def encode_container(
+    schema: AvroSchema, records: Iterable[Mapping[str, Any]], codec: Codec
+) -> bytes:
+    """A whole file; without records it is a header alone, as Java writes it."""
+    writer = ContainerWriter(schema, codec)
+    for record in records:
+        writer.append(record)
+    return writer.finish()
+
+
+def _long(value: int) -> bytes:
+    """Zigzag and variable length, for values of at least 0."""
+    value <<= 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _deflate(data: bytes, level: int | None) -> bytes:
+    packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush()
+
+
+def _zstandard(data: bytes, level: int | None) -> bytes:
+    return bytes(zstd.compress(data, level=level))
+
+
+def _snappy(data: bytes, level: int | None) -> bytes:
+    packed: bytes = pa.Codec("snappy").compress(data, asbytes=True)
+    return packed + struct.pack(">I", zlib.crc32(data))
+
+
+_COMPRESSORS: Mapping[str, Callable[[bytes, int | None], bytes]] = {
+    "null": lambda data, level: data,
+    "deflate": _deflate,
+    "bzip2": lambda data, level: bz2.compress(data),
+    "xz": lambda data, level: lzma.compress(data),
+    "snappy": _snappy,
+    "zstandard": _zstandard,
+}
+
+
+def _un_deflate(packed: memoryview) -> bytes:
+    unpacker = zlib.decompressobj(-15)
+    return _complete(unpacker.decompress(packed, _MAX_BLOCK_BYTES), unpacker)
+
+
+def _un_bzip2(packed: memoryview) -> bytes:
+    unpacker = bz2.BZ2Decompressor()
+    return _complete(unpacker.decompress(packed, _MAX_BLOCK_BYTES), unpacker)
+
+
+def _un_xz(packed: memoryview) -> bytes:
+    unpacker = lzma.LZMADecompressor()
+    return _complete(unpacker.decompress(packed, _MAX_BLOCK_BYTES), unpacker)
+
+
+def _un_zstandard(packed: memoryview) -> bytes:
+    unpacker = zstd.ZstdDecompressor()
+    return _complete(unpacker.decompress(packed, _MAX_BLOCK_BYTES), unpacker)
+
+
+def _un_snappy(packed: memoryview) -> bytes:
+    body, checksum = packed[:-4], packed[-4:]
+    size = shift = 0
+    for byte in body[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > _MAX_BLOCK_BYTES:
+        raise ValueError(f"a block of {size} bytes")
+    data: bytes = pa.Codec("snappy").decompress(body, size, asbytes=True)
+    if struct.pack(">I", zlib.crc32(data)) != bytes(checksum):
+        raise ValueError("the checksum is wrong")
+    return data
+
+
+def _complete(data: bytes, unpacker: Any) -> bytes:
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("the compressed block is not complete")
+    return data
+
+
+_DECOMPRESSORS: Mapping[str, Callable[[memoryview], bytes]] = {
+    "null": bytes,
+    "deflate": _un_deflate,
+    "bzip2": _un_bzip2,
+    "xz": _un_xz,
+    "snappy": _un_snappy,
+    "zstandard": _un_zstandard,
+}
+
+
+def _decompress(codec: str, packed: memoryview, path: str) -> bytes:
+    try:
+        return _DECOMPRESSORS[codec](packed)
+    except _DAMAGE as error:
+        raise FormatError(path, f"a damaged {codec} block ({error})") from error

@@ -1,0 +1,344 @@
+"""Live files as they were when they were last read or consolidated: columns ordered by bucket.
+
+Nothing here changes after it was built. A bucket is a slice; a file is found by the hash of its
+identity. Entries stay encoded in the chunks they came in and become objects on demand. A million
+files with statistics of nine columns take about half a gigabyte, nearly all of it their encodings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from compactord.errors import FormatError
+from compactord.paimon.avro import AvroSchema, decode_record
+from compactord.paimon.avro_columns import Ints
+from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
+from compactord.paimon.entry_columns import EntryColumns, identity_hashes
+from compactord.paimon.manifest import entry_of
+
+Hashes = npt.NDArray[np.uint64]
+SmallInts = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+# A chunk is copied to be rid of dead entries once they are this share of it.
+_DEAD_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Encoded entries of one schema, back to back."""
+
+    schema: AvroSchema
+    records: pa.LargeBinaryArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileColumns:
+    """Columns of files, row by row. `chunk` and `position` say where the entry's bytes are."""
+
+    partition: SmallInts
+    bucket: SmallInts
+    total_buckets: SmallInts
+    level: SmallInts
+    schema_id: Ints
+    file_size: Ints
+    row_count: Ints
+    identity_hash: Hashes
+    chunk: SmallInts
+    position: SmallInts
+
+    def take(self, rows: Ints | Mask) -> FileColumns:
+        return FileColumns(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+    @staticmethod
+    def concatenated(parts: Sequence[FileColumns]) -> FileColumns:
+        return FileColumns(
+            **{
+                f.name: np.concatenate([getattr(part, f.name) for part in parts])
+                for f in fields(FileColumns)
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSummaries:
+    """What planning asks about every bucket, one array per fact, in one order.
+
+    `run_count` is level-0 files plus levels above that have files. `max_level` is the highest level
+    that has files. Sizes in bytes; rows count retractions too.
+    """
+
+    partitions: tuple[bytes, ...]
+    partition: SmallInts
+    bucket: SmallInts
+    total_buckets: SmallInts
+    file_count: Ints
+    size_bytes: Ints
+    row_count: Ints
+    level0_count: Ints
+    run_count: Ints
+    max_level: Ints
+
+    def __len__(self) -> int:
+        return len(self.bucket)
+
+    def bucket_id(self, index: int) -> BucketId:
+        return BucketId(self.partitions[self.partition[index]], int(self.bucket[index]))
+
+    def bucket_ids(self) -> list[BucketId]:
+        return [
+            BucketId(self.partitions[partition], bucket)
+            for partition, bucket in zip(self.partition.tolist(), self.bucket.tolist(), strict=True)
+        ]
+
+    def take(self, rows: Ints | Mask) -> BucketSummaries:
+        """Some of the buckets, in the order asked for."""
+        arrays = {
+            f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "partitions"
+        }
+        return BucketSummaries(partitions=self.partitions, **arrays)
+
+
+class BaseFiles:
+    """The columns of all files, by bucket, and the ways to find a bucket, a file, an entry."""
+
+    __slots__ = (
+        "_by_hash",
+        "_chunks",
+        "_columns",
+        "_keys",
+        "_level_bounds",
+        "_level_counts",
+        "_levels",
+        "_location",
+        "_offsets",
+        "_partition_codes",
+        "summaries",
+    )
+
+    def __init__(
+        self,
+        location: str,
+        columns: FileColumns,
+        partitions: Sequence[bytes],
+        chunks: Sequence[Chunk],
+    ) -> None:
+        """`columns` in order of arrival, with codes of `partitions`; takes possession of both.
+
+        Raises `FormatError` when a file is there twice.
+        """
+        self._location = location
+        self._chunks = tuple(chunks)
+        ranks = sorted(range(len(partitions)), key=partitions.__getitem__)
+        recode = np.empty(len(partitions), np.int32)
+        recode[ranks] = np.arange(len(partitions), dtype=np.int32)
+        ordered = tuple(partitions[code] for code in ranks)
+        self._partition_codes = {partition: code for code, partition in enumerate(ordered)}
+        columns = replace(columns, partition=recode[columns.partition])
+        keys = _keys(columns.partition, columns.bucket)
+        order = np.argsort(keys, kind="stable")
+        self._columns = columns.take(order)
+        self._keys, starts = np.unique(keys[order], return_index=True)
+        self._offsets = np.append(starts, len(order))
+        self._by_hash = np.argsort(self._columns.identity_hash).astype(np.int32)
+        self._count_levels()
+        self.summaries = self._summarise(ordered)
+        self._refuse_duplicates()
+
+    def __len__(self) -> int:
+        return len(self._columns.level)
+
+    @property
+    def columns(self) -> FileColumns:
+        """All files, ordered by bucket, in order of arrival within one."""
+        return self._columns
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        return self._chunks
+
+    def bucket_index(self, bucket: BucketId) -> int | None:
+        """The bucket's place in `summaries`, None when it has no file."""
+        code = self._partition_codes.get(bucket.partition)
+        if code is None:
+            return None
+        key = _keys(code, bucket.bucket)
+        index = int(np.searchsorted(self._keys, key))
+        return index if index < len(self._keys) and self._keys[index] == key else None
+
+    def rows_of(self, bucket: BucketId) -> slice:
+        """The bucket's rows in `columns`; empty when it has no file."""
+        index = self.bucket_index(bucket)
+        if index is None:
+            return slice(0, 0)
+        return slice(int(self._offsets[index]), int(self._offsets[index + 1]))
+
+    def level_counts(self, bucket: BucketId) -> dict[int, int]:
+        """How many files the bucket has on each level that has any."""
+        index = self.bucket_index(bucket)
+        if index is None:
+            return {}
+        some = slice(int(self._level_bounds[index]), int(self._level_bounds[index + 1]))
+        return dict(
+            zip(self._levels[some].tolist(), self._level_counts[some].tolist(), strict=True)
+        )
+
+    def find(self, identities: Sequence[FileIdentity]) -> list[int | None]:
+        """The row of each, None where there is none. A binary search per identity."""
+        hashes = self._columns.identity_hash
+        wanted = identity_hashes(identities)
+        first = np.searchsorted(hashes, wanted, side="left", sorter=self._by_hash)
+        last = np.searchsorted(hashes, wanted, side="right", sorter=self._by_hash)
+        found: list[int | None] = []
+        for identity, low, high in zip(identities, first.tolist(), last.tolist(), strict=True):
+            rows = self._by_hash[low:high].tolist()
+            found.append(next((row for row in rows if self.entry(row).identity == identity), None))
+        return found
+
+    def entry(self, row: int) -> ManifestEntry:
+        chunk = self._chunks[self._columns.chunk[row]]
+        data = chunk.records[int(self._columns.position[row])].as_py()
+        path = f"{self._location}/manifest"
+        return entry_of(decode_record(chunk.schema, data, path), path)
+
+    def entries(self, rows: Iterable[int]) -> list[ManifestEntry]:
+        return [self.entry(row) for row in rows]
+
+    def _count_levels(self) -> None:
+        """Files per bucket and level, as one list cut by bucket."""
+        bucket_of_row = np.repeat(np.arange(len(self._keys)), np.diff(self._offsets))
+        keys = _keys(bucket_of_row, self._columns.level)
+        keys, self._level_counts = np.unique(keys, return_counts=True)
+        buckets, self._levels = keys >> 32, (keys & 0xFFFFFFFF) - _BIAS
+        self._level_bounds = np.searchsorted(buckets, np.arange(len(self._keys) + 1))
+
+    def _summarise(self, partitions: tuple[bytes, ...]) -> BucketSummaries:
+        columns, starts = self._columns, self._offsets[:-1]
+        per_level = np.diff(self._level_bounds)
+        bucket_of_level = np.repeat(np.arange(len(self._keys)), per_level)
+        on_level0 = np.where(self._levels == 0, self._level_counts, 0)
+        level0 = np.bincount(bucket_of_level, on_level0, len(self._keys)).astype(np.int64)
+        levels_above = per_level - (level0 > 0)
+        return BucketSummaries(
+            partitions=partitions,
+            partition=columns.partition[starts],
+            bucket=columns.bucket[starts],
+            total_buckets=columns.total_buckets[starts],
+            file_count=np.diff(self._offsets),
+            size_bytes=_sums(columns.file_size, starts),
+            row_count=_sums(columns.row_count, starts),
+            level0_count=level0,
+            run_count=level0 + levels_above,
+            # Levels are ascending within a bucket.
+            max_level=self._levels[self._level_bounds[1:] - 1],
+        )
+
+    def _refuse_duplicates(self) -> None:
+        hashes = self._columns.identity_hash[self._by_hash]
+        same = np.flatnonzero(hashes[1:] == hashes[:-1])
+        rows = np.unique(np.concatenate([self._by_hash[same], self._by_hash[same + 1]]))
+        seen: set[FileIdentity] = set()
+        for entry in self.entries(rows.tolist()):
+            if entry.identity in seen:
+                raise FormatError(
+                    f"{self._location}/manifest", f"file {entry.file.file_name} is added twice"
+                )
+            seen.add(entry.identity)
+
+
+_BIAS = 1 << 31
+
+
+def _keys(high: npt.ArrayLike, low: npt.ArrayLike) -> Ints:
+    """One number that sorts by both; `low` is a signed 32-bit number."""
+    key: Ints = (np.asarray(high, np.int64) << 32) | (np.asarray(low, np.int64) + _BIAS)
+    return key
+
+
+def _sums(values: Ints, starts: Ints) -> Ints:
+    return np.add.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)
+
+
+class BaseFilesBuilder:
+    """Collects batches of entries and keeps the bytes of live ones only."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._parts: list[FileColumns] = []
+        self._chunks: list[Chunk] = []
+        self._codes: dict[bytes, int] = {}
+
+    def add(self, entries: EntryColumns, live: Mask) -> None:
+        """Take the rows of `entries` that `live` marks."""
+        rows = np.flatnonzero(live)
+        if not len(rows):
+            return
+        chunk = Chunk(entries.schema, entries.records)
+        chunk, positions = _without_dead(chunk, rows)
+        codes = [self._codes.setdefault(p, len(self._codes)) for p in entries.partitions]
+        self._parts.append(
+            FileColumns(
+                partition=np.array(codes, np.int32)[entries.partition[rows]],
+                bucket=entries.bucket[rows].astype(np.int32),
+                total_buckets=entries.total_buckets[rows].astype(np.int32),
+                level=entries.level[rows].astype(np.int32),
+                schema_id=entries.schema_id[rows],
+                file_size=entries.file_size[rows],
+                row_count=entries.row_count[rows],
+                identity_hash=entries.identity_hash[rows],
+                chunk=np.full(len(rows), len(self._chunks), np.int32),
+                position=positions.astype(np.int32),
+            )
+        )
+        self._chunks.append(chunk)
+
+    def add_base(self, base: BaseFiles, live: Mask) -> None:
+        """Take those rows of `base` that `live` marks, sharing the bytes where most are live."""
+        columns = base.columns.take(live)
+        codes = [self._codes.setdefault(p, len(self._codes)) for p in base.summaries.partitions]
+        chunk_of_row, position = columns.chunk.copy(), columns.position.copy()
+        for index, chunk in enumerate(base.chunks):
+            rows = np.flatnonzero(columns.chunk == index)
+            kept, positions = _without_dead(chunk, columns.position[rows])
+            chunk_of_row[rows] = len(self._chunks)
+            position[rows] = positions
+            self._chunks.append(kept)
+        partition = np.array(codes, np.int32)[columns.partition]
+        self._parts.append(
+            replace(columns, partition=partition, chunk=chunk_of_row, position=position)
+        )
+
+    def build(self) -> BaseFiles:
+        parts = self._parts or [_NO_FILES]
+        self._parts = []
+        return BaseFiles(
+            self._location, FileColumns.concatenated(parts), tuple(self._codes), self._chunks
+        )
+
+
+def _without_dead(chunk: Chunk, positions: Ints | SmallInts) -> tuple[Chunk, Ints | SmallInts]:
+    """The chunk, or a copy of these positions alone when it holds many others."""
+    if len(positions) >= (1 - _DEAD_SHARE) * len(chunk.records):
+        return chunk, positions
+    records = chunk.records.take(pa.array(positions))
+    return Chunk(chunk.schema, records), np.arange(len(positions))
+
+
+_NO_INTS = np.zeros(0, np.int32)
+_NO_LONGS = np.zeros(0, np.int64)
+_NO_FILES = FileColumns(
+    partition=_NO_INTS,
+    bucket=_NO_INTS,
+    total_buckets=_NO_INTS,
+    level=_NO_INTS,
+    schema_id=_NO_LONGS,
+    file_size=_NO_LONGS,
+    row_count=_NO_LONGS,
+    identity_hash=np.zeros(0, np.uint64),
+    chunk=_NO_INTS,
+    position=_NO_INTS,
+)

@@ -1,0 +1,312 @@
+"""Manifest entries as columns: the few that planning needs, and each entry's bytes for the rest.
+
+An entry becomes an object only when its bucket is looked at. Until then it is its own Avro
+encoding, which is the smallest lossless form at hand, beside numbers for selecting and summing up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from compactord.errors import FormatError, UnsupportedTable
+from compactord.paimon.avro import AvroSchema, Block, decode_record, decode_with_bytes
+from compactord.paimon.avro_columns import (
+    Bytes,
+    DecodedBlocks,
+    Ints,
+    Span,
+    UnusualEncoding,
+    decode_blocks,
+)
+from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
+from compactord.paimon.manifest import ManifestFile, entry_of, open_manifest, require_counts
+from compactord.paimon.manifest_schema import MANIFEST_VERSION, plain_schema
+from compactord.storage.base import Storage
+
+# Manifests are decoded together until so much is in hand; more cursors side by side are faster.
+_BATCH_BYTES = 32 << 20
+# Fewer blocks than this per record of the longest one, and fastavro is faster than vectors.
+_MIN_CURSORS = 25
+
+_FILE = "_FILE."
+_VALUES = (
+    "_VERSION",
+    "_KIND",
+    "_PARTITION",
+    "_BUCKET",
+    "_TOTAL_BUCKETS",
+    _FILE + "_FILE_NAME",
+    _FILE + "_FILE_SIZE",
+    _FILE + "_ROW_COUNT",
+    _FILE + "_SCHEMA_ID",
+    _FILE + "_LEVEL",
+)
+# The rest of a file's identity, and its encoding when there is nothing to say.
+_EXTRA_FILES = _FILE + "_EXTRA_FILES"
+_EMBEDDED_INDEX = _FILE + "_EMBEDDED_FILE_INDEX"
+_EXTERNAL_PATH = _FILE + "_EXTERNAL_PATH"
+_NOTHING = b"\x00"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryColumns:
+    """Entries in manifest order, one array per column.
+
+    `partition` indexes `partitions`. `identity_hash` is equal for equal identities. `records` are
+    the entries encoded under `schema`. `identities` gives those of some rows.
+    """
+
+    schema: AvroSchema
+    kind: Ints
+    partitions: tuple[bytes, ...]
+    partition: Ints
+    bucket: Ints
+    total_buckets: Ints
+    level: Ints
+    schema_id: Ints
+    file_size: Ints
+    row_count: Ints
+    identity_hash: npt.NDArray[np.uint64]
+    records: pa.LargeBinaryArray
+    identities: Callable[[Ints], list[FileIdentity]]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+def read_entry_columns(
+    storage: Storage, location: str, manifests: Sequence[ManifestFile]
+) -> Iterator[EntryColumns]:
+    """The manifests' entries in order, in batches of whole manifests.
+
+    Sizes and counts are checked as `manifest.read_entries` does. One batch is decoded at a time; it
+    shares its memory with `records`.
+    """
+    pending: list[_Opened] = []
+    for manifest in manifests:
+        opened = _open(storage, location, manifest)
+        if pending and opened.plain != pending[0].plain:
+            yield _decode(pending)
+            pending = []
+        pending.append(opened)
+        if sum(one.size_bytes for one in pending) >= _BATCH_BYTES:
+            yield _decode(pending)
+            pending = []
+    if pending:
+        yield _decode(pending)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    manifest: ManifestFile
+    path: str
+    schema: AvroSchema
+    plain: Any
+    blocks: tuple[Block, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(block.data) for block in self.blocks)
+
+    @property
+    def entry_count(self) -> int:
+        return sum(block.count for block in self.blocks)
+
+
+def _open(storage: Storage, location: str, manifest: ManifestFile) -> _Opened:
+    container = open_manifest(storage, location, manifest)
+    plain = plain_schema(container.schema.json, container.path)
+    return _Opened(manifest, container.path, container.schema, plain, tuple(container.blocks()))
+
+
+def _decode(opened: Sequence[_Opened]) -> EntryColumns:
+    blocks = [block for one in opened for block in one.blocks]
+    total = sum(block.count for block in blocks)
+    longest = max((block.count for block in blocks), default=0)
+    columns = None
+    if total > _MIN_CURSORS * longest:
+        # Damage is reported with the path when there is one manifest, else with the folder.
+        path = opened[0].path if len(opened) == 1 else opened[0].path.rsplit("/", 1)[0]
+        try:
+            decoded = decode_blocks(
+                opened[0].plain,
+                blocks,
+                values=_VALUES,
+                raw=(_EXTRA_FILES, _EMBEDDED_INDEX, _EXTERNAL_PATH),
+                path=path,
+            )
+            columns = _from_vectors(opened[0].schema, decoded, path)
+        except UnusualEncoding:
+            pass
+    if columns is None:
+        columns = _from_objects(opened)
+    _check_counts(columns, opened)
+    return columns
+
+
+def _check_counts(columns: EntryColumns, opened: Sequence[_Opened]) -> None:
+    first = 0
+    for one in opened:
+        end = first + one.entry_count
+        deleted = int(np.count_nonzero(columns.kind[first:end] == EntryKind.DELETE))
+        require_counts(one.manifest, one.path, added=end - first - deleted, deleted=deleted)
+        first = end
+
+
+def _from_vectors(schema: AvroSchema, decoded: DecodedBlocks, path: str) -> EntryColumns:
+    ints, spans, data = decoded.integers, decoded.spans, decoded.data
+    if (ints["_VERSION"] != MANIFEST_VERSION).any():
+        table = path.rsplit("/manifest", 1)[0]
+        raise UnsupportedTable(table, [f"{path} has entries of an unknown version"])
+    if ((ints["_KIND"] < EntryKind.ADD) | (ints["_KIND"] > EntryKind.DELETE)).any():
+        raise FormatError(path, "an entry of an unknown kind")
+    encoded = gather(data, spans["_PARTITION"]).dictionary_encode()
+    names, bucket, level = spans[_FILE + "_FILE_NAME"], ints["_BUCKET"], ints[_FILE + "_LEVEL"]
+    records = decoded.records
+    offsets = np.append(records.start, records.start[-1:] + records.length[-1:])
+    return EntryColumns(
+        schema=schema,
+        kind=ints["_KIND"],
+        partitions=tuple(encoded.dictionary.to_pylist()),
+        partition=encoded.indices.to_numpy().astype(np.int64),
+        bucket=bucket,
+        total_buckets=ints["_TOTAL_BUCKETS"],
+        level=level,
+        schema_id=ints[_FILE + "_SCHEMA_ID"],
+        file_size=ints[_FILE + "_FILE_SIZE"],
+        row_count=ints[_FILE + "_ROW_COUNT"],
+        identity_hash=_mixed(_hash_spans(data, names), bucket, level),
+        records=pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(bucket), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        ),
+        identities=lambda rows: _identities(decoded, schema, rows, path),
+    )
+
+
+def _identities(
+    decoded: DecodedBlocks, schema: AvroSchema, rows: Ints, path: str
+) -> list[FileIdentity]:
+    """Built from columns where the rare parts say nothing, else from the whole record."""
+    plain = np.ones(len(rows), np.bool_)
+    for name in (_EXTRA_FILES, _EMBEDDED_INDEX, _EXTERNAL_PATH):
+        if name in decoded.spans:
+            span = decoded.spans[name]
+            plain &= (span.length[rows] == 1) & (decoded.data[span.start[rows]] == 0)
+    names = decoded.spans[_FILE + "_FILE_NAME"]
+    try:
+        found = [
+            FileIdentity(partition, bucket, level, name.decode(), (), None, None)
+            for partition, bucket, level, name in zip(
+                gather(decoded.data, decoded.spans["_PARTITION"], rows).to_pylist(),
+                decoded.integers["_BUCKET"][rows].tolist(),
+                decoded.integers[_FILE + "_LEVEL"][rows].tolist(),
+                gather(decoded.data, names, rows).to_pylist(),
+                strict=True,
+            )
+        ]
+    except UnicodeDecodeError as error:
+        raise FormatError(path, "a file name that is not text") from error
+    for index in np.flatnonzero(~plain).tolist():
+        row = rows[index]
+        start = decoded.records.start[row]
+        record = decoded.data[start : start + decoded.records.length[row]].tobytes()
+        found[index] = entry_of(decode_record(schema, record, path), path).identity
+    return found
+
+
+def _from_objects(opened: Sequence[_Opened]) -> EntryColumns:
+    entries: list[ManifestEntry] = []
+    records: list[bytes] = []
+    for one in opened:
+        for record, data in _records(one):
+            entries.append(entry_of(record, one.path))
+            records.append(data)
+    return columns_of(entries, opened[0].schema, records)
+
+
+def _records(opened: _Opened) -> Iterator[tuple[dict[str, Any], bytes]]:
+    for block in opened.blocks:
+        yield from decode_with_bytes(opened.schema, block, opened.path)
+
+
+def columns_of(
+    entries: Sequence[ManifestEntry], schema: AvroSchema, records: Sequence[bytes]
+) -> EntryColumns:
+    """The same from objects, with their encodings under `schema`."""
+    codes: dict[bytes, int] = {}
+    partition = [codes.setdefault(entry.partition, len(codes)) for entry in entries]
+    identities = [entry.identity for entry in entries]
+
+    def integers(values: Iterator[int]) -> Ints:
+        return np.fromiter(values, np.int64, len(entries))
+
+    return EntryColumns(
+        schema=schema,
+        kind=integers(int(entry.kind) for entry in entries),
+        partitions=tuple(codes),
+        partition=np.array(partition, np.int64),
+        bucket=integers(entry.bucket for entry in entries),
+        total_buckets=integers(entry.total_buckets for entry in entries),
+        level=integers(entry.file.level for entry in entries),
+        schema_id=integers(entry.file.schema_id for entry in entries),
+        file_size=integers(entry.file.file_size for entry in entries),
+        row_count=integers(entry.file.row_count for entry in entries),
+        identity_hash=identity_hashes(identities),
+        records=pa.array(records, pa.large_binary()),
+        identities=lambda rows: [identities[row] for row in rows.tolist()],
+    )
+
+
+def gather(data: Bytes, span: Span, rows: Ints | None = None) -> pa.LargeBinaryArray:
+    """The spans' bytes (of all rows, or of some) as an array; spans must not be null."""
+    start, length = (
+        (span.start, span.length) if rows is None else (span.start[rows], span.length[rows])
+    )
+    offsets = np.zeros(len(start) + 1, np.int64)
+    np.cumsum(length, out=offsets[1:])
+    index = np.repeat(start - offsets[:-1], length)
+    index += np.arange(len(index))
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(start), [None, pa.py_buffer(offsets), pa.py_buffer(data[index])]
+    )
+
+
+def identity_hashes(identities: Sequence[FileIdentity]) -> npt.NDArray[np.uint64]:
+    """`EntryColumns.identity_hash` of these identities: by file name, bucket and level."""
+    names = [identity.file_name.encode() for identity in identities]
+    data = np.frombuffer(b"".join(names) + bytes(8), np.uint8)
+    length = np.fromiter((len(name) for name in names), np.int64, len(names))
+    bucket = np.fromiter((i.bucket for i in identities), np.int64, len(names))
+    level = np.fromiter((i.level for i in identities), np.int64, len(names))
+    return _mixed(_hash_spans(data, Span(np.cumsum(length) - length, length)), bucket, level)
+
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _hash_spans(data: Bytes, span: Span) -> npt.NDArray[np.uint64]:
+    """64 bits of each span's bytes, eight bytes at a time. `data` is padded by eight bytes."""
+    words = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data.data, strides=(1,))
+    hashed = span.length.astype(np.uint64)
+    for offset in range(0, int(span.length.max(initial=0)), 8):
+        left = span.length - offset
+        going = np.flatnonzero(left > 0)
+        word = words[span.start[going] + offset]
+        unused_bits = 64 - 8 * np.minimum(left[going], 8).astype(np.uint64)
+        hashed[going] = _mix(hashed[going] ^ (word << unused_bits))
+    return hashed
+
+
+def _mixed(hashed: npt.NDArray[np.uint64], bucket: Ints, level: Ints) -> npt.NDArray[np.uint64]:
+    return _mix(_mix(hashed ^ bucket.astype(np.uint64)) ^ level.astype(np.uint64))
+
+
+def _mix(hashed: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    hashed = hashed * _MULTIPLIER
+    return hashed ^ (hashed >> np.uint64(32))

@@ -1,0 +1,64 @@
+"""Index manifests: the complete list of index files of a snapshot.
+
+Their contents are not interpreted here. An entry is compared by its canonical bytes: a compaction
+is safe only while the entries of its bucket are what they were when it was planned.
+Sources: manifest/{IndexManifestEntry,IndexManifestFile,IndexManifestEntrySerializer}.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compactord.errors import FormatError, UnsupportedTable
+from compactord.paimon.avro import encode_record, open_container
+from compactord.paimon.data_file import BucketId, EntryKind
+from compactord.paimon.manifest import manifest_path
+from compactord.paimon.manifest_schema import (
+    INDEX_MANIFEST,
+    INDEX_MANIFEST_VERSION,
+    require_readable,
+)
+from compactord.storage.base import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexEntry:
+    """One index file. `canonical` is the whole entry encoded in the schema of release 2.0.0.
+
+    Two entries are the same exactly when their canonical bytes are.
+    """
+
+    bucket: BucketId
+    index_type: str
+    file_name: str
+    file_size: int
+    row_count: int
+    canonical: bytes
+
+
+def read_index_entries(storage: Storage, location: str, name: str) -> tuple[IndexEntry, ...]:
+    """All entries of the index manifest `name`, in order.
+
+    Raises `FormatError` for damage, `UnsupportedTable` for columns or versions not known.
+    """
+    path = manifest_path(location, name)
+    container = open_container(storage.read(path), path)
+    require_readable(container.schema, INDEX_MANIFEST, path)
+    return tuple(_entry(record, location, path) for record in container.records())
+
+
+def _entry(record: Mapping[str, Any], location: str, path: str) -> IndexEntry:
+    if record["_VERSION"] != INDEX_MANIFEST_VERSION:
+        raise UnsupportedTable(location, [f"{path} has entry version {record['_VERSION']}"])
+    if record["_KIND"] != EntryKind.ADD:
+        raise FormatError(path, f"an index manifest with an entry of kind {record['_KIND']}")
+    return IndexEntry(
+        bucket=BucketId(record["_PARTITION"], record["_BUCKET"]),
+        index_type=record["_INDEX_TYPE"],
+        file_name=record["_FILE_NAME"],
+        file_size=record["_FILE_SIZE"],
+        row_count=record["_ROW_COUNT"],
+        canonical=encode_record(INDEX_MANIFEST, record),
+    )

@@ -1,0 +1,225 @@
+"""The Avro schemas of manifest lists, manifests and index manifests, and what we accept as them.
+
+Columns are matched by name. A column that release 2.0.0 does not know is refused by name: it would
+be lost when its entry is copied. A column that older releases did not write is null.
+Sources: manifest/{ManifestFileMeta,ManifestEntry,IndexManifestEntry}.java, io/DataFileMeta.java,
+format/avro/AvroSchemaConverter.java (names of nested records, order of unions).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compactord.errors import FormatError, UnsupportedTable
+from compactord.paimon.avro import AvroSchema, compile_schema
+
+Json = Any
+
+_NAMESPACE = "org.apache.paimon.avro.generated"
+# Every entry and manifest list row says 2, index manifest rows 1; new nullable columns come
+# without a new number.
+MANIFEST_VERSION = 2
+INDEX_MANIFEST_VERSION = 1
+
+
+def _record(name: str, *columns: dict[str, Any], namespace: str | None = None) -> Json:
+    head: dict[str, Any] = {"type": "record", "name": name}
+    if namespace is not None:
+        head["namespace"] = namespace
+    return {**head, "fields": list(columns)}
+
+
+def _column(name: str, type_: Json) -> dict[str, Any]:
+    return {"name": name, "type": type_}
+
+
+def _nullable(name: str, type_: Json) -> dict[str, Any]:
+    # Java's reader takes branch 0 as null without looking.
+    return {"name": name, "type": ["null", type_], "default": None}
+
+
+def _array(items: Json) -> Json:
+    return {"type": "array", "items": items}
+
+
+def _stats(name: str) -> Json:
+    return _record(
+        name,
+        _column("_MIN_VALUES", "bytes"),
+        _column("_MAX_VALUES", "bytes"),
+        _nullable("_NULL_COUNTS", _array(["null", "long"])),
+    )
+
+
+MANIFEST_LIST: AvroSchema = compile_schema(
+    _record(
+        "record",
+        _column("_VERSION", "int"),
+        _column("_FILE_NAME", "string"),
+        _column("_FILE_SIZE", "long"),
+        _column("_NUM_ADDED_FILES", "long"),
+        _column("_NUM_DELETED_FILES", "long"),
+        _column("_PARTITION_STATS", _stats("record__PARTITION_STATS")),
+        _column("_SCHEMA_ID", "long"),
+        _nullable("_MIN_BUCKET", "int"),
+        _nullable("_MAX_BUCKET", "int"),
+        _nullable("_MIN_LEVEL", "int"),
+        _nullable("_MAX_LEVEL", "int"),
+        _nullable("_MIN_ROW_ID", "long"),
+        _nullable("_MAX_ROW_ID", "long"),
+        namespace=_NAMESPACE,
+    )
+)
+
+MANIFEST: AvroSchema = compile_schema(
+    _record(
+        "record",
+        _column("_VERSION", "int"),
+        _column("_KIND", "int"),
+        _column("_PARTITION", "bytes"),
+        _column("_BUCKET", "int"),
+        _column("_TOTAL_BUCKETS", "int"),
+        _column(
+            "_FILE",
+            _record(
+                "record__FILE",
+                _column("_FILE_NAME", "string"),
+                _column("_FILE_SIZE", "long"),
+                _column("_ROW_COUNT", "long"),
+                _column("_MIN_KEY", "bytes"),
+                _column("_MAX_KEY", "bytes"),
+                _column("_KEY_STATS", _stats("record__FILE__KEY_STATS")),
+                _column("_VALUE_STATS", _stats("record__FILE__VALUE_STATS")),
+                _column("_MIN_SEQUENCE_NUMBER", "long"),
+                _column("_MAX_SEQUENCE_NUMBER", "long"),
+                _column("_SCHEMA_ID", "long"),
+                _column("_LEVEL", "int"),
+                _column("_EXTRA_FILES", _array("string")),
+                _nullable("_CREATION_TIME", {"type": "long", "logicalType": "timestamp-millis"}),
+                _nullable("_DELETE_ROW_COUNT", "long"),
+                _nullable("_EMBEDDED_FILE_INDEX", "bytes"),
+                _nullable("_FILE_SOURCE", "int"),
+                _nullable("_VALUE_STATS_COLS", _array("string")),
+                _nullable("_EXTERNAL_PATH", "string"),
+                _nullable("_FIRST_ROW_ID", "long"),
+                _nullable("_WRITE_COLS", _array("string")),
+            ),
+        ),
+        namespace=_NAMESPACE,
+    )
+)
+
+INDEX_MANIFEST: AvroSchema = compile_schema(
+    _record(
+        "record",
+        _column("_VERSION", "int"),
+        _column("_KIND", "int"),
+        _column("_PARTITION", "bytes"),
+        _column("_BUCKET", "int"),
+        _column("_INDEX_TYPE", "string"),
+        _column("_FILE_NAME", "string"),
+        _column("_FILE_SIZE", "long"),
+        _column("_ROW_COUNT", "long"),
+        _nullable(
+            "_DELETIONS_VECTORS_RANGES",
+            _array(
+                [
+                    "null",
+                    _record(
+                        "record__DELETIONS_VECTORS_RANGES",
+                        _column("f0", "string"),
+                        _column("f1", "int"),
+                        _column("f2", "int"),
+                        _nullable("_CARDINALITY", "long"),
+                    ),
+                ]
+            ),
+        ),
+        _nullable("_EXTERNAL_PATH", "string"),
+        _nullable(
+            "_GLOBAL_INDEX",
+            _record(
+                "record__GLOBAL_INDEX",
+                _column("_ROW_RANGE_START", "long"),
+                _column("_ROW_RANGE_END", "long"),
+                _column("_INDEX_FIELD_ID", "int"),
+                _nullable("_EXTRA_FIELD_IDS", _array("int")),
+                _nullable("_INDEX_META", "bytes"),
+                _nullable("_SOURCE_META", "bytes"),
+            ),
+        ),
+        namespace=_NAMESPACE,
+    )
+)
+
+
+def require_readable(found: AvroSchema, expected: AvroSchema, path: str) -> None:
+    """Refuse a file that holds columns we would lose, or lacks or twists columns we need.
+
+    Raises `UnsupportedTable` naming the unknown columns, `FormatError` otherwise.
+    """
+    if found.json == expected.json:
+        return
+    unknown: list[str] = []
+    _compare(plain_schema(found.json, path), plain_schema(expected.json, path), "", path, unknown)
+    if unknown:
+        table = path.rsplit("/", 2)[0]
+        names = ", ".join(unknown)
+        raise UnsupportedTable(
+            table, [f"{path} was written by a newer Paimon: columns {names} are not known"]
+        )
+
+
+def plain_schema(schema: Json, path: str) -> Json:
+    """The schema with named references replaced by what they name, and all decoration gone.
+
+    Left are type names, {"record": {name: type}}, {"array": type} and lists (unions).
+    """
+    return _plain(schema, {}, path, 0)
+
+
+def _plain(schema: Json, known: dict[str, Json], path: str, depth: int) -> Json:
+    if depth > 16:
+        raise FormatError(path, "the Avro schema is nested too deeply")
+    if isinstance(schema, str):
+        return known.get(schema.rsplit(".", 1)[-1], schema)
+    if isinstance(schema, list):
+        return [_plain(branch, known, path, depth + 1) for branch in schema]
+    if isinstance(schema, dict):
+        kind = schema.get("type")
+        if kind == "record":
+            columns = {
+                column["name"]: _plain(column["type"], known, path, depth + 1)
+                for column in schema["fields"]
+            }
+            known[str(schema["name"]).rsplit(".", 1)[-1]] = {"record": columns}
+            return {"record": columns}
+        if kind == "array":
+            return {"array": _plain(schema["items"], known, path, depth + 1)}
+        if isinstance(kind, str | list | dict):
+            return _plain(kind, known, path, depth + 1)
+    raise FormatError(path, f"an Avro schema of an unknown kind: {schema!r}")
+
+
+def _compare(found: Json, expected: Json, name: str, path: str, unknown: list[str]) -> None:
+    """Walks both; a column may be missing or not nullable where ours is nullable."""
+    if isinstance(expected, list):
+        branches = [b for b in found if b != "null"] if isinstance(found, list) else [found]
+        if len(branches) != 1:
+            raise FormatError(path, f"column {name} has the Avro type {found!r}")
+        _compare(branches[0], expected[1], name, path, unknown)
+        return
+    if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() == found.keys():
+        if "array" in expected:
+            _compare(found["array"], expected["array"], name, path, unknown)
+            return
+        theirs, ours = found["record"], expected["record"]
+        unknown.extend(column for column in theirs if column not in ours)
+        for column, type_ in ours.items():
+            if column in theirs:
+                _compare(theirs[column], type_, column, path, unknown)
+            elif not isinstance(type_, list):
+                raise FormatError(path, f"column {column} is missing")
+        return
+    if found != expected and (found, expected) != ("int", "long"):
+        raise FormatError(path, f"column {name} has the Avro type {found!r}, not {expected!r}")

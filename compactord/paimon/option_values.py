@@ -1,0 +1,171 @@
+"""Texts of option values, read as Paimon reads them; every function raises ValueError.
+
+The error's text says what was expected, for a message that names key and value. Sources:
+options/{OptionsUtils,MemorySize,StructuredOptionsSplitter}.java, utils/TimeUtils.java.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+_E = TypeVar("_E", bound=enum.Enum)
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DOUBLE = re.compile(
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
+)
+_AMOUNT = re.compile(r"([0-9]+)\s*(.*)", re.DOTALL)
+_INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
+
+_SIZE_UNITS = {
+    unit: 1 << 10 * power
+    for power, units in enumerate(
+        (
+            ("", "b", "bytes"),
+            ("k", "kb", "kibibytes"),
+            ("m", "mb", "mebibytes"),
+            ("g", "gb", "gibibytes"),
+            ("t", "tb", "tebibytes"),
+        )
+    )
+    for unit in units
+}
+_NANOS_PER_MS = 1_000_000
+_DURATION_NANOS = {
+    unit: nanos
+    for units, nanos in (
+        (("d", "day", "days"), 86_400_000 * _NANOS_PER_MS),
+        (("h", "hour", "hours"), 3_600_000 * _NANOS_PER_MS),
+        (("min", "m", "minute", "minutes"), 60_000 * _NANOS_PER_MS),
+        (("s", "sec", "secs", "second", "seconds"), 1000 * _NANOS_PER_MS),
+        (("", "ms", "milli", "millis", "millisecond", "milliseconds"), _NANOS_PER_MS),
+        (("µs", "micro", "micros", "microsecond", "microseconds"), 1000),
+        (("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1),
+    )
+    for unit in units
+}
+
+
+def integer(text: str) -> int:
+    return _whole(text, _INT_MAX)
+
+
+def long(text: str) -> int:
+    return _whole(text, _LONG_MAX)
+
+
+def _whole(text: str, largest: int) -> int:
+    if _INTEGER.fullmatch(text) is None or not -largest - 1 <= int(text) <= largest:
+        raise ValueError(f"a whole number from {-largest - 1} to {largest}")
+    return int(text)
+
+
+def double(text: str) -> float:
+    trimmed = text.strip()
+    if _DOUBLE.fullmatch(trimmed) is None:
+        raise ValueError("a number such as 0.7")
+    return float(trimmed.rstrip("fFdD") if trimmed[-1] in "fFdD" else trimmed)
+
+
+def boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def memory_size(text: str) -> int:
+    """Bytes of texts such as `128 mb`; a number alone is bytes."""
+    amount = _AMOUNT.fullmatch(text.strip())
+    unit = _SIZE_UNITS.get(amount[2].lower()) if amount else None
+    if amount is None or unit is None or int(amount[1]) * unit > _LONG_MAX:
+        raise ValueError("a size such as 128 mb (units b, kb, mb, gb, tb)")
+    return int(amount[1]) * unit
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds, rounded down, of texts such as `10 min`; a number alone is milliseconds."""
+    amount = _AMOUNT.fullmatch(text.strip())
+    unit = _DURATION_NANOS.get(amount[2].lower()) if amount else None
+    if amount is None or unit is None or int(amount[1]) * unit // _NANOS_PER_MS > _LONG_MAX:
+        raise ValueError("a duration such as 10 min (one of d, h, min, s, ms, µs, ns)")
+    return int(amount[1]) * unit // _NANOS_PER_MS
+
+
+def enumeration(kind: type[_E]) -> Callable[[str], _E]:
+    """A reader of one of the values of `kind`, in any case."""
+
+    def read(text: str) -> _E:
+        for member in kind:
+            if member.value.lower() == text.lower():
+                return member
+        raise ValueError("one of " + ", ".join(member.value for member in kind))
+
+    return read
+
+
+def one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        for choice in choices:
+            if choice.lower() == text.lower():
+                return choice
+        raise ValueError("one of " + ", ".join(choices))
+
+    return read
+
+
+def mapping(text: str) -> dict[str, str]:
+    """`k:v,k2:v2`; quotes protect separators and are doubled inside."""
+    result: dict[str, str] = {}
+    for item in _split(text, ","):
+        pair = _split(item, ":")
+        if len(pair) != 2 or pair[0] in result:
+            raise ValueError("pairs such as 0:zstd,5:gzip, each key once")
+        result[pair[0]] = pair[1]
+    return result
+
+
+def _split(text: str, delimiter: str) -> list[str]:
+    tokens: list[str | None] = []  # None is a delimiter
+    at = 0
+    while at < len(text):
+        if text[at] in "'\"":
+            quoted, at = _quoted(text, at)
+            tokens.append(quoted)
+        elif text[at] == delimiter:
+            tokens.append(None)
+            at += 1
+        elif text[at].isspace():
+            at += 1
+        else:
+            end = text.find(delimiter, at)
+            end = len(text) if end < 0 else end
+            tokens.append(text[at:end].strip())
+            at = end
+    parts: list[str] = []
+    for index, token in enumerate(tokens):
+        following = tokens[index + 1] if index + 1 < len(tokens) else ""
+        if token is not None:
+            if following is not None and index + 1 < len(tokens):
+                raise ValueError(f"a {delimiter!r} after each quoted part")
+            parts.append(token)
+        elif following is None:
+            parts.append("")
+    return parts
+
+
+def _quoted(text: str, start: int) -> tuple[str, int]:
+    quote, at, inside = text[start], start + 1, ""
+    while at < len(text):
+        if text[at] != quote:
+            inside += text[at]
+        elif text[at + 1 : at + 2] == quote:
+            inside += quote
+            at += 1
+        else:
+            return inside, at + 1
+        at += 1
+    raise ValueError("closed quotes")

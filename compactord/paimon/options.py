@@ -1,0 +1,393 @@
+"""The table options that a compactor honours, typed, with Paimon's names and defaults.
+
+Source: CoreOptions.java of release 2.0.0; values are parsed as options/OptionsUtils.java does.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from compactord.errors import UsageError
+from compactord.paimon import option_values, paths
+from compactord.paimon.option_catalogue import canonical_key, find
+from compactord.paimon.schema import TableSchema
+
+_T = TypeVar("_T")
+
+
+class SortOrder(enum.Enum):
+    ASCENDING = "ascending"
+    DESCENDING = "descending"
+
+
+class ChangelogProducer(enum.Enum):
+    NONE = "none"
+    INPUT = "input"
+    FULL_COMPACTION = "full-compaction"
+    LOOKUP = "lookup"
+
+
+class MergeEngine(enum.Enum):
+    DEDUPLICATE = "deduplicate"
+    PARTIAL_UPDATE = "partial-update"
+    AGGREGATION = "aggregation"
+    FIRST_ROW = "first-row"
+
+
+class SequenceInit(enum.Enum):
+    """Where writers find the largest sequence number (`write.sequence-number-init-mode`)."""
+
+    SCAN = "scan"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOptions:
+    """What planning depends on. Sizes in bytes, durations in milliseconds, None: not set."""
+
+    num_levels: int
+    compaction_trigger: int
+    stop_trigger: int
+    max_size_amplification_percent: int
+    size_ratio_percent: int
+    offpeak_start_hour: int
+    offpeak_end_hour: int
+    offpeak_ratio_percent: int
+    force_up_level_0: bool
+    optimization_interval_ms: int | None
+    total_size_threshold: int | None
+    incremental_size_threshold: int | None
+    full_compaction_delta_commits: int | None
+    force_rewrite_all_files: bool
+    target_file_size: int
+    small_file_ratio: float
+    min_file_num: int
+    file_num_limit: int
+    open_file_cost: int
+
+    @property
+    def small_file_size(self) -> int:
+        """Files below it are small: (long) (target × ratio), as Java multiplies and truncates."""
+        return int(self.target_file_size * self.small_file_ratio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOptions:
+    """Commit loop and manifests. Sizes in bytes, durations in milliseconds."""
+
+    timeout_ms: int | None
+    max_retries: int
+    min_retry_wait_ms: int
+    max_retry_wait_ms: int
+    user_prefix: str | None
+    manifest_target_size: int
+    manifest_full_threshold: int
+    manifest_merge_min_count: int
+    manifest_compression: str
+    manifest_compression_level: int
+    delete_file_drop_stats: bool
+    sequence_init: SequenceInit
+    # The table maps commit identifiers to full compactions when set (gap B19 of docs/gaps).
+    full_compaction_delta_commits: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOptions:
+    """What output files look like. Per-level maps win over the table-wide value."""
+
+    data_file_prefix: str
+    suffix_includes_compression: bool
+    compression: str
+    compression_per_level: Mapping[int, str]
+    zstd_level: int
+    row_group_bytes: int
+    page_bytes: int
+    dictionary: bool
+    thin_mode: bool
+    stats_mode: str
+    stats_mode_per_level: Mapping[int, str]
+    stats_mode_per_field: Mapping[str, str]
+    stats_dense: bool
+    stats_keep_first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """All of them; `raw` is the merged text form (schema's options under those of the run)."""
+
+    bucket: int
+    bucket_key: tuple[str, ...]
+    merge_engine: MergeEngine
+    changelog_producer: ChangelogProducer
+    sequence_fields: tuple[str, ...]
+    sequence_order: SortOrder
+    ignore_delete: bool
+    write_only: bool
+    partition_default_name: str
+    partition_legacy_name: bool
+    discovery_interval_ms: int
+    compaction: CompactionOptions
+    commit: CommitOptions
+    files: FileOptions
+    raw: Mapping[str, str]
+
+
+STATS_MODE = re.compile(r"(?i:none|counts|full|truncate\((?P<length>0*[1-9][0-9]*)\))")
+_FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode")
+_MIB = 1024 * 1024
+_INT_MAX = 2**31 - 1
+
+
+def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = None) -> TableOptions:
+    """The options of a table, those of the run on top.
+
+    Former keys count where the present key is absent. Raises `UsageError` that names key, value,
+    what was expected, and whether the table or the run said it.
+    """
+    texts = _Texts(schema, overrides or {})
+    trigger = texts.read("num-sorted-run.compaction-trigger", option_values.integer, 5)
+    return TableOptions(
+        bucket=texts.read("bucket", option_values.integer, -1),
+        bucket_key=_bucket_key(texts, schema),
+        merge_engine=texts.read(
+            "merge-engine", option_values.enumeration(MergeEngine), MergeEngine.DEDUPLICATE
+        ),
+        changelog_producer=texts.read(
+            "changelog-producer",
+            option_values.enumeration(ChangelogProducer),
+            ChangelogProducer.NONE,
+        ),
+        sequence_fields=texts.read("sequence.field", _sequence_fields(schema), ()),
+        sequence_order=texts.read(
+            "sequence.field.sort-order",
+            option_values.enumeration(SortOrder),
+            SortOrder.ASCENDING,
+        ),
+        ignore_delete=texts.read("ignore-delete", option_values.boolean, False),
+        write_only=texts.read("write-only", option_values.boolean, False),
+        partition_default_name=texts.read("partition.default-name", str, "__DEFAULT_PARTITION__"),
+        partition_legacy_name=texts.read("partition.legacy-name", option_values.boolean, True),
+        discovery_interval_ms=texts.read(
+            "continuous.discovery-interval", option_values.duration_ms, 10_000
+        ),
+        compaction=_compaction(texts, trigger, has_key=bool(schema.primary_keys)),
+        commit=_commit(texts),
+        files=_files(texts),
+        raw=texts.merged,
+    )
+
+
+def file_suffix(options: TableOptions) -> str:
+    """How names of new data files end: `.parquet`, or with the table-wide codec before it."""
+    compression = None
+    if options.files.suffix_includes_compression:
+        # The name shows this option even when `parquet.compression` or a level overrides it.
+        compression = options.raw.get("file.compression", "zstd")
+    return paths.file_suffix("parquet", compression)
+
+
+class _Texts:
+    """The merged texts, and who said them."""
+
+    def __init__(self, schema: TableSchema, overrides: Mapping[str, str]) -> None:
+        self._overrides = {canonical_key(key): value for key, value in overrides.items()}
+        self._where = f"of schema {schema.id}"
+        self.merged = {**schema.options, **self._overrides}
+
+    def text(self, key: str) -> tuple[str, str] | None:
+        """The key that is set, present or former, and its text."""
+        option = find(key)
+        former = option.former if option is not None else ()
+        for candidate in (key, *former):
+            if candidate in self.merged:
+                return candidate, self.merged[candidate]
+        return None
+
+    def read(self, key: str, parse: Callable[[str], _T], default: _T) -> _T:
+        found = self.text(key)
+        return default if found is None else self.parsed(*found, parse)
+
+    def maybe(self, key: str, parse: Callable[[str], _T]) -> _T | None:
+        found = self.text(key)
+        return None if found is None else self.parsed(*found, parse)
+
+    def parsed(self, key: str, text: str, parse: Callable[[str], _T]) -> _T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            where = "of this run" if key in self._overrides else self._where
+            raise UsageError(f"option {key}={text!r} {where}: expected {error}") from error
+
+    def level_map(self, key: str) -> dict[int, str]:
+        """A map by level: one text, or else one key per level."""
+        found = self.maybe(key, option_values.mapping)
+        if found is None:
+            prefix = key + "."
+            found = {
+                name.removeprefix(prefix): text
+                for name, text in self.merged.items()
+                if name.startswith(prefix)
+            }
+        return {
+            self.parsed(key, level, option_values.integer): text for level, text in found.items()
+        }
+
+
+def _compaction(texts: _Texts, trigger: int, *, has_key: bool) -> CompactionOptions:
+    integer, size = option_values.integer, option_values.memory_size
+    stop = texts.read("num-sorted-run.stop-trigger", integer, min(trigger + 3, _INT_MAX))
+    return CompactionOptions(
+        num_levels=texts.read("num-levels", integer, min(trigger + 1, _INT_MAX)),
+        compaction_trigger=trigger,
+        stop_trigger=max(trigger, stop),
+        max_size_amplification_percent=texts.read(
+            "compaction.max-size-amplification-percent", integer, 200
+        ),
+        size_ratio_percent=texts.read("compaction.size-ratio", integer, 1),
+        offpeak_start_hour=texts.read("compaction.offpeak.start.hour", integer, -1),
+        offpeak_end_hour=texts.read("compaction.offpeak.end.hour", integer, -1),
+        offpeak_ratio_percent=texts.read("compaction.offpeak-ratio", integer, 0),
+        force_up_level_0=texts.read("compaction.force-up-level-0", option_values.boolean, False),
+        optimization_interval_ms=texts.maybe(
+            "compaction.optimization-interval", option_values.duration_ms
+        ),
+        total_size_threshold=texts.maybe("compaction.total-size-threshold", size),
+        incremental_size_threshold=texts.maybe("compaction.incremental-size-threshold", size),
+        full_compaction_delta_commits=texts.maybe("full-compaction.delta-commits", integer),
+        force_rewrite_all_files=texts.read(
+            "compaction.force-rewrite-all-files", option_values.boolean, False
+        ),
+        target_file_size=texts.read(
+            "target-file-size", _positive(size), (128 if has_key else 256) * _MIB
+        ),
+        small_file_ratio=texts.read("compaction.small-file-ratio", option_values.double, 0.7),
+        min_file_num=texts.read("compaction.min.file-num", integer, 5),
+        file_num_limit=texts.read("compaction.file-num-limit", integer, 100_000),
+        open_file_cost=texts.read("source.split.open-file-cost", size, 4 * _MIB),
+    )
+
+
+def _commit(texts: _Texts) -> CommitOptions:
+    integer, size, duration = (
+        option_values.integer,
+        option_values.memory_size,
+        option_values.duration_ms,
+    )
+    return CommitOptions(
+        timeout_ms=texts.maybe("commit.timeout", duration),
+        max_retries=texts.read("commit.max-retries", integer, 10),
+        min_retry_wait_ms=texts.read("commit.min-retry-wait", duration, 10),
+        max_retry_wait_ms=texts.read("commit.max-retry-wait", duration, 10_000),
+        user_prefix=texts.maybe("commit.user-prefix", str),
+        manifest_target_size=texts.read("manifest.target-file-size", _positive(size), 8 * _MIB),
+        manifest_full_threshold=texts.read(
+            "manifest.full-compaction-threshold-size", size, 16 * _MIB
+        ),
+        manifest_merge_min_count=texts.read("manifest.merge-min-count", integer, 30),
+        # `avro.codec` rules every Avro file of a table, and manifests are Avro files.
+        manifest_compression=texts.read(
+            "avro.codec", str, texts.read("manifest.compression", str, "zstd")
+        ),
+        manifest_compression_level=texts.read("file.compression.zstd-level", integer, 1),
+        delete_file_drop_stats=texts.read(
+            "manifest.delete-file-drop-stats", option_values.boolean, False
+        ),
+        sequence_init=texts.read(
+            "write.sequence-number-init-mode",
+            option_values.enumeration(SequenceInit),
+            SequenceInit.SCAN,
+        ),
+        full_compaction_delta_commits=texts.maybe("full-compaction.delta-commits", integer),
+    )
+
+
+def _files(texts: _Texts) -> FileOptions:
+    integer, boolean = option_values.integer, option_values.boolean
+    parquet_codec = texts.maybe("parquet.compression", _codec)
+    per_level = texts.level_map("file.compression.per.level")
+    stats_per_level = texts.level_map("metadata.stats-mode.per.level")
+    block_size = texts.maybe("file.block-size", _positive(option_values.memory_size))
+    return FileOptions(
+        data_file_prefix=texts.read("data-file.prefix", str, "data-"),
+        suffix_includes_compression=texts.read("file.suffix.include.compression", boolean, False),
+        # Java hands `parquet.compression` to every writer, whatever the level.
+        compression=parquet_codec or texts.read("file.compression", _codec, "zstd"),
+        compression_per_level={}
+        if parquet_codec
+        else {level: _codec(codec) for level, codec in per_level.items()},
+        zstd_level=texts.read(
+            "parquet.compression.codec.zstd.level",
+            integer,
+            texts.read("file.compression.zstd-level", integer, 1),
+        ),
+        row_group_bytes=block_size
+        if block_size is not None
+        else texts.read("parquet.block.size", _positive(option_values.long), 128 * _MIB),
+        page_bytes=texts.read("parquet.page.size", _positive(integer), _MIB),
+        dictionary=texts.read("parquet.enable.dictionary", boolean, True),
+        thin_mode=texts.read("data-file.thin-mode", boolean, False),
+        stats_mode=texts.read("metadata.stats-mode", _stats_mode, "truncate(16)"),
+        stats_mode_per_level={
+            level: texts.parsed("metadata.stats-mode.per.level", mode, _stats_mode)
+            for level, mode in stats_per_level.items()
+        },
+        stats_mode_per_field={
+            found[1]: texts.parsed(key, mode, _stats_mode)
+            for key, mode in texts.merged.items()
+            if (found := _FIELD_STATS_MODE.fullmatch(key))
+        },
+        stats_dense=texts.read("metadata.stats-dense-store", boolean, True),
+        stats_keep_first=texts.read("metadata.stats-keep-first-n-columns", integer, -1),
+    )
+
+
+def _codec(text: str) -> str:
+    lower = text.lower()
+    return "none" if lower == "uncompressed" else lower
+
+
+def _stats_mode(text: str) -> str:
+    if STATS_MODE.fullmatch(text) is None:
+        raise ValueError("none, counts, full or truncate(n) with n > 0")
+    return text
+
+
+def _positive(read: Callable[[str], int]) -> Callable[[str], int]:
+    """A reader that takes no size of 0, which would make files without end."""
+
+    def above_zero(text: str) -> int:
+        number = read(text)
+        if number <= 0:
+            raise ValueError("a number above 0")
+        return number
+
+    return above_zero
+
+
+def _sequence_fields(schema: TableSchema) -> Callable[[str], tuple[str, ...]]:
+    def columns(text: str) -> tuple[str, ...]:
+        names = tuple(part.strip() for part in text.split(","))
+        if not {field.name for field in schema.fields}.issuperset(names):
+            raise ValueError("names of columns, separated by commas")
+        return names
+
+    return columns
+
+
+def _bucket_key(texts: _Texts, schema: TableSchema) -> tuple[str, ...]:
+    """The columns whose hash chooses the bucket: the option, split exactly, or the key."""
+
+    def columns(text: str) -> tuple[str, ...]:
+        names = tuple(text.split(","))
+        if not {field.name for field in schema.fields}.issuperset(names):
+            raise ValueError("names of columns, separated by commas without blanks")
+        return names
+
+    found = texts.text("bucket-key")
+    if found is None or not found[1].strip():
+        return tuple(field.name for field in schema.key_fields)
+    return texts.parsed(*found, columns)

@@ -1,0 +1,193 @@
+"""Where everything of a table lies: URL strings joined with `/`, relative to the table's location.
+
+Sources: utils/{FileStorePathFactory,PartitionPathUtils,InternalRowPartitionComputer}.java,
+io/DataFilePathFactory.java, utils/BranchManager.java.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from compactord.errors import FormatError
+from compactord.paimon.binary_row import Value, decode_row
+from compactord.paimon.data_file import DataFile
+from compactord.paimon.java_text import cast_text, to_string
+from compactord.paimon.types import DataField
+
+SCHEMA_PREFIX = "schema-"
+SNAPSHOT_PREFIX = "snapshot-"
+TAG_PREFIX = "tag-"
+BRANCH_PREFIX = "branch-"
+LATEST = "LATEST"
+EARLIEST = "EARLIEST"
+
+_POSTPONE_BUCKET = -2
+_ESCAPED = frozenset(chr(code) for code in (*range(0x20), 0x7F)) | frozenset("\"#%'*/:=?\\{}[]^")
+# Java's Character.isWhitespace: these controls, and separators that may break a line.
+_BLANK_CONTROLS = frozenset("\t\n\v\f\r\x1c\x1d\x1e\x1f")
+_NO_BREAK = frozenset("\u00a0\u2007\u202f")
+
+# How a data file's name shows its compression, when it does (format/HadoopCompressionType.java).
+_COMPRESSION_SUFFIXES = {
+    "none": "",
+    "gzip": ".gz",
+    "bzip2": ".bz2",
+    "deflate": ".deflate",
+    "snappy": ".snappy",
+    "lz4": ".lz4",
+    "zstd": ".zst",
+}
+
+
+def join(folder: str, *names: str) -> str:
+    return "/".join((folder.rstrip("/"), *names))
+
+
+def branch_root(location: str, branch: str = "main") -> str:
+    """Where a branch keeps schemas, snapshots and tags; manifests and data are the table's."""
+    return location if branch == "main" else join(location, "branch", BRANCH_PREFIX + branch)
+
+
+def branch_folder(location: str) -> str:
+    return join(location, "branch")
+
+
+def schema_folder(root: str) -> str:
+    return join(root, "schema")
+
+
+def schema_path(root: str, id_: int) -> str:
+    return join(schema_folder(root), f"{SCHEMA_PREFIX}{id_}")
+
+
+def table_of_schema(path: str) -> str:
+    """The location of the table (or branch) that a schema file belongs to."""
+    return path.rsplit("/", 2)[0]
+
+
+def snapshot_folder(root: str) -> str:
+    return join(root, "snapshot")
+
+
+def snapshot_path(root: str, id_: int) -> str:
+    return join(snapshot_folder(root), f"{SNAPSHOT_PREFIX}{id_}")
+
+
+def latest_hint(root: str) -> str:
+    return join(snapshot_folder(root), LATEST)
+
+
+def earliest_hint(root: str) -> str:
+    return join(snapshot_folder(root), EARLIEST)
+
+
+def tag_folder(root: str) -> str:
+    return join(root, "tag")
+
+
+def tag_path(root: str, name: str) -> str:
+    return join(tag_folder(root), TAG_PREFIX + name)
+
+
+def changelog_folder(root: str) -> str:
+    """Snapshots that outlive their expiry for the sake of changelog readers."""
+    return join(root, "changelog")
+
+
+def manifest_folder(location: str) -> str:
+    """Manifests, manifest lists and index manifests, of branches as well."""
+    return join(location, "manifest")
+
+
+def manifest_path(location: str, name: str) -> str:
+    return join(manifest_folder(location), name)
+
+
+def index_path(location: str, name: str) -> str:
+    return join(location, "index", name)
+
+
+def statistics_path(location: str, name: str) -> str:
+    return join(location, "statistics", name)
+
+
+def id_of(name: str, prefix: str) -> int | None:
+    """The number in a name such as `snapshot-12`; None for other names (temporary files, hints)."""
+    digits = name.removeprefix(prefix)
+    if digits == name or not (digits.isascii() and digits.isdigit()):
+        return None
+    return int(digits)
+
+
+def partition_path(
+    partition: bytes, fields: Sequence[DataField], *, default_name: str, legacy_name: bool
+) -> str:
+    """The folders of a serialised partition row, as `a=1/b=x`; empty without partition keys.
+
+    `fields` are the partition columns in partition-key order; `default_name` and `legacy_name` are
+    the options `partition.default-name` and `partition.legacy-name`. Readers recompute this path,
+    so a file in any other folder is lost. Raises `FormatError` for rows that have no path.
+    """
+    values = decode_row(partition, [field.type for field in fields], source="partition")
+    text = to_string if legacy_name else cast_text
+    return "/".join(
+        f"{_escaped(field.name)}={_escaped(_named(text(value, field.type), default_name))}"
+        for value, field in zip(values, fields, strict=True)
+    )
+
+
+def _named(text: str | None, default_name: str) -> str:
+    if text is None or all(_is_blank(character) for character in text):
+        return default_name
+    return text
+
+
+def _is_blank(character: str) -> bool:
+    if character in _BLANK_CONTROLS:
+        return True
+    return unicodedata.category(character) in ("Zs", "Zl", "Zp") and character not in _NO_BREAK
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in text)
+
+
+def bucket_folder(location: str, partition: str, bucket: int) -> str:
+    """The folder of a bucket; `partition` as `partition_path` gives it."""
+    name = "bucket-postpone" if bucket == _POSTPONE_BUCKET else f"bucket-{bucket}"
+    return join(location, partition, name) if partition else join(location, name)
+
+
+def data_file_path(folder: str, file: DataFile) -> str:
+    """Where a data file lies: its own external path, else the bucket's folder."""
+    return file.external_path if file.external_path is not None else join(folder, file.file_name)
+
+
+def extra_file_paths(folder: str, file: DataFile) -> tuple[str, ...]:
+    """Files that belong to a data file (indexes): beside it, wherever it is."""
+    beside = data_file_path(folder, file).rsplit("/", 1)[0]
+    return tuple(join(beside, name) for name in file.extra_files)
+
+
+def file_suffix(file_format: str, compression: str | None) -> str:
+    """The end of a new file's name; `compression` is the table-wide codec if names include it."""
+    if compression is None:
+        return f".{file_format}"
+    return _COMPRESSION_SUFFIXES.get(compression.lower(), f".{compression}") + f".{file_format}"
+
+
+def format_of(file_name: str) -> str:
+    """The format that readers take from a file's name: tables may mix formats."""
+    parts = file_name.split(".")[1:]
+    if parts and f".{parts[-1].lower()}" in _COMPRESSION_SUFFIXES.values():
+        parts.pop()
+    if not parts:
+        raise FormatError(file_name, "a data file's name does not tell its format")
+    return parts[-1]
+
+
+def partition_text(values: Sequence[Value], fields: Sequence[DataField]) -> str:
+    """A partition for people: `a=1, b=x`."""
+    pairs = zip(fields, values, strict=True)
+    return ", ".join(f"{field.name}={to_string(value, field.type)}" for field, value in pairs)

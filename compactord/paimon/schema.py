@@ -1,0 +1,227 @@
+"""The table schema: `schema/schema-<id>`, one JSON object.
+
+Sources: schema/TableSchema.java, schema/SchemaSerializer.java, schema/SchemaManager.java.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from compactord.errors import FormatError, TableNotFound, UnsupportedTable
+from compactord.paimon import paths
+from compactord.paimon.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+    UnknownType,
+    VectorType,
+    field_json,
+    parse_field,
+)
+from compactord.storage.base import Storage
+
+CURRENT_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """One version of a table's schema; options are text, as written."""
+
+    id: int
+    version: int
+    fields: tuple[DataField, ...]
+    highest_field_id: int
+    partition_keys: tuple[str, ...]
+    primary_keys: tuple[str, ...]
+    options: Mapping[str, str]
+    comment: str | None
+    time_ms: int
+
+    def fields_named(self, names: tuple[str, ...]) -> tuple[DataField, ...]:
+        by_name = {field.name: field for field in self.fields}
+        return tuple(by_name[name] for name in names)
+
+    @property
+    def partition_fields(self) -> tuple[DataField, ...]:
+        return self.fields_named(self.partition_keys)
+
+    @property
+    def key_fields(self) -> tuple[DataField, ...]:
+        """The trimmed primary key: primary keys without partition keys, in their order."""
+        return self.fields_named(
+            tuple(name for name in self.primary_keys if name not in self.partition_keys)
+        )
+
+
+def parse_schema(data: bytes, path: str) -> TableSchema:
+    """A schema file, with the defaults that its version had when it was written.
+
+    Raises `FormatError` that names `path` and the key for anything that is not a schema, and
+    `UnsupportedTable` for columns of a type, or files of a version, that release 2.0.0 lacks.
+    """
+    try:
+        members = json.loads(data)
+    except ValueError as error:
+        raise FormatError(path, f"the schema is not JSON: {error}") from error
+    if not isinstance(members, dict):
+        raise FormatError(path, "the schema is not a JSON object")
+    version = _integer(members, "version", path, default=1)
+    try:
+        return _schema(members, version, path)
+    except FormatError as error:
+        if version > CURRENT_VERSION:
+            reason = f"its schema has version {version}, newer than {CURRENT_VERSION}"
+            raise UnsupportedTable(paths.table_of_schema(path), [reason]) from error
+        raise
+
+
+def _schema(members: dict[str, object], version: int, path: str) -> TableSchema:
+    fields = tuple(_column(field, path) for field in _list(members, "fields", path))
+    names = {field.name for field in fields}
+    if len(names) != len(fields):
+        raise FormatError(path, "schema key 'fields' names a column twice")
+    return TableSchema(
+        id=_integer(members, "id", path),
+        version=version,
+        fields=fields,
+        highest_field_id=_integer(members, "highestFieldId", path),
+        partition_keys=_columns(members, "partitionKeys", path, names),
+        primary_keys=_columns(members, "primaryKeys", path, names),
+        options=_options(members, version, path),
+        comment=_comment(members, path),
+        time_ms=_integer(members, "timeMillis", path, default=0),
+    )
+
+
+def _column(field: object, path: str) -> DataField:
+    try:
+        return parse_field(field, path=path)
+    except UnknownType as error:
+        name = field.get("name") if isinstance(field, dict) else None
+        reason = f"column {name} has type {error.type_name}, which is not supported"
+        raise UnsupportedTable(paths.table_of_schema(path), [reason]) from error
+
+
+def _options(members: dict[str, object], version: int, path: str) -> dict[str, str]:
+    options = members.get("options")
+    if not isinstance(options, dict):
+        raise FormatError(path, f"schema key 'options' needs an object, found {options!r}")
+    texts = {}
+    for key, value in options.items():
+        if not isinstance(value, str):
+            raise FormatError(path, f"schema key 'options' holds {value!r} for {key!r}, not a text")
+        texts[key] = value
+    # Defaults of Paimon 0.7 and 0.8, which did not write them down.
+    if version <= 1:
+        texts.setdefault("bucket", "1")
+    if version <= 2:
+        texts.setdefault("file.format", "orc")
+    return texts
+
+
+def _comment(members: dict[str, object], path: str) -> str | None:
+    comment = members.get("comment")
+    if comment is not None and not isinstance(comment, str):
+        raise FormatError(path, f"schema key 'comment' needs a text, found {comment!r}")
+    return comment
+
+
+def _integer(members: dict[str, object], key: str, path: str, default: int | None = None) -> int:
+    value = members.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise FormatError(path, f"schema key {key!r} needs a whole number, found {value!r}")
+    return value
+
+
+def _list(members: dict[str, object], key: str, path: str) -> list[object]:
+    value = members.get(key)
+    if not isinstance(value, list):
+        raise FormatError(path, f"schema key {key!r} needs a list, found {value!r}")
+    return value
+
+
+def _columns(members: dict[str, object], key: str, path: str, names: set[str]) -> tuple[str, ...]:
+    columns: list[str] = []
+    for name in _list(members, key, path):
+        if not isinstance(name, str) or name not in names:
+            raise FormatError(path, f"schema key {key!r} names {name!r}, which is not a column")
+        columns.append(name)
+    return tuple(columns)
+
+
+def schema_json(schema: TableSchema) -> bytes:
+    """The bytes of a schema file, keys in Java's order."""
+    members: dict[str, object] = {
+        "version": schema.version,
+        "id": schema.id,
+        "fields": [field_json(field) for field in schema.fields],
+        "highestFieldId": schema.highest_field_id,
+        "partitionKeys": list(schema.partition_keys),
+        "primaryKeys": list(schema.primary_keys),
+        "options": dict(schema.options),
+    }
+    if schema.comment is not None:
+        members["comment"] = schema.comment
+    members["timeMillis"] = schema.time_ms
+    return json.dumps(members, indent=2, ensure_ascii=False).encode()
+
+
+def schema_ids(storage: Storage, location: str) -> tuple[int, ...]:
+    """Ids of all schemas of a table, ascending; there is no hint, so this lists the folder."""
+    ids = (
+        paths.id_of(status.name, paths.SCHEMA_PREFIX)
+        for status in storage.list(paths.schema_folder(location))
+        if not status.is_folder
+    )
+    return tuple(sorted(id_ for id_ in ids if id_ is not None))
+
+
+def read_schema(storage: Storage, location: str, id_: int) -> TableSchema:
+    path = paths.schema_path(location, id_)
+    schema = parse_schema(storage.read(path), path)
+    if schema.id != id_:
+        raise FormatError(path, f"schema key 'id' holds {schema.id}, the file name {id_}")
+    return schema
+
+
+def latest_schema(storage: Storage, location: str) -> TableSchema:
+    """The schema of the largest id; `TableNotFound` when the location holds no schema at all."""
+    ids = schema_ids(storage, location)
+    if not ids:
+        raise TableNotFound(f"no Paimon table: {location} has no schema")
+    return read_schema(storage, location, ids[-1])
+
+
+def same_columns(left: TableSchema, right: TableSchema) -> bool:
+    """Whether files written with one schema have exactly the columns that the other asks for.
+
+    Ids, names, types, nullability and order count; descriptions, default values and options do not.
+    """
+    return (
+        tuple(_bare(field) for field in left.fields) == tuple(_bare(f) for f in right.fields)
+        and left.primary_keys == right.primary_keys
+        and left.partition_keys == right.partition_keys
+    )
+
+
+def _bare(field: DataField) -> DataField:
+    return replace(field, type=_bare_type(field.type), description=None, default_value=None)
+
+
+def _bare_type(type_: DataType) -> DataType:
+    match type_:
+        case RowType(fields=fields):
+            return replace(type_, fields=tuple(_bare(field) for field in fields))
+        case ArrayType(element=element) | MultisetType(element=element):
+            return replace(type_, element=_bare_type(element))
+        case MapType(key=key, value=value):
+            return replace(type_, key=_bare_type(key), value=_bare_type(value))
+        case VectorType(element=element):
+            return replace(type_, element=_bare_type(element))
+        case _:
+            return type_

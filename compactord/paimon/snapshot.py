@@ -1,0 +1,249 @@
+"""Snapshots, the hints that lead to them, tags and branches.
+
+A snapshot file is one JSON object. Ids are reused after rollbacks and after a table was dropped
+and made again: what was known about an id counts only while `Snapshot.identity` is the same.
+Sources: Snapshot.java, utils/{SnapshotManager,HintFileUtils,TagManager,BranchManager}.java.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
+from compactord.storage.base import Storage
+
+_VERSION = 3
+_LATEST, _EARLIEST = "LATEST", "EARLIEST"
+_SNAPSHOT, _TAG, _BRANCH = "snapshot-", "tag-", "branch-"
+_ID = re.compile(r"[0-9]{1,18}")
+# After a hint, so many successors are probed before the folder is listed.
+_PROBES = 4
+
+
+class CommitKind(enum.Enum):
+    APPEND = "APPEND"
+    COMPACT = "COMPACT"
+    OVERWRITE = "OVERWRITE"
+    ANALYZE = "ANALYZE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One version of a table. None: the key is absent. Keys unknown to release 2.0.0 are not kept.
+
+    `time_ms` is since the epoch. Sizes in bytes. `operation` is the writer's word, not interpreted.
+    """
+
+    version: int = _VERSION
+    uuid: str | None = None
+    id: int
+    schema_id: int
+    base_manifest_list: str
+    base_manifest_list_size: int | None = None
+    delta_manifest_list: str
+    delta_manifest_list_size: int | None = None
+    changelog_manifest_list: str | None = None
+    changelog_manifest_list_size: int | None = None
+    index_manifest: str | None = None
+    commit_user: str
+    commit_identifier: int
+    commit_kind: CommitKind
+    time_ms: int
+    total_record_count: int
+    delta_record_count: int
+    changelog_record_count: int | None = None
+    watermark: int | None = None
+    statistics: str | None = None
+    properties: Mapping[str, str] | None = None
+    next_row_id: int | None = None
+    operation: str | None = None
+
+    @property
+    def identity(self) -> SnapshotIdentity:
+        """Equal for two readings of one snapshot, different for two that share an id."""
+        if self.uuid is not None:
+            return (self.uuid,)
+        return (self.commit_user, self.commit_identifier, self.time_ms)
+
+
+SnapshotIdentity = tuple[str] | tuple[str, int, int]
+
+# Field of `Snapshot` -> key in the file, in Java's order.
+_KEYS = {
+    "version": "version",
+    "uuid": "uuid",
+    "id": "id",
+    "schema_id": "schemaId",
+    "base_manifest_list": "baseManifestList",
+    "base_manifest_list_size": "baseManifestListSize",
+    "delta_manifest_list": "deltaManifestList",
+    "delta_manifest_list_size": "deltaManifestListSize",
+    "changelog_manifest_list": "changelogManifestList",
+    "changelog_manifest_list_size": "changelogManifestListSize",
+    "index_manifest": "indexManifest",
+    "commit_user": "commitUser",
+    "commit_identifier": "commitIdentifier",
+    "commit_kind": "commitKind",
+    "time_ms": "timeMillis",
+    "total_record_count": "totalRecordCount",
+    "delta_record_count": "deltaRecordCount",
+    "changelog_record_count": "changelogRecordCount",
+    "watermark": "watermark",
+    "statistics": "statistics",
+    "properties": "properties",
+    "next_row_id": "nextRowId",
+    "operation": "operation",
+}
+_PYTHON_TYPES: Mapping[str, type] = {
+    "str": str,
+    "str | None": str,
+    "int": int,
+    "int | None": int,
+    "CommitKind": str,
+    "Mapping[str, str] | None": dict,
+}
+_FIELDS = tuple(
+    (f.name, _KEYS[f.name], _PYTHON_TYPES[str(f.type)], "None" in str(f.type))
+    for f in fields(Snapshot)
+)
+
+
+def parse_snapshot(data: bytes, path: str) -> Snapshot:
+    """A snapshot, tag or long-lived changelog file.
+
+    Raises `FormatError` naming the key that is wrong, `UnsupportedTable` for a newer version.
+    """
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(path, f"a snapshot that is not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise FormatError(path, "a snapshot that is not a JSON object")
+    version = found.get("version")
+    if type(version) is int and version > _VERSION:
+        raise UnsupportedTable(_table_of(path), [f"{path} has snapshot version {version}"])
+    values: dict[str, Any] = {}
+    for name, key, kind, optional in _FIELDS:
+        value = found.get(key)
+        if value is None and optional:
+            continue
+        # bool is an int to isinstance, and true is no id.
+        if type(value) is not kind:
+            raise FormatError(path, f"snapshot key {key} is {value!r}, expected {kind.__name__}")
+        values[name] = value
+    try:
+        values["commit_kind"] = CommitKind(values["commit_kind"])
+    except ValueError as error:
+        raise FormatError(path, f"unknown commitKind {values['commit_kind']!r}") from error
+    properties = values.get("properties")
+    if properties is not None and not all(type(v) is str for v in properties.values()):
+        raise FormatError(path, "snapshot key properties holds something other than text")
+    return Snapshot(**values)
+
+
+def snapshot_json(snapshot: Snapshot) -> bytes:
+    """The file's content: the keys of release 2.0.0 in its order, absent when None."""
+    out: dict[str, Any] = {}
+    for name, key in _KEYS.items():
+        value = getattr(snapshot, name)
+        if isinstance(value, CommitKind):
+            value = value.value
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        if value is not None:
+            out[key] = value
+    return json.dumps(out, indent=2, ensure_ascii=False).encode()
+
+
+def snapshot_path(location: str, snapshot_id: int) -> str:
+    return f"{location}/snapshot/{_SNAPSHOT}{snapshot_id}"
+
+
+def read_snapshot(storage: Storage, location: str, snapshot_id: int) -> Snapshot:
+    """Raises `ObjectNotFound` when there is none (expired, rolled back or not yet written)."""
+    path = snapshot_path(location, snapshot_id)
+    snapshot = parse_snapshot(storage.read(path), path)
+    if snapshot.id != snapshot_id:
+        raise FormatError(path, f"holds snapshot {snapshot.id}")
+    return snapshot
+
+
+def snapshot_ids(storage: Storage, location: str) -> tuple[int, ...]:
+    """All ids in ascending order, from a listing. Temporary and foreign names do not count."""
+    names = (status.name for status in storage.list(f"{location}/snapshot"))
+    ids = (name[len(_SNAPSHOT) :] for name in names if name.startswith(_SNAPSHOT))
+    return tuple(sorted(int(text) for text in ids if _ID.fullmatch(text)))
+
+
+def latest_snapshot_id(storage: Storage, location: str) -> int | None:
+    """The newest snapshot, None when there is none.
+
+    The hint is trusted only when the snapshot it names exists; its successors are probed. A hint
+    that is absent, half-written or wrong costs a listing and nothing else.
+    """
+    hint = _read_hint(storage, location, _LATEST)
+    if hint is not None and _exists(storage, location, hint):
+        for newest in range(hint, hint + _PROBES):
+            if not _exists(storage, location, newest + 1):
+                return newest
+    return max(snapshot_ids(storage, location), default=None)
+
+
+def earliest_snapshot_id(storage: Storage, location: str) -> int | None:
+    """The oldest snapshot that has not expired, None when there is none."""
+    hint = _read_hint(storage, location, _EARLIEST)
+    if hint is not None and _exists(storage, location, hint):
+        return hint
+    return min(snapshot_ids(storage, location), default=None)
+
+
+def latest_hint_path(location: str) -> str:
+    """Overwritten with the decimal id after each commit; nothing rests on it."""
+    return f"{location}/snapshot/{_LATEST}"
+
+
+def read_tags(storage: Storage, location: str) -> Mapping[str, Snapshot]:
+    """Every tag by name. A tag that vanishes while it is read is not among them."""
+    tags: dict[str, Snapshot] = {}
+    for status in sorted(storage.list(f"{location}/tag"), key=lambda status: status.name):
+        if status.is_folder or not status.name.startswith(_TAG):
+            continue
+        path = f"{location}/tag/{status.name}"
+        try:
+            tags[status.name[len(_TAG) :]] = parse_snapshot(storage.read(path), path)
+        except ObjectNotFound:
+            continue
+    return tags
+
+
+def branch_names(storage: Storage, location: str) -> tuple[str, ...]:
+    """Every branch but main, sorted."""
+    names = (status.name for status in storage.list(f"{location}/branch") if status.is_folder)
+    return tuple(sorted(name[len(_BRANCH) :] for name in names if name.startswith(_BRANCH)))
+
+
+def branch_location(location: str, branch: str) -> str:
+    """Where a branch keeps its snapshots, tags and schemas; its manifests are with main's."""
+    return f"{location}/branch/{_BRANCH}{branch}"
+
+
+def _read_hint(storage: Storage, location: str, name: str) -> int | None:
+    try:
+        text = storage.read(f"{location}/snapshot/{name}").decode("ascii", "replace").strip()
+    except ObjectNotFound:
+        return None
+    return int(text) if _ID.fullmatch(text) else None
+
+
+def _exists(storage: Storage, location: str, snapshot_id: int) -> bool:
+    return storage.status(snapshot_path(location, snapshot_id)) is not None
+
+
+def _table_of(path: str) -> str:
+    """The table's location, from the path of one of its snapshots or tags."""
+    return path.rsplit("/", 2)[0]

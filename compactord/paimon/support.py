@@ -1,0 +1,371 @@
+"""What compactord handles, in one place: everything else is refused by name before data is read.
+
+A compactor that does not know a feature damages the table or leaves it inconsistent, so a table is
+taken only when all that it uses is on the lists below. README's compatibility table is rendered
+from the same lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from compactord.paimon.option_catalogue import canonical_key, find
+from compactord.paimon.options import ChangelogProducer, MergeEngine, TableOptions
+from compactord.paimon.schema import CURRENT_VERSION, TableSchema, same_columns
+from compactord.paimon.types import (
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+    TypeRoot,
+    VectorType,
+    type_text,
+)
+
+MERGE_ENGINES = (MergeEngine.DEDUPLICATE,)
+CHANGELOG_PRODUCERS = (ChangelogProducer.NONE, ChangelogProducer.INPUT)
+FILE_FORMATS = ("parquet",)
+CODECS = ("zstd", "snappy", "gzip", "lz4", "lz4_raw", "none")
+MANIFEST_CODECS = ("zstd", "zstandard", "null", "deflate", "snappy", "bzip2", "xz")
+REFUSED_TYPES = ("VARIANT", "BLOB", "VECTOR", "MULTISET")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedOption:
+    """An option that is refused when its text is among `values`; None: when it is set at all."""
+
+    key: str
+    why: str
+    values: tuple[str, ...] | None = None
+    # The texts that are not refused, for options of which only these are understood.
+    allowed: tuple[str, ...] | None = None
+
+    def refuses(self, text: str) -> bool:
+        shown = text.strip().lower()
+        if self.allowed is not None:
+            return shown not in self.allowed
+        if self.values is not None:
+            return shown in self.values
+        return shown != ""
+
+
+def _on(key: str, why: str) -> RefusedOption:
+    return RefusedOption(key=key, why=why, values=("true",))
+
+
+def _set(key: str, why: str) -> RefusedOption:
+    return RefusedOption(key=key, why=why)
+
+
+def _unless(key: str, allowed: str, why: str) -> RefusedOption:
+    return RefusedOption(key=key, why=why, allowed=(allowed,))
+
+
+_CALLBACKS = "code that Java runs at each commit would not run"
+_INDEXES = "its index files name data files and must change with them"
+_ROW_IDS = "every row's id must be carried over"
+_SEPARATE_FILES = "rows are split over files of their own"
+_ELSEWHERE = "files lie outside the usual folders"
+_CHAINS = "partitions continue in another branch"
+_PARTITION_CATALOG = "partitions are registered in a catalog at commit"
+
+REFUSED_OPTIONS = (
+    _unless("type", "table", "only plain tables have the files of this format"),
+    _unless("branch", "main", "only the main branch is compacted"),
+    _unless("manifest.format", "avro", "manifests are read as Avro"),
+    _unless("metadata.iceberg.storage", "disabled", "Iceberg metadata would fall behind"),
+    _on("chain-table.enabled", _CHAINS),
+    _set("scan.fallback-snapshot-branch", _CHAINS),
+    _set("scan.fallback-delta-branch", _CHAINS),
+    _on("query-auth.enabled", "reads are filtered by a catalog server"),
+    _on("deletion-vectors.enabled", "deletion vectors are not applied yet"),
+    _on("sequence.snapshot-ordering", "sequence numbers come from snapshots"),
+    _set("record-level.expire-time", "rows would have to expire while compacting"),
+    _on("force-lookup", "lookup compaction is not done yet"),
+    _on("row-tracking.enabled", _ROW_IDS),
+    _on("data-evolution.enabled", _ROW_IDS),
+    _on("clustering.incremental", "levels of append tables belong to clustering"),
+    _set("clustering.columns", "rewritten files would lose their clustering"),
+    _on("pk-clustering-override", "files are not in key order"),
+    _set("pk-vector.index.columns", _INDEXES),
+    _set("pk-btree.index.columns", _INDEXES),
+    _set("pk-bitmap.index.columns", _INDEXES),
+    _set("pk-full-text.index.columns", _INDEXES),
+    _set("pk-multivalue.index.columns", _INDEXES),
+    _on("primary-key.nullable", "keys of newer releases that may be null"),
+    _set("blob-field", _SEPARATE_FILES),
+    _set("blob-descriptor-field", _SEPARATE_FILES),
+    _set("blob-view-field", _SEPARATE_FILES),
+    _set("vector-field", _SEPARATE_FILES),
+    _set("vector.file.format", _SEPARATE_FILES),
+    _on("postpone.merge-on-read", "postponed buckets are not compacted yet"),
+    _set("data-file.path-directory", _ELSEWHERE),
+    _on("index-file-in-data-file-dir", _ELSEWHERE),
+    _on("manifest-sort.enabled", "manifests would lose their order"),
+    _set("commit.callbacks", _CALLBACKS),
+    _set("tag.callbacks", _CALLBACKS),
+    _on("visibility-callback.enabled", _CALLBACKS),
+    _on("metastore.partitioned-table", _PARTITION_CATALOG),
+    _set("metastore.tag-to-partition", _PARTITION_CATALOG),
+)
+
+# Options of the Parquet writer. Tuning that only shapes pages is not needed for a right file.
+_PARQUET_HONOURED = (
+    "parquet.block.size",
+    "parquet.page.size",
+    "parquet.enable.dictionary",
+    "parquet.compression",
+    "parquet.compression.codec.zstd.level",
+)
+_PARQUET_REFUSED = (
+    ("parquet.bloom.filter.enabled", "new files would have no bloom filters"),
+    ("parquet.compression#", "codecs per column are not written"),
+    ("parquet.crypto.", "encrypted files are neither read nor written"),
+    ("parquet.encryption.", "encrypted files are neither read nor written"),
+)
+
+# Duties of a committer that compactord leaves to others.
+_UNSERVED = {
+    "tag.automatic-creation": "no tags are created",
+    "partition.expiration-time": "partitions are not expired",
+    "consumer.expiration-time": "consumers are not expired",
+    "partition.mark-done-action": "partitions are not marked done",
+    "compaction.skip-expired-partitions": "expired partitions are compacted like others",
+    "commit.strict-mode.last-safe-snapshot": "writers that set it fail after a compaction "
+    "in their partitions",
+}
+
+
+def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
+    """Why this table is left alone, each reason naming the feature and its value; empty: it is not.
+
+    Decided by the latest schema and the merged options alone; what files and index manifests hold
+    is for `reasons_in_files` and for the reader of index manifests.
+    """
+    if schema.version > CURRENT_VERSION:
+        return (f"its schema has version {schema.version}, newer than {CURRENT_VERSION}",)
+    texts = _canonical(options.raw)
+    return (
+        *_kind_reasons(schema, options),
+        *_column_reasons(schema),
+        *_partition_reasons(schema, options),
+        *_option_reasons(texts),
+        *_external_path_reasons(texts),
+        *_pattern_reasons(texts),
+        *_format_reasons(texts),
+        *_codec_reasons(options),
+    )
+
+
+def reasons_in_files(
+    latest: TableSchema, schemas: Iterable[TableSchema], formats: Iterable[str]
+) -> tuple[str, ...]:
+    """Why live files cannot be rewritten: `schemas` and `formats` are those of the live files."""
+    reasons = [
+        f"files of schema {schema.id} have other columns than schema {latest.id}"
+        for schema in schemas
+        if schema.id != latest.id and not same_columns(schema, latest)
+    ]
+    reasons += [f"it has files of format {name}" for name in formats if name not in FILE_FORMATS]
+    return tuple(reasons)
+
+
+def warnings(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
+    """What an operator should know about a table that is compacted all the same."""
+    texts = _canonical(options.raw)
+    found = [
+        f"option {key}={texts[key]}: {what}"
+        for key, what in _UNSERVED.items()
+        if texts.get(key, "").strip().lower() not in ("", "none", "false")
+    ]
+    found += [
+        f"option {key}={text}: not applied to new files"
+        for key, text in sorted(texts.items())
+        if key.lower().startswith("parquet.") and key not in _PARQUET_HONOURED
+    ]
+    unknown = sorted(key for key in options.raw if find(key) is None)
+    if unknown:
+        found.append(f"options of schema {schema.id} that are not Paimon's: {', '.join(unknown)}")
+    return tuple(found)
+
+
+def _canonical(raw: Mapping[str, str]) -> dict[str, str]:
+    """Options by present key; a former key counts only where the present one is absent."""
+    former = {canonical_key(key): text for key, text in raw.items()}
+    return {**former, **raw}
+
+
+def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
+    if schema.primary_keys:
+        if not schema.key_fields:
+            yield "all columns of its primary key are partition columns"
+        missing = set(schema.partition_keys) - set(schema.primary_keys)
+        if missing:
+            yield f"its primary key lacks the partition columns {', '.join(sorted(missing))}"
+        if options.merge_engine not in MERGE_ENGINES:
+            yield f"option merge-engine={options.merge_engine.value} is not supported"
+        if options.changelog_producer not in CHANGELOG_PRODUCERS:
+            yield f"option changelog-producer={options.changelog_producer.value} is not supported"
+    if options.bucket == -1 and schema.primary_keys:
+        yield "option bucket=-1 with a primary key (dynamic buckets) is not supported"
+    elif options.bucket == -2:
+        yield "option bucket=-2 (postponed buckets) is not supported"
+    elif options.bucket < -1 or options.bucket == 0:
+        yield f"option bucket={options.bucket} is no number of buckets"
+
+
+def _column_reasons(schema: TableSchema) -> Iterator[str]:
+    for field in schema.fields:
+        refused = sorted(set(_refused_inside(field.type)))
+        if refused:
+            yield f"column {field.name} has type {type_text(field.type)} ({', '.join(refused)})"
+    for field in (*schema.key_fields, *schema.partition_fields):
+        if not isinstance(field.type, AtomicType):
+            yield f"key column {field.name} has the nested type {type_text(field.type)}"
+
+
+def _refused_inside(type_: DataType) -> Iterator[str]:
+    match type_:
+        case AtomicType(root=root):
+            if root.value in REFUSED_TYPES:
+                yield root.value
+        case ArrayType(element=element):
+            yield from _refused_inside(element)
+        case MapType(key=key, value=value):
+            yield from _refused_inside(key)
+            yield from _refused_inside(value)
+        case RowType(fields=fields):
+            for field in fields:
+                yield from _refused_inside(field.type)
+        case MultisetType():
+            yield "MULTISET"
+        case VectorType():
+            yield "VECTOR"
+
+
+def _partition_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
+    """Partition columns whose folder names are no function of the value."""
+    for field in schema.partition_fields:
+        root = field.type.root if isinstance(field.type, AtomicType) else None
+        legacy = options.partition_legacy_name
+        if root in (TypeRoot.BINARY, TypeRoot.VARBINARY) and legacy:
+            yield f"partition column {field.name} is binary: its folders have random names"
+        if root is TypeRoot.TIMESTAMP_LTZ and not legacy:
+            yield (
+                f"partition column {field.name} has type {type_text(field.type)} and "
+                "partition.legacy-name=false: its folders depend on the writers' time zone"
+            )
+
+
+def _option_reasons(texts: Mapping[str, str]) -> Iterator[str]:
+    for rule in REFUSED_OPTIONS:
+        text = texts.get(rule.key)
+        if text is not None and rule.refuses(text):
+            yield f"option {rule.key}={text}: {rule.why}"
+
+
+def _external_path_reasons(texts: Mapping[str, str]) -> Iterator[str]:
+    folders = texts.get("data-file.external-paths", "")
+    strategy = texts.get("data-file.external-paths.strategy", "none")
+    if folders.strip() and strategy.strip().lower() != "none":
+        yield f"option data-file.external-paths={folders}: {_ELSEWHERE}"
+
+
+def _pattern_reasons(texts: Mapping[str, str]) -> Iterator[str]:
+    for key, text in sorted(texts.items()):
+        lower = key.lower()
+        if lower.startswith("file-index.") and lower.endswith(".columns"):
+            yield f"option {key}={text}: new files would have no index"
+        elif lower.startswith("pk-multivalue.") and key != "pk-multivalue.index.columns":
+            yield f"option {key}={text}: {_INDEXES}"
+        elif lower.endswith(".map.storage-layout") and text.strip().lower() != "default":
+            yield f"option {key}={text}: maps are stored as several columns"
+        elif "encrypt" in lower and not lower.startswith("parquet."):
+            yield f"option {key}: encrypted files are neither read nor written"
+        for prefix, why in _PARQUET_REFUSED:
+            if lower.startswith(prefix) and text.strip().lower() != "false":
+                yield f"option {key}={text}: {why}"
+
+
+def _format_reasons(texts: Mapping[str, str]) -> Iterator[str]:
+    named = {"file.format": texts.get("file.format", "parquet")}
+    named |= {key: text for key, text in texts.items() if key.startswith("file.format.per.level")}
+    for key, text in sorted(named.items()):
+        formats = (
+            [part.rsplit(":", 1)[-1] for part in text.split(",")]
+            if key == "file.format.per.level"
+            else [text]
+        )
+        if any(name.strip(" '\"").lower() not in FILE_FORMATS for name in formats):
+            yield f"option {key}={text}: only {', '.join(FILE_FORMATS)} files are written"
+
+
+def _codec_reasons(options: TableOptions) -> Iterator[str]:
+    codecs = {options.files.compression, *options.files.compression_per_level.values()}
+    for codec in sorted(codecs - set(CODECS)):
+        yield f"data files of compression {codec} cannot be written"
+    if options.commit.manifest_compression.lower() not in MANIFEST_CODECS:
+        yield f"manifests of compression {options.commit.manifest_compression} cannot be written"
+
+
+def compatibility_table() -> str:
+    """What is supported and what is refused, as Markdown for the README."""
+    rows = [
+        (
+            "Primary-key tables",
+            "fixed buckets (`bucket` > 0)",
+            "dynamic (`bucket` = -1) and postponed (`bucket` = -2) buckets, "
+            "keys without all partition columns",
+        ),
+        ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
+        ("`merge-engine`", *_choices(MERGE_ENGINES, MergeEngine)),
+        ("`changelog-producer`", *_choices(CHANGELOG_PRODUCERS, ChangelogProducer)),
+        ("File formats", _code(FILE_FORMATS), "all others, also per level"),
+        ("Compression of data files", _code(CODECS), "all others"),
+        ("Compression of manifests", _code(MANIFEST_CODECS), "all others"),
+        ("Column types", "all others", _code(REFUSED_TYPES)),
+        (
+            "Schema evolution",
+            "options, comments and default values may differ",
+            "live files whose columns differ from the latest schema's",
+        ),
+        ("File indexes", "", "`file-index.<type>.columns`"),
+        ("Shredded maps", "", "`fields.<column>.map.storage-layout`"),
+        (
+            "Parquet options",
+            _code(_PARQUET_HONOURED),
+            _code(tuple(f"{key}*" for key, _ in _PARQUET_REFUSED))
+            + "; others are not applied, with a warning",
+        ),
+        ("External paths", "", "`data-file.external-paths` with a strategy"),
+    ]
+    rows += [(f"`{rule.key}`", _supported(rule), _refused(rule)) for rule in REFUSED_OPTIONS]
+    lines = ["| feature | supported | refused |", "|---|---|---|"]
+    lines += [f"| {feature} | {yes or '–'} | {no or '–'} |" for feature, yes, no in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _choices(
+    supported: tuple[MergeEngine, ...] | tuple[ChangelogProducer, ...],
+    kind: type[MergeEngine] | type[ChangelogProducer],
+) -> tuple[str, str]:
+    others = tuple(member.value for member in kind if member not in supported)
+    return _code(tuple(member.value for member in supported)), _code(others)
+
+
+def _supported(rule: RefusedOption) -> str:
+    if rule.allowed is not None:
+        return _code(rule.allowed)
+    return "`false`" if rule.values == ("true",) else "not set"
+
+
+def _refused(rule: RefusedOption) -> str:
+    what = "other values" if rule.allowed else "`true`" if rule.values else "set"
+    return f"{what}: {rule.why}"
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

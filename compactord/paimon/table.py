@@ -1,0 +1,182 @@
+"""A table's state: its newest snapshot and the files alive in it, followed as snapshots come.
+
+A state is trusted only while the snapshot it was read from is still the same one (`identity`, not
+id: ids come again after rollbacks and races). Then newer snapshots are applied by their delta
+manifests alone. An OVERWRITE in between, a snapshot that is gone or a delta that does not fit means
+that everything is read anew. Level-0 files count whichever kind of snapshot brought them.
+Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManager.java.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compactord.errors import ObjectNotFound
+from compactord.paimon.data_file import BucketId, ManifestEntry
+from compactord.paimon.live_files import LiveFiles, UnknownFile, load_live_files, no_files
+from compactord.paimon.manifest import (
+    ManifestFile,
+    manifest_path,
+    read_entries,
+    read_manifest_list,
+)
+from compactord.paimon.snapshot import (
+    CommitKind,
+    Snapshot,
+    latest_snapshot_id,
+    read_snapshot,
+)
+from compactord.storage.base import Storage
+
+# Expiry may remove a snapshot while it is read; a newer one is there then.
+_LOAD_ATTEMPTS = 3
+# So many snapshots behind, reading everything is no slower than following each of them.
+_MAX_FOLLOWED = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRef:
+    """A table by name, and the URL-like path of its root (without a slash at the end)."""
+
+    database: str
+    name: str
+    location: str
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table at one snapshot (None: it has none yet). A value: later states do not change it."""
+
+    table: TableRef
+    snapshot: Snapshot | None
+    files: LiveFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed:
+    """The newest state. `changed` are the buckets whose files may differ; None means all.
+
+    `lost` is the known snapshot when its id now belongs to another one, or to none although newer
+    or older ones exist that say it did not expire: it was replaced or rolled back.
+    """
+
+    state: TableState
+    changed: frozenset[BucketId] | None
+    lost: Snapshot | None = None
+
+
+def load_state(storage: Storage, table: TableRef) -> TableState:
+    """Read the whole state of the newest snapshot. O(table)."""
+    for attempt in range(_LOAD_ATTEMPTS):
+        snapshot_id = latest_snapshot_id(storage, table.location)
+        if snapshot_id is None:
+            return TableState(table=table, snapshot=None, files=no_files(table.location))
+        try:
+            snapshot = read_snapshot(storage, table.location, snapshot_id)
+            return load_state_at(storage, table, snapshot)
+        except ObjectNotFound:
+            if attempt == _LOAD_ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def load_state_at(storage: Storage, table: TableRef, snapshot: Snapshot) -> TableState:
+    """Read the whole state of this snapshot. O(table)."""
+    manifests = data_manifests(storage, table.location, snapshot)
+    return TableState(
+        table=table,
+        snapshot=snapshot,
+        files=load_live_files(storage, table.location, manifests),
+    )
+
+
+def data_manifests(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+    """The manifests whose entries make the snapshot: its base list, then its delta list."""
+    base = read_manifest_list(
+        storage,
+        manifest_path(location, snapshot.base_manifest_list),
+        snapshot.base_manifest_list_size,
+    )
+    return base + delta_manifests(storage, location, snapshot)
+
+
+def delta_manifests(
+    storage: Storage, location: str, snapshot: Snapshot
+) -> tuple[ManifestFile, ...]:
+    """The manifests that the snapshot itself added."""
+    return read_manifest_list(
+        storage,
+        manifest_path(location, snapshot.delta_manifest_list),
+        snapshot.delta_manifest_list_size,
+    )
+
+
+def delta_entries(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
+    """What the snapshot added and deleted. For an OVERWRITE this need not be all it changed."""
+    return tuple(
+        entry
+        for manifest in delta_manifests(storage, location, snapshot)
+        for entry in read_entries(storage, location, manifest)
+    )
+
+
+def refresh_state(storage: Storage, state: TableState) -> Refreshed:
+    """The newest state, grown from a known one where that can be trusted.
+
+    Nothing new: the hint, a probe and one snapshot are read. New snapshots: their delta manifests
+    too. Raises what `load_state` raises.
+    """
+    known = state.snapshot
+    location = state.table.location
+    latest = latest_snapshot_id(storage, location)
+    if known is None:
+        if latest is None:
+            return Refreshed(state=state, changed=frozenset())
+        return _reloaded(storage, state)
+    if latest is None or latest < known.id:
+        return _reloaded(storage, state, lost=known)
+    try:
+        found = read_snapshot(storage, location, known.id)
+    except ObjectNotFound:
+        # Expired, or rolled back and grown beyond: nothing tells, and it cannot be built upon.
+        return _reloaded(storage, state)
+    if found.identity != known.identity:
+        return _reloaded(storage, state, lost=known)
+    if latest - known.id > _MAX_FOLLOWED:
+        return _reloaded(storage, state)
+    try:
+        followed = _follow(storage, state, known, latest)
+    except (ObjectNotFound, UnknownFile):
+        followed = None
+    return followed or _reloaded(storage, state)
+
+
+def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -> Refreshed | None:
+    """Apply the deltas of later snapshots; None when they do not make an unbroken chain."""
+    location = state.table.location
+    files = state.files
+    newest = known
+    changed: set[BucketId] = set()
+    for snapshot_id in range(known.id + 1, latest + 1):
+        snapshot = read_snapshot(storage, location, snapshot_id)
+        # A rollback while we read shows in the counts of the first snapshot after it.
+        expected = newest.total_record_count + snapshot.delta_record_count
+        if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.total_record_count != expected:
+            return None
+        delta = delta_entries(storage, location, snapshot)
+        files = files.applied(delta)
+        changed.update(entry.bucket_id for entry in delta)
+        newest = snapshot
+    counts_agreed = state.files.row_count == known.total_record_count
+    if counts_agreed and files.row_count != newest.total_record_count:
+        return None
+    table_state = TableState(table=state.table, snapshot=newest, files=files)
+    return Refreshed(state=table_state, changed=frozenset(changed))
+
+
+def _reloaded(storage: Storage, state: TableState, *, lost: Snapshot | None = None) -> Refreshed:
+    return Refreshed(state=load_state(storage, state.table), changed=None, lost=lost)

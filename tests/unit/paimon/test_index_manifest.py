@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compactord.errors import FormatError, UnsupportedTable
+from compactord.paimon.avro import codec_of, encode_container
+from compactord.paimon.data_file import EMPTY_ROW, BucketId
+from compactord.paimon.index_manifest import IndexEntry, read_index_entries
+from compactord.paimon.manifest import manifest_path
+from compactord.paimon.manifest_schema import INDEX_MANIFEST
+from tests.unit.paimon.table_builder import MemoryStorage
+
+ROOT = "/w/db.db/t"
+RANGE = {"f0": "data-1.parquet", "f1": 1, "f2": 22, "_CARDINALITY": 1}
+HASH = {
+    "_VERSION": 1,
+    "_KIND": 0,
+    "_PARTITION": EMPTY_ROW,
+    "_BUCKET": 3,
+    "_INDEX_TYPE": "HASH",
+    "_FILE_NAME": "index-a-0",
+    "_FILE_SIZE": 12,
+    "_ROW_COUNT": 3,
+}
+VECTORS = {**HASH, "_INDEX_TYPE": "DELETION_VECTORS", "_DELETIONS_VECTORS_RANGES": [RANGE]}
+GLOBAL = {
+    **HASH,
+    "_INDEX_TYPE": "btree",
+    "_GLOBAL_INDEX": {
+        "_ROW_RANGE_START": 0,
+        "_ROW_RANGE_END": 9,
+        "_INDEX_FIELD_ID": 1,
+        "_EXTRA_FIELD_IDS": [2],
+        "_INDEX_META": b"m",
+        "_SOURCE_META": None,
+    },
+}
+
+
+def _read(*records: dict[str, Any]) -> tuple[IndexEntry, ...]:
+    data = encode_container(INDEX_MANIFEST, records, codec_of("zstd"))
+    return read_index_entries(MemoryStorage({manifest_path(ROOT, "i"): data}), ROOT, "i")
+
+
+def test_entries_are_read_in_order() -> None:
+    entries = _read(HASH, VECTORS, GLOBAL)
+    assert [one.index_type for one in entries] == ["HASH", "DELETION_VECTORS", "btree"]
+    assert entries[0].bucket == BucketId(EMPTY_ROW, 3)
+    assert (entries[0].file_name, entries[0].file_size, entries[0].row_count) == (
+        "index-a-0",
+        12,
+        3,
+    )
+
+
+def test_canonical_bytes_are_equal_for_equal_entries_and_differ_for_any_change() -> None:
+    changes: list[dict[str, Any]] = [
+        HASH,
+        VECTORS,
+        GLOBAL,
+        {**HASH, "_FILE_NAME": "index-a-1"},
+        {**HASH, "_EXTERNAL_PATH": "s3://x"},
+        {**VECTORS, "_DELETIONS_VECTORS_RANGES": []},
+        {**VECTORS, "_DELETIONS_VECTORS_RANGES": [{**RANGE, "f2": 23}]},
+        {**VECTORS, "_DELETIONS_VECTORS_RANGES": [{**RANGE, "_CARDINALITY": None}]},
+    ]
+    first, second = _read(*changes), _read(*changes)
+    assert [one.canonical for one in first] == [one.canonical for one in second]
+    assert len({one.canonical for one in first}) == len(changes)
+
+
+def test_a_deletion_is_no_entry_of_a_complete_list() -> None:
+    with pytest.raises(FormatError, match="kind 1"):
+        _read({**HASH, "_KIND": 1})
+
+
+def test_an_unknown_version_is_refused() -> None:
+    with pytest.raises(UnsupportedTable, match="entry version 2"):
+        _read({**HASH, "_VERSION": 2})

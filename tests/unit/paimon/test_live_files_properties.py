@@ -1,0 +1,151 @@
+"""Histories of random commits: following them must equal reading everything, and a plain dict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compactord.paimon import live_files
+from compactord.paimon.binary_row import encode_row
+from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
+from compactord.paimon.live_files import LiveFiles
+from compactord.paimon.snapshot import CommitKind
+from compactord.paimon.table import load_state, refresh_state
+from compactord.paimon.types import AtomicType, TypeRoot
+from tests.unit.paimon.table_builder import History, data_file, deleted, entry
+
+INT = AtomicType(root=TypeRoot.INT)
+PARTITIONS = tuple(encode_row([day], [INT]) for day in (1, 2, 700))
+Model = dict[FileIdentity, ManifestEntry]
+
+
+@pytest.fixture(autouse=True)
+def early_consolidation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small histories must meet consolidation, too."""
+    monkeypatch.setattr(live_files, "_MIN_CHANGES_TO_CONSOLIDATE", 12)
+
+
+new_files = st.builds(
+    lambda bucket, partition, level, size, schema, extra, index: (
+        bucket,
+        partition,
+        {
+            "level": level,
+            "file_size": size,
+            "row_count": size // 7,
+            "schema_id": schema,
+            "extra_files": extra,
+            "embedded_file_index": index,
+        },
+    ),
+    st.integers(-2, 3),
+    st.sampled_from(PARTITIONS),
+    st.sampled_from([0, 0, 0, 1, 4, 5]),
+    st.integers(0, 1 << 40),
+    st.integers(0, 2),
+    st.sampled_from([(), (), ("a.index",)]),
+    st.sampled_from([None, None, b"", b"\x01\x02"]),
+)
+commits = st.lists(
+    st.tuples(
+        st.lists(new_files, max_size=6),
+        # Which live files to delete, to upgrade to another level; by position among the live.
+        st.lists(st.integers(0, 1 << 30), max_size=4),
+        st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(1, 5)), max_size=2),
+        st.sampled_from([CommitKind.APPEND, CommitKind.COMPACT, CommitKind.OVERWRITE]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(commits)
+def test_following_equals_loading_equals_a_dict(steps: list) -> None:  # type: ignore[type-arg]
+    history, model = History(partition_types=[INT]), {}
+    state = load_state(history.storage, history.table)
+    for number, (additions, deletions, upgrades, kind, merge_manifests) in enumerate(steps):
+        delta = _delta(number, model, additions, deletions, upgrades)
+        before = state.files
+        seen_before = _contents(before)
+        history.commit(delta, kind)
+        if merge_manifests:
+            history.merge_manifests()
+        refreshed = refresh_state(history.storage, state)
+        state = refreshed.state
+        _require_equal(state.files, model)
+        _require_equal(load_state(history.storage, history.table).files, model)
+        assert _contents(before) == seen_before, "a state that is held does not change"
+        if refreshed.changed is not None:
+            assert refreshed.changed == {one.bucket_id for one in delta}
+
+
+def _delta(number, model, additions, deletions, upgrades) -> list[ManifestEntry]:  # type: ignore[no-untyped-def]
+    """Entries of one commit, applied to `model` as well."""
+    delta: list[ManifestEntry] = []
+    for position in deletions:
+        if model:
+            identity = list(model)[position % len(model)]
+            delta.append(deleted(model.pop(identity)))
+    for position, level in upgrades:
+        if model:
+            identity = list(model)[position % len(model)]
+            if level <= identity.level:
+                continue
+            old = model.pop(identity)
+            new = replace(old, file=replace(old.file, level=level))
+            delta += [deleted(old), new]
+            model[new.identity] = new
+    for index, (bucket, partition, fields) in enumerate(additions):
+        new = entry(
+            data_file(f"data-{number}-{index}", **fields), bucket=bucket, partition=partition
+        )
+        delta.append(new)
+        model[new.identity] = new
+    return delta
+
+
+def _contents(files: LiveFiles) -> dict[FileIdentity, ManifestEntry]:
+    return {one.identity: one for bucket in files.bucket_ids() for one in files.entries(bucket)}
+
+
+def _require_equal(files: LiveFiles, model: Model) -> None:
+    assert _contents(files) == model
+    assert (files.file_count, files.size_bytes, files.row_count) == (
+        len(model),
+        sum(one.file.file_size for one in model.values()),
+        sum(one.file.row_count for one in model.values()),
+    )
+    assert files.schema_ids == {one.file.schema_id for one in model.values()}
+    buckets: dict[BucketId, list[ManifestEntry]] = {}
+    for one in model.values():
+        buckets.setdefault(one.bucket_id, []).append(one)
+    summaries = files.summaries()
+    assert sorted(summaries.bucket_ids()) == sorted(buckets)
+    for index, bucket in enumerate(summaries.bucket_ids()):
+        expected = [one.file for one in buckets[bucket]]
+        levels = [file.level for file in expected]
+        facts = {
+            "file_count": len(expected),
+            "size_bytes": sum(file.file_size for file in expected),
+            "row_count": sum(file.row_count for file in expected),
+            "level0_count": levels.count(0),
+            "run_count": levels.count(0) + len(set(levels) - {0}),
+            "max_level": max(levels),
+            "total_buckets": 4,
+        }
+        assert {name: getattr(summaries, name)[index] for name in facts} == facts
+        summary = files.summary(bucket)
+        assert {name: getattr(summary, name) for name in facts} == facts
+        state = files.bucket(bucket)
+        assert (state.total_buckets, len(state.files)) == (4, len(expected))
+        small = files.bucket(bucket, smaller_than=1000).files
+        assert set(small) == {file for file in expected if file.file_size < 1000}
+    for identity in list(model)[:3]:
+        assert files.contains(identity)
+        assert not files.contains(identity._replace(level=9))
+        assert not files.contains(identity._replace(external_path="s3://elsewhere/x"))

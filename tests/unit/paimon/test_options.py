@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from compactord.errors import UsageError
+from compactord.paimon.options import (
+    ChangelogProducer,
+    MergeEngine,
+    SequenceInit,
+    SortOrder,
+    TableOptions,
+    file_suffix,
+    parse_options,
+)
+from compactord.paimon.schema import TableSchema
+from compactord.paimon.types import parse_field
+
+MIB = 1 << 20
+SCHEMA = TableSchema(
+    id=3,
+    version=3,
+    fields=tuple(
+        parse_field({"id": index, "name": name, "type": "INT NOT NULL"})
+        for index, name in enumerate(("p", "k", "v"))
+    ),
+    highest_field_id=2,
+    partition_keys=("p",),
+    primary_keys=("p", "k"),
+    options={},
+    comment=None,
+    time_ms=0,
+)
+
+
+def options(
+    table: Mapping[str, str] | None = None, run: Mapping[str, str] | None = None
+) -> TableOptions:
+    return parse_options(replace(SCHEMA, options=table or {}), run)
+
+
+def test_defaults_are_paimons() -> None:
+    found = options()
+    assert (found.bucket, found.bucket_key) == (-1, ("k",))
+    assert found.merge_engine is MergeEngine.DEDUPLICATE
+    assert found.changelog_producer is ChangelogProducer.NONE
+    assert (found.sequence_fields, found.sequence_order) == ((), SortOrder.ASCENDING)
+    assert (found.ignore_delete, found.write_only) == (False, False)
+    assert (found.partition_default_name, found.partition_legacy_name) == (
+        "__DEFAULT_PARTITION__",
+        True,
+    )
+    assert found.discovery_interval_ms == 10_000
+    plan = found.compaction
+    assert (plan.num_levels, plan.compaction_trigger, plan.stop_trigger) == (6, 5, 8)
+    assert (plan.max_size_amplification_percent, plan.size_ratio_percent) == (200, 1)
+    assert (plan.offpeak_start_hour, plan.offpeak_end_hour, plan.offpeak_ratio_percent) == (
+        -1,
+        -1,
+        0,
+    )
+    assert (plan.min_file_num, plan.file_num_limit, plan.open_file_cost) == (5, 100_000, 4 * MIB)
+    assert (plan.optimization_interval_ms, plan.total_size_threshold) == (None, None)
+    assert (plan.incremental_size_threshold, plan.full_compaction_delta_commits) == (None, None)
+    assert (plan.force_up_level_0, plan.force_rewrite_all_files) == (False, False)
+    commit = found.commit
+    assert (commit.timeout_ms, commit.max_retries) == (None, 10)
+    assert (commit.min_retry_wait_ms, commit.max_retry_wait_ms) == (10, 10_000)
+    assert (commit.manifest_target_size, commit.manifest_full_threshold) == (8 * MIB, 16 * MIB)
+    assert (commit.manifest_merge_min_count, commit.manifest_compression) == (30, "zstd")
+    assert commit.sequence_init is SequenceInit.SCAN
+    files = found.files
+    assert (files.data_file_prefix, files.compression, files.zstd_level) == ("data-", "zstd", 1)
+    assert (files.row_group_bytes, files.page_bytes, files.dictionary) == (128 * MIB, MIB, True)
+    assert (files.stats_mode, files.stats_dense, files.stats_keep_first) == (
+        "truncate(16)",
+        True,
+        -1,
+    )
+    assert file_suffix(found) == ".parquet"
+
+
+def test_target_file_size_depends_on_the_primary_key() -> None:
+    assert options().compaction.target_file_size == 128 * MIB
+    append = replace(SCHEMA, primary_keys=())
+    assert parse_options(append).compaction.target_file_size == 256 * MIB
+    assert options({"target-file-size": "1 gb"}).compaction.target_file_size == 1024 * MIB
+
+
+def test_small_files_are_below_the_truncated_product() -> None:
+    assert options({"target-file-size": "999 b"}).compaction.small_file_size == 699
+
+
+@pytest.mark.parametrize(
+    ("table", "levels", "stop"),
+    [
+        ({"num-sorted-run.compaction-trigger": "3"}, 4, 6),
+        ({"num-sorted-run.stop-trigger": "2"}, 6, 5),
+        ({"num-sorted-run.stop-trigger": "20", "num-levels": "9"}, 9, 20),
+        ({"num-sorted-run.compaction-trigger": "2147483647"}, 2147483647, 2147483647),
+        ({"num-sorted-run.compaction-trigger": "2147483645"}, 2147483646, 2147483647),
+    ],
+)
+def test_levels_and_stop_trigger_follow_the_trigger(
+    table: Mapping[str, str], levels: int, stop: int
+) -> None:
+    plan = options(table).compaction
+    assert (plan.num_levels, plan.stop_trigger) == (levels, stop)
+
+
+def test_the_run_wins_over_the_table_and_both_are_in_raw() -> None:
+    found = options({"num-levels": "3", "bucket": "4"}, {"num-levels": "7"})
+    assert found.compaction.num_levels == 7
+    assert found.raw == {"num-levels": "7", "bucket": "4"}
+
+
+def test_former_keys_count_where_the_present_key_is_absent() -> None:
+    assert options({"partial-update.ignore-delete": "true"}).ignore_delete
+    assert options({"write.compaction-skip": "true"}).write_only
+    former = {"first-row.ignore-delete": "true", "deduplicate.ignore-delete": "false"}
+    assert options(former).ignore_delete
+    assert not options({**former, "ignore-delete": "false"}).ignore_delete
+
+
+def test_a_former_key_of_the_run_wins_over_the_present_key_of_the_table() -> None:
+    assert options({"write-only": "false"}, {"write.compaction-skip": "true"}).write_only
+
+
+def test_per_level_maps_are_one_text_or_a_key_per_level() -> None:
+    assert options({"file.compression.per.level": "0:LZ4,5:zstd"}).files.compression_per_level == {
+        0: "lz4",
+        5: "zstd",
+    }
+    keys = {"file.compression.per.level.0": "gzip", "metadata.stats-mode.per.level.5": "NONE"}
+    files = options(keys).files
+    assert files.compression_per_level == {0: "gzip"}
+    assert files.stats_mode_per_level == {5: "NONE"}
+
+
+def test_statistics_modes_of_columns_are_found_by_their_keys() -> None:
+    table = {"fields.v.stats-mode": "full", "fields.a.b.stats-mode": "truncate(3)"}
+    assert options(table).files.stats_mode_per_field == {"v": "full", "a.b": "truncate(3)"}
+
+
+def test_parquets_own_options_win_over_those_of_files() -> None:
+    files = options(
+        {
+            "file.compression": "gzip",
+            "file.compression.per.level": "0:lz4",
+            "parquet.compression": "SNAPPY",
+            "file.compression.zstd-level": "3",
+            "parquet.compression.codec.zstd.level": "5",
+            "parquet.page.size": "4096",
+            "parquet.enable.dictionary": "false",
+            "parquet.block.size": "1000000",
+        }
+    ).files
+    assert (files.compression, files.compression_per_level) == ("snappy", {})
+    assert (files.zstd_level, files.page_bytes, files.dictionary) == (5, 4096, False)
+    assert files.row_group_bytes == 1_000_000
+
+
+def test_the_block_size_of_files_wins_over_parquets() -> None:
+    table = {"parquet.block.size": "1000000", "file.block-size": "2 mb"}
+    assert options(table).files.row_group_bytes == 2 * MIB
+
+
+def test_names_show_the_codec_of_the_table_and_not_the_one_in_force() -> None:
+    table = {"file.suffix.include.compression": "true", "parquet.compression": "gzip"}
+    assert file_suffix(options(table)) == ".zst.parquet"
+    assert file_suffix(options({**table, "file.compression": "none"})) == ".parquet"
+
+
+def test_manifests_take_the_codec_of_every_avro_file() -> None:
+    table = {"manifest.compression": "deflate", "file.compression.zstd-level": "4"}
+    assert options(table).commit.manifest_compression == "deflate"
+    assert options(table).commit.manifest_compression_level == 4
+    assert options({**table, "avro.codec": "xz"}).commit.manifest_compression == "xz"
+
+
+def test_lists_are_split_as_java_splits_them() -> None:
+    assert options({"sequence.field": " v , k"}).sequence_fields == ("v", "k")
+    assert options({"bucket-key": "k,v"}).bucket_key == ("k", "v")
+    assert options({"bucket-key": " "}).bucket_key == ("k",)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("num-levels", "six"),
+        ("target-file-size", "1.5 gb"),
+        ("target-file-size", "0"),
+        ("parquet.block.size", "0"),
+        ("commit.timeout", "soon"),
+        ("write-only", "yes"),
+        ("merge-engine", "newest"),
+        ("compaction.small-file-ratio", "half"),
+        ("metadata.stats-mode", "truncate(0)"),
+        ("fields.v.stats-mode", "some"),
+        ("metadata.stats-mode.per.level", "0:some"),
+        ("file.compression.per.level", "zero:lz4"),
+        ("bucket-key", "k, v"),
+        ("sequence.field", "w"),
+    ],
+)
+def test_a_bad_value_names_key_value_and_whose_it_is(key: str, text: str) -> None:
+    with pytest.raises(UsageError, match=rf"option {key}='.*' of schema 3: expected "):
+        options({key: text})
+    with pytest.raises(UsageError, match=rf"option {key}='.*' of this run: expected "):
+        options({}, {key: text})

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
+from compactord.paimon.snapshot import (
+    CommitKind,
+    Snapshot,
+    branch_location,
+    branch_names,
+    earliest_snapshot_id,
+    latest_snapshot_id,
+    parse_snapshot,
+    read_snapshot,
+    read_tags,
+    snapshot_ids,
+    snapshot_json,
+)
+from tests.unit.paimon.table_builder import MemoryStorage
+
+ROOT = "/w/db.db/t"
+PATH = f"{ROOT}/snapshot/snapshot-7"
+FULL = Snapshot(
+    version=3,
+    uuid="5f6a0d3c-0000-4000-8000-000000000000",
+    id=7,
+    schema_id=2,
+    base_manifest_list="manifest-list-a-0",
+    base_manifest_list_size=1,
+    delta_manifest_list="manifest-list-a-1",
+    delta_manifest_list_size=2,
+    changelog_manifest_list="manifest-list-a-2",
+    changelog_manifest_list_size=3,
+    index_manifest="index-manifest-a-0",
+    commit_user="us/er ü",
+    commit_identifier=9223372036854775807,
+    commit_kind=CommitKind.COMPACT,
+    time_ms=1_700_000_000_000,
+    total_record_count=10,
+    delta_record_count=-5,
+    changelog_record_count=4,
+    watermark=-9223372036854775808,
+    statistics="stat-a-0",
+    properties={"k": "v"},
+    next_row_id=0,
+    operation="WRITE",
+)
+BARE = replace(
+    FULL,
+    uuid=None,
+    base_manifest_list_size=None,
+    delta_manifest_list_size=None,
+    changelog_manifest_list=None,
+    changelog_manifest_list_size=None,
+    index_manifest=None,
+    changelog_record_count=None,
+    watermark=None,
+    statistics=None,
+    properties=None,
+    next_row_id=None,
+    operation=None,
+)
+
+
+def _with(**keys: object) -> bytes:
+    return json.dumps({**json.loads(snapshot_json(FULL)), **keys}).encode()
+
+
+def _table(*ids: int, latest: bytes | None = None, earliest: bytes | None = None) -> MemoryStorage:
+    storage = MemoryStorage()
+    for snapshot_id in ids:
+        path = f"{ROOT}/snapshot/snapshot-{snapshot_id}"
+        storage.write_new(path, snapshot_json(replace(FULL, id=snapshot_id)))
+    for name, hint in (("LATEST", latest), ("EARLIEST", earliest)):
+        if hint is not None:
+            storage.overwrite(f"{ROOT}/snapshot/{name}", hint)
+    return storage
+
+
+@pytest.mark.parametrize("snapshot", [FULL, BARE], ids=["all keys", "required keys"])
+def test_a_snapshot_is_read_as_written(snapshot: Snapshot) -> None:
+    assert parse_snapshot(snapshot_json(snapshot), PATH) == snapshot
+
+
+def test_keys_are_javas_and_absent_when_none() -> None:
+    assert list(json.loads(snapshot_json(BARE))) == [
+        "version",
+        "id",
+        "schemaId",
+        "baseManifestList",
+        "deltaManifestList",
+        "commitUser",
+        "commitIdentifier",
+        "commitKind",
+        "timeMillis",
+        "totalRecordCount",
+        "deltaRecordCount",
+    ]
+    assert len(json.loads(snapshot_json(FULL))) == 23
+
+
+def test_unknown_keys_are_ignored() -> None:
+    assert parse_snapshot(_with(writerVersion="2.1", logOffsets={"0": 1}), PATH) == FULL
+
+
+def test_a_newer_version_is_refused_and_not_called_damage() -> None:
+    with pytest.raises(UnsupportedTable, match="snapshot version 4") as caught:
+        parse_snapshot(_with(version=4, commitKind="NEW"), PATH)
+    assert caught.value.table == ROOT
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("id", "7"),
+        ("id", None),
+        ("id", True),
+        ("schemaId", 1.0),
+        ("commitKind", "MERGE"),
+        ("properties", {"k": 1}),
+        ("deltaManifestList", 3),
+        ("watermark", "late"),
+    ],
+)
+def test_a_wrong_value_is_reported_with_its_key(key: str, value: object) -> None:
+    with pytest.raises(FormatError, match=key):
+        parse_snapshot(_with(**{key: value}), PATH)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000])
+def test_something_else_than_a_snapshot_is_a_format_error(data: bytes) -> None:
+    with pytest.raises(FormatError, match="snapshot-7"):
+        parse_snapshot(data, PATH)
+
+
+def test_identity_is_the_uuid_and_without_one_the_commit() -> None:
+    assert FULL.identity == replace(FULL, time_ms=0).identity
+    assert FULL.identity != replace(FULL, uuid="other").identity
+    assert BARE.identity == replace(BARE, total_record_count=0).identity
+    for other in (
+        replace(BARE, commit_user="x"),
+        replace(BARE, commit_identifier=1),
+        replace(BARE, time_ms=1),
+    ):
+        assert BARE.identity != other.identity
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        b"9",
+        b"9\n",
+        b"7",
+        b"3",
+        None,
+        b"",
+        b"junk",
+        b"12",
+        b"-1",
+        b"0",
+        b"9999999999999999999",
+        b"\xff",
+    ],
+)
+def test_whatever_the_hint_says_the_latest_snapshot_is_found(hint: bytes | None) -> None:
+    assert latest_snapshot_id(_table(*range(3, 10), latest=hint), ROOT) == 9
+
+
+def test_a_good_hint_spares_the_listing() -> None:
+    storage = _table(8, 9, latest=b"9")
+    storage.list = None  # type: ignore[method-assign, assignment]
+    assert latest_snapshot_id(storage, ROOT) == 9
+
+
+def test_a_hint_to_an_expired_snapshot_is_not_followed() -> None:
+    assert latest_snapshot_id(_table(8, 9, latest=b"5"), ROOT) == 9
+
+
+@pytest.mark.parametrize("hint", [b"3", b"1", None, b"x"])
+def test_whatever_the_hint_says_the_earliest_snapshot_is_found(hint: bytes | None) -> None:
+    assert earliest_snapshot_id(_table(3, 4, 5, earliest=hint), ROOT) == 3
+
+
+def test_a_table_without_snapshots_has_no_latest() -> None:
+    storage = _table(latest=b"4", earliest=b"4")
+    assert (latest_snapshot_id(storage, ROOT), earliest_snapshot_id(storage, ROOT)) == (None, None)
+
+
+def test_temporary_and_foreign_names_are_no_snapshots() -> None:
+    storage = _table(2, 10)
+    for name in (".snapshot-11.x.tmp", "snapshot-12.tmp", "snapshot-", "tag-13"):
+        storage.overwrite(f"{ROOT}/snapshot/{name}", b"")
+    assert snapshot_ids(storage, ROOT) == (2, 10)
+
+
+def test_a_snapshot_under_another_id_is_refused() -> None:
+    storage = _table(7)
+    storage.overwrite(f"{ROOT}/snapshot/snapshot-8", storage.objects[PATH])
+    with pytest.raises(FormatError, match="snapshot 7"):
+        read_snapshot(storage, ROOT, 8)
+    with pytest.raises(ObjectNotFound):
+        read_snapshot(storage, ROOT, 9)
+
+
+def test_tags_are_snapshots_by_name() -> None:
+    storage = _table(7)
+    tag = _with(tagCreateTime=[2024, 1, 2, 3, 4, 5, 6], tagTimeRetained=86400.0)
+    storage.overwrite(f"{ROOT}/tag/tag-2024-01-02", tag)
+    storage.overwrite(f"{ROOT}/tag/.hidden", b"")
+    assert read_tags(storage, ROOT) == {"2024-01-02": FULL}
+
+
+def test_branches_are_the_folders_of_that_name() -> None:
+    storage = _table(7)
+    for branch in ("b2", "b1"):
+        storage.overwrite(f"{ROOT}/branch/branch-{branch}/schema/schema-0", b"{}")
+    assert branch_names(storage, ROOT) == ("b1", "b2")
+    assert branch_location(ROOT, "b1") == f"{ROOT}/branch/branch-b1"
+    assert branch_names(MemoryStorage(), ROOT) == ()
