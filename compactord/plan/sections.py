@@ -1,0 +1,171 @@
+"""From picked files to actions: what is merged together, what merely changes its level.
+
+Files are first cut into sections whose key ranges do not touch (IntervalPartition.java). Sections
+and small lone files that are neighbours are then rewritten together, large lone files only change
+their level (MergeTreeCompactTask.java).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from compactord.model import Rewrite, Section, SortedRun, Upgrade
+from compactord.paimon.data_file import DataFile
+from compactord.plan.runs import KeyOf
+from compactord.plan.universal import Pick
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRules:
+    """What decides between rewriting and upgrading.
+
+    `max_level` is the highest level in effect, `small_file_size` in bytes. With `force_rewrite`
+    nothing is upgraded except files named in `settled`.
+    """
+
+    max_level: int
+    small_file_size: int
+    force_rewrite: bool
+    settled: Set[str] = frozenset()
+
+
+def interval_partition(files: Iterable[DataFile], key_of: KeyOf) -> tuple[Section, ...]:
+    """Sections in key order, with the fewest runs in each.
+
+    Key bounds are inclusive: files that share a bound share a section. The order of runs inside a
+    section is the one that Java's queue happens to leave, since it settles ties between records of
+    equal sequence. O(n log n).
+    """
+    keyed = [(key_of(file.min_key), key_of(file.max_key), file) for file in files]
+    keyed.sort(key=lambda item: item[:2])
+    sections: list[Section] = []
+    members: list[tuple[Any, Any, DataFile]] = []
+    bound: Any = None
+    for item in keyed:
+        minimum, maximum, _ = item
+        if members and minimum > bound:
+            sections.append(_section(members))
+            members = []
+        bound = max(bound, maximum) if members else maximum
+        members.append(item)
+    if members:
+        sections.append(_section(members))
+    return tuple(sections)
+
+
+def cut_actions(pick: Pick, key_of: KeyOf, rules: ActionRules) -> tuple[Rewrite | Upgrade, ...]:
+    """The actions for a picked unit, in key order; files that stay as they are appear in none."""
+    actions: list[Rewrite | Upgrade] = []
+    pending: list[Section] = []
+    for section in interval_partition(pick.files, key_of):
+        if len(section.runs) > 1:
+            pending.append(section)
+            continue
+        for file in section.runs[0].files:
+            if file.file_size < rules.small_file_size:
+                pending.append(_alone(file))
+            else:
+                actions += _flush(pending, pick.output_level, rules)
+                pending = []
+                actions += _lift(file, pick.output_level, rules)
+    actions += _flush(pending, pick.output_level, rules)
+    return tuple(actions)
+
+
+def rewrite_each(files: Sequence[DataFile], key_of: KeyOf) -> tuple[Rewrite, ...]:
+    """One rewrite per file, in key order (FileRewriteCompactTask.java)."""
+    ordered = sorted(files, key=lambda file: key_of(file.min_key))
+    return tuple(Rewrite(sections=(_alone(file),)) for file in ordered)
+
+
+def _flush(
+    pending: Sequence[Section], output_level: int, rules: ActionRules
+) -> list[Rewrite | Upgrade]:
+    if not pending:
+        return []
+    if len(pending) == 1 and len(pending[0].runs) == 1:
+        (file,) = pending[0].runs[0].files
+        return _lift(file, output_level, rules)
+    return [Rewrite(sections=tuple(pending))]
+
+
+def _lift(file: DataFile, output_level: int, rules: ActionRules) -> list[Rewrite | Upgrade]:
+    """Upgrade, unless the file must be rewritten or is where it belongs."""
+    # On the highest level no reader needs deletions any more; an old file may not know its count.
+    may_hold_deletes = file.delete_row_count is None or file.delete_row_count > 0
+    if (output_level == rules.max_level and may_hold_deletes) or (
+        rules.force_rewrite and file.file_name not in rules.settled
+    ):
+        return [Rewrite(sections=(_alone(file),))]
+    return [] if file.level == output_level else [Upgrade(file=file)]
+
+
+def _alone(file: DataFile) -> Section:
+    return Section(runs=(SortedRun(level=file.level, files=(file,)),))
+
+
+def _section(members: Sequence[tuple[Any, Any, DataFile]]) -> Section:
+    queue = _RunQueue()
+    _, maximum, file = members[0]
+    queue.offer(_OpenRun(maximum, [file]))
+    for minimum, maximum, file in members[1:]:
+        # If the run that ends first cannot take the file, none can.
+        first = queue.poll()
+        if minimum > first.last_key:
+            first.last_key = maximum
+            first.files.append(file)
+        else:
+            queue.offer(_OpenRun(maximum, [file]))
+        queue.offer(first)
+    runs = tuple(SortedRun(level=run.files[0].level, files=tuple(run.files)) for run in queue.items)
+    return Section(runs=runs)
+
+
+@dataclass(slots=True)
+class _OpenRun:
+    last_key: Any
+    files: list[DataFile]
+
+
+@dataclass(slots=True)
+class _RunQueue:
+    """A binary heap by last key that moves items exactly as java.util.PriorityQueue does.
+
+    heapq keeps the same heap order but another array order, and the array order is what counts.
+    """
+
+    items: list[_OpenRun] = field(default_factory=list)
+
+    def offer(self, run: _OpenRun) -> None:
+        items = self.items
+        items.append(run)
+        at = len(items) - 1
+        while at > 0:
+            parent = (at - 1) // 2
+            if not run.last_key < items[parent].last_key:
+                break
+            items[at] = items[parent]
+            at = parent
+        items[at] = run
+
+    def poll(self) -> _OpenRun:
+        items = self.items
+        first, last = items[0], items.pop()
+        if items:
+            self._sift_down(last)
+        return first
+
+    def _sift_down(self, run: _OpenRun) -> None:
+        items, at = self.items, 0
+        while at < len(items) // 2:
+            child = 2 * at + 1
+            right = child + 1
+            if right < len(items) and items[right].last_key < items[child].last_key:
+                child = right
+            if not items[child].last_key < run.last_key:
+                break
+            items[at] = items[child]
+            at = child
+        items[at] = run

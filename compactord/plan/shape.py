@@ -1,0 +1,94 @@
+"""The LSM summary of one bucket: what `inspect` and `plan` show of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.options import CompactionOptions
+from compactord.plan.runs import BucketFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelShape:
+    """One non-empty level. `delete_row_count` counts what is known."""
+
+    level: int
+    file_count: int
+    row_count: int
+    delete_row_count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketShape:
+    """Level totals in ascending order, and how the run count stands against the triggers.
+
+    `small_file_count` counts files that planning calls small. Append tables have all files on
+    level 0; their run count means nothing.
+    """
+
+    bucket: BucketId
+    total_buckets: int
+    levels: tuple[LevelShape, ...]
+    small_file_count: int
+    compaction_trigger: int
+    stop_trigger: int
+
+    @property
+    def run_count(self) -> int:
+        """Level-0 files and non-empty levels above."""
+        return sum(level.file_count if level.level == 0 else 1 for level in self.levels)
+
+    @property
+    def file_count(self) -> int:
+        return sum(level.file_count for level in self.levels)
+
+    @property
+    def row_count(self) -> int:
+        """Physical rows: several of one key count separately."""
+        return sum(level.row_count for level in self.levels)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(level.size_bytes for level in self.levels)
+
+    @property
+    def highest_level(self) -> int:
+        """-1 for an empty bucket."""
+        return self.levels[-1].level if self.levels else -1
+
+    @property
+    def is_at_trigger(self) -> bool:
+        """A minor compaction looks at the sizes of the runs."""
+        return self.run_count >= self.compaction_trigger
+
+    @property
+    def is_over_stop_trigger(self) -> bool:
+        """Writers that compact would wait."""
+        return self.run_count > self.stop_trigger
+
+
+def bucket_shape(bucket: BucketFiles, options: CompactionOptions) -> BucketShape:
+    by_level: dict[int, list[DataFile]] = defaultdict(list)
+    for file in bucket.files:
+        by_level[file.level].append(file)
+    return BucketShape(
+        bucket=bucket.bucket,
+        total_buckets=bucket.total_buckets,
+        levels=tuple(_level_shape(level, by_level[level]) for level in sorted(by_level)),
+        small_file_count=sum(file.file_size < options.small_file_size for file in bucket.files),
+        compaction_trigger=options.compaction_trigger,
+        stop_trigger=options.stop_trigger,
+    )
+
+
+def _level_shape(level: int, files: list[DataFile]) -> LevelShape:
+    return LevelShape(
+        level=level,
+        file_count=len(files),
+        row_count=sum(file.row_count for file in files),
+        delete_row_count=sum(file.delete_row_count or 0 for file in files),
+        size_bytes=sum(file.file_size for file in files),
+    )

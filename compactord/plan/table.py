@@ -1,0 +1,288 @@
+"""Planning a whole table: files of buckets in, decisions out.
+
+`plan_table` looks at each bucket by itself. A command repeats plan, execute, commit until the plan
+is empty, and this ends unless writers outrun it, because each decision leaves less to do:
+
+- a minor pick lowers a bucket's run count or lifts its only level-0 run; a run that is alone on the
+  highest level is never picked;
+- a full pick leaves one run on the highest level, or none, where nothing is picked;
+- an append pick leaves fewer candidates than it takes (compactord.plan.append).
+
+`compaction.force-rewrite-all-files` alone knows no such end: the command passes the names of what
+it has made (`settled_by`), and they are not forced again. A later command rewrites again, as asked.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from compactord.model import (
+    AppendCompaction,
+    Compaction,
+    CompactReason,
+    MergeCompaction,
+    Rewrite,
+    Upgrade,
+)
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.options import CompactionOptions
+from compactord.plan.append import (
+    AppendPick,
+    pack_unaware,
+    pack_unaware_full,
+    pick_bucketed,
+    pick_bucketed_full,
+)
+from compactord.plan.full import pick_full
+from compactord.plan.runs import BucketFiles, KeyOf, bucket_runs, highest_level, level_count
+from compactord.plan.sections import ActionRules, cut_actions, rewrite_each
+from compactord.plan.universal import Pick, last_full_compaction_ms, pick_universal
+
+_HOUR_MS = 3_600_000
+
+
+class TableKind(enum.Enum):
+    PRIMARY_KEY = "primary-key"
+    APPEND_UNAWARE = "append-unaware"
+    APPEND_BUCKETED = "append-bucketed"
+
+
+class Strategy(enum.Enum):
+    MINOR = "minor"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """All that planning depends on besides the files.
+
+    `now_local_ms` is local wall-clock as if it were UTC, the clock of creation times and off-peak
+    hours. `append_wait_ms` is how long few small files of a table without buckets may wait.
+    `delta_commits_due` are buckets whose full compaction is due under `strategy` MINOR, too.
+    `last_full_ms` holds full compactions that the caller remembers, on the same clock. `settled`
+    names files made by the running command (`settled_by`).
+    """
+
+    kind: TableKind
+    options: CompactionOptions
+    strategy: Strategy
+    key_of: KeyOf
+    now_local_ms: int
+    append_wait_ms: int
+    delta_commits_due: Set[BucketId] = frozenset()
+    last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
+    settled: Set[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketPlan:
+    """Decisions on one bucket, which share no file, and remarks for people."""
+
+    bucket: BucketId
+    compactions: tuple[Compaction, ...]
+    notes: tuple[str, ...] = ()
+
+
+def plan_table(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterator[Compaction]:
+    """The decisions on all buckets, one bucket in memory at a time."""
+    for plan in plan_buckets(buckets, request):
+        yield from plan.compactions
+
+
+def plan_buckets(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterator[BucketPlan]:
+    """The plans of all buckets, those without any decision or remark included.
+
+    On a table without buckets a round ends once `compaction.file-num-limit` files are taken; the
+    next round plans the rest. Raises as `plan_bucket` does.
+    """
+    taken = 0
+    for bucket in buckets:
+        plan = plan_bucket(bucket, request)
+        if request.kind is TableKind.APPEND_UNAWARE:
+            limit = max(1, request.options.file_num_limit)
+            plan, count = _within_limit(plan, limit - taken)
+            taken += count
+            yield plan
+            if taken >= limit:
+                return
+        else:
+            yield plan
+
+
+def plan_bucket(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
+    """What to compact in one bucket. The order of `bucket.files` has no influence.
+
+    Raises `FormatError` for files that cannot be on one level together and `UsageError` for options
+    that Paimon refuses.
+    """
+    match request.kind:
+        case TableKind.PRIMARY_KEY:
+            return _plan_merge(bucket, request)
+        case TableKind.APPEND_UNAWARE:
+            return _plan_unaware(bucket, request)
+        case TableKind.APPEND_BUCKETED:
+            return _plan_bucketed(bucket, request)
+
+
+def settled_by(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[str]:
+    """Names of the new files that later rounds of one command pass as `PlanRequest.settled`.
+
+    `after` are the published files of the compaction in their order. The last file of an append
+    task may be small and meet others; all else is final, whatever size the writer gave it.
+    """
+    names = [file.file_name for file in after]
+    match compaction:
+        case MergeCompaction():
+            kept = {file.file_name for file in compaction.inputs}
+            return frozenset(name for name in names if name not in kept)
+        case AppendCompaction(ordered=True, reason=reason) if (
+            reason is not CompactReason.APPEND_SMALL_FILES
+        ):
+            return frozenset(names)
+        case AppendCompaction():
+            return frozenset(names[:-1])
+
+
+def _effective_strategy(bucket: BucketFiles, request: PlanRequest) -> tuple[Strategy, bool]:
+    """The bucket's strategy, and whether delta commits alone are why it is full."""
+    if request.strategy is Strategy.MINOR and bucket.bucket in request.delta_commits_due:
+        return Strategy.FULL, True
+    return request.strategy, False
+
+
+def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
+    options = request.options
+    runs = bucket_runs(bucket.files, request.key_of)
+    num_levels = level_count(bucket.files, options.num_levels)
+    strategy, is_due = _effective_strategy(bucket, request)
+    if strategy is Strategy.FULL:
+        pick = pick_full(
+            runs,
+            num_levels,
+            force_rewrite=options.force_rewrite_all_files,
+            settled=request.settled,
+            reason=CompactReason.DELTA_COMMITS if is_due else CompactReason.FULL,
+        )
+    elif len(runs) == 1 and runs[0].level == num_levels - 1:
+        # Java picks such a run when size amplification is set below zero or overflows: for ever.
+        pick = None
+    else:
+        pick = pick_universal(
+            runs,
+            num_levels,
+            options,
+            now_ms=request.now_local_ms,
+            last_full_ms=_last_full_ms(bucket, request),
+            hour_of_day=request.now_local_ms // _HOUR_MS % 24,
+        )
+    notes = []
+    if num_levels > options.num_levels:
+        notes.append(f"files on level {num_levels - 1} are above num-levels={options.num_levels}")
+    if pick is None:
+        return BucketPlan(bucket=bucket.bucket, compactions=(), notes=tuple(notes))
+    compaction = _merge_compaction(bucket, request, pick, num_levels, highest_level(runs))
+    return BucketPlan(bucket=bucket.bucket, compactions=(compaction,), notes=tuple(notes))
+
+
+def _merge_compaction(
+    bucket: BucketFiles, request: PlanRequest, pick: Pick, num_levels: int, highest: int
+) -> MergeCompaction:
+    if pick.reason is CompactReason.FORCED_REWRITE:
+        actions: tuple[Rewrite | Upgrade, ...] = rewrite_each(pick.files, request.key_of)
+    else:
+        rules = ActionRules(
+            max_level=num_levels - 1,
+            small_file_size=request.options.small_file_size,
+            force_rewrite=request.options.force_rewrite_all_files,
+            settled=request.settled,
+        )
+        actions = cut_actions(pick, request.key_of, rules)
+    assert actions, "a picked unit has a run that changes its level or is rewritten"
+    return MergeCompaction(
+        bucket=bucket.bucket,
+        total_buckets=bucket.total_buckets,
+        reason=pick.reason,
+        output_level=pick.output_level,
+        # Nothing older lies beneath the output, so nobody needs its deletions.
+        drop_deletes=pick.output_level != 0 and pick.output_level >= highest,
+        actions=actions,
+    )
+
+
+def _last_full_ms(bucket: BucketFiles, request: PlanRequest) -> int | None:
+    known = (
+        last_full_compaction_ms(bucket.files, request.options),
+        request.last_full_ms.get(bucket.bucket),
+    )
+    return max((moment for moment in known if moment is not None), default=None)
+
+
+def _plan_unaware(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
+    strategy, is_due = _effective_strategy(bucket, request)
+    if strategy is Strategy.FULL:
+        picks = pack_unaware_full(bucket.files, request.options, settled=request.settled)
+        return _append_plan(bucket, picks, is_due=is_due, ordered=False)
+    packing = pack_unaware(
+        bucket.files,
+        request.options,
+        now_local_ms=request.now_local_ms,
+        wait_ms=request.append_wait_ms,
+        settled=request.settled,
+    )
+    plan = _append_plan(bucket, packing.picks, is_due=False, ordered=False)
+    if len(packing.waiting) < 2:
+        return plan
+    note = (
+        f"{len(packing.waiting)} small files wait for "
+        f"compaction.min.file-num={request.options.min_file_num} "
+        f"or {_duration(request.append_wait_ms)}"
+    )
+    return replace(plan, notes=(note,))
+
+
+def _plan_bucketed(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
+    strategy, is_due = _effective_strategy(bucket, request)
+    pick = pick_bucketed_full if strategy is Strategy.FULL else pick_bucketed
+    picks = pick(bucket.files, request.options, settled=request.settled)
+    return _append_plan(bucket, picks, is_due=is_due, ordered=True)
+
+
+def _append_plan(
+    bucket: BucketFiles, picks: Sequence[AppendPick], *, is_due: bool, ordered: bool
+) -> BucketPlan:
+    compactions = tuple(
+        AppendCompaction(
+            bucket=bucket.bucket,
+            total_buckets=bucket.total_buckets,
+            reason=CompactReason.DELTA_COMMITS if is_due else pick.reason,
+            files=pick.files,
+            ordered=ordered,
+        )
+        for pick in picks
+    )
+    return BucketPlan(bucket=bucket.bucket, compactions=compactions)
+
+
+def _within_limit(plan: BucketPlan, limit: int) -> tuple[BucketPlan, int]:
+    """The first compactions until `limit` files are taken, at least one; and how many they take."""
+    taken, kept = 0, 0
+    for compaction in plan.compactions:
+        if taken >= limit:
+            break
+        taken += len(compaction.inputs)
+        kept += 1
+    left = len(plan.compactions) - kept
+    if not left:
+        return plan, taken
+    note = f"{left} more tasks are left to the next round by compaction.file-num-limit"
+    kept_plan = replace(plan, compactions=plan.compactions[:kept], notes=(*plan.notes, note))
+    return kept_plan, taken
+
+
+def _duration(milliseconds: int) -> str:
+    for unit, size in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size} {unit}"
+    return f"{milliseconds} ms"

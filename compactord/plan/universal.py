@@ -1,0 +1,196 @@
+"""The minor pick: universal compaction as Paimon's default strategy does it.
+
+In this order, first hit wins: early full compaction, size amplification, size ratio, run count,
+and, when the table asks for it, all of level 0. Agrees with UniversalCompaction.java,
+EarlyFullCompaction.java, ForceUpLevel0Compaction.java, OffPeakHours.java and the filters in
+MergeTreeCompactManager.java, including their arithmetic: sizes and their percentages are 64-bit
+integers that wrap, the ratio test is done in doubles.
+
+Java's strategy also remembers when it last picked everything; here that moment is an argument, and
+asking twice gives the same answer twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from compactord.errors import UsageError
+from compactord.model import CompactReason, SortedRun
+from compactord.paimon.data_file import DataFile
+from compactord.paimon.options import CompactionOptions
+
+_LONG_SIGN, _LONG_SPAN = 1 << 63, 1 << 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick:
+    """Files to compact into one level, in the order of their runs (CompactUnit.java)."""
+
+    files: tuple[DataFile, ...]
+    output_level: int
+    reason: CompactReason
+
+
+def pick_universal(
+    runs: Sequence[SortedRun],
+    num_levels: int,
+    options: CompactionOptions,
+    *,
+    now_ms: int,
+    last_full_ms: int | None,
+    hour_of_day: int,
+) -> Pick | None:
+    """What a minor compaction takes from the runs of one bucket, or None.
+
+    `runs` as `bucket_runs` orders them; `num_levels` is the number in effect. `now_ms` and
+    `last_full_ms` are on one clock, whichever; None: no full compaction is known. `hour_of_day` is
+    the local hour, 0 to 23. Raises `UsageError` for a compaction trigger below 1.
+    """
+    if options.compaction_trigger < 1:
+        raise UsageError(
+            f"num-sorted-run.compaction-trigger is {options.compaction_trigger}, must be at least 1"
+        )
+    if not runs:
+        return None
+    sizes = [_long(run.size_bytes) for run in runs]
+    max_level = num_levels - 1
+    pick = _early_full(runs, sizes, max_level, options, now_ms, last_full_ms)
+    if pick is None:
+        ratio = options.size_ratio_percent + offpeak_ratio(options, hour_of_day)
+        pick = _by_shape(runs, sizes, max_level, options, ratio)
+        if pick is None and options.force_up_level_0:
+            pick = _force_level_0(runs, sizes, max_level, ratio)
+    if pick is None or _is_in_place(pick):
+        return None
+    return pick
+
+
+def last_full_compaction_ms(files: Iterable[DataFile], options: CompactionOptions) -> int | None:
+    """An estimate of the last full compaction: the newest file on the *configured* highest level.
+
+    The clock is that of creation times: local wall-clock milliseconds. An upgraded file keeps its
+    creation time, so a full compaction that only upgraded looks older than it is; a caller that
+    remembers better uses the later of both.
+    """
+    top = options.num_levels - 1
+    return max(
+        (
+            file.creation_time_ms
+            for file in files
+            if file.level == top and file.creation_time_ms is not None
+        ),
+        default=None,
+    )
+
+
+def offpeak_ratio(options: CompactionOptions, hour_of_day: int) -> int:
+    """What is added to the size ratio at this local hour, in percent."""
+    start, end = options.offpeak_start_hour, options.offpeak_end_hour
+    if start == -1 or end == -1 or start == end:
+        return 0
+    if start <= end:
+        is_offpeak = start <= hour_of_day < end
+    else:
+        is_offpeak = hour_of_day < end or start <= hour_of_day
+    return options.offpeak_ratio_percent if is_offpeak else 0
+
+
+def pick_runs(runs: Sequence[SortedRun], output_level: int, reason: CompactReason) -> Pick:
+    files = tuple(file for run in runs for file in run.files)
+    return Pick(files=files, output_level=output_level, reason=reason)
+
+
+def _early_full(
+    runs: Sequence[SortedRun],
+    sizes: Sequence[int],
+    max_level: int,
+    options: CompactionOptions,
+    now_ms: int,
+    last_full_ms: int | None,
+) -> Pick | None:
+    if len(runs) == 1:
+        return None
+    interval = options.optimization_interval_ms
+    if interval is not None and (last_full_ms is None or now_ms - last_full_ms > interval):
+        return pick_runs(runs, max_level, CompactReason.EARLY_FULL_INTERVAL)
+    threshold = options.total_size_threshold
+    if threshold is not None and _long(sum(sizes)) < threshold:
+        return pick_runs(runs, max_level, CompactReason.EARLY_FULL_TOTAL_SIZE)
+    threshold = options.incremental_size_threshold
+    if threshold is not None:
+        incremental = sum(
+            size for run, size in zip(runs, sizes, strict=True) if run.level != max_level
+        )
+        if _long(incremental) > threshold:
+            return pick_runs(runs, max_level, CompactReason.EARLY_FULL_INCREMENTAL_SIZE)
+    return None
+
+
+def _by_shape(
+    runs: Sequence[SortedRun],
+    sizes: Sequence[int],
+    max_level: int,
+    options: CompactionOptions,
+    ratio_percent: int,
+) -> Pick | None:
+    trigger = options.compaction_trigger
+    if len(runs) < trigger:
+        return None
+    younger, oldest = _long(sum(sizes[:-1])), sizes[-1]
+    if _long(younger * 100) > _long(options.max_size_amplification_percent * oldest):
+        return pick_runs(runs, max_level, CompactReason.SIZE_AMPLIFICATION)
+    count = _extend_by_ratio(sizes, 1, ratio_percent)
+    if count > 1:
+        return _unit(runs, max_level, count, CompactReason.SIZE_RATIO)
+    if len(runs) > trigger:
+        count = _extend_by_ratio(sizes, len(runs) - trigger + 1, ratio_percent)
+        return _unit(runs, max_level, count, CompactReason.RUN_COUNT)
+    return None
+
+
+def _force_level_0(
+    runs: Sequence[SortedRun], sizes: Sequence[int], max_level: int, ratio_percent: int
+) -> Pick | None:
+    count = sum(run.level == 0 for run in runs)
+    if count == 0:
+        return None
+    # Level 0 cannot be the output while level 1 is occupied: level 1 joins before the ratio test.
+    if count < len(runs) and runs[count].level == 1:
+        count += 1
+    count = _extend_by_ratio(sizes, count, ratio_percent)
+    return _unit(runs, max_level, count, CompactReason.FORCED_LEVEL_0)
+
+
+def _extend_by_ratio(sizes: Sequence[int], count: int, ratio_percent: int) -> int:
+    """How many runs to take when each next one is about as large as all before it or smaller."""
+    taken = _long(sum(sizes[:count]))
+    for size in sizes[count:]:
+        if float(taken) * (100.0 + ratio_percent) / 100.0 < float(size):
+            break
+        taken = _long(taken + size)
+        count += 1
+    return count
+
+
+def _unit(runs: Sequence[SortedRun], max_level: int, count: int, reason: CompactReason) -> Pick:
+    """The first `count` runs, and more where the output would be level 0."""
+    output_level = max_level if count == len(runs) else max(0, runs[count].level - 1)
+    if output_level == 0:
+        for run in runs[count:]:
+            count += 1
+            if run.level != 0:
+                output_level = run.level
+                break
+    if count == len(runs):
+        output_level = max_level
+    return pick_runs(runs[:count], output_level, reason)
+
+
+def _is_in_place(pick: Pick) -> bool:
+    return len(pick.files) == 1 and pick.files[0].level == pick.output_level
+
+
+def _long(value: int) -> int:
+    """The value as Java's long holds it: a percentage of a large run can overflow there."""
+    return (value + _LONG_SIGN) % _LONG_SPAN - _LONG_SIGN

@@ -1,0 +1,86 @@
+"""A bucket whose compactions happen on paper, and the loop of a command around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from compactord.model import AppendCompaction, Compaction, MergeCompaction, Rewrite, Upgrade
+from compactord.paimon.data_file import DataFile, FileSource
+from compactord.plan.table import PlanRequest, plan_table, settled_by
+from tests.unit.plan.builders import bucket_of, data_file, key_of
+
+
+@dataclass(slots=True)
+class PaperBucket:
+    """Live files by name. A full output has `roll_size` bytes; deleted rows are not modelled."""
+
+    files: dict[str, DataFile]
+    roll_size: int
+    made: int = 0
+    settled: set[str] = field(default_factory=set)
+
+    def plan(self, request: PlanRequest) -> list[Compaction]:
+        request = replace(request, settled=frozenset(self.settled))
+        return list(plan_table([bucket_of(self.files.values())], request))
+
+    def publish(self, compaction: Compaction, now_ms: int, *, all_deleted: bool) -> None:
+        for file in compaction.inputs:
+            assert self.files.pop(file.file_name) == file, "an input that is not live"
+        match compaction:
+            case AppendCompaction(files=files):
+                after = self._outputs(files, 0, now_ms)
+            case MergeCompaction(output_level=level):
+                after = []
+                for action in compaction.actions:
+                    match action:
+                        case Upgrade(file=file):
+                            assert level > file.level
+                            after.append(replace(file, level=level))
+                        case Rewrite(sections=sections):
+                            inputs = [f for s in sections for r in s.runs for f in r.files]
+                            if not (all_deleted and compaction.drop_deletes):
+                                after += self._outputs(inputs, level, now_ms)
+        self.files.update((file.file_name, file) for file in after)
+        self.settled |= settled_by(compaction, after)
+
+    def _outputs(self, inputs: Sequence[DataFile], level: int, now_ms: int) -> list[DataFile]:
+        size = sum(file.file_size for file in inputs)
+        low = min(key_of(file.min_key)[0] for file in inputs)
+        high = max(key_of(file.max_key)[0] for file in inputs)
+        count = -(-size // self.roll_size)
+        if level:
+            # A file holds one key at least.
+            count = min(count, high - low + 1)
+        sequence = min(file.min_sequence_number for file in inputs)
+        outputs = []
+        for part in range(count):
+            self.made += 1
+            is_last = part == count - 1
+            outputs.append(
+                data_file(
+                    f"made-{self.made}",
+                    level=level,
+                    size=size - part * self.roll_size if is_last else self.roll_size,
+                    keys=(low + part, high if is_last else low + part),
+                    sequences=(sequence + part, sequence + part),
+                    created_ms=now_ms,
+                    source=FileSource.COMPACT,
+                )
+            )
+        return outputs
+
+
+def run_command(bucket: PaperBucket, request: PlanRequest, *, all_deleted: bool = False) -> int:
+    """Plan, execute and commit until the plan is empty; how many rounds that took.
+
+    Fails when there are more rounds than files.
+    """
+    limit = len(bucket.files) + 2
+    for rounds in range(limit + 1):
+        decisions = bucket.plan(request)
+        if not decisions:
+            return rounds
+        for decision in decisions:
+            bucket.publish(decision, request.now_local_ms, all_deleted=all_deleted)
+    raise AssertionError(f"no end after {limit} rounds: {decisions}")

@@ -1,0 +1,201 @@
+"""Readable tables of planning decisions: `cases/*.txt`.
+
+A case is a line `= name`, a command with options, one line of files (`-` for none), `----` and the
+expected answer. Files are named a, b, c … in their order and written `level:size` with optional
+parts: `@min-max` the key range, `!n` the deleted rows (`!?` unknown), `~n` the age in minutes, `*`
+made by a compaction. Level-0 files are listed newest first. Sizes are bytes; on append tables they
+are MB, files have no level and are listed in arrival order.
+
+COMPACTORD_REWRITE_CASES=1 writes the answers as they now are; review the difference.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compactord.model import MergeCompaction, Rewrite, Section, Upgrade
+from compactord.paimon.data_file import DataFile, FileSource
+from compactord.plan.runs import bucket_runs, level_count
+from compactord.plan.sections import interval_partition
+from compactord.plan.table import Strategy, TableKind, plan_bucket
+from compactord.plan.universal import pick_universal
+from tests.unit.plan.builders import (
+    MB,
+    NOW_MS,
+    append_options,
+    bucket_of,
+    compaction_options,
+    data_file,
+    key_of,
+    names,
+    plan_request,
+)
+
+CASES = Path(__file__).parent / "cases"
+FILE = re.compile(
+    r"((?P<level>\d+):)?(?P<size>\d+)(@(?P<min>\d+)-(?P<max>\d+))?(!(?P<deletes>\d+|\?))?"
+    r"(~(?P<age>\d+))?(?P<compacted>\*)?"
+)
+OPTIONS = {
+    "levels": "num_levels",
+    "trigger": "compaction_trigger",
+    "amp": "max_size_amplification_percent",
+    "ratio": "size_ratio_percent",
+    "offpeak-ratio": "offpeak_ratio_percent",
+    "offpeak-start": "offpeak_start_hour",
+    "offpeak-end": "offpeak_end_hour",
+    "force-level-0": "force_up_level_0",
+    "interval": "optimization_interval_ms",
+    "total": "total_size_threshold",
+    "incremental": "incremental_size_threshold",
+    "force-rewrite": "force_rewrite_all_files",
+    "target": "target_file_size",
+    "min-files": "min_file_num",
+    "open-cost": "open_file_cost",
+}
+
+
+def parse_file(text: str, position: int, count: int, unit: int) -> DataFile:
+    found = FILE.fullmatch(text)
+    assert found, text
+    newest_first = found["level"] is not None
+    sequence = count - position if newest_first else position
+    span = int(found["min"] or position), int(found["max"] or position)
+    return data_file(
+        chr(ord("a") + position),
+        level=int(found["level"] or 0),
+        size=int(found["size"]) * unit,
+        keys=span,
+        sequences=(sequence, sequence),
+        deletes=None if found["deletes"] == "?" else int(found["deletes"] or 0),
+        created_ms=NOW_MS - int(found["age"] or 0) * 60_000,
+        source=FileSource.COMPACT if found["compacted"] else FileSource.APPEND,
+    )
+
+
+def show_sections(sections: tuple[Section, ...]) -> str:
+    return " ; ".join(
+        " | ".join(" ".join(names(run.files)) for run in section.runs) for section in sections
+    )
+
+
+def pick_case(files: list[DataFile], settings: dict[str, Any]) -> str:
+    hour = settings.pop("hour", 12)
+    last_full = settings.pop("last-full", None)
+    options = compaction_options(**{OPTIONS[name]: value for name, value in settings.items()})
+    runs = bucket_runs(files, key_of)
+    assert [file for run in runs for file in run.files] == files, "listed in run order"
+    pick = pick_universal(
+        runs,
+        level_count(files, options.num_levels),
+        options,
+        now_ms=0,
+        last_full_ms=None if last_full is None else -last_full,
+        hour_of_day=hour,
+    )
+    if pick is None:
+        return "none"
+    return f"{' '.join(names(pick.files))} -> L{pick.output_level} {pick.reason.value}"
+
+
+def plan_case(strategy: Strategy, files: list[DataFile], settings: dict[str, Any]) -> str:
+    options = compaction_options(**{OPTIONS[name]: value for name, value in settings.items()})
+    plan = plan_bucket(bucket_of(files), plan_request(strategy=strategy, options=options))
+    if not plan.compactions:
+        return "none"
+    (compaction,) = plan.compactions
+    assert isinstance(compaction, MergeCompaction)
+    head = f"L{compaction.output_level} {compaction.reason.value}"
+    lines = [head + (" drop-deletes" if compaction.drop_deletes else "")]
+    for action in compaction.actions:
+        match action:
+            case Rewrite(sections=sections):
+                lines.append(f"rewrite {show_sections(sections)}")
+            case Upgrade(file=file):
+                lines.append(f"upgrade {file.file_name}")
+    return "\n".join(lines)
+
+
+def append_case(
+    kind: TableKind, strategy: Strategy, files: list[DataFile], settings: dict[str, Any]
+) -> str:
+    options = append_options(
+        **{
+            OPTIONS[name]: value * (MB if name in ("target", "open-cost") else 1)
+            for name, value in settings.items()
+        }
+    )
+    plan = plan_bucket(bucket_of(files), plan_request(kind, strategy=strategy, options=options))
+    lines = [f"{' '.join(names(c.inputs))} {c.reason.value}" for c in plan.compactions]
+    return "\n".join([*lines, *plan.notes]) or "none"
+
+
+def sections_case(files: list[DataFile], settings: dict[str, Any]) -> str:
+    assert not settings
+    return show_sections(interval_partition(files, key_of))
+
+
+COMMANDS: dict[str, tuple[int, Callable[[list[DataFile], dict[str, Any]], str]]] = {
+    "pick": (1, pick_case),
+    "minor": (1, lambda *case: plan_case(Strategy.MINOR, *case)),
+    "full": (1, lambda *case: plan_case(Strategy.FULL, *case)),
+    "sections": (1, sections_case),
+    "unaware-minor": (
+        MB,
+        lambda *case: append_case(TableKind.APPEND_UNAWARE, Strategy.MINOR, *case),
+    ),
+    "unaware-full": (
+        MB,
+        lambda *case: append_case(TableKind.APPEND_UNAWARE, Strategy.FULL, *case),
+    ),
+    "bucketed-minor": (
+        MB,
+        lambda *case: append_case(TableKind.APPEND_BUCKETED, Strategy.MINOR, *case),
+    ),
+    "bucketed-full": (
+        MB,
+        lambda *case: append_case(TableKind.APPEND_BUCKETED, Strategy.FULL, *case),
+    ),
+}
+
+
+def answer(command_line: str, files_line: str) -> str:
+    command, *settings = command_line.split()
+    unit, decide = COMMANDS[command]
+    texts = [] if files_line == "-" else files_line.split()
+    files = [parse_file(text, at, len(texts), unit) for at, text in enumerate(texts)]
+    pairs = dict(setting.split("=") for setting in settings)
+    return decide(files, {name: int(value) for name, value in pairs.items()})
+
+
+def cases() -> Iterator[Any]:
+    for path in sorted(CASES.glob("*.txt")):
+        for block in path.read_text().split("\n\n"):
+            if "----" in block:
+                title = next(line for line in block.splitlines() if line.startswith("= "))
+                yield pytest.param(path, block, id=f"{path.stem}: {title[2:]}")
+
+
+@pytest.mark.parametrize(("path", "block"), list(cases()))
+def test_case(path: Path, block: str) -> None:
+    question, _, expected = block.partition("\n----\n")
+    _, command_line, files_line = [
+        line for line in question.splitlines() if not line.startswith("#")
+    ]
+    actual = answer(command_line, files_line)
+    if os.environ.get("COMPACTORD_REWRITE_CASES"):
+        whole = path.read_text()
+        path.write_text(whole.replace(block.rstrip("\n"), f"{question}\n----\n{actual}"))
+        return
+    assert actual == expected.rstrip("\n")
+
+
+def test_every_case_file_is_read() -> None:
+    found = [parameter.id for parameter in cases()]
+    assert len(found) == len(set(found)) >= 50

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from compactord.plan.shape import LevelShape, bucket_shape
+from tests.unit.plan.builders import BUCKET, MB, bucket_of, compaction_options, data_file
+
+
+def test_levels_are_summed_in_order() -> None:
+    files = [
+        data_file("top-b", level=5, size=100 * MB, rows=7, keys=(5, 9)),
+        data_file("new", size=2 * MB, rows=3, deletes=1),
+        data_file("top-a", level=5, size=90 * MB, rows=5, deletes=None),
+        data_file("newer", size=1 * MB, rows=2, deletes=2),
+    ]
+    shape = bucket_shape(bucket_of(files), compaction_options())
+    assert shape.bucket == BUCKET
+    assert shape.levels == (
+        LevelShape(level=0, file_count=2, row_count=5, delete_row_count=3, size_bytes=3 * MB),
+        LevelShape(level=5, file_count=2, row_count=12, delete_row_count=0, size_bytes=190 * MB),
+    )
+    assert shape.run_count == 3
+    assert (shape.file_count, shape.row_count, shape.size_bytes) == (4, 17, 193 * MB)
+    assert shape.highest_level == 5
+    assert shape.small_file_count == 2
+
+
+def test_an_empty_bucket_has_no_levels() -> None:
+    shape = bucket_shape(bucket_of([]), compaction_options())
+    assert (shape.run_count, shape.file_count, shape.highest_level) == (0, 0, -1)
+
+
+def test_triggers_compare_with_the_run_count() -> None:
+    options = compaction_options(compaction_trigger=2, stop_trigger=3)
+    files = [data_file(f"f{number}") for number in range(4)]
+    flags = [
+        (shape.is_at_trigger, shape.is_over_stop_trigger)
+        for count in range(5)
+        for shape in [bucket_shape(bucket_of(files[:count]), options)]
+    ]
+    assert flags == [(False, False), (False, False), (True, False), (True, False), (True, True)]
