@@ -1,0 +1,166 @@
+"""Arrow columns seen as numpy arrays, without copies where Arrow's layout allows it.
+
+Everything that orders rows starts here, so the order of every type is decided in one place
+(the key comparator that Paimon generates, codegen/GenerateUtils.scala):
+
+- booleans, integers, dates, times, timestamps: numeric
+- decimals: numeric; a decimal is a signed 128-bit integer of fixed scale
+- floats: -0.0 before 0.0, NaN after everything and equal to every other NaN
+- strings, binaries: unsigned bytes, a prefix before what it begins
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+UInt64s: TypeAlias = npt.NDArray[np.uint64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+_NAN_BITS = {
+    np.dtype(np.int16): 0x7E00,
+    np.dtype(np.int32): 0x7FC00000,
+    np.dtype(np.int64): 0x7FF8000000000000,
+}
+_TEXT_KINDS = (
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_large_string,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
+_NUMBER_KINDS = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal128,
+    pa.types.is_date32,
+    pa.types.is_time,
+    pa.types.is_timestamp,
+)
+_SIGN_BIT = np.uint64(1 << 63)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Ordered by bytes."""
+    return any(is_kind(type_) for is_kind in _TEXT_KINDS)
+
+
+def is_orderable(type_: pa.DataType) -> bool:
+    """Whether a column of this type can be a key or a sequence field here; nested ones cannot."""
+    if pa.types.is_dictionary(type_):
+        return is_orderable(type_.value_type)
+    return is_text(type_) or any(is_kind(type_) for is_kind in _NUMBER_KINDS)
+
+
+def fixed_values(array: pa.Array, dtype: npt.DTypeLike, width: int = 1) -> npt.NDArray[Any]:
+    """The data buffer of a fixed-width column as `dtype`, `width` items per row; no copy.
+
+    What stands under a null is undefined.
+    """
+    if len(array) == 0:
+        return np.empty(0, dtype)
+    size = np.dtype(dtype).itemsize
+    return np.frombuffer(array.buffers()[1], dtype, len(array) * width, array.offset * width * size)
+
+
+def text_buffers(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """Offsets (one more than rows, into the whole data) and data of a string or binary column."""
+    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    dtype = np.dtype(np.int64 if large else np.int32)
+    _, offsets, data = array.buffers()
+    if len(array) == 0 or offsets is None:
+        return np.zeros(1, dtype), np.empty(0, np.uint8)
+    starts = np.frombuffer(offsets, dtype, len(array) + 1, array.offset * dtype.itemsize)
+    if data is None or data.size == 0:
+        return starts, np.empty(0, np.uint8)
+    return starts, np.frombuffer(data, np.uint8)
+
+
+def plain_text(array: pa.Array) -> pa.Array:
+    """Text with offsets: fixed-size binaries become binaries."""
+    if pa.types.is_fixed_size_binary(array.type):
+        return pc.cast(array, pa.binary())
+    return array
+
+
+def ordered_bits(bits: npt.NDArray[Any], is_nan: Bools) -> npt.NDArray[Any]:
+    """Signed integers in the order of the floats whose bits these are."""
+    bits = np.where(is_nan, bits.dtype.type(_NAN_BITS[bits.dtype]), bits)
+    # Negative floats grow in magnitude with their bits: turn all but the sign around.
+    flip = (bits >> bits.dtype.type(bits.dtype.itemsize * 8 - 1)) & np.iinfo(bits.dtype).max
+    result: npt.NDArray[Any] = bits ^ flip
+    return result
+
+
+def integer_values(array: pa.Array) -> npt.NDArray[Any]:
+    """The stored integers of an integer, date, time or timestamp column; no copy."""
+    sign = "u" if pa.types.is_unsigned_integer(array.type) else "i"
+    return fixed_values(array, np.dtype(f"{sign}{array.type.bit_width // 8}"))
+
+
+def integer_words(array: pa.Array) -> list[Int64s]:
+    """Int64 columns whose lexicographic order is the order of a column that is not text.
+
+    One for all types, two for decimals that do not fit 64 bits. Values under nulls are undefined.
+    """
+    type_ = array.type
+    if pa.types.is_boolean(type_):
+        return [fixed_values(pc.cast(array, pa.int8()), np.int8).astype(np.int64)]
+    if pa.types.is_decimal128(type_):
+        halves = fixed_values(array, np.int64, 2)
+        low, high = halves[0::2], halves[1::2]
+        if np.array_equal(low >> 63, high):
+            return [np.ascontiguousarray(low)]
+        return [
+            np.ascontiguousarray(high),
+            (low.view(np.uint64) ^ _SIGN_BIT).view(np.int64),
+        ]
+    if pa.types.is_floating(type_):
+        floats = fixed_values(array, type_.to_pandas_dtype())
+        bits = floats.view(np.dtype(f"i{floats.itemsize}"))
+        return [ordered_bits(bits, np.isnan(floats)).astype(np.int64, copy=False)]
+    if pa.types.is_uint64(type_):
+        return [(fixed_values(array, np.uint64) ^ _SIGN_BIT).view(np.int64)]
+    return [integer_values(array).astype(np.int64, copy=False)]
+
+
+def dictionary_ranks(array: pa.DictionaryArray) -> Int64s:
+    """Per row, the dense rank of its value among the dictionary's values; 0 under nulls."""
+    ranks = dense_ranks(array.dictionary)
+    indices = pc.fill_null(array.indices, 0) if array.null_count else array.indices
+    if len(ranks) == 0:
+        return np.zeros(len(array), np.int64)
+    taken: Int64s = ranks[integer_words(indices)[0]]
+    return taken
+
+
+def dense_ranks(values: pa.Array) -> Int64s:
+    """Ranks from 0 in the order of the type, equal for equal values; for small columns."""
+    if is_text(values.type):
+        order = fixed_values(pc.array_sort_indices(plain_text(values)), np.uint64).view(np.int64)
+        ordered = values.take(pa.array(order))
+        differs = pc.fill_null(pc.not_equal(ordered[1:], ordered[:-1]), True)
+        steps = differs.to_numpy(zero_copy_only=False).astype(np.int64)
+    else:
+        words = integer_words(values)
+        order = np.lexsort(words[::-1])
+        steps = np.zeros(max(len(values) - 1, 0), np.int64)
+        for word in words:
+            ordered_word = word[order]
+            steps |= ordered_word[1:] != ordered_word[:-1]
+    ranks = np.zeros(len(values), np.int64)
+    ranks[order[1:]] = np.cumsum(steps)
+    return ranks
+
+
+def stretch_starts(values: Int64s) -> Int64s:
+    """Where stretches of equal values begin."""
+    if len(values) == 0:
+        return np.empty(0, np.int64)
+    return np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)

@@ -1,0 +1,29 @@
+"""Row kinds in a merge that keeps one record per key (mergetree/compact/DeduplicateMergeFunction).
+
+Kinds as files store them: +I 0, -U 1, +U 2, -D 3; -U and -D are retracts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from compactord.kernels.columns import Bools, fixed_values
+
+VALUE_KIND = "_VALUE_KIND"
+SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
+
+
+def is_retract(kinds: pa.Array) -> Bools:
+    """True for -U and -D."""
+    retracts: Bools = (fixed_values(kinds, np.int8) & 1).astype(np.bool_)
+    return retracts
+
+
+def drop_retracts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Only +I and +U rows: what the highest level keeps (mergetree/DropDeleteReader.java).
+
+    The same batch when there is nothing to drop.
+    """
+    retracts = is_retract(batch.column(VALUE_KIND))
+    return batch.filter(pa.array(~retracts)) if retracts.any() else batch

@@ -1,0 +1,84 @@
+"""Single keys: one row's key columns as a tuple that Python compares as Paimon compares keys.
+
+Only bounds of batches and windows become such tuples, never every row.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from compactord.kernels.columns import (
+    fixed_values,
+    integer_values,
+    integer_words,
+    is_text,
+    plain_text,
+    text_buffers,
+)
+
+Key: TypeAlias = tuple[int | bytes, ...]
+
+
+class BatchKeys:
+    """The keys of a batch by row number. The batch is sorted by them and they hold no nulls."""
+
+    __slots__ = ("_getters", "row_count")
+
+    def __init__(self, batch: pa.RecordBatch, key_columns: Sequence[str]) -> None:
+        self.row_count = batch.num_rows
+        self._getters = [_getter(batch.column(name)) for name in key_columns]
+
+    def __getitem__(self, row: int) -> Key:
+        return tuple(get(row) for get in self._getters)
+
+    def count_up_to(self, bound: Key, start: int = 0) -> int:
+        """The number of the first row from `start` on whose key is greater than `bound`."""
+        return bisect.bisect_right(range(self.row_count), bound, lo=start, key=self.__getitem__)
+
+    def count_below(self, bound: Key, start: int = 0) -> int:
+        """The number of the first row from `start` on whose key is `bound` or greater."""
+        return bisect.bisect_left(range(self.row_count), bound, lo=start, key=self.__getitem__)
+
+
+def slice_range(
+    batch: pa.RecordBatch,
+    key_columns: Sequence[str],
+    lower: pa.RecordBatch | None,
+    upper: pa.RecordBatch | None,
+) -> pa.RecordBatch:
+    """The rows of a sorted batch with lower <= key < upper; no copy.
+
+    A bound is a batch of one row with the key columns, in the types of `batch`; None is open.
+    """
+    if batch.num_rows == 0 or (lower is None and upper is None):
+        return batch
+    keys = BatchKeys(batch, key_columns)
+    start = 0 if lower is None else keys.count_below(BatchKeys(lower, key_columns)[0])
+    if upper is None:
+        return batch.slice(start)
+    end = keys.count_below(BatchKeys(upper, key_columns)[0], start)
+    return batch.slice(start, end - start)
+
+
+def _getter(array: pa.Array) -> Callable[[int], int | bytes]:
+    type_ = array.type
+    if pa.types.is_dictionary(type_):
+        index = _getter(array.indices)
+        value = _getter(array.dictionary)
+        return lambda row: value(int(index(row)))
+    if is_text(type_):
+        offsets, data = text_buffers(plain_text(array))
+        view = data.data
+        return lambda row: bytes(view[offsets[row] : offsets[row + 1]])
+    if pa.types.is_decimal128(type_):
+        halves = fixed_values(array, np.int64, 2)
+        return lambda row: (halves.item(2 * row + 1) << 64) | (halves.item(2 * row) % (1 << 64))
+    if pa.types.is_boolean(type_) or pa.types.is_floating(type_):
+        return lambda row: integer_words(array.slice(row, 1))[0].item()
+    values = integer_values(array)
+    return lambda row: int(values.item(row))

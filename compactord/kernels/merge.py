@@ -1,0 +1,111 @@
+"""The merge of sorted runs into one: of each key the last record.
+
+Streaming and vectorised: windows of rows (see `window`), each sorted by key codes (`grouping`), one
+record picked per key (`precedence`, `ties`), the winners gathered (`gather`). A window that holds
+rows of one run only is handed on as it is. Single-threaded but for what Arrow does inside.
+
+Memory: the rows of `window`'s bound, the window's key and sequence columns once more, about 32
+bytes per row of a window for codes and order, one other column's copy, and the output batches that
+the caller holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from compactord.kernels.columns import Int64s
+from compactord.kernels.deduplicate import SEQUENCE_NUMBER, VALUE_KIND
+from compactord.kernels.gather import concat_column, gather, hand_on
+from compactord.kernels.grouping import group_rows
+from compactord.kernels.order import MergeOrder
+from compactord.kernels.records import Records
+from compactord.kernels.ties import MergeTree
+from compactord.kernels.window import Window, windows
+
+# How many of a window's last rows are looked at first for the history of the merge tree.
+_TAIL_ROWS = 128
+
+
+def merge_runs(
+    runs: Sequence[Iterator[pa.RecordBatch]],
+    order: MergeOrder,
+    *,
+    window_rows: int,
+    window_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    """One record per key, in key order, in batches of up to a window; retracts are kept.
+
+    All batches have one schema with `_SEQUENCE_NUMBER` (int64) and `_VALUE_KIND` (int8). A run is
+    sorted by its key and holds a key once. Dictionary-encoded columns may change their dictionary
+    from batch to batch, coming and going; their indices are int32. Raises `TaskError` when a run
+    is not in order or a key is null.
+    """
+    merge = _Merge(order, len(runs))
+    for window in windows(
+        runs, order.key_columns, window_rows=window_rows, window_bytes=window_bytes
+    ):
+        yield from merge.merge_window(window)
+
+
+class _Merge:
+    """What a merge remembers between windows: the history of the tie-breaking tree."""
+
+    def __init__(self, order: MergeOrder, run_count: int) -> None:
+        self._order = order
+        self._tree = None if order.disjoint_sequences else MergeTree(run_count)
+        names = [*order.key_columns, *order.sequence_fields]
+        if not order.disjoint_sequences:
+            names.append(SEQUENCE_NUMBER)
+        if order.ignore_delete:
+            names.append(VALUE_KIND)
+        self._compared_columns = tuple(dict.fromkeys(names))
+
+    def merge_window(self, window: Window) -> Iterator[pa.RecordBatch]:
+        present = [run for run, batches in enumerate(window) if batches]
+        parts = [batch for batches in window for batch in batches]
+        if len(present) == 1:
+            if self._tree is not None:
+                self._tree.pass_run(present[0])
+            return hand_on(parts)
+        order = self._order
+        columns = {
+            name: concat_column([part.column(name) for part in parts])
+            for name in self._compared_columns
+        }
+        groups = group_rows([columns[name] for name in order.key_columns])
+        if order.disjoint_sequences and not order.sequence_fields and not order.ignore_delete:
+            winners = groups.order.take(np.flatnonzero(groups.ends))
+        else:
+            run_ends = np.cumsum([sum(batch.num_rows for batch in run) for run in window])
+            winners = self._pick(Records(order, groups, columns, run_ends), present)
+        return gather(parts, winners, columns)
+
+    def _pick(self, records: Records, present: Sequence[int]) -> Int64s:
+        """The row numbers of the records that are kept, in key order."""
+        latest, starts = records.latest()
+        if len(starts) < len(latest):
+            if self._tree is None:
+                latest = latest[np.append(starts[1:], len(latest)) - 1]
+            else:
+                rows, places = records.sequenced(0)
+                tied = np.flatnonzero(np.isin(places, latest))
+                latest = np.sort(places[self._tree.last_of_ties(rows, tied)])
+                self._tree.pass_rows(rows)
+        elif self._tree is not None:
+            self._follow(self._tree, records, present)
+        return records.rows_at(latest)
+
+    @staticmethod
+    def _follow(tree: MergeTree, records: Records, present: Sequence[int]) -> None:
+        """Bring the tree's history up to date from as few of the last records as will do."""
+        size = _TAIL_ROWS
+        while (start := records.tail_start(size)) > 0:
+            rows, _ = records.sequenced(start)
+            if tree.pass_tail(rows, present):
+                return
+            size *= 8
+        rows, _ = records.sequenced(0)
+        tree.pass_rows(rows)

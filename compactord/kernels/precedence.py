@@ -1,0 +1,69 @@
+"""Which record of a key is the last one: user sequence fields, then sequence numbers.
+
+Fields are compared in their order, all ascending or all descending, null first in both
+directions (utils/UserDefinedSeqComparator.java); then the sequence number, always ascending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from compactord.kernels.columns import (
+    Int64s,
+    dense_ranks,
+    dictionary_ranks,
+    integer_words,
+    is_text,
+)
+
+
+def precedence_words(
+    fields: Sequence[pa.Array], sequence: pa.Array | None, rows: Int64s, *, is_descending: bool
+) -> Iterator[Int64s]:
+    """Int64 columns for the given rows, the most significant first; a greater one is later.
+
+    `sequence` None leaves sequence numbers out. Columns are made when they are asked for.
+    """
+    for field in fields:
+        yield from _field_words(field.take(pa.array(rows)), is_descending=is_descending)
+    if sequence is not None:
+        yield integer_words(sequence)[0][rows]
+
+
+def _field_words(field: pa.Array, *, is_descending: bool) -> Iterator[Int64s]:
+    is_valid = None
+    if field.null_count:
+        is_valid = pc.is_valid(field).to_numpy(zero_copy_only=False)
+        yield is_valid.astype(np.int64)
+    if pa.types.is_dictionary(field.type):
+        words = [dictionary_ranks(field)]
+    elif is_text(field.type):
+        words = [dense_ranks(field)]
+    else:
+        words = integer_words(field)
+    for word in words:
+        # The complement turns the order of int64 around without overflow.
+        directed = ~word if is_descending else word
+        yield directed if is_valid is None else np.where(is_valid, directed, 0)
+
+
+def keep_latest(words: Iterator[Int64s], kept: Int64s, starts: Int64s) -> tuple[Int64s, Int64s]:
+    """Of the places `kept`, those that no other kept place of the same group comes after.
+
+    Groups are stretches of `kept` that begin at `starts`. Words are asked for, and read at the
+    places, until one place per group is left. Returns the places and where groups begin in them.
+    """
+    while len(starts) < len(kept):
+        word = next(words, None)
+        if word is None:
+            break
+        values = word.take(kept)
+        latest = np.maximum.reduceat(values, starts)
+        left = np.flatnonzero(values == np.repeat(latest, np.diff(starts, append=len(kept))))
+        starts = np.arange(len(left)) if len(left) == len(starts) else np.searchsorted(left, starts)
+        kept = kept.take(left)
+    return kept, starts

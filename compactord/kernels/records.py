@@ -1,0 +1,103 @@
+"""The records of one window in key order, and which of each key's is the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from compactord.kernels.columns import Int64s, stretch_starts
+from compactord.kernels.deduplicate import SEQUENCE_NUMBER, VALUE_KIND, is_retract
+from compactord.kernels.grouping import Groups
+from compactord.kernels.order import MergeOrder
+from compactord.kernels.precedence import keep_latest, precedence_words
+from compactord.kernels.ties import SequencedRows
+
+
+class Records:
+    """A window's records in key order; a place is a position in that order."""
+
+    def __init__(
+        self,
+        order: MergeOrder,
+        groups: Groups,
+        columns: Mapping[str, pa.Array],
+        run_ends: Int64s,
+    ) -> None:
+        self._order = order
+        self._rows = groups.order
+        self._ends = groups.ends
+        self._firsts = np.append(True, groups.ends[:-1])
+        self._columns = columns
+        self._run_ends = run_ends
+        # User sequence fields are costly to compare, and a lone retract is not ignored: then keys
+        # with a single record are left out until the end.
+        self._is_contested_only = bool(order.sequence_fields) or order.ignore_delete
+
+    def latest(self) -> tuple[Int64s, Int64s]:
+        """Places of the last records of keys, and where each key's begin among them.
+
+        More than one per key where they are tied. Keys with one record may be left out.
+        """
+        if not self._is_contested_only:
+            places = np.arange(len(self._rows))
+            return keep_latest(self._words(places), places, np.flatnonzero(self._firsts))
+        places = np.flatnonzero(~(self._firsts & self._ends))
+        kept = np.arange(len(places))
+        if self._order.ignore_delete:
+            retracts = is_retract(self._columns[VALUE_KIND])
+            kept = np.flatnonzero(~retracts.take(self._rows.take(places)))
+        starts = stretch_starts(self._groups_at(places.take(kept)))
+        kept, starts = keep_latest(self._words(places), kept, starts)
+        return places.take(kept), starts
+
+    def rows_at(self, latest: Int64s) -> Int64s:
+        """Row numbers in key order: of keys with a single record and of the given places."""
+        if self._is_contested_only:
+            is_kept = self._firsts & self._ends
+            is_kept[latest] = True
+            latest = np.flatnonzero(is_kept)
+        rows: Int64s = self._rows.take(latest)
+        return rows
+
+    def tail_start(self, size: int) -> int:
+        """The first place of the keys that lie wholly in the last `size` places; 0 if none do."""
+        start = max(0, len(self._rows) - size)
+        heads = np.flatnonzero(self._firsts[start:])
+        return start + int(heads[0]) if start and len(heads) else 0
+
+    def sequenced(self, start: int) -> tuple[SequencedRows, Int64s]:
+        """The records from a place on by key and precedence, and the place of each."""
+        places = np.arange(start, len(self._rows))
+        groups = self._groups_at(places)
+        words = [groups, *self._words(places)]
+        by_precedence = np.lexsort(words[::-1])
+        changes = np.zeros(len(places) - 1, np.bool_)
+        for word in words:
+            ordered = word[by_precedence]
+            changes |= ordered[1:] != ordered[:-1]
+        places = places[by_precedence]
+        rows = SequencedRows(
+            np.searchsorted(self._run_ends, self._rows[places], side="right"),
+            groups[by_precedence],
+            np.append(0, np.cumsum(changes)),
+        )
+        return rows, places
+
+    def _groups_at(self, places: Int64s) -> Int64s:
+        """A number per place, the same within a key and ascending."""
+        if len(places) == 0:
+            return places
+        low = int(places[0])
+        numbers: Int64s = np.cumsum(self._firsts[low : int(places[-1]) + 1])
+        return numbers[places - low]
+
+    def _words(self, places: Int64s) -> Iterator[Int64s]:
+        order = self._order
+        return precedence_words(
+            [self._columns[name] for name in order.sequence_fields],
+            None if order.disjoint_sequences else self._columns[SEQUENCE_NUMBER],
+            self._rows[places],
+            is_descending=order.sequence_descending,
+        )

@@ -1,0 +1,172 @@
+"""Cutting sorted runs into windows: all rows of a range of keys, from every run.
+
+A window never splits a key: it ends at the smallest of the runs' last buffered keys, inclusive.
+The run with that key is the one to read on from, until enough is buffered.
+
+Memory: between two windows at most `window_rows + (runs + 1) * batch_rows` rows are alive, where
+`batch_rows` is the largest batch of any run (each run must have one batch to know how far it is,
+and the last batch read may go over the limit); `window_bytes` bounds bytes in the same way. A
+window is at most that large. Batches larger than a whole window are cut first, so that a window
+does not grow with them; their memory is the reader's, and lives until the last piece is merged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from compactord.errors import TaskError
+from compactord.kernels.keys import BatchKeys, Key
+
+# Per run, in the order of the runs, its batches of this window.
+Window: TypeAlias = list[list[pa.RecordBatch]]
+
+
+def windows(
+    runs: Sequence[Iterator[pa.RecordBatch]],
+    key_columns: Sequence[str],
+    *,
+    window_rows: int,
+    window_bytes: int,
+) -> Iterator[Window]:
+    """Windows in key order, none of them empty; every row of every run is in exactly one.
+
+    Raises `TaskError` when a run's batches are not in key order or a key is null.
+    """
+    assert window_rows > 0, f"window_rows must be positive, not {window_rows}"
+    assert window_bytes > 0, f"window_bytes must be positive, not {window_bytes}"
+    buffers = [
+        _RunBuffer(index, run, key_columns, window_rows, window_bytes)
+        for index, run in enumerate(runs)
+    ]
+    while True:
+        for buffer in buffers:
+            buffer.ensure()
+        growing = [buffer for buffer in buffers if not buffer.is_exhausted]
+        while growing:
+            if sum(buffer.rows for buffer in buffers) >= window_rows:
+                break
+            if sum(buffer.size_bytes for buffer in buffers) >= window_bytes:
+                break
+            behind = min(growing, key=_RunBuffer.last_key)
+            behind.read()
+            if behind.is_exhausted:
+                growing.remove(behind)
+        bound = min((buffer.last_key() for buffer in growing), default=None)
+        window = [buffer.cut(bound) for buffer in buffers]
+        if any(window):
+            yield window
+        if bound is None:
+            return
+
+
+class _Piece:
+    """A batch, or what is left of it, with its keys."""
+
+    __slots__ = ("batch", "first_key", "keys", "last_key", "size_bytes", "start")
+
+    def __init__(self, batch: pa.RecordBatch, key_columns: Sequence[str]) -> None:
+        self.batch = batch
+        self.start = 0
+        self.size_bytes = batch.nbytes
+        self.keys = BatchKeys(batch, key_columns)
+        self.first_key = self.keys[0]
+        self.last_key = self.keys[batch.num_rows - 1]
+
+    @property
+    def rows(self) -> int:
+        return int(self.batch.num_rows) - self.start
+
+
+class _RunBuffer:
+    """The batches of one run that have been read and not merged yet."""
+
+    def __init__(
+        self,
+        index: int,
+        run: Iterator[pa.RecordBatch],
+        key_columns: Sequence[str],
+        window_rows: int,
+        window_bytes: int,
+    ) -> None:
+        self._index = index
+        self._batches = _cut_large(run, window_rows, window_bytes)
+        self._key_columns = key_columns
+        self._pieces: deque[_Piece] = deque()
+        self._last_read: Key | None = None
+        self.is_exhausted = False
+        self.rows = 0
+        self.size_bytes = 0
+
+    def last_key(self) -> Key:
+        return self._pieces[-1].last_key
+
+    def ensure(self) -> None:
+        """Read on when nothing is buffered."""
+        if not self._pieces and not self.is_exhausted:
+            self.read()
+
+    def read(self) -> None:
+        """Buffer one more batch that is not empty, or find that there is none."""
+        batch = next(self._batches, None)
+        if batch is None:
+            self.is_exhausted = True
+            return
+        for name in self._key_columns:
+            nulls = batch.column(name).null_count
+            if nulls:
+                raise TaskError(f"run {self._index}: key column {name} holds {nulls} nulls")
+        piece = _Piece(batch, self._key_columns)
+        if piece.last_key < piece.first_key or (
+            self._last_read is not None and piece.first_key <= self._last_read
+        ):
+            raise TaskError(
+                f"run {self._index} is not sorted by its key: after {self._last_read} came a "
+                f"batch from {piece.first_key} to {piece.last_key}"
+            )
+        self._last_read = piece.last_key
+        self._pieces.append(piece)
+        self.rows += piece.rows
+        self.size_bytes += piece.size_bytes
+
+    def cut(self, bound: Key | None) -> list[pa.RecordBatch]:
+        """Remove and return the buffered rows up to and with `bound`, all of them for None."""
+        taken: list[pa.RecordBatch] = []
+        while self._pieces:
+            piece = self._pieces[0]
+            if bound is not None and piece.last_key > bound:
+                end = piece.keys.count_up_to(bound, piece.start)
+                if end > piece.start:
+                    taken.append(self._take(piece, end))
+                break
+            taken.append(self._take(piece, piece.batch.num_rows))
+            self._pieces.popleft()
+        return taken
+
+    def _take(self, piece: _Piece, end: int) -> pa.RecordBatch:
+        rows = end - piece.start
+        share = piece.size_bytes * rows // piece.rows
+        part = piece.batch.slice(piece.start, rows)
+        piece.start = end
+        piece.size_bytes -= share
+        self.rows -= rows
+        self.size_bytes -= share
+        return part
+
+
+def _cut_large(
+    batches: Iterator[pa.RecordBatch], max_rows: int, max_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Batches that are not empty and within the limits, but for single rows larger than them."""
+    for batch in batches:
+        waiting = [batch] if batch.num_rows else []
+        while waiting:
+            part = waiting.pop()
+            if part.num_rows > 1 and (part.num_rows > max_rows or part.nbytes > max_bytes):
+                half = part.num_rows // 2
+                waiting += [part.slice(half), part.slice(0, half)]
+            else:
+                yield part
