@@ -1,0 +1,197 @@
+"""Smallest and largest values of a file's columns, before they are truncated for the manifest.
+
+They come from the statistics that the Parquet writer has collected anyway, but for two cases that
+are computed from the values: floats, whose Parquet statistics leave out NaN and do not order zeros
+(Java's readers compare with Double.compare and would skip files), and columns with values of more
+than 4096 bytes, for which Arrow's writer drops the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from compactord.paimon.arrow import arrow_type
+from compactord.paimon.binary_row import Value
+from compactord.paimon.stats import ColumnBounds
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.rewrite.layout import is_binary_like
+from compactord.rewrite.values import from_statistics, statistics_order
+
+# Arrow's limit for a bound in the footer (parquet/properties.h, DEFAULT_MAX_STATISTICS_SIZE).
+MAX_FOOTER_BOUND = 4096
+_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+_TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+# TIMESTAMP(7..9) is INT96 in Java's files, which have no statistics on it.
+_MAX_BOUNDED_PRECISION = 6
+
+
+class FileBounds:
+    """Collects the bounds of one file's columns; each comes with the row column that it copies."""
+
+    def __init__(self, columns: Sequence[tuple[DataField, str]]) -> None:
+        self._columns = columns
+        self._floats = {
+            source: _FloatBounds(field.type)
+            for field, source in columns
+            if isinstance(field.type, AtomicType) and field.type.root in _FLOATS
+        }
+        self._texts = sorted({source for field, source in columns if is_binary_like(field)})
+        # Per text column and row group: bounds where the footer will have none.
+        self._long: dict[str, dict[int, tuple[bytes, bytes]]] = {name: {} for name in self._texts}
+        self._groups = 0
+
+    def add_group(self, rows: pa.Table) -> None:
+        """Look at the rows of the next row group."""
+        for name, floats in self._floats.items():
+            for chunk in rows.column(name).chunks:
+                floats.add(chunk)
+        for name in self._texts:
+            column = rows.column(name)
+            if _has_long_values(column):
+                self._long[name][self._groups] = _text_bounds(column)
+        self._groups += 1
+
+    def result(self, footer: pq.FileMetaData) -> list[ColumnBounds]:
+        """The bounds of all columns of the file, in its order."""
+        found = []
+        leaf = 0
+        for field, source in self._columns:
+            found.append(self._column(field, source, footer, leaf))
+            leaf += _leaf_count(arrow_type(field.type))
+        assert leaf == footer.num_columns, "the file has the columns of its layout"
+        return found
+
+    def _column(
+        self, field: DataField, source: str, footer: pq.FileMetaData, leaf: int
+    ) -> ColumnBounds:
+        if not isinstance(field.type, AtomicType):
+            return ColumnBounds(name=field.name, type=field.type)
+        chunks = [
+            footer.row_group(group).column(leaf).statistics
+            for group in range(footer.num_row_groups)
+        ]
+        low, high = self._extremes(field.type, source, chunks)
+        return ColumnBounds(
+            name=field.name,
+            type=field.type,
+            minimum=low,
+            maximum=high,
+            null_count=sum(chunk.null_count for chunk in chunks),
+        )
+
+    def _extremes(
+        self, type_: AtomicType, source: str, chunks: Sequence[pq.Statistics]
+    ) -> tuple[Value, Value]:
+        if source in self._floats:
+            return self._floats[source].result()
+        if type_.root in _TIMES and (type_.precision or 0) > _MAX_BOUNDED_PRECISION:
+            return None, None
+        pairs: list[tuple[Any, Any]] = []
+        for group, chunk in enumerate(chunks):
+            computed = self._long.get(source, {}).get(group)
+            if computed is not None:
+                pairs.append(computed)
+            elif chunk.has_min_max:
+                pairs.append((chunk.min_raw, chunk.max_raw))
+            elif chunk.num_values:
+                return None, None
+        if not pairs:
+            return None, None
+        low = min((pair[0] for pair in pairs), key=lambda raw: statistics_order(raw, type_))
+        high = max((pair[1] for pair in pairs), key=lambda raw: statistics_order(raw, type_))
+        return from_statistics(low, type_), from_statistics(high, type_)
+
+
+class _FloatBounds:
+    """Bounds in the order of Double.compare: -0.0 before 0.0, NaN above all."""
+
+    def __init__(self, type_: Any) -> None:
+        single = type_.root is TypeRoot.FLOAT
+        self._integer = np.int32 if single else np.int64
+        self._float = np.float32 if single else np.float64
+        self._low: int | None = None
+        self._high: int | None = None
+        self._has_nan = False
+
+    def add(self, column: pa.Array) -> None:
+        values = (column.drop_null() if column.null_count else column).to_numpy()
+        if not values.size:
+            return
+        # NaN is met seldom: fmin and fmax pass over it, and the sum shows whether there is one.
+        low, high = np.fmin.reduce(values), np.fmax.reduce(values)
+        self._has_nan = self._has_nan or bool(np.isnan(values).any())
+        if np.isnan(low):
+            return
+        for zero in (low, high):
+            if zero == 0:
+                low, high = self._signed_zeros(values, low, high)
+                break
+        self._low = _smaller(self._low, self._order(low))
+        self._high = _greater(self._high, self._order(high))
+
+    def _signed_zeros(self, values: Any, low: Any, high: Any) -> tuple[Any, Any]:
+        """Which zeros a bound of zero stands for."""
+        negative = np.signbit(values[values == 0])
+        if low == 0:
+            low = self._float(-0.0 if negative.any() else 0.0)
+        if high == 0:
+            high = self._float(-0.0 if negative.all() else 0.0)
+        return low, high
+
+    def _order(self, value: Any) -> int:
+        bits = int(np.asarray(value, self._float).view(self._integer))
+        return bits if bits >= 0 else bits ^ int(np.iinfo(self._integer).max)
+
+    def _value(self, order: int) -> float:
+        bits = order if order >= 0 else order ^ int(np.iinfo(self._integer).max)
+        return float(np.asarray(bits, self._integer).view(self._float))
+
+    def result(self) -> tuple[Value, Value]:
+        nan = float("nan")
+        if self._low is None or self._high is None:
+            return (nan, nan) if self._has_nan else (None, None)
+        return self._value(self._low), nan if self._has_nan else self._value(self._high)
+
+
+def _leaf_count(type_: pa.DataType) -> int:
+    """Parquet columns of an Arrow type."""
+    if pa.types.is_map(type_):
+        return _leaf_count(type_.key_type) + _leaf_count(type_.item_type)
+    if pa.types.is_list(type_):
+        return _leaf_count(type_.value_type)
+    if pa.types.is_struct(type_):
+        return sum(_leaf_count(type_.field(i).type) for i in range(type_.num_fields))
+    return 1
+
+
+def _smaller(left: int | None, right: int) -> int:
+    return right if left is None else min(left, right)
+
+
+def _greater(left: int | None, right: int) -> int:
+    return right if left is None else max(left, right)
+
+
+def _has_long_values(column: pa.ChunkedArray) -> bool:
+    """Whether a value may be longer than a bound in the footer can be."""
+    for chunk in column.chunks:
+        texts = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+        if texts.nbytes <= MAX_FOOTER_BOUND:
+            continue
+        offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
+        if int(np.diff(offsets).max(initial=0)) > MAX_FOOTER_BOUND:
+            return True
+    return False
+
+
+def _text_bounds(column: pa.ChunkedArray) -> tuple[bytes, bytes]:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    found = pc.min_max(column.cast(pa.binary()))
+    return found["min"].as_py(), found["max"].as_py()

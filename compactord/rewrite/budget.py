@@ -1,0 +1,115 @@
+"""How many rows are held where, out of the memory that a part may use.
+
+With R runs in a section, w bytes of a decoded row, C columns, the memory of a part is
+
+    readers      R x min(C x (buffer + 2 pages), 3 x the largest file)     open column chunks
+  + decoded      R x batch x w x (2 with decode-ahead, else 1)
+  + window       4 x window x w      buffered, one merged, one column's copies, codes and order
+  + row groups   3 x group x w       filling, being encoded, encoded pages
+
+on top of the idle worker (interpreter, numpy, pyarrow: about 90 MB, not counted). `budget` chooses
+window, batch and row group as large as is useful, else as large as fits; below the smallest useful
+sizes a section needs several passes, and when not even two runs fit, the part fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compactord.errors import TaskError
+from compactord.rewrite.reader import BUFFER_BYTES
+
+PAGE_BYTES = 1 << 20
+# Speed is flat in these ranges, memory is not (docs/bench.md).
+MAX_WINDOW_ROWS = 400_000
+MIN_WINDOW_ROWS = 4_096
+MAX_BATCH_ROWS = 32_768
+MIN_BATCH_ROWS = 64
+MAX_GROUP_ROWS = 512 << 10
+MIN_GROUP_ROWS = 4_096
+# Open files of a section; more runs are merged in several passes.
+MAX_RUNS = 400
+# A window must stay below Arrow's 32-bit offsets whatever the memory.
+MAX_WINDOW_BYTES = 512 << 20
+_WINDOW_COPIES = 4
+_GROUP_COPIES = 3
+_MIN_ROW_BYTES = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Rows per decoded batch and run, per merge window, per row group; bytes of window and group.
+
+    `fan_in`: how many runs can be merged at once.
+    """
+
+    batch_rows: int
+    window_rows: int
+    window_bytes: int
+    group_rows: int
+    group_bytes: int
+    fan_in: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a section asks for. `largest_file` in bytes on disk; `runs` at least 1."""
+
+    runs: int
+    row_bytes: float
+    columns: int
+    largest_file: int
+    decodes_ahead: bool
+
+
+def budget(memory_bytes: int, load: Load) -> Budget:
+    """The sizes for one section; `TaskError` when two runs do not fit into the memory."""
+    row = max(load.row_bytes, _MIN_ROW_BYTES)
+    fan_in = min(load.runs, MAX_RUNS)
+    while _needed(load, fan_in, row, 0.0) > memory_bytes:
+        if fan_in <= min(2, load.runs):
+            raise TaskError(
+                f"a part of {load.runs} runs with rows of {row:.0f} bytes needs at least"
+                f" {_needed(load, fan_in, row, 0.0):,} bytes of memory, it has {memory_bytes:,}:"
+                " raise the memory per task"
+            )
+        fan_in = max(2, fan_in // 2)
+    low, high = 0.0, 1.0
+    if _needed(load, fan_in, row, high) <= memory_bytes:
+        low = high
+    for _ in range(12):
+        middle = (low + high) / 2
+        if _needed(load, fan_in, row, middle) <= memory_bytes:
+            low = middle
+        else:
+            high = middle
+    batch, window, group = _sizes(fan_in, low)
+    return Budget(
+        batch_rows=batch,
+        window_rows=window,
+        # Rows may be wider than the sample showed: bytes bound what rows do not.
+        window_bytes=min(MAX_WINDOW_BYTES, max(1 << 20, int(2 * window * row))),
+        group_rows=group,
+        group_bytes=max(1 << 20, int(2 * group * row)),
+        fan_in=fan_in,
+    )
+
+
+def _sizes(runs: int, share: float) -> tuple[int, int, int]:
+    """Batch, window and group rows at a share (0 to 1) of what is useful."""
+
+    def between(low: int, high: int) -> int:
+        return int(low + share * (high - low))
+
+    window = between(MIN_WINDOW_ROWS, MAX_WINDOW_ROWS)
+    # Runs end a window one after the other: batches larger than a window's part only pile up.
+    batch = min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, window // max(1, runs)))
+    return batch, window, between(MIN_GROUP_ROWS, MAX_GROUP_ROWS)
+
+
+def _needed(load: Load, runs: int, row: float, share: float) -> int:
+    batch, window, group = _sizes(runs, share)
+    reader = min(load.columns * (BUFFER_BYTES + 2 * PAGE_BYTES), 3 * load.largest_file)
+    decoded = runs * batch * row * (2 if load.decodes_ahead else 1)
+    merging = _WINDOW_COPIES * window * row if load.runs > 1 else 0
+    return int(runs * reader + decoded + merging + _GROUP_COPIES * group * row)

@@ -1,0 +1,157 @@
+"""The manifest's record of a file that was just written.
+
+Agrees with io/KeyValueDataFileWriter.java and io/RowDataFileWriter.java: keys of the first and last
+row, statistics, sequence numbers, retracts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.model import ConcatSpec, Subcompaction
+from compactord.paimon.binary_row import encode_row
+from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, DataFile, FileSource
+from compactord.paimon.stats import ColumnBounds, build_stats
+from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND
+from compactord.rewrite.bounds import FileBounds
+from compactord.rewrite.layout import Layout
+from compactord.rewrite.values import cell
+
+
+class FileFacts:
+    """What is learnt of a file's rows as its row groups go by."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._keys = layout.key_fields
+        self._types = [field.type for field in self._keys]
+        self.bounds = FileBounds(layout.file_columns)
+        self.min_key = EMPTY_ROW
+        self.max_key = EMPTY_ROW
+        self.rows = 0
+        self.retracts = 0
+
+    def add_group(self, rows: pa.Table) -> None:
+        """Look at the rows of the next row group (in the layout's row columns)."""
+        if self._keys:
+            if self.rows == 0:
+                self.min_key = self._key(rows, 0)
+            self.max_key = self._key(rows, rows.num_rows - 1)
+            for kinds in rows.column(VALUE_KIND.name).chunks:
+                self.retracts += int(np.count_nonzero(kinds.to_numpy() & 1))
+        self.bounds.add_group(rows)
+        self.rows += rows.num_rows
+
+    def _key(self, rows: pa.Table, index: int) -> bytes:
+        values = [cell(rows.column(field.name), index, field.type) for field in self._keys]
+        return encode_row(values, self._types)
+
+
+class Describe(Protocol):
+    def __call__(
+        self,
+        *,
+        name: str,
+        size_bytes: int,
+        facts: FileFacts,
+        footer: pq.FileMetaData,
+        now_ms: int,
+    ) -> DataFile: ...
+
+
+class MergedFile:
+    """Describes files of primary-key tables."""
+
+    def __init__(self, part: Subcompaction, layout: Layout) -> None:
+        self._write = part.write
+        self._layout = layout
+        self._modes = dict(part.write.stats_modes)
+
+    def __call__(
+        self,
+        *,
+        name: str,
+        size_bytes: int,
+        facts: FileFacts,
+        footer: pq.FileMetaData,
+        now_ms: int,
+    ) -> DataFile:
+        bounds = {column.name: column for column in facts.bounds.result(footer)}
+        sequence = bounds[SEQUENCE_NUMBER.name]
+        # `_KEY_` columns come first; thin files have their keys among the values only.
+        copies = len(self._layout.file_columns) - len(self._layout.row_fields)
+        key_names = [field.name for field, _ in self._layout.file_columns[:copies]]
+        key_names = key_names or [field.name for field in self._layout.key_fields]
+        key_stats, _ = build_stats([bounds[key] for key in key_names], self._modes, dense=False)
+        values = [bounds[field.name] for field in self._layout.value_fields]
+        value_stats, stats_columns = build_stats(values, self._modes, dense=self._write.stats_dense)
+        return DataFile(
+            file_name=name,
+            file_size=size_bytes,
+            row_count=facts.rows,
+            min_key=facts.min_key,
+            max_key=facts.max_key,
+            key_stats=key_stats,
+            value_stats=value_stats,
+            min_sequence_number=sequence.minimum,
+            max_sequence_number=sequence.maximum,
+            schema_id=self._write.schema_id,
+            level=self._write.level,
+            creation_time_ms=now_ms + self._write.creation_zone_offset_ms,
+            delete_row_count=facts.retracts,
+            file_source=FileSource.COMPACT,
+            value_stats_columns=stats_columns,
+        )
+
+
+class AppendedFile:
+    """Describes files of append tables, in the order in which they are written.
+
+    Sequence numbers are a counter over rows. Java starts it anew for every output of a rewrite
+    (append/AppendCompactTask.java); with `continues_across_outputs` ranges stay disjoint.
+    """
+
+    def __init__(self, part: Subcompaction, source: ConcatSpec, layout: Layout) -> None:
+        self._write = part.write
+        self._source = source
+        self._layout = layout
+        self._modes = dict(part.write.stats_modes)
+        self._next_sequence = source.first_sequence_number
+
+    def __call__(
+        self,
+        *,
+        name: str,
+        size_bytes: int,
+        facts: FileFacts,
+        footer: pq.FileMetaData,
+        now_ms: int,
+    ) -> DataFile:
+        first = self._next_sequence
+        if self._source.continues_across_outputs:
+            self._next_sequence += facts.rows
+        columns: Sequence[ColumnBounds] = facts.bounds.result(footer)
+        value_stats, stats_columns = build_stats(
+            columns, self._modes, dense=self._write.stats_dense
+        )
+        return DataFile(
+            file_name=name,
+            file_size=size_bytes,
+            row_count=facts.rows,
+            min_key=EMPTY_ROW,
+            max_key=EMPTY_ROW,
+            key_stats=EMPTY_STATS,
+            value_stats=value_stats,
+            min_sequence_number=first,
+            max_sequence_number=first + facts.rows - 1,
+            schema_id=self._write.schema_id,
+            level=0,
+            creation_time_ms=now_ms + self._write.creation_zone_offset_ms,
+            delete_row_count=0,
+            file_source=FileSource.COMPACT,
+            value_stats_columns=stats_columns,
+        )

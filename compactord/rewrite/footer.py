@@ -1,0 +1,173 @@
+"""What the inputs' footers tell before any row is read: that a file is the one that was planned,
+which columns are dictionary-encoded, how wide rows are.
+
+Footers of a few inputs stand for all: the answers steer speed and memory, never the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.errors import FormatError
+from compactord.model import InputFile
+from compactord.rewrite.layout import Layout, is_binary_like
+
+# Inputs and row groups looked at.
+SAMPLE_FILES = 16
+SAMPLE_GROUPS = 2
+# A chunk is dictionary-encoded to its end if its values take less than this: indices take at most
+# two and a half bytes, whereas after a full dictionary (1 MiB) plain values follow.
+_DICTIONARY_BYTES = {"INT32": 2.5, "FLOAT": 2.5, "BYTE_ARRAY": 5.0}
+_DEFAULT_DICTIONARY_BYTES = 4.0
+_DICTIONARY_ENCODINGS = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY"})
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+_OFFSET_BYTES = 5
+_INDEX_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputProfile:
+    """Sampled facts about the inputs of a task.
+
+    `dictionary_paths`: leaf columns (dotted Parquet paths of row columns) that are mostly
+    dictionary-encoded. `row_bytes`: a decoded row in memory, `dictionaries` decoded as such.
+    `columns`: leaf columns that are read. `dictionaries`: row columns that are dictionary-encoded
+    in every sampled chunk and that Arrow can keep so.
+    """
+
+    dictionary_paths: tuple[str, ...]
+    dictionaries: frozenset[str]
+    row_bytes: float
+    columns: int
+
+
+def check_file(file: InputFile, size_bytes: int, metadata: pq.FileMetaData) -> None:
+    """Raise `FormatError` unless this is the file that the manifest describes."""
+    check_size(file, size_bytes)
+    if metadata.num_rows != file.row_count:
+        raise FormatError(
+            file.path,
+            f"the manifest says {file.row_count} rows, the Parquet footer {metadata.num_rows}",
+        )
+
+
+def check_size(file: InputFile, size_bytes: int) -> None:
+    if size_bytes != file.size_bytes:
+        raise FormatError(
+            file.path, f"the manifest says {file.size_bytes} bytes, the store {size_bytes}"
+        )
+
+
+def sample(files: Sequence[InputFile]) -> list[InputFile]:
+    """At most `SAMPLE_FILES`, spread over the inputs."""
+    step = max(1, -(-len(files) // SAMPLE_FILES))
+    return list(files[::step])
+
+
+def profile(
+    files: Iterable[InputFile],
+    layout: Layout,
+    footer_of: Callable[[InputFile], pq.FileMetaData],
+) -> InputProfile:
+    """Look at the footers of `files`."""
+    names = frozenset(layout.row_names)
+    leaves: dict[str, _Leaf] = {}
+    for file in files:
+        footer = footer_of(file)
+        for group_index in range(min(footer.num_row_groups, SAMPLE_GROUPS)):
+            group = footer.row_group(group_index)
+            for column_index in range(footer.num_columns):
+                chunk = group.column(column_index)
+                path = chunk.path_in_schema
+                if _top(path, names) is not None:
+                    leaves.setdefault(path, _Leaf()).add(chunk, group.num_rows)
+    binary = {field.name for field in layout.row_fields if is_binary_like(field)}
+    dictionaries = frozenset(
+        path for path, leaf in leaves.items() if path in binary and leaf.is_always_encoded
+    )
+    return InputProfile(
+        dictionary_paths=tuple(path for path, leaf in leaves.items() if leaf.is_mostly_encoded),
+        dictionaries=dictionaries,
+        row_bytes=sum(
+            _INDEX_BYTES if path in dictionaries else leaf.row_bytes
+            for path, leaf in leaves.items()
+        ),
+        columns=max(1, len(leaves)),
+    )
+
+
+class _Leaf:
+    """Sums over the sampled chunks of one leaf column."""
+
+    __slots__ = ("_bytes", "_encoded_rows", "_rows", "_values")
+
+    def __init__(self) -> None:
+        self._rows = self._values = self._encoded_rows = 0
+        self._bytes = 0.0
+
+    def add(self, chunk: pq.ColumnChunkMetaData, rows: int) -> None:
+        self._rows += rows
+        self._values += chunk.num_values
+        encoded = _is_dictionary_encoded(chunk)
+        if encoded:
+            self._encoded_rows += rows
+        width = _WIDTHS.get(chunk.physical_type)
+        if width is not None:
+            self._bytes += width * chunk.num_values
+        else:
+            # An encoded text is taken to be as long as its smallest value.
+            text = chunk.num_values * _typical_length(chunk) if encoded else 0
+            self._bytes += max(text, chunk.total_uncompressed_size)
+            self._bytes += _OFFSET_BYTES * chunk.num_values
+
+    @property
+    def is_always_encoded(self) -> bool:
+        return 0 < self._rows == self._encoded_rows
+
+    @property
+    def is_mostly_encoded(self) -> bool:
+        return 2 * self._encoded_rows > self._rows
+
+    @property
+    def row_bytes(self) -> float:
+        return self._bytes / max(1, self._rows)
+
+
+def _is_dictionary_encoded(chunk: pq.ColumnChunkMetaData) -> bool:
+    """To the end of the chunk, and with a gain.
+
+    The list of encodings does not tell alone: a writer of Parquet format 2 names PLAIN for the
+    dictionary page, and again after falling back to plain pages.
+    """
+    if not _DICTIONARY_ENCODINGS.intersection(chunk.encodings):
+        return False
+    if "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" in chunk.encodings:
+        return False
+    limit = _DICTIONARY_BYTES.get(chunk.physical_type, _DEFAULT_DICTIONARY_BYTES)
+    return bool(chunk.total_uncompressed_size <= limit * max(1, chunk.num_values) + 64)
+
+
+def _typical_length(chunk: pq.ColumnChunkMetaData) -> int:
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return 16
+    low, high = statistics.min_raw, statistics.max_raw
+    return max(len(low), len(high)) if isinstance(low, bytes) else 16
+
+
+def _top(path: str, names: frozenset[str]) -> str | None:
+    """The row column that a leaf belongs to; names may contain dots themselves."""
+    if path in names:
+        return path
+    parts = path.split(".")
+    return next(
+        (top for n in range(len(parts) - 1, 0, -1) if (top := ".".join(parts[:n])) in names), None
+    )
+
+
+def arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
+    return metadata.schema.to_arrow_schema()

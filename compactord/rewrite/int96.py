@@ -1,0 +1,187 @@
+"""INT96 timestamps, as Java writes TIMESTAMP(7..9): read as bytes, converted with a check.
+
+Arrow's own conversion wraps without a word outside 1677-09-21 … 2262-04-11, and the result cannot
+be told from a right one. So the file is opened with a footer in which INT96 columns are declared as
+fixed-size bytes (the pages of both types are the same) and the twelve bytes are converted here.
+
+A value is the nanoseconds of the day and the Julian day. Java divides toward zero, so before 1970
+it writes the next day and negative nanoseconds (format/parquet/writer/ParquetRowDataWriter.java).
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.errors import FormatError
+from compactord.kernels.columns import Bools, Int64s
+
+WIDTH = 12
+MAGIC = b"PAR1"
+_NANOS_PER_DAY = 86_400_000_000_000
+_JULIAN_EPOCH = 2_440_588
+_RAW = np.dtype([("nanos", "<i8"), ("day", "<i4")])
+# Days whose nanoseconds fit 64 bits whatever the time of the day.
+_EDGE_DAY = (1 << 63) // _NANOS_PER_DAY - 1
+
+# Thrift's compact protocol: types of fields, and SchemaElement's and FileMetaData's fields.
+_STOP, _BYTE, _BINARY, _LIST, _STRUCT = 0, 3, 8, 9, 12
+_BOOLEANS, _NUMBERS = (1, 2), (4, 5, 6)
+_FILE_SCHEMA, _ELEMENT_TYPE = 2, 1
+_INT96, _FIXED = 3, 7
+# "type" becomes FIXED_LEN_BYTE_ARRAY, and "type_length", the field after it, 12; both zigzag.
+_FIXED_TYPE = bytes([2 * _FIXED, 0x15, 2 * WIDTH])
+
+
+def declare_bytes(footer: bytes, path: str) -> pq.FileMetaData:
+    """The footer (Thrift bytes, without length and magic) with INT96 columns as 12 fixed bytes."""
+    try:
+        patched = _patch(footer)
+        tail = patched + struct.pack("<i", len(patched)) + MAGIC
+        return pq.read_metadata(pa.BufferReader(MAGIC + tail))
+    except (IndexError, ValueError, pa.ArrowException, OSError) as error:
+        raise FormatError(path, f"the Parquet footer cannot be read ({error})") from error
+
+
+def to_nanoseconds(column: pa.Array, path: str, name: str) -> pa.Array:
+    """timestamp[ns] of an array of 12 bytes; `FormatError` when a value has no such form."""
+    count = len(column)
+    raw = np.frombuffer(column.buffers()[1] or b"", np.uint8)
+    first = column.offset * WIDTH
+    values = raw[first : first + count * WIDTH].view(_RAW)
+    day = values["day"].astype(np.int64) - _JULIAN_EPOCH
+    nanos = values["nanos"].copy()
+    valid = np.asarray(column.is_valid())
+    day[~valid] = 0
+    nanos[~valid] = 0
+    if bool(_outside(day, nanos).any()):
+        raise FormatError(
+            path,
+            f"column {name} holds a timestamp outside 1677-09-21 … 2262-04-11, which cannot be"
+            " kept with nanoseconds",
+        )
+    total = day * _NANOS_PER_DAY + nanos
+    return pa.array(total, pa.int64(), mask=~valid).view(pa.timestamp("ns"))
+
+
+def _outside(day: Int64s, nanos: Int64s) -> Bools:
+    """Which instants do not fit 64 bits of nanoseconds; exact, without overflow on the way."""
+    outside: Bools = (np.abs(day) > _EDGE_DAY + 2) | (np.abs(nanos) > _NANOS_PER_DAY)
+    edge = np.flatnonzero(~outside & (np.abs(day) >= _EDGE_DAY))
+    if edge.size:
+        exact = day[edge].astype(object) * _NANOS_PER_DAY + nanos[edge].astype(object)
+        outside[edge] = (exact < -(1 << 63)) | (exact >= 1 << 63)
+    return outside
+
+
+def convert(column: pa.Array, wanted: pa.DataType, path: str, name: str) -> pa.Array:
+    """`to_nanoseconds` wherever 12 bytes stand for a timestamp of `wanted`, at any depth."""
+    found = column.type
+    if pa.types.is_timestamp(wanted) and pa.types.is_fixed_size_binary(found):
+        return to_nanoseconds(column, path, name)
+    if not (pa.types.is_nested(wanted) and found.id == wanted.id):
+        return column
+    # A copy without offsets: the parts of a sliced nested array do not line up with its rows.
+    column = column.take(pa.array(np.arange(len(column))))
+    nulls = column.is_null()
+    if pa.types.is_struct(found):
+        names = [found.field(i).name for i in range(found.num_fields)]
+        children = [
+            convert(column.field(n), wanted.field(n).type, path, f"{name}.{n}")
+            if wanted.get_field_index(n) >= 0
+            else column.field(n)
+            for n in names
+        ]
+        return pa.StructArray.from_arrays(children, names=names, mask=nulls)
+    if pa.types.is_map(found):
+        keys = convert(column.keys, wanted.key_type, path, f"{name}.key")
+        items = convert(column.items, wanted.item_type, path, f"{name}.value")
+        return pa.MapArray.from_arrays(column.offsets, keys, items, mask=nulls)
+    values = convert(column.values, wanted.value_type, path, f"{name}.element")
+    return pa.ListArray.from_arrays(column.offsets, values, mask=nulls)
+
+
+def _patch(footer: bytes) -> bytes:
+    """Rewrite the schema elements; everything after the schema is copied."""
+    out = bytearray()
+    position, field, done = 0, 0, 0
+    while True:
+        field, kind, start = _header(footer, position, field)
+        if kind == _STOP:
+            raise ValueError("there is no schema in it")
+        if field == _FILE_SCHEMA and kind == _LIST:
+            break
+        position = _skip(footer, start, kind)
+    count, position = _list_header(footer, start)
+    for _ in range(count):
+        field = 0
+        while True:
+            field, kind, start = _header(footer, position, field)
+            end = _skip(footer, start, kind)
+            if kind == _STOP:
+                position = start
+                break
+            if field == _ELEMENT_TYPE and footer[start] == 2 * _INT96:
+                following, next_kind, _ = _header(footer, end, field)
+                if next_kind == _STOP or following <= _ELEMENT_TYPE + 1:
+                    raise ValueError("an INT96 column with a length")
+                out += footer[done:start] + _FIXED_TYPE
+                # The next field counts from type_length, one closer than from type.
+                out.append((following - _ELEMENT_TYPE - 1) << 4 | footer[end] & 0x0F)
+                done = end + 1
+            position = end
+    return bytes(out + footer[done:])
+
+
+def _header(data: bytes, position: int, previous: int) -> tuple[int, int, int]:
+    """Field id, type, and where the value begins."""
+    head = data[position]
+    kind, delta = head & 0x0F, head >> 4
+    if kind == _STOP:
+        return previous, _STOP, position + 1
+    if delta:
+        return previous + delta, kind, position + 1
+    number, position = _varint(data, position + 1)
+    return number >> 1, kind, position
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, position
+
+
+def _list_header(data: bytes, position: int) -> tuple[int, int]:
+    count = data[position] >> 4
+    if count < 15:
+        return count, position + 1
+    return _varint(data, position + 1)
+
+
+def _skip(data: bytes, position: int, kind: int) -> int:
+    """The end of a value of one of the types that a schema element may hold."""
+    if kind == _STOP or kind in _BOOLEANS:
+        return position
+    if kind == _BYTE:
+        return position + 1
+    if kind in _NUMBERS:
+        return _varint(data, position)[1]
+    if kind == _BINARY:
+        size, position = _varint(data, position)
+        return position + size
+    if kind == _STRUCT:
+        field = 0
+        while True:
+            field, kind, start = _header(data, position, field)
+            position = _skip(data, start, kind)
+            if kind == _STOP:
+                return position
+    raise ValueError(f"a field of type {kind}")

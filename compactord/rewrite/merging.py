@@ -1,0 +1,129 @@
+"""From the sections of a merge to one stream of rows in key order.
+
+A section with more runs than can be open at once is merged in several passes: neighbouring runs
+are merged into temporary local files, which are the runs of the next pass. Neighbours, because the
+order of runs settles what sequence numbers leave open; full ties among records of different passes
+follow that order alone (Java's own answer there depends on the whole set of runs).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from compactord.errors import TaskError
+from compactord.kernels.deduplicate import drop_retracts
+from compactord.kernels.merge import merge_runs
+from compactord.kernels.order import MergeOrder
+from compactord.model import InputFile, MergeSpec
+from compactord.rewrite.ahead import Decoding
+from compactord.rewrite.budget import Budget
+from compactord.rewrite.reader import InputReader
+
+Rows: TypeAlias = Generator[pa.RecordBatch, None, None]
+Run: TypeAlias = Callable[[], Rows]
+SectionRuns: TypeAlias = tuple[tuple[InputFile, ...], ...]
+
+
+def merged_rows(
+    source: MergeSpec, reader: InputReader, decoding: Decoding, budgets: Sequence[Budget]
+) -> Rows:
+    """The rows to write, section by section; `budgets` has one for each."""
+    for section, sizes in zip(source.sections, budgets, strict=True):
+        ordered, order = _ordered(section, source)
+        runs = [_file_run(run, reader, decoding, sizes.batch_rows) for run in ordered]
+        with contextlib.ExitStack() as stack:
+            if len(runs) > sizes.fan_in:
+                if source.ignore_delete and not source.drop_deletes:
+                    # A lone retract stays, two vanish: that cannot be told after a partial merge.
+                    raise TaskError(
+                        f"{len(runs)} runs with ignore-delete cannot be merged {sizes.fan_in} at"
+                        " a time: raise the memory per task"
+                    )
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compactord-"))
+                runs = _fewer_runs(runs, order, sizes, folder)
+            for batch in _merge(runs, order, sizes):
+                yield drop_retracts(batch) if source.drop_deletes else batch
+
+
+def _ordered(section: SectionRuns, source: MergeSpec) -> tuple[SectionRuns, MergeOrder]:
+    """The runs in the order to merge, and the cheapest order that has the same outcome.
+
+    When no two runs share sequence numbers, the later run wins and no number need be compared:
+    then runs are sorted by them.
+    """
+    by_sequence = sorted(section, key=lambda run: min(f.min_sequence_number for f in run))
+    disjoint = not source.sequence_fields and all(
+        max(f.max_sequence_number for f in lower) < min(f.min_sequence_number for f in upper)
+        for lower, upper in itertools.pairwise(by_sequence)
+    )
+    order = MergeOrder(
+        key_columns=source.key_columns,
+        sequence_fields=source.sequence_fields,
+        sequence_descending=source.sequence_descending,
+        disjoint_sequences=disjoint,
+        ignore_delete=source.ignore_delete,
+    )
+    return (tuple(by_sequence) if disjoint else section), order
+
+
+def _file_run(
+    files: tuple[InputFile, ...], reader: InputReader, decoding: Decoding, batch_rows: int
+) -> Run:
+    def read() -> Rows:
+        for file in files:
+            yield from reader.batches(file, batch_rows)
+
+    return lambda: decoding.ahead(read())
+
+
+def _merge(runs: Sequence[Run], order: MergeOrder, sizes: Budget) -> Rows:
+    opened = [run() for run in runs]
+    try:
+        yield from merge_runs(
+            opened, order, window_rows=sizes.window_rows, window_bytes=sizes.window_bytes
+        )
+    finally:
+        for rows in opened:
+            rows.close()
+
+
+def _fewer_runs(runs: list[Run], order: MergeOrder, sizes: Budget, folder: str) -> list[Run]:
+    """At most `fan_in` runs, of which some are temporary files in `folder`."""
+    passes = 0
+    while len(runs) > sizes.fan_in:
+        groups = [runs[i : i + sizes.fan_in] for i in range(0, len(runs), sizes.fan_in)]
+        runs = [
+            _spilled(_merge(group, order, sizes), f"{folder}/{passes}-{number}")
+            if len(group) > 1
+            else group[0]
+            for number, group in enumerate(groups)
+        ]
+        passes += 1
+    return runs
+
+
+def _spilled(rows: Rows, path: str) -> Run:
+    """Write rows to a temporary file; a run that reads them."""
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with contextlib.ExitStack() as stack:
+        writer: pa.RecordBatchStreamWriter | None = None
+        for batch in rows:
+            if writer is None:
+                sink = stack.enter_context(pa.OSFile(path, "wb"))
+                writer = stack.enter_context(pa.ipc.new_stream(sink, batch.schema, options=options))
+            writer.write_batch(batch)
+    return lambda: _unspilled(path)
+
+
+def _unspilled(path: str) -> Rows:
+    if not os.path.exists(path):
+        return  # not a row was left of its runs
+    with pa.OSFile(path, "rb") as stream, pa.ipc.open_stream(stream) as batches:
+        yield from batches

@@ -1,0 +1,199 @@
+"""Input files as batches of rows in the task's own types.
+
+One batch of an open file is alive in here at a time. Files of up to `SMALL_FILE` bytes are fetched
+whole, so that a part with many small runs does not hold many files open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
+from compactord.model import InputFile
+from compactord.paimon.arrow import FIELD_ID
+from compactord.rewrite import int96
+from compactord.rewrite.conversion import check_convertible, converted
+from compactord.rewrite.footer import check_file, check_size
+from compactord.rewrite.keyrange import RowRange, groups_in_range
+from compactord.rewrite.layout import Layout
+from compactord.storage.base import Storage
+
+SMALL_FILE = 1 << 20
+# Per open column chunk: more costs memory (times runs, times columns) and brings no speed.
+BUFFER_BYTES = 128 << 10
+_ENOENT = 2
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What was read so far; the bytes of a part of a file are in proportion to its rows."""
+
+    rows: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InputReader:
+    """Reads the inputs of one task.
+
+    `row_range` None reads whole files. `counts` grows as rows are handed out.
+    """
+
+    storage: Storage
+    layout: Layout
+    row_range: RowRange | None = None
+    footers: dict[str, pq.FileMetaData] = field(default_factory=dict)
+    counts: ReadCounts = field(default_factory=ReadCounts)
+
+    def footer(self, file: InputFile) -> pq.FileMetaData:
+        """The file's footer, kept for when it is read."""
+        found = self.footers.get(file.path)
+        if found is None:
+            with _reading(file.path), _opened(self.storage, file) as stream:
+                found = pq.ParquetFile(stream, pre_buffer=False).metadata
+            self.footers[file.path] = found
+        return found
+
+    def batches(self, file: InputFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The file's rows in their order, in the layout's row schema.
+
+        Raises `FormatError` when the file is not the one that `file` describes: another size,
+        another number of rows, columns missing or of a type that is not the declared one.
+        """
+        with _reading(file.path), _opened(self.storage, file) as stream:
+            parquet = self._parquet(stream, file)
+            columns = _matched(parquet.schema_arrow, self.layout, file.path)
+            yield from self._read(parquet, columns, file, batch_rows)
+
+    def _parquet(self, stream: pa.NativeFile, file: InputFile) -> pq.ParquetFile:
+        options = {
+            "read_dictionary": sorted(self.layout.dictionaries),
+            "pre_buffer": False,
+            "buffer_size": BUFFER_BYTES,
+        }
+        known = self.footers.pop(file.path, None)
+        parquet = pq.ParquetFile(stream, metadata=known, **options)
+        check_file(file, stream.size(), parquet.metadata)
+        if any(
+            parquet.metadata.schema.column(i).physical_type == "INT96"
+            for i in range(parquet.metadata.num_columns)
+        ):
+            declared = int96.declare_bytes(_footer_bytes(stream), file.path)
+            parquet = pq.ParquetFile(stream, metadata=declared, **options)
+        return parquet
+
+    def _read(
+        self, parquet: pq.ParquetFile, columns: list[str], file: InputFile, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        schema = self.layout.row_schema
+        footer = parquet.metadata
+        groups = list(range(footer.num_row_groups))
+        row = 0
+        if self.row_range is not None:
+            groups = groups_in_range(footer, self.row_range)
+            row = sum(footer.row_group(i).num_rows for i in range(groups[0])) if groups else 0
+        first = end = None
+        seen = 0
+        for batch in parquet.iter_batches(
+            batch_size=batch_rows, row_groups=groups, columns=columns, use_threads=False
+        ):
+            if batch.num_rows == 0:
+                continue
+            rows = converted(batch, schema, file.path)
+            seen += rows.num_rows
+            if self.row_range is None:
+                self.counts.rows += rows.num_rows
+                yield rows
+                continue
+            above = self.row_range.from_lower(rows)
+            inside = self.row_range.below_upper(above)
+            if inside.num_rows:
+                start = row + rows.num_rows - above.num_rows
+                first = start if first is None else first
+                end = start + inside.num_rows
+                self.counts.rows += inside.num_rows
+                yield inside
+            row += rows.num_rows
+            if inside.num_rows < above.num_rows:
+                break
+        if self.row_range is None:
+            if seen != file.row_count:
+                raise FormatError(file.path, f"{seen} rows were read instead of {file.row_count}")
+            self.counts.size_bytes += file.size_bytes
+        elif first is not None and end is not None:
+            # Rounded so that the parts of a file add up to the file.
+            per_row = (file.size_bytes, file.row_count)
+            self.counts.size_bytes += _share(end, *per_row) - _share(first, *per_row)
+
+
+def _share(rows: int, size_bytes: int, row_count: int) -> int:
+    return size_bytes * rows // row_count
+
+
+@contextlib.contextmanager
+def _opened(storage: Storage, file: InputFile) -> Iterator[pa.NativeFile]:
+    with storage.open_input(file.path) as stream:
+        if file.size_bytes > SMALL_FILE:
+            yield stream
+            return
+        check_size(file, stream.size())
+        content = stream.read_buffer()
+    yield pa.BufferReader(content)
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Name the file in what Arrow raises.
+
+    An error of the operating system has a number; without one it is Arrow's way to say that the
+    bytes are not what the format says.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno == _ENOENT:
+            raise ObjectNotFound(path, "read failed (no such file)") from error
+        if error.errno is not None:
+            raise TransientStorageError(path, f"read failed ({error.strerror})") from error
+        raise FormatError(path, f"not a readable Parquet file ({error})") from error
+    except pa.ArrowMemoryError:
+        raise
+    except pa.ArrowException as error:
+        raise FormatError(path, f"not a readable Parquet file ({error})") from error
+
+
+def _footer_bytes(stream: pa.NativeFile) -> bytes:
+    size = stream.size()
+    stream.seek(size - 8)
+    (length,) = struct.unpack("<i", stream.read(4))
+    stream.seek(size - 8 - length)
+    content: bytes = stream.read(length)
+    return content
+
+
+def _matched(found: pa.Schema, layout: Layout, path: str) -> list[str]:
+    """Check that the file has every row column; the names to read.
+
+    Columns are found by name, as Java does (utils/FormatReaderMapping.java); a field id that is
+    there and another one shows a file of an older schema in which the name meant something else.
+    """
+    for wanted in layout.row_schema:
+        indices = found.get_all_field_indices(wanted.name)
+        if len(indices) != 1:
+            raise FormatError(path, f"the file has {len(indices)} columns named {wanted.name}")
+        there = found.field(indices[0])
+        own_id = (there.metadata or {}).get(FIELD_ID)
+        if own_id is not None and own_id not in (b"-1", wanted.metadata[FIELD_ID]):
+            raise FormatError(
+                path,
+                f"column {wanted.name} has field id {own_id.decode()} instead of"
+                f" {wanted.metadata[FIELD_ID].decode()}: it was written with another schema",
+            )
+        check_convertible(there.type, wanted.type, path, wanted.name)
+    return list(layout.row_names)

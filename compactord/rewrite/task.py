@@ -1,0 +1,206 @@
+"""One task from files to files; what a worker runs.
+
+Nothing of a failed task stays behind: its outputs have names that nobody else uses, and all of them
+are removed whatever ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import traceback
+from collections.abc import Sequence
+
+from compactord.clock import Clock, SystemClock
+from compactord.errors import AccessDenied, StorageError
+from compactord.model import (
+    ConcatSpec,
+    FailureKind,
+    InputFile,
+    MergeSpec,
+    RewriteStats,
+    Subcompaction,
+    SubcompactionResult,
+    TaskFailure,
+    TaskOutcome,
+)
+from compactord.paimon.types import VALUE_KIND
+from compactord.rewrite.ahead import Decoding, Encoding, use_threads
+from compactord.rewrite.budget import Budget, Load, budget
+from compactord.rewrite.description import AppendedFile, Describe, MergedFile
+from compactord.rewrite.footer import InputProfile, profile, sample
+from compactord.rewrite.keyrange import row_range
+from compactord.rewrite.layout import Layout, task_layout
+from compactord.rewrite.merging import Rows, merged_rows
+from compactord.rewrite.meter import Meter
+from compactord.rewrite.reader import InputReader
+from compactord.rewrite.writer import GroupSize, RollingWriter
+
+
+def run_part(part: Subcompaction) -> TaskOutcome:
+    """The worker's border: `rewrite` with exceptions turned into a `TaskFailure`.
+
+    What stops the process itself (KeyboardInterrupt, SystemExit) passes through, after the part's
+    files are removed.
+    """
+    try:
+        return rewrite(part)
+    except Exception as error:  # noqa: BLE001 - a worker answers, whatever happens
+        return TaskFailure(
+            compaction=part.compaction,
+            part=part.part,
+            kind=failure_kind(error),
+            error=type(error).__name__,
+            message=str(error),
+            traceback=traceback.format_exc(),
+        )
+
+
+def failure_kind(error: BaseException) -> FailureKind:
+    """Whether trying again may help.
+
+    A missing input has been expired under us: a new plan will not name it. Our own errors that are
+    not a store's come from what the inputs or the table are, and unknown ones are defects.
+    """
+    if isinstance(error, AccessDenied):
+        return FailureKind.POISON
+    if isinstance(error, StorageError | OSError | MemoryError):
+        return FailureKind.TRANSIENT
+    return FailureKind.POISON
+
+
+def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> SubcompactionResult:
+    """Merge or concatenate the part's inputs into new files.
+
+    Threads: one that decodes and one that encodes beside the caller's, for large inputs only.
+    Memory as `budget` says. Raises `FormatError` for inputs that are not what the manifests and the
+    schema say, `TaskError` when the part's memory does not suffice, `StorageError`; every file that
+    was created is removed then.
+    """
+    clock = clock or SystemClock()
+    meter = Meter(clock)
+    layout = task_layout(part)
+    files = _input_files(part.source)
+    bounds = part.source.key_range if isinstance(part.source, MergeSpec) else None
+    reader = InputReader(
+        part.storage, layout, row_range(bounds, layout.key_fields) if bounds else None
+    )
+    facts = profile(sample(files), layout, reader.footer)
+    layout = layout.with_dictionaries(facts.dictionaries)
+    reader = dataclasses.replace(reader, layout=layout)
+    threaded = use_threads(sum(file.size_bytes for file in files))
+    budgets = _budgets(part, facts, decodes_ahead=threaded)
+    with (
+        Decoding(threaded=threaded) as decoding,
+        _writer(part, layout, facts, budgets, Encoding(threaded=threaded), clock) as writer,
+    ):
+        with contextlib.closing(_rows(part.source, reader, decoding, budgets)) as rows:
+            for batch in rows:
+                writer.write(batch)
+        after = writer.finish()
+    return SubcompactionResult(
+        compaction=part.compaction,
+        part=part.part,
+        after=after,
+        stats=RewriteStats(
+            rows_in=reader.counts.rows,
+            rows_out=writer.rows,
+            bytes_in=reader.counts.size_bytes,
+            bytes_out=sum(file.file_size for file in after),
+            wall_s=meter.wall_s(),
+            cpu_s=meter.cpu_s(),
+            peak_rss_bytes=meter.peak_rss_bytes(),
+        ),
+    )
+
+
+def _input_files(source: MergeSpec | ConcatSpec) -> list[InputFile]:
+    if isinstance(source, ConcatSpec):
+        return list(source.files)
+    return [file for section in source.sections for run in section for file in run]
+
+
+def _rows(
+    source: MergeSpec | ConcatSpec,
+    reader: InputReader,
+    decoding: Decoding,
+    budgets: Sequence[Budget],
+) -> Rows:
+    if isinstance(source, MergeSpec):
+        return merged_rows(source, reader, decoding, budgets)
+    return _concatenated(source, reader, decoding, budgets[0].batch_rows)
+
+
+def _concatenated(
+    source: ConcatSpec, reader: InputReader, decoding: Decoding, batch_rows: int
+) -> Rows:
+    def read() -> Rows:
+        for file in source.files:
+            yield from reader.batches(file, batch_rows)
+
+    with contextlib.closing(decoding.ahead(read())) as rows:
+        yield from rows
+
+
+def _budgets(
+    part: Subcompaction, facts: InputProfile, *, decodes_ahead: bool
+) -> tuple[Budget, ...]:
+    """One per section of a merge, one for a concatenation, which has one file open at a time."""
+    if isinstance(part.source, MergeSpec):
+        sections = part.source.sections
+    else:
+        sections = ((part.source.files,),)
+    return tuple(
+        budget(
+            part.memory_bytes,
+            Load(
+                runs=len(section),
+                row_bytes=facts.row_bytes,
+                columns=facts.columns,
+                largest_file=max(file.size_bytes for run in section for file in run),
+                decodes_ahead=decodes_ahead,
+            ),
+        )
+        for section in sections
+    )
+
+
+def _writer(
+    part: Subcompaction,
+    layout: Layout,
+    facts: InputProfile,
+    budgets: Sequence[Budget],
+    encoding: Encoding,
+    clock: Clock,
+) -> RollingWriter:
+    files = _input_files(part.source)
+    describe: Describe
+    if isinstance(part.source, MergeSpec):
+        describe = MergedFile(part, layout)
+    else:
+        describe = AppendedFile(part, part.source, layout)
+    return RollingWriter(
+        storage=part.storage,
+        spec=part.write,
+        layout=layout,
+        name_uuid=part.owner.new_uuid(),
+        describe=describe,
+        size=GroupSize(
+            rows=min(sizes.group_rows for sizes in budgets),
+            size_bytes=min(sizes.group_bytes for sizes in budgets),
+            bytes_per_row=sum(f.size_bytes for f in files)
+            / max(1, sum(f.row_count for f in files)),
+        ),
+        dictionary_columns=_dictionary_columns(layout, facts),
+        encoding=encoding,
+        clock=clock,
+    )
+
+
+def _dictionary_columns(layout: Layout, facts: InputProfile) -> tuple[str, ...]:
+    """Leaf columns of the output to encode with a dictionary: those that mostly came with one."""
+    encoded = set(facts.dictionary_paths) | layout.dictionaries
+    copies = [field.name for field, source in layout.file_columns if source in encoded]
+    # Kinds are one or two values; they may come from files that have no dictionaries at all.
+    kinds = [VALUE_KIND.name] if layout.key_fields else []
+    return tuple(dict.fromkeys([*facts.dictionary_paths, *copies, *kinds]))

@@ -1,0 +1,89 @@
+"""Single values between Arrow columns, Parquet statistics and serialised rows.
+
+The Python form is that of `paimon.binary_row`: dates as days, times as milliseconds, timestamps as
+nanoseconds since the epoch, texts as str, decimals as Decimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from compactord.paimon.arrow import arrow_type
+from compactord.paimon.binary_row import Value, unscaled
+from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot
+
+_TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
+_EXACT = Context(prec=80)
+
+
+def cell(column: pa.Array | pa.ChunkedArray, index: int, type_: DataType) -> Value:
+    """One value of a column that is not nested."""
+    assert isinstance(type_, AtomicType), "nested columns have no values outside of data files"
+    scalar = column[index]
+    if isinstance(scalar, pa.DictionaryScalar):
+        scalar = scalar.value
+    if not scalar.is_valid:
+        return None
+    if type_.root in (TypeRoot.DATE, TypeRoot.TIME):
+        return scalar.value
+    if type_.root in _TIMES:
+        return scalar.value * nanos_per_unit(type_)
+    return scalar.as_py()
+
+
+def one_row(values: Sequence[Value], fields: Sequence[DataField]) -> pa.RecordBatch:
+    """A batch of one row, the inverse of `cell`."""
+    columns = [_single(value, f.type) for value, f in zip(values, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
+
+
+def _single(value: Value, type_: DataType) -> pa.Array:
+    wanted = arrow_type(type_)
+    if isinstance(type_, AtomicType) and value is not None:
+        if type_.root in (TypeRoot.DATE, TypeRoot.TIME):
+            return pa.array([value], pa.int32()).view(wanted)
+        if type_.root in _TIMES:
+            return pa.array([value // nanos_per_unit(type_)], pa.int64()).view(wanted)
+    return pa.array([value], wanted)
+
+
+def nanos_per_unit(type_: AtomicType) -> int:
+    """Nanoseconds of one unit in which timestamps of this precision are stored."""
+    precision = type_.precision or 0
+    return 1_000_000 if precision <= 3 else 1_000 if precision <= 6 else 1
+
+
+def from_statistics(raw: Any, type_: AtomicType) -> Value:
+    """A bound as Parquet's statistics hold it (`min_raw`), in its Python form."""
+    root = type_.root
+    if root is TypeRoot.DECIMAL:
+        number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+        return Decimal(number).scaleb(-(type_.scale or 0), _EXACT)
+    if root in _STRINGS:
+        return raw.decode()
+    if root in _TIMES:
+        return raw * nanos_per_unit(type_)
+    return raw
+
+
+def statistics_order(raw: Any, type_: AtomicType) -> Any:
+    """What a bound of Parquet's statistics sorts by: bytes or a number."""
+    if type_.root is TypeRoot.DECIMAL and isinstance(raw, bytes):
+        return int.from_bytes(raw, "big", signed=True)
+    return raw
+
+
+def value_order(value: Value, type_: AtomicType) -> Any:
+    """What a value in its Python form sorts by, comparable with `statistics_order`."""
+    if type_.root is TypeRoot.DECIMAL:
+        return unscaled(value, type_.scale or 0)
+    if type_.root in _STRINGS:
+        return value.encode()
+    if type_.root in _TIMES:
+        return value // nanos_per_unit(type_)
+    return value
