@@ -12,7 +12,7 @@
     ├── FormatError               bytes that are not what the format says; `path` names the file
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is as it was
-    │   └── SnapshotLost          a snapshot we published was overwritten by another writer
+    │   └── CommitUnknown         it cannot be told whether the snapshot is there; nothing is deleted
     └── TaskError                 a merge failed for good; its files are removed
 
 Retry is decided by type and never by message text. Programmer errors are assertions and are not
@@ -96,8 +96,8 @@ class CommitGaveUp(CommitError):
     """Every attempt lost its race, or time ran out; the table is as it was."""
 
 
-class SnapshotLost(CommitError):
-    """A snapshot that we published is no longer what we wrote: another writer replaced it."""
+class CommitUnknown(CommitError):
+    """The store does not say whether our snapshot was published; its files must stay."""
 
 
 class TaskError(CompactordError):

@@ -312,4 +312,15 @@ class NothingCommitted:
     dropped: tuple[DroppedChange, ...]
 
 
-CommitOutcome = Committed | NothingCommitted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """The snapshot was published and then replaced by another writer's.
+
+    No file of the changes may be removed: readers may still be reading them.
+    """
+
+    changes: tuple[BucketChange, ...]
+    why: str
+
+
+CommitOutcome = Committed | NothingCommitted | Replaced

@@ -9,6 +9,7 @@ output level or above (the decision to drop deletes rests on what lies above).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -60,7 +61,7 @@ def _overlap(files: Iterable[DataFile], key_of: Callable[[bytes], Any]) -> str |
             levels.setdefault(file.level, []).append(entry)
     for level, ranges in levels.items():
         ranges.sort()
-        for (_, left_max, left), (right_min, _, right) in zip(ranges, ranges[1:], strict=False):
+        for (_, left_max, left), (right_min, _, right) in itertools.pairwise(ranges):
             if left_max >= right_min:
                 return f"{left} and {right} would overlap on level {level}"
     return None

@@ -1,0 +1,211 @@
+"""One attempt's metadata: everything of a COMPACT snapshot but its publication.
+
+Agrees with FileStoreCommitImpl.tryCommitOnce for kind COMPACT (what is inherited from the snapshot
+before, what is counted anew).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from compactord.commit.manifest_merge import ManifestMerge, MergeRules, merge_manifests
+from compactord.commit.metadata import MetadataFiles
+from compactord.errors import FormatError, ObjectNotFound
+from compactord.model import BucketChange
+from compactord.paimon import paths
+from compactord.paimon.binary_row import comparable_key
+from compactord.paimon.data_file import EMPTY_STATS, EntryKind, ManifestEntry
+from compactord.paimon.manifest import ManifestFile, read_entries
+from compactord.paimon.options import CommitOptions, SequenceInit
+from compactord.paimon.schema import schema_ids
+from compactord.paimon.snapshot import CommitKind, Snapshot
+from compactord.paimon.table import TableState, data_manifests
+from compactord.paimon.types import DataType
+from compactord.storage.base import Storage
+
+_SEQUENCE_PROPERTY = "sequence.generation.max-sequence-number"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSettings:
+    """What a commit needs to know of the table besides its state."""
+
+    options: CommitOptions
+    partition_types: tuple[DataType, ...]
+    # Makes serialised keys comparable; None for tables without a primary key.
+    key_of: Callable[[bytes], Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What tells this commit from all others."""
+
+    uuid: str
+    user: str
+    identifier: int
+    time_ms: int
+
+
+def prepare(
+    storage: Storage,
+    state: TableState,
+    changes: Sequence[BucketChange],
+    settings: CommitSettings,
+    *,
+    files: MetadataFiles,
+    merge: ManifestMerge | None,
+    stamp: Stamp,
+) -> tuple[Snapshot, ManifestMerge]:
+    """Write manifests and lists on top of `state`; the snapshot that they make is returned.
+
+    `merge` is the manifest merge of an earlier attempt, to be used again where it still fits.
+    """
+    location, latest = state.table.location, state.snapshot
+    assert latest is not None, "a table with files to compact has a snapshot"
+    base, merge = _base_manifests(storage, state, settings, files, merge)
+    entries = tuple(_entries(changes, drop_stats=settings.options.delete_file_drop_stats))
+    base_list, base_size = files.write_list(base)
+    delta_list, delta_size = files.write_list(files.write_manifests(entries))
+    delta_rows = sum(
+        entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
+        for entry in entries
+    )
+    schema_id = max(schema_ids(storage, location))
+    snapshot = Snapshot(
+        uuid=stamp.uuid,
+        id=latest.id + 1,
+        schema_id=schema_id,
+        base_manifest_list=base_list,
+        base_manifest_list_size=base_size,
+        delta_manifest_list=delta_list,
+        delta_manifest_list_size=delta_size,
+        index_manifest=latest.index_manifest,
+        commit_user=stamp.user,
+        commit_identifier=stamp.identifier,
+        commit_kind=CommitKind.COMPACT,
+        time_ms=stamp.time_ms,
+        total_record_count=latest.total_record_count + delta_rows,
+        delta_record_count=delta_rows,
+        watermark=latest.watermark,
+        statistics=_statistics(storage, location, latest, schema_id),
+        properties=_properties(state, changes, settings.options),
+        next_row_id=latest.next_row_id or 0,
+    )
+    return snapshot, merge
+
+
+def _base_manifests(
+    storage: Storage,
+    state: TableState,
+    settings: CommitSettings,
+    files: MetadataFiles,
+    merge: ManifestMerge | None,
+) -> tuple[Sequence[ManifestFile], ManifestMerge]:
+    """The manifests of the snapshot before, merged on the first attempt."""
+    location, latest = state.table.location, state.snapshot
+    assert latest is not None
+    manifests = data_manifests(storage, location, latest)
+    if merge is None:
+        merge = _merge(storage, location, manifests, settings, files)
+        return merge.after, merge
+    base = merge.applied_to(manifests)
+    if base is not None:
+        return base, merge
+    # The winner of the last race has merged itself: ours fits no more, now or later.
+    files.take_back(only=[manifest.file_name for manifest in merge.written])
+    return manifests, ManifestMerge(before=(), after=(), written=())
+
+
+def _merge(
+    storage: Storage,
+    location: str,
+    manifests: Sequence[ManifestFile],
+    settings: CommitSettings,
+    files: MetadataFiles,
+) -> ManifestMerge:
+    types = settings.partition_types
+    options = settings.options
+    return merge_manifests(
+        manifests,
+        MergeRules(
+            target_size=options.manifest_target_size,
+            full_threshold=options.manifest_full_threshold,
+            min_count=options.manifest_merge_min_count,
+        ),
+        read=lambda manifest: read_entries(storage, location, manifest),
+        write=files.write_manifests,
+        may_contain=lambda manifest, partitions: _may_contain(manifest, partitions, types),
+    )
+
+
+def _may_contain(
+    manifest: ManifestFile, partitions: frozenset[bytes], types: Sequence[DataType]
+) -> bool:
+    """Whether the manifest's partition ranges admit one of these partitions."""
+    stats = manifest.partition_stats
+    if not types or not stats.null_counts:
+        return True
+    low, high = comparable_key(stats.min_values, types), comparable_key(stats.max_values, types)
+    for partition in partitions:
+        values = comparable_key(partition, types)
+        if all(
+            nulls != 0 if value is None else (lo is not None and lo <= value <= hi)
+            for value, lo, hi, nulls in zip(values, low, high, stats.null_counts, strict=True)
+        ):
+            return True
+    return False
+
+
+def _entries(changes: Sequence[BucketChange], *, drop_stats: bool) -> Iterator[ManifestEntry]:
+    """Per bucket what is deleted, then what is added."""
+    for change in changes:
+        for kind, files in ((EntryKind.DELETE, change.before), (EntryKind.ADD, change.after)):
+            for file in files:
+                if drop_stats and kind is EntryKind.DELETE:
+                    file = replace(file, value_stats=EMPTY_STATS, value_stats_columns=())
+                yield ManifestEntry(
+                    kind=kind,
+                    partition=change.bucket.partition,
+                    bucket=change.bucket.bucket,
+                    total_buckets=change.total_buckets,
+                    file=file,
+                )
+
+
+def _statistics(storage: Storage, location: str, latest: Snapshot, schema_id: int) -> str | None:
+    """The table statistics are inherited while they speak of the same schema."""
+    if latest.statistics is None:
+        return None
+    path = paths.statistics_path(location, latest.statistics)
+    try:
+        found: Any = json.loads(storage.read(path))
+        return latest.statistics if found["schemaId"] == schema_id else None
+    except ObjectNotFound:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(path, f"not a statistics file ({error})") from error
+
+
+def _properties(
+    state: TableState, changes: Sequence[BucketChange], options: CommitOptions
+) -> Mapping[str, str] | None:
+    """None is inherited, but the largest sequence number where writers start from it."""
+    if options.sequence_init is not SequenceInit.SNAPSHOT:
+        return None
+    assert state.snapshot is not None
+    before = (state.snapshot.properties or {}).get(_SEQUENCE_PROPERTY)
+    largest = int(before) if before is not None else _max_sequence_number(state)
+    added = [file.max_sequence_number for change in changes for file in change.after]
+    return {_SEQUENCE_PROPERTY: str(max([largest, *added]))}
+
+
+def _max_sequence_number(state: TableState) -> int:
+    """Over all live files; needed once in a table's life, before the property exists."""
+    return max(
+        file.max_sequence_number
+        for bucket in state.files.bucket_ids()
+        for file in state.files.files_in(bucket)
+    )

@@ -1,0 +1,187 @@
+"""What may be deleted: files that we made and that nothing names.
+
+Three conditions, all of them: the name says that the file is ours (`ids.owner_of`); its owner is
+proved dead, or the file is older than the grace; and no snapshot, tag or branch of the table, nor a
+long-lived changelog, names it. If any of these cannot be read, nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from compactord.errors import ObjectNotFound, StorageError
+from compactord.ids import Owner, owner_of
+from compactord.model import BucketChange
+from compactord.paimon import paths
+from compactord.paimon.data_file import DataFile
+from compactord.paimon.manifest import read_entries, read_manifest_list
+from compactord.paimon.snapshot import (
+    Snapshot,
+    branch_names,
+    parse_snapshot,
+    read_snapshot,
+    read_tags,
+    snapshot_ids,
+)
+from compactord.storage.base import ObjectStatus, Storage
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A file of ours that no living process needs; whether anything names it is not yet known."""
+
+    path: str
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRule:
+    """When an owner's files may go: it is provably dead, or they are older than `grace_ms`."""
+
+    myself: Owner
+    is_provably_dead: Callable[[Owner], bool]
+    now_ms: int
+    grace_ms: int
+
+    def lets_go(self, status: ObjectStatus) -> bool:
+        owner = owner_of(status.name)
+        if owner is None or status.is_folder or owner == self.myself:
+            return False
+        return self.is_provably_dead(owner) or status.modified_ms < self.now_ms - self.grace_ms
+
+
+def remove_orphans(
+    storage: Storage, location: str, *, partition_depth: int, rule: OwnerRule
+) -> tuple[Orphan, ...]:
+    """Delete what earlier runs left in a table; what was deleted is returned.
+
+    `partition_depth` is the number of partition keys: bucket folders lie below so many folders.
+    Raises what reading raises, before anything is deleted. Lists every bucket folder once; reads
+    metadata only if there is something to delete.
+    """
+    orphans = tuple(_orphans(storage, location, partition_depth, rule))
+    if not orphans:
+        return ()
+    named = _named(storage, location, {orphan.name for orphan in orphans})
+    removed = []
+    for orphan in orphans:
+        if orphan.name not in named:
+            storage.delete(orphan.path)
+            removed.append(orphan)
+            _log.info("orphan_removed", path=orphan.path, size_bytes=orphan.size_bytes)
+    return tuple(removed)
+
+
+def discard_outputs(storage: Storage, folder: str, change: BucketChange) -> None:
+    """Delete the new files of a change that certainly was not published.
+
+    An upgraded file is in `before`, too: it is live and stays. `folder` is the bucket's.
+    """
+    before = {file.file_name for file in change.before}
+    remove_files(storage, folder, [f for f in change.after if f.file_name not in before])
+
+
+def remove_files(storage: Storage, folder: str, files: Iterable[DataFile]) -> None:
+    """Delete files that workers finished and no commit ever named.
+
+    What cannot be deleted now is found by its name later.
+    """
+    for file in files:
+        if owner_of(file.file_name) is not None:
+            with contextlib.suppress(StorageError):
+                storage.delete(paths.data_file_path(folder, file))
+
+
+def _orphans(
+    storage: Storage, location: str, partition_depth: int, rule: OwnerRule
+) -> Iterator[Orphan]:
+    folders = [paths.manifest_folder(location), paths.snapshot_folder(location)]
+    for folder in (*folders, *_bucket_folders(storage, location, partition_depth)):
+        for status in storage.list(folder):
+            if rule.lets_go(status):
+                path = paths.join(folder, status.name)
+                yield Orphan(path=path, name=status.name, size_bytes=status.size_bytes)
+
+
+def _bucket_folders(storage: Storage, folder: str, depth: int) -> Iterator[str]:
+    for status in storage.list(folder):
+        if not status.is_folder:
+            continue
+        path = paths.join(folder, status.name)
+        if depth > 0 and "=" in status.name:
+            yield from _bucket_folders(storage, path, depth - 1)
+        elif depth == 0 and status.name.startswith("bucket-"):
+            yield path
+
+
+def _named(storage: Storage, location: str, names: set[str]) -> set[str]:
+    """Those of `names` that some snapshot, tag, branch or changelog of the table names."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    for snapshot in _all_snapshots(storage, location):
+        try:
+            found |= _named_by(storage, location, snapshot, names, seen)
+        except ObjectNotFound:
+            # Expired while it was read: then it needs nothing. Otherwise the table is damaged.
+            if any(s.identity == snapshot.identity for s in _all_snapshots(storage, location)):
+                raise
+    for changelog in _changelogs(storage, location):
+        # Its base list may have gone with the snapshot that it outlives.
+        with contextlib.suppress(ObjectNotFound):
+            found |= _named_by(storage, location, changelog, names, seen)
+    return found
+
+
+def _named_by(
+    storage: Storage, location: str, snapshot: Snapshot, names: set[str], seen: set[str]
+) -> set[str]:
+    """Those of `names` that a snapshot leads to. Manifests in `seen` were looked at before."""
+    lists = (
+        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+        (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size),
+        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+    )
+    found = {snapshot.index_manifest, *(name for name, _ in lists)} & names
+    for name, size in lists:
+        if name is None:
+            continue
+        for manifest in read_manifest_list(storage, paths.manifest_path(location, name), size):
+            found |= {manifest.file_name} & names
+            if manifest.file_name not in seen:
+                for entry in read_entries(storage, location, manifest):
+                    found |= {entry.file.file_name, *entry.file.extra_files} & names
+                seen.add(manifest.file_name)
+    return {name for name in found if name is not None}
+
+
+def _all_snapshots(storage: Storage, location: str) -> Iterator[Snapshot]:
+    """Snapshots and tags of the table and its branches."""
+    for root in _roots(storage, location):
+        for snapshot_id in snapshot_ids(storage, root):
+            # Expired since it was listed.
+            with contextlib.suppress(ObjectNotFound):
+                yield read_snapshot(storage, root, snapshot_id)
+        yield from read_tags(storage, root).values()
+
+
+def _changelogs(storage: Storage, location: str) -> Iterator[Snapshot]:
+    """Changelogs that outlive their snapshots."""
+    for root in _roots(storage, location):
+        folder = paths.changelog_folder(root)
+        for status in storage.list(folder):
+            if paths.id_of(status.name, "changelog-") is not None:
+                path = paths.join(folder, status.name)
+                with contextlib.suppress(ObjectNotFound):
+                    yield parse_snapshot(storage.read(path), path)
+
+
+def _roots(storage: Storage, location: str) -> Iterator[str]:
+    for branch in ("main", *branch_names(storage, location)):
+        yield paths.branch_root(location, branch)

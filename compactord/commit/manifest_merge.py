@@ -1,0 +1,151 @@
+"""Which manifests a commit merges: the rules of operation/ManifestFileMerger.java.
+
+Merging never changes the live files; it keeps the number of manifests and of cancelled entries
+small. Reading and writing come as functions, so that the rules are plain to test. Entries of at
+most one input manifest are objects at a time, beside the identities of all deleted files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
+from compactord.paimon.manifest import ManifestFile
+
+Read = Callable[[ManifestFile], Sequence[ManifestEntry]]
+Write = Callable[[Iterable[ManifestEntry]], Sequence[ManifestFile]]
+MayContain = Callable[[ManifestFile, frozenset[bytes]], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestMerge:
+    """`after` says the same as `before`; `written` are the new files among `after`."""
+
+    before: tuple[ManifestFile, ...]
+    after: tuple[ManifestFile, ...]
+    written: tuple[ManifestFile, ...]
+
+    def applied_to(self, manifests: Sequence[ManifestFile]) -> tuple[ManifestFile, ...] | None:
+        """`manifests` with `before` replaced by `after`, None where it is no contiguous part."""
+        names = [manifest.file_name for manifest in manifests]
+        wanted = [manifest.file_name for manifest in self.before]
+        for start in range(len(names) - len(wanted) + 1):
+            if names[start : start + len(wanted)] == wanted:
+                end = start + len(wanted)
+                return (*manifests[:start], *self.after, *manifests[end:])
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRules:
+    """`manifest.*` options: sizes in bytes, the least number of small manifests to merge."""
+
+    target_size: int
+    full_threshold: int
+    min_count: int
+
+
+def merge_manifests(
+    manifests: Sequence[ManifestFile],
+    rules: MergeRules,
+    *,
+    read: Read,
+    write: Write,
+    may_contain: MayContain,
+) -> ManifestMerge:
+    """Merge fully when enough bytes would change, else neighbours up to the target size.
+
+    `may_contain` tells from a manifest's statistics whether it may hold an entry of one of these
+    partitions. What `read` and `write` raise passes through; files written so far are the caller's
+    to remove.
+    """
+    after = _merge_fully(manifests, rules, read=read, write=write, may_contain=may_contain)
+    if after is None:
+        after = _merge_neighbours(manifests, rules, read=read, write=write)
+    known = {manifest.file_name for manifest in manifests}
+    return ManifestMerge(
+        before=tuple(manifests),
+        after=tuple(after),
+        written=tuple(manifest for manifest in after if manifest.file_name not in known),
+    )
+
+
+def _merge_fully(
+    manifests: Sequence[ManifestFile],
+    rules: MergeRules,
+    *,
+    read: Read,
+    write: Write,
+    may_contain: MayContain,
+) -> list[ManifestFile] | None:
+    """The merged list without any DELETE entry, or None when a full merge is not worth it."""
+
+    def must_change(manifest: ManifestFile) -> bool:
+        return manifest.num_deleted_files > 0 or manifest.file_size < rules.target_size
+
+    changing = [manifest for manifest in manifests if must_change(manifest)]
+    if sum(manifest.file_size for manifest in changing) < rules.full_threshold:
+        return None
+    deleted: set[FileIdentity] = set()
+    for manifest in manifests:
+        if manifest.num_deleted_files > 0:
+            deleted.update(e.identity for e in read(manifest) if e.kind is EntryKind.DELETE)
+    partitions = frozenset(identity.partition for identity in deleted)
+    kept: list[ManifestFile] = []
+    merging: list[ManifestFile] = []
+    for manifest in manifests:
+        concerned = must_change(manifest) or (bool(deleted) and may_contain(manifest, partitions))
+        (merging if concerned else kept).append(manifest)
+    if len(merging) <= 1:
+        return None
+
+    def surviving() -> Iterator[ManifestEntry]:
+        for manifest in merging:
+            added = [entry for entry in read(manifest) if entry.kind is EntryKind.ADD]
+            alive = [entry for entry in added if entry.identity not in deleted]
+            if not must_change(manifest) and len(alive) == len(added):
+                kept.append(manifest)
+            else:
+                yield from alive
+
+    rewritten = write(surviving())
+    return [*kept, *rewritten]
+
+
+def _merge_neighbours(
+    manifests: Sequence[ManifestFile], rules: MergeRules, *, read: Read, write: Write
+) -> list[ManifestFile]:
+    """Merge neighbours each time they add up to the target size, and a long enough rest."""
+    after: list[ManifestFile] = []
+    waiting: list[ManifestFile] = []
+    waiting_size = 0
+
+    def merge_waiting() -> None:
+        if len(waiting) == 1:
+            after.append(waiting[0])
+        else:
+            after.extend(write(_cancelled(entry for m in waiting for entry in read(m))))
+        waiting.clear()
+
+    for manifest in manifests:
+        waiting.append(manifest)
+        waiting_size += manifest.file_size
+        if waiting_size >= rules.target_size:
+            merge_waiting()
+            waiting_size = 0
+    if len(waiting) >= rules.min_count:
+        merge_waiting()
+    return [*after, *waiting]
+
+
+def _cancelled(entries: Iterable[ManifestEntry]) -> Iterator[ManifestEntry]:
+    """Entries without the pairs of an ADD and its later DELETE; a DELETE alone stays."""
+    open_entries: dict[FileIdentity, ManifestEntry] = {}
+    for entry in entries:
+        identity = entry.identity
+        if entry.kind is EntryKind.DELETE and identity in open_entries:
+            del open_entries[identity]
+        else:
+            open_entries[identity] = entry
+    yield from open_entries.values()

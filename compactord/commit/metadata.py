@@ -1,0 +1,87 @@
+"""The metadata files of one commit: named, written, remembered, so that they can be taken back."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from compactord.errors import StorageError
+from compactord.paimon.avro import Codec
+from compactord.paimon.data_file import ManifestEntry
+from compactord.paimon.manifest import (
+    ManifestFile,
+    encode_manifest_list,
+    manifest_path,
+    roll_entries,
+)
+from compactord.paimon.types import DataType
+from compactord.storage.base import Storage
+
+
+class MetadataFiles:
+    """Writes manifests and manifest lists of one commit under names with one UUID.
+
+    Every file is created exclusively and durable when the call returns.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        location: str,
+        *,
+        uuid: str,
+        codec: Codec,
+        manifest_target_size: int,
+        partition_types: Sequence[DataType],
+    ) -> None:
+        self._storage = storage
+        self._location = location
+        self._uuid = uuid
+        self._codec = codec
+        self._manifest_target_size = manifest_target_size
+        self._partition_types = partition_types
+        self._manifest_names = self._names("manifest")
+        self._list_names = self._names("manifest-list")
+        self._written: list[str] = []
+
+    def write_manifests(self, entries: Iterable[ManifestEntry]) -> tuple[ManifestFile, ...]:
+        """Entries in order, in as many manifests as their size asks for; none for no entries."""
+        manifests = []
+        for data, manifest in roll_entries(
+            entries,
+            names=self._manifest_names,
+            target_size=self._manifest_target_size,
+            codec=self._codec,
+            partition_types=self._partition_types,
+        ):
+            self._write(manifest.file_name, data)
+            manifests.append(manifest)
+        return tuple(manifests)
+
+    def write_list(self, manifests: Iterable[ManifestFile]) -> tuple[str, int]:
+        """The list's file name and its size in bytes."""
+        data = encode_manifest_list(manifests, self._codec)
+        name = next(self._list_names)
+        self._write(name, data)
+        return name, len(data)
+
+    def take_back(self, *, only: Collection[str] | None = None, keep: Collection[str] = ()) -> None:
+        """Delete what was written: all of it, or `only` these names; never those in `keep`.
+
+        Only for what certainly was not published. What cannot be deleted now is found by its name
+        later.
+        """
+        for name in tuple(self._written):
+            if name in keep or (only is not None and name not in only):
+                continue
+            with contextlib.suppress(StorageError):
+                self._storage.delete(manifest_path(self._location, name))
+            self._written.remove(name)
+
+    def _write(self, name: str, data: bytes) -> None:
+        self._written.append(name)
+        self._storage.write_new(manifest_path(self._location, name), data)
+
+    def _names(self, kind: str) -> Iterator[str]:
+        return (f"{kind}-{self._uuid}-{n}" for n in itertools.count())
