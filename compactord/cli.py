@@ -1,0 +1,370 @@
+"""The command line: arguments in, text or JSON out. The only place that joins the components."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+
+import structlog
+
+from compactord import __version__, ids
+from compactord.catalog.filesystem import find_table, open_warehouse
+from compactord.clock import SystemClock
+from compactord.engine.base import EngineUnavailable
+from compactord.engine.spark import start_spark
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    TableNotFound,
+    UsageError,
+)
+from compactord.paimon.option_catalogue import check_override
+from compactord.paimon.option_values import duration_ms, memory_size
+from compactord.paimon.schema import latest_schema
+from compactord.paimon.support import reasons_to_refuse
+from compactord.paimon.table import TableRef, load_state
+from compactord.plan.shape import bucket_shape
+from compactord.plan.table import Strategy
+from compactord.service import report
+from compactord.service.one_shot import CompactRequest, OneShot
+from compactord.service.parts import WorkerSpec
+from compactord.service.planning import PlanContext, plan_state
+from compactord.service.table import describe_table, live_reasons, open_table, refuse_live_state
+from compactord.storage.base import Storage
+
+_OK, _BUG, _USAGE, _FAILED, _NO_ENGINE, _DENIED = 0, 1, 2, 3, 69, 77
+
+_COMPACT_EXAMPLES = """\
+examples:
+  compactord compact --warehouse /data/wh --table sales.orders
+  compactord compact --warehouse /data/wh --table sales.orders --strategy full
+  compactord compact --warehouse /data/wh --table sales.orders --partition dt=2026-11-01
+  compactord compact --warehouse /data/wh --table logs.raw --option target-file-size=512mb --json
+  compactord compact --warehouse /data/wh --table sales.orders --master spark://head:7077 \\
+      --spark-conf spark.cores.max=16
+
+exit codes: 0 done, also when there was nothing to do; 2 usage or configuration; 3 something failed
+or the table is refused; 69 no engine; 77 permission denied; 1 a defect of compactord
+"""
+_PLAN_EXAMPLES = """\
+examples:
+  compactord plan --warehouse /data/wh --table sales.orders
+  compactord plan --warehouse /data/wh --table sales.orders --strategy full --json
+"""
+_INSPECT_EXAMPLES = """\
+examples:
+  compactord inspect --warehouse /data/wh --table sales.orders
+  compactord inspect --warehouse /data/wh --table sales.orders --json | jq .supported
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the result is the exit code."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    _configure_logs(verbose=args.verbose)
+    command: Callable[[argparse.Namespace], int] = args.command
+    try:
+        return command(args)
+    except CompactordError as error:
+        if args.json:
+            print(json.dumps({"error": str(error), "kind": type(error).__name__}))
+        print(f"compactord: {error}", file=sys.stderr)
+        return _exit_code(error)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return _FAILED
+
+
+def _exit_code(error: CompactordError) -> int:
+    match error:
+        case UsageError() | TableNotFound():
+            return _USAGE
+        case AccessDenied():
+            return _DENIED
+        case EngineUnavailable():
+            return _NO_ENGINE
+        case _:
+            return _FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="compactord",
+        description="Compacts Apache Paimon tables that write-only jobs fill.",
+        epilog="`compactord COMMAND --help` shows the options of a command, with examples.",
+    )
+    parser.add_argument("--version", action="version", version=f"compactord {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, command, summary, examples in (
+        ("compact", _compact, "compact a table until nothing is left to do", _COMPACT_EXAMPLES),
+        ("plan", _plan, "show what compact would do, and why, doing nothing", _PLAN_EXAMPLES),
+        ("inspect", _inspect, "show a table's LSM tree against its triggers", _INSPECT_EXAMPLES),
+    ):
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        sub.set_defaults(command=command)
+        _add_table_arguments(sub)
+        if name != "inspect":
+            _add_plan_arguments(sub)
+        if name == "compact":
+            _add_engine_arguments(sub)
+    return parser
+
+
+def _add_table_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--warehouse", required=True, help="root folder of the warehouse")
+    parser.add_argument("--table", required=True, metavar="DB.T", help="the table, with database")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a table option for this run, over the table's own; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, last on stdout")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more on stderr")
+
+
+def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--strategy",
+        default=Strategy.MINOR.value,
+        metavar="{minor,full}",
+        help="minor (default): what the table's triggers ask for; full: everything into the "
+        "highest level, or every file below the target size on an append table",
+    )
+    parser.add_argument(
+        "--partition",
+        action="append",
+        default=[],
+        metavar="K=V[,K=V]",
+        help="only these partitions; may be repeated",
+    )
+    parser.add_argument(
+        "--append-wait",
+        metavar="DURATION",
+        help="merge small append files that have waited longer, although they are fewer than "
+        "compaction.min.file-num (default: they wait for more)",
+    )
+
+
+def _add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--master",
+        help="Spark master, sc://… for Spark Connect (default: a Spark inside this process)",
+    )
+    parser.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a Spark setting; may be repeated",
+    )
+    parser.add_argument(
+        "--memory",
+        default="512mb",
+        help="memory of one merge beside the idle worker (default 512mb)",
+    )
+    parser.add_argument(
+        "--orphan-grace",
+        default="1 d",
+        metavar="DURATION",
+        help="files of earlier runs go after this time when it cannot be proved that their run "
+        "has ended (default 1 d); must exceed the longest compaction",
+    )
+
+
+def _compact(args: argparse.Namespace) -> int:
+    storage, table = _find(args)
+    request = CompactRequest(
+        table=table,
+        strategy=_strategy(args),
+        overrides=_overrides(args),
+        partitions=_partitions(args),
+        append_wait_ms=_append_wait_ms(args),
+    )
+    spark_conf = _pairs(args.spark_conf, "--spark-conf")
+    clock = SystemClock()
+    worker = WorkerSpec(
+        owner=ids.this_process(),
+        memory_bytes=_value(memory_size, args.memory, "--memory"),
+        zone=clock.time_zone,
+    )
+    grace_ms = _value(duration_ms, args.orphan_grace, "--orphan-grace")
+    progress = report.TerminalProgress()
+    with contextlib.ExitStack() as closing:
+        closing.callback(progress.close)
+        stop = closing.enter_context(_stop_on_signals())
+        run = OneShot(
+            request,
+            storage=storage,
+            start_engine=lambda: closing.enter_context(start_spark(args.master, spark_conf)),
+            clock=clock,
+            worker=worker,
+            progress=progress,
+            stop=stop,
+        )
+        run.remove_orphans(grace_ms=grace_ms)
+        try:
+            totals = run.run()
+        except CompactordError as error:
+            totals = run.totals
+            if not totals.snapshots:
+                raise
+            totals.failures.append(str(error))
+    for line in report.totals_text(table.full_name, totals):
+        print(line, file=sys.stderr if args.json else sys.stdout)
+    if args.json:
+        print(json.dumps(asdict(totals)))
+    return _FAILED if totals.failures or totals.stopped else _OK
+
+
+def _plan(args: argparse.Namespace) -> int:
+    storage, ref = _find(args)
+    clock = SystemClock()
+    context = PlanContext(
+        strategy=_strategy(args),
+        partitions=_partitions(args),
+        append_wait_ms=_append_wait_ms(args),
+        now_ms=clock.now_ms(),
+        zone=clock.time_zone,
+        last_full_ms={},
+        settled=frozenset(),
+    )
+    table = open_table(storage, ref, _overrides(args))
+    state = load_state(storage, ref)
+    refuse_live_state(table, state)
+    plans = list(plan_state(storage, table, state, context))
+    compactions = [compaction for plan in plans for compaction in plan.compactions]
+    notes = [note for plan in plans for note in report.plan_notes(table, plan)]
+    if args.json:
+        found = {
+            "table": ref.full_name,
+            "snapshot": state.snapshot.id if state.snapshot else None,
+            "strategy": context.strategy.value,
+            "compactions": [report.compaction_json(table, c) for c in compactions],
+            "notes": notes,
+            "warnings": list(table.warnings),
+        }
+        print(json.dumps(found))
+        return _OK
+    for compaction in compactions:
+        print(report.compaction_text(table, compaction))
+    for text in (*notes, *table.warnings):
+        print(f"note: {text}")
+    if not compactions:
+        print(f"{ref.full_name}: nothing to do")
+    return _OK
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    storage, ref = _find(args)
+    table = describe_table(storage, ref, latest_schema(storage, ref.location), _overrides(args))
+    state = load_state(storage, ref)
+    reasons = (*reasons_to_refuse(table.schema, table.options), *live_reasons(table, state))
+    shapes = [
+        bucket_shape(state.files.bucket(bucket), table.options.compaction)
+        for bucket in sorted(state.files.bucket_ids())
+    ]
+    if args.json:
+        print(json.dumps(report.inspect_json(table, state, shapes, reasons)))
+    else:
+        for line in report.inspect_text(table, state, shapes, reasons):
+            print(line)
+    return _OK
+
+
+def _find(args: argparse.Namespace) -> tuple[Storage, TableRef]:
+    storage, warehouse = open_warehouse(args.warehouse)
+    return storage, find_table(storage, warehouse, args.table)
+
+
+def _strategy(args: argparse.Namespace) -> Strategy:
+    try:
+        return Strategy(args.strategy)
+    except ValueError:
+        raise UsageError(f"--strategy {args.strategy}: unknown; it is one of minor, full") from None
+
+
+def _overrides(args: argparse.Namespace) -> Mapping[str, str]:
+    overrides = _pairs(args.option, "--option")
+    for key, value in overrides.items():
+        check_override(key, value)
+    return overrides
+
+
+def _partitions(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
+    return tuple(_pairs(text.split(","), "--partition") for text in args.partition)
+
+
+def _append_wait_ms(args: argparse.Namespace) -> int | None:
+    if args.append_wait is None:
+        return None
+    return _value(duration_ms, args.append_wait, "--append-wait")
+
+
+def _pairs(texts: Sequence[str], argument: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{argument} {text!r} is not of the form key=value")
+        if pairs.setdefault(key.strip(), value) != value:
+            raise UsageError(f"{argument} gives {key.strip()} twice, with different values")
+    return pairs
+
+
+def _value(parse: Callable[[str], int], text: str, argument: str) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{argument} {text!r}: {error}") from error
+
+
+@contextlib.contextmanager
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; a second signal ends the process as usual."""
+    stop = threading.Event()
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def on_signal(number: int, frame: object) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in previous:
+        signal.signal(number, on_signal)
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _configure_logs(*, verbose: bool) -> None:
+    """Events go to stderr: readable on a terminal, one JSON object per line elsewhere."""
+    is_terminal = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.INFO if verbose else logging.WARNING
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

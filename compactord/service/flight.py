@@ -1,0 +1,148 @@
+"""Compactions under way: parts go out, outcomes come back, finished buckets are ready to commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from compactord.model import (
+    AppendCompaction,
+    BucketChange,
+    Compaction,
+    FailureKind,
+    MergeCompaction,
+    RewriteStats,
+    Subcompaction,
+    SubcompactionResult,
+    TaskFailure,
+    TaskOutcome,
+    Upgrade,
+)
+from compactord.paimon.data_file import DataFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """A compaction whose parts have all succeeded."""
+
+    compaction: Compaction
+    change: BucketChange
+    stats: tuple[RewriteStats, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crashed:
+    """A compaction that failed for good; the files that some parts had `finished` must go."""
+
+    compaction: Compaction
+    failure: TaskFailure
+    finished: tuple[DataFile, ...]
+
+
+@dataclass(slots=True)
+class _InFlight:
+    compaction: Compaction
+    files_above: frozenset[str]
+    index_entries: tuple[bytes, ...]
+    parts: tuple[Subcompaction, ...]
+    results: dict[int, SubcompactionResult] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
+    failure: TaskFailure | None = None
+    outstanding: int = 0
+
+
+class Flights:
+    """Bookkeeping only: the caller submits parts and hands in outcomes.
+
+    A part that fails in a way that may pass is handed back up to `part_attempts` times in all.
+    """
+
+    def __init__(self, *, part_attempts: int) -> None:
+        self._part_attempts = part_attempts
+        self._flights: dict[int, _InFlight] = {}
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def stop_retrying(self) -> None:
+        """From now on the first failure of a part is its last."""
+        self._part_attempts = 1
+
+    def take_off(
+        self,
+        number: int,
+        compaction: Compaction,
+        parts: Sequence[Subcompaction],
+        *,
+        live: Iterable[DataFile],
+        index_entries: tuple[bytes, ...],
+    ) -> Landed | None:
+        """Register a compaction; one without parts (only upgrades) lands at once.
+
+        `live` are the bucket's files at planning time.
+        """
+        level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
+        flight = _InFlight(
+            compaction=compaction,
+            files_above=frozenset(file.file_name for file in live if file.level >= level),
+            index_entries=index_entries,
+            parts=tuple(parts),
+            outstanding=len(parts),
+        )
+        if not parts:
+            return _landed(flight)
+        self._flights[number] = flight
+        return None
+
+    def arrived(self, outcome: TaskOutcome) -> Landed | Crashed | Subcompaction | None:
+        """What an outcome leads to: a finished compaction, a part to submit again, or nothing."""
+        flight = self._flights[outcome.compaction]
+        match outcome:
+            case SubcompactionResult(part=part):
+                flight.results[part] = outcome
+                flight.outstanding -= 1
+            case TaskFailure(part=part, kind=kind):
+                attempts = flight.attempts[part] = flight.attempts.get(part, 0) + 1
+                if (
+                    kind is not FailureKind.POISON
+                    and attempts < self._part_attempts
+                    and flight.failure is None
+                ):
+                    return flight.parts[part]
+                flight.failure = flight.failure or outcome
+                flight.outstanding -= 1
+        if flight.outstanding:
+            return None
+        del self._flights[outcome.compaction]
+        if flight.failure is None:
+            return _landed(flight)
+        finished = tuple(file for result in flight.results.values() for file in result.after)
+        return Crashed(compaction=flight.compaction, failure=flight.failure, finished=finished)
+
+
+def _landed(flight: _InFlight) -> Landed:
+    compaction = flight.compaction
+    results = [flight.results[part] for part in range(len(flight.parts))]
+    outputs = [file for result in results for file in result.after]
+    match compaction:
+        case MergeCompaction(actions=actions, output_level=level):
+            upgraded = [
+                replace(action.file, level=level)
+                for action in actions
+                if isinstance(action, Upgrade)
+            ]
+        case AppendCompaction():
+            level, upgraded = 0, []
+    return Landed(
+        compaction=compaction,
+        change=BucketChange(
+            bucket=compaction.bucket,
+            total_buckets=compaction.total_buckets,
+            output_level=level,
+            before=compaction.inputs,
+            after=(*upgraded, *outputs),
+            files_above=flight.files_above,
+            index_entries=flight.index_entries,
+        ),
+        stats=tuple(result.stats for result in results),
+    )

@@ -1,0 +1,129 @@
+"""One table made ready for compaction: schema, options, and whether we may touch it at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from compactord.commit.attempt import CommitSettings
+from compactord.errors import UnsupportedTable
+from compactord.paimon import paths
+from compactord.paimon.binary_row import comparable_key, decode_row
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.index_manifest import read_index_entries
+from compactord.paimon.options import TableOptions, parse_options
+from compactord.paimon.schema import TableSchema, latest_schema, read_schema
+from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
+from compactord.paimon.table import TableRef, TableState
+from compactord.plan.table import TableKind
+from compactord.storage.base import Storage
+
+# Index files that a compaction neither changes nor invalidates.
+_HARMLESS_INDEXES = {"HASH"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTable:
+    """A table in its latest schema. `key_of` is None without a primary key."""
+
+    storage: Storage
+    ref: TableRef
+    schema: TableSchema
+    options: TableOptions
+    kind: TableKind
+    key_of: Callable[[bytes], Any] | None
+    warnings: tuple[str, ...]
+
+    @property
+    def commit_settings(self) -> CommitSettings:
+        return CommitSettings(
+            options=self.options.commit,
+            partition_types=tuple(field.type for field in self.schema.partition_fields),
+            key_of=self.key_of,
+        )
+
+    def bucket_folder(self, bucket: BucketId) -> str:
+        return paths.bucket_folder(
+            self.ref.location, self.partition_path(bucket.partition), bucket.bucket
+        )
+
+    def partition_path(self, partition: bytes) -> str:
+        return paths.partition_path(
+            partition,
+            self.schema.partition_fields,
+            default_name=self.options.partition_default_name,
+            legacy_name=self.options.partition_legacy_name,
+        )
+
+    def partition_text(self, partition: bytes) -> str:
+        """For people: `dt=2026-01-01, region=eu`, empty for a table without partitions."""
+        fields = self.schema.partition_fields
+        values = decode_row(partition, [field.type for field in fields])
+        return paths.partition_text(values, fields)
+
+
+def open_table(storage: Storage, ref: TableRef, overrides: Mapping[str, str]) -> OpenTable:
+    """The table with the options of this run over its own.
+
+    Raises `UnsupportedTable` with every reason, before any data is read.
+    """
+    schema = latest_schema(storage, ref.location)
+    table = describe_table(storage, ref, schema, overrides)
+    reasons = reasons_to_refuse(schema, table.options)
+    if reasons:
+        raise UnsupportedTable(ref.full_name, reasons)
+    return table
+
+
+def describe_table(
+    storage: Storage, ref: TableRef, schema: TableSchema, overrides: Mapping[str, str]
+) -> OpenTable:
+    """The table whether supported or not, for those who only look."""
+    options = parse_options(schema, overrides)
+    if schema.primary_keys:
+        kind = TableKind.PRIMARY_KEY
+    elif options.bucket == -1:
+        kind = TableKind.APPEND_UNAWARE
+    else:
+        kind = TableKind.APPEND_BUCKETED
+    types = [field.type for field in schema.key_fields]
+    return OpenTable(
+        storage=storage,
+        ref=ref,
+        schema=schema,
+        options=options,
+        kind=kind,
+        key_of=partial(comparable_key, types=types) if schema.primary_keys else None,
+        warnings=warnings(schema, options),
+    )
+
+
+def refuse_live_state(table: OpenTable, state: TableState) -> None:
+    """Refuse what only the live files can tell: raises `UnsupportedTable`.
+
+    Columns that differ from the latest schema, index files that name data files.
+    """
+    reasons = list(live_reasons(table, state))
+    if reasons:
+        raise UnsupportedTable(table.ref.full_name, reasons)
+
+
+def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
+    """Why the live files cannot be compacted; nothing when they can."""
+    known = [schema_id for schema_id in state.files.schema_ids if schema_id <= table.schema.id]
+    for schema_id in sorted(state.files.schema_ids - set(known)):
+        yield f"live files have schema {schema_id}, newer than the latest, {table.schema.id}"
+    schemas = [
+        read_schema(table.storage, table.ref.location, schema_id)
+        for schema_id in sorted(known)
+        if schema_id != table.schema.id
+    ]
+    yield from reasons_in_files(table.schema, schemas, ())
+    if state.snapshot is not None and state.snapshot.index_manifest is not None:
+        entries = read_index_entries(
+            table.storage, table.ref.location, state.snapshot.index_manifest
+        )
+        for kind in sorted({entry.index_type for entry in entries} - _HARMLESS_INDEXES):
+            yield f"index files of type {kind} exist"
