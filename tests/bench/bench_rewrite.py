@@ -1,0 +1,271 @@
+"""What a rewrite costs beside its floor: decoding the inputs and encoding the outputs alone.
+
+    python -m tests.bench.bench_rewrite --rows 500000 --files 10 --repeat 5
+
+One JSON line per case: median wall and CPU seconds of `rewrite` on as many cores as the process
+has (`taskset -c 0` for one), the floor's CPU seconds with the same files and settings, and their
+ratio. Data is made in a temporary folder: keys uniform over six times a file's rows, as a write
+buffer would leave them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.ids import this_process
+from compactord.model import (
+    ConcatSpec,
+    InputFile,
+    KeyRange,
+    MergeSpec,
+    Subcompaction,
+    SubcompactionResult,
+    WriteSpec,
+)
+from compactord.paimon.arrow import file_fields, file_schema
+from compactord.paimon.stats import parse_stats_mode
+from compactord.paimon.types import DataField, parse_type
+from compactord.rewrite.task import rewrite
+from compactord.storage.local import LocalStorage
+
+VALUES = (
+    ("i", "INT"),
+    ("l", "BIGINT"),
+    ("d", "DOUBLE"),
+    ("s", "STRING"),
+    ("c", "STRING"),
+    ("ts", "TIMESTAMP(3)"),
+)
+KEYS = {
+    "bigint": (("id", "BIGINT NOT NULL"),),
+    "string": (("id", "STRING NOT NULL"),),
+    "three": (("a", "INT NOT NULL"), ("b", "STRING NOT NULL"), ("n", "BIGINT NOT NULL")),
+    "append": (("id", "BIGINT"),),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="measure rewrite against its floor")
+    parser.add_argument("--rows", type=int, default=2_000, help="rows written per file")
+    parser.add_argument("--files", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--memory-mb", type=int, default=1024)
+    parser.add_argument("--cases", nargs="+", choices=sorted(KEYS), default=sorted(KEYS))
+    options = parser.parse_args()
+    for case in options.cases:
+        with tempfile.TemporaryDirectory() as folder:
+            # In a process of its own, whose memory does not count.
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as maker:
+                sizes = (options.rows, options.files, options.memory_mb << 20)
+                part = maker.submit(make_part, Path(folder), case, *sizes).result()
+            print(json.dumps(measure(case, part, options.repeat)), flush=True)
+
+
+def measure(case: str, part: Subcompaction, repeat: int) -> dict[str, Any]:
+    results = [rewrite(part) for _ in range(repeat)]
+    stats = [result.stats for result in results]
+    floors = [decoding_s(part) + encoding_s(part, result) for result in results]
+    cpu = statistics.median(s.cpu_s for s in stats)
+    floor = statistics.median(floors)
+    return {
+        "case": case,
+        "files": len(inputs(part)),
+        "rows_in": stats[0].rows_in,
+        "rows_out": stats[0].rows_out,
+        "mb_in": round(stats[0].bytes_in / 1e6, 1),
+        "mb_out": round(stats[0].bytes_out / 1e6, 1),
+        "wall_s": round(statistics.median(s.wall_s for s in stats), 4),
+        "cpu_s": round(cpu, 4),
+        "floor_cpu_s": round(floor, 4),
+        "floor_share": round(floor / cpu, 3),
+        "peak_rss_mb": round(max(s.peak_rss_bytes for s in stats) / 1e6),
+    }
+
+
+def decoding_s(part: Subcompaction) -> float:
+    """CPU seconds to decode every input once."""
+    names = [field.name for field in part.fields]
+    if isinstance(part.source, MergeSpec):
+        names = ["_SEQUENCE_NUMBER", "_VALUE_KIND", *names]
+    begin = time.process_time()
+    for file in inputs(part):
+        parquet = pq.ParquetFile(
+            file.path, read_dictionary=["c"], pre_buffer=False, buffer_size=128 << 10
+        )
+        for _ in parquet.iter_batches(batch_size=32_768, columns=names, use_threads=False):
+            pass
+    return time.process_time() - begin
+
+
+def encoding_s(part: Subcompaction, result: SubcompactionResult) -> float:
+    """CPU seconds to encode every output once."""
+    total = 0.0
+    for file in result.after:
+        path = f"{part.write.folder}/{file.file_name}"
+        rows = pq.ParquetFile(path, read_dictionary=["c"]).read(use_threads=False)
+        begin = time.process_time()
+        pq.write_table(
+            rows.unify_dictionaries(),
+            pa.BufferOutputStream(),
+            row_group_size=512 << 10,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=["c", "_VALUE_KIND"],
+            store_schema=False,
+        )
+        total += time.process_time() - begin
+    return total
+
+
+def inputs(part: Subcompaction) -> list[InputFile]:
+    if isinstance(part.source, ConcatSpec):
+        return list(part.source.files)
+    return [file for section in part.source.sections for run in section for file in run]
+
+
+def make_part(folder: Path, case: str, rows: int, files: int, memory_bytes: int) -> Subcompaction:
+    random = np.random.default_rng(7)
+    keys = tuple(DataField(id=n, name=k, type=parse_type(t)) for n, (k, t) in enumerate(KEYS[case]))
+    values = [
+        DataField(id=len(keys) + n, name=k, type=parse_type(t)) for n, (k, t) in enumerate(VALUES)
+    ]
+    fields = (*keys, *values)
+    names = tuple(field.name for field in keys)
+    merges = case != "append"
+    made, sequence = [], 0
+    for number in range(files):
+        table = make_rows(random, case, keys, rows)
+        if merges:
+            table = as_level_0(table, names, fields, sequence)
+        path = folder / f"in-{number}.parquet"
+        write_as_java(table, path)
+        made.append(
+            InputFile(
+                path=str(path),
+                size_bytes=path.stat().st_size,
+                row_count=table.num_rows,
+                min_sequence_number=sequence,
+                max_sequence_number=sequence + rows - 1,
+            )
+        )
+        sequence += rows
+    in_file = file_fields(fields, names, thin=False) if merges else fields
+    mode = parse_stats_mode("truncate(16)")
+    return Subcompaction(
+        table="bench",
+        compaction=0,
+        part=0,
+        fields=fields,
+        source=MergeSpec(
+            sections=(tuple((file,) for file in made),),
+            key_columns=names,
+            sequence_fields=(),
+            sequence_descending=False,
+            ignore_delete=False,
+            drop_deletes=True,
+            key_range=KeyRange(),
+        )
+        if merges
+        else ConcatSpec(
+            files=tuple(made), first_sequence_number=0, continues_across_outputs=False
+        ),
+        write=WriteSpec(
+            folder=str(folder / "out"),
+            file_prefix="data-",
+            file_suffix=".parquet",
+            level=5,
+            schema_id=0,
+            target_file_size=128 << 20,
+            compression="zstd",
+            compression_level=1,
+            row_group_bytes=128 << 20,
+            page_bytes=1 << 20,
+            dictionary=True,
+            thin_mode=False,
+            stats_modes=tuple((field.name, mode) for field in in_file),
+            stats_dense=True,
+            creation_zone_offset_ms=0,
+        ),
+        storage=LocalStorage(),
+        owner=this_process(),
+        memory_bytes=memory_bytes,
+    )
+
+
+def make_rows(
+    random: np.random.Generator, case: str, keys: tuple[DataField, ...], rows: int
+) -> pa.Table:
+    """Rows with unique, sorted keys out of six times as many; append rows as they come."""
+    letters = random.integers(97, 123, rows * 20, dtype=np.uint8).tobytes().decode()
+    columns: dict[str, Any] = {
+        "i": pa.array(random.integers(0, 1 << 31, rows), pa.int32()),
+        "l": random.integers(0, 1 << 62, rows),
+        "d": random.random(rows),
+        "s": [letters[n * 20 : n * 20 + 16 + n % 9] for n in range(rows)],
+        "c": np.char.add("category-", random.integers(0, 50, rows).astype(str)).tolist(),
+        "ts": pa.array(random.integers(0, 1 << 40, rows), pa.timestamp("ms")),
+    }
+    table = pa.table(columns)
+    drawn = random.integers(0, 6 * rows, rows)
+    if case == "append":
+        return table.add_column(0, "id", pa.array(drawn))
+    drawn = np.unique(drawn)
+    if case == "three":
+        parts = [drawn // 30_000, drawn // 100 % 300, drawn % 100]
+        key_columns = [
+            pa.array(parts[0], pa.int32()),
+            pa.array(np.char.add("region-", np.char.zfill(parts[1].astype(str), 3)).tolist()),
+            pa.array(parts[2], pa.int64()),
+        ]
+    elif case == "string":
+        key_columns = [pa.array(np.char.add("user-", np.char.zfill(drawn.astype(str), 9)).tolist())]
+    else:
+        key_columns = [pa.array(drawn)]
+    table = table.slice(0, len(drawn))
+    for position, (key, column) in enumerate(zip(keys, key_columns, strict=True)):
+        table = table.add_column(position, key.name, column)
+    return table
+
+
+def as_level_0(
+    table: pa.Table, keys: tuple[str, ...], fields: tuple[DataField, ...], sequence: int
+) -> pa.Table:
+    schema = file_schema(fields, keys, thin=False)
+    return pa.Table.from_arrays(
+        [
+            *(table.column(key) for key in keys),
+            pa.chunked_array([pa.array(sequence + np.arange(table.num_rows))]),
+            pa.chunked_array([pa.array(np.zeros(table.num_rows, np.int8))]),
+            *(table.column(field.name) for field in fields),
+        ],
+        schema=schema,
+    )
+
+
+def write_as_java(table: pa.Table, path: Path) -> None:
+    """One row group; dictionaries where parquet-mr keeps them."""
+    pq.write_table(
+        table,
+        path,
+        row_group_size=1 << 30,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["c", "_VALUE_KIND"],
+        store_schema=False,
+    )
+
+
+if __name__ == "__main__":
+    main()

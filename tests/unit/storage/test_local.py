@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compactord.errors import (
+    AccessDenied,
+    ObjectNotFound,
+    StorageError,
+    StoreFull,
+    TransientStorageError,
+)
+from compactord.storage.base import Creation
+from compactord.storage.local import LocalStorage
+
+
+def _race(folder: str, name: str, start: Any, results: Any) -> None:
+    storage = LocalStorage()
+    start.wait()
+    for n in range(200):
+        data = f"{name}-{n}".encode() * 100
+        temporary = f"{folder}/.tmp-{name}-{n}"
+        if storage.create_if_absent(f"{folder}/target-{n}", data, temporary=temporary) is (
+            Creation.CREATED
+        ):
+            results.put((n, name))
+    results.put(None)
+
+
+def test_of_racing_creators_exactly_one_wins_and_its_bytes_stay(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    start, results = context.Event(), context.Queue()
+    names = ("a", "b", "c")
+    racers = [
+        context.Process(target=_race, args=(str(tmp_path), name, start, results)) for name in names
+    ]
+    for racer in racers:
+        racer.start()
+    start.set()
+    winners: dict[int, list[str]] = {}
+    for _ in names:
+        while (found := results.get(timeout=60)) is not None:
+            winners.setdefault(found[0], []).append(found[1])
+    for racer in racers:
+        racer.join()
+    assert sorted(winners) == list(range(200))
+    for n, names_won in winners.items():
+        (name,) = names_won
+        assert (tmp_path / f"target-{n}").read_bytes() == f"{name}-{n}".encode() * 100
+    assert not list(tmp_path.glob(".tmp*"))
+
+
+def test_a_failed_output_is_removed(tmp_path: Path) -> None:
+    path = str(tmp_path / "bucket-0" / "data.parquet")
+    with pytest.raises(RuntimeError), LocalStorage().open_output(path) as stream:
+        stream.write(b"half")
+        raise RuntimeError("the merge failed")
+    assert not os.path.exists(path)
+
+
+def test_an_output_never_replaces_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    path.write_bytes(b"live")
+    with (
+        pytest.raises(StorageError, match="File exists"),
+        LocalStorage().open_output(str(path)) as s,
+    ):
+        s.write(b"x")
+    with pytest.raises(StorageError, match="File exists"):
+        LocalStorage().write_new(str(path), b"x")
+    assert path.read_bytes() == b"live"
+
+
+def test_errors_name_path_and_action(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none")
+    with pytest.raises(ObjectNotFound, match=missing):
+        LocalStorage().read(missing)
+    assert LocalStorage().status(missing) is None
+    assert list(LocalStorage().list(missing)) == []
+    LocalStorage().delete(missing)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.EROFS, AccessDenied),
+        (errno.EACCES, AccessDenied),
+        (errno.ENOSPC, StoreFull),
+        (errno.EIO, TransientStorageError),
+        (errno.ENAMETOOLONG, StorageError),
+    ],
+)
+def test_an_error_of_the_system_while_writing_has_its_kind(
+    number: int, kind: type[StorageError], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "x")
+    with pytest.raises(kind) as caught, LocalStorage().open_output(path):
+        raise OSError(number, os.strerror(number))
+    assert caught.value.path == path
+    assert not os.path.exists(path)
+
+
+def test_listing_tells_folders_from_files(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abc")
+    (tmp_path / "d").mkdir()
+    found = {status.name: status for status in LocalStorage().list(str(tmp_path))}
+    assert (found["f"].is_folder, found["f"].size_bytes) == (False, 3)
+    assert found["d"].is_folder

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compactord import ids
+
+owners = st.builds(
+    ids.Owner,
+    host=st.integers(0, 2**24 - 1),
+    start_ticks=st.integers(0, 2**32 - 1),
+    pid=st.integers(0, 2**22 - 1),
+)
+
+
+@given(owners)
+def test_a_name_tells_its_owner(owner: ids.Owner) -> None:
+    assert ids.owner_of(f"data-{owner.new_uuid()}-17.zst.parquet") == owner
+
+
+@given(owners)
+def test_the_mark_makes_a_valid_version_8_uuid(owner: ids.Owner) -> None:
+    parsed = uuid.UUID(owner.new_uuid())
+    assert (parsed.version, parsed.variant) == (8, uuid.RFC_4122)
+
+
+def test_files_of_others_have_no_owner() -> None:
+    for _ in range(1000):
+        assert ids.owner_of(f"data-{uuid.uuid4()}-0.parquet") is None
+    foreign_v8 = "01234567-89ab-8def-8123-456789abcdef"
+    assert ids.owner_of(f"data-{foreign_v8}-0.parquet") is None
+    assert ids.owner_of("LATEST") is None
+
+
+def test_the_running_process_is_not_dead_and_an_ended_one_is() -> None:
+    me = ids.this_process()
+    assert not ids.is_provably_dead(me)
+    code = "from compactord import ids; print(ids.this_process().new_uuid(), flush=True)"
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=os.getcwd()
+    )
+    owner = ids.owner_of(child.stdout)
+    assert owner is not None
+    assert owner.host == me.host
+    assert ids.is_provably_dead(owner)
+
+
+def test_a_reused_process_id_does_not_bring_an_owner_back() -> None:
+    me = ids.this_process()
+    earlier = ids.Owner(host=me.host, start_ticks=(me.start_ticks - 1) % 2**32, pid=me.pid)
+    assert ids.is_provably_dead(earlier)
+
+
+def test_an_owner_of_another_host_is_never_provably_dead() -> None:
+    me = ids.this_process()
+    assert not ids.is_provably_dead(ids.Owner(host=me.host ^ 1, start_ticks=0, pid=1))
