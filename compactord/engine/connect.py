@@ -1,0 +1,121 @@
+"""Parts through a Spark Connect server: `mapInArrow` over rows that hold one pickled part each."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import shutil
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TimeIsUp
+from pathlib import Path
+from typing import Any
+
+from compactord.clock import Clock
+from compactord.engine.base import EngineUnavailable
+from compactord.engine.pool import JobFailed, brief
+from compactord.engine.shipping import check_workers, package_zip
+from compactord.engine.worker import Assignment, inspect_batches, run_batches
+from compactord.model import FailureKind, Subcompaction
+
+# Rows enough for a partition in each task slot.
+_CHECK_ROWS = 100_000
+
+
+class ConnectCarrier:
+    """A session on a Spark Connect server; needs no Java here."""
+
+    def __init__(
+        self, master: str, settings: Mapping[str, str], clock: Clock, start_seconds_max: float
+    ) -> None:
+        start = clock.monotonic_s()
+        self._master = master
+        self._scratch = Path(tempfile.mkdtemp(prefix="compactord-spark-"))
+        self._session: Any = None
+        try:
+            self._session = self._connect(settings)
+            self._capacity = self._check_workers(start_seconds_max)
+        except BaseException:
+            self.close()
+            raise
+        self._start_seconds = clock.monotonic_s() - start
+
+    @property
+    def capacity(self) -> int:
+        """Task slots when the session began."""
+        return self._capacity
+
+    @property
+    def start_seconds(self) -> float:
+        return self._start_seconds
+
+    def run(self, part: Subcompaction, group: str) -> bytes:
+        # No lease: what the executors of a remote server could reach of this machine is unknown.
+        payload = pickle.dumps(Assignment(part=part, lease=None))
+        self._session.addTag(group)
+        rows = self._session.createDataFrame([(payload,)], "payload binary")
+        return self._collect(rows.mapInArrow(run_batches, "outcome binary"))[0]
+
+    def cancel(self, group: str) -> None:
+        with contextlib.suppress(Exception):
+            self._session.interruptTag(group)
+
+    def watch(self) -> None:
+        """The server watches over its executors."""
+
+    def why_gone(self) -> str | None:
+        return None
+
+    def close(self) -> None:
+        if self._session is not None:
+            with contextlib.suppress(Exception):
+                self._session.stop()
+            self._session = None
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _connect(self, settings: Mapping[str, str]) -> Any:
+        try:
+            from pyspark.sql.connect.session import SparkSession
+        except ImportError as error:
+            raise EngineUnavailable(
+                f"Spark Connect needs more packages ({error}): pip install 'compactord[connect]'"
+            ) from error
+        try:
+            builder = SparkSession.builder.remote(self._master).appName("compactord")
+            session = builder.create()
+            for name, value in settings.items():
+                session.conf.set(name, value)
+            session.addArtifacts(str(package_zip(self._scratch)), pyfile=True)
+        except Exception as error:
+            message = f"Spark Connect at {self._master} did not answer: {brief(error)}"
+            raise EngineUnavailable(message) from error
+        return session
+
+    def _check_workers(self, seconds_max: float) -> int:
+        """The number of task slots, after each has shown that it can run parts."""
+        rows = self._session.range(0, _CHECK_ROWS).mapInArrow(inspect_batches, "outcome binary")
+        pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker-check")
+        try:
+            answers = pool.submit(self._collect, rows).result(seconds_max)
+        except TimeIsUp as error:
+            raise EngineUnavailable(
+                f"no executor behind {self._master} took a task within {seconds_max:.0f} s"
+            ) from error
+        except JobFailed as error:
+            raise EngineUnavailable(
+                f"workers behind {self._master} cannot run compactord: {error}"
+            ) from error
+        finally:
+            pool.shutdown(wait=False)
+        check_workers(self._master, [pickle.loads(answer) for answer in answers])
+        return len(answers)
+
+    def _collect(self, frame: Any) -> list[bytes]:
+        try:
+            return [bytes(row[0]) for row in frame.collect()]
+        except Exception as error:
+            # Connect's errors are many, and no two versions have the same ones.
+            name = type(error).__name__
+            kind = FailureKind.TRANSIENT if name == "PythonException" else FailureKind.LOST
+            raise JobFailed(kind, name, brief(error), str(error)) from error

@@ -1,0 +1,224 @@
+"""The JVM of Spark's driver: its start with the right Java and settings, and its clean end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from compactord.engine.base import EngineUnavailable
+from compactord.engine.jre import find_java
+from compactord.engine.pool import MESSAGE_CHARACTERS_MAX, brief
+from compactord.engine.shipping import package_zip
+from compactord.errors import UsageError
+
+_STOP_SECONDS_MAX = 10.0
+_QUIET = {
+    "spark.app.name": "compactord",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    # Spark 4.1 and later. Without it each task waits 40 ms for a TCP acknowledgement.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+# A driver that only hands byte strings on: a small heap, a quick start, no extra threads or files.
+_EMBEDDED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+_LOG_SETTINGS = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c: %m%n%xEx{{short}}
+"""
+
+
+class Driver:
+    """A running SparkContext, `context`, in a JVM of its own; a process can have one at a time."""
+
+    def __init__(self, master: str, settings: Mapping[str, str]) -> None:
+        """Raises `EngineUnavailable` when there is no Java or Spark does not start."""
+        self.master = master
+        self.is_embedded = master.startswith("local")
+        self.scratch = Path(tempfile.mkdtemp(prefix="compactord-spark-"))
+        self.context: Any = None
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._start(settings)
+        except BaseException:
+            self.close()
+            raise
+
+    def why_gone(self) -> str | None:
+        """Why no job can run any more, None while they can."""
+        if not self._is_running():
+            return f"Spark's driver process has ended.{self.last_words()}"
+        try:
+            stopped = bool(self.context._jsc.sc().isStopped())
+        except gateway_errors():
+            stopped = True
+        return f"Spark at {self.master} has stopped.{self.last_words()}" if stopped else None
+
+    def last_words(self) -> str:
+        """The end of the JVM's log without stack frames, as a sentence of its own; empty if none."""
+        try:
+            lines = self._log_path.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        said = [line for line in lines if line.strip() and not line.startswith(("\tat ", "\t..."))]
+        tail = " | ".join(line.strip() for line in said[-3:])[-MESSAGE_CHARACTERS_MAX:]
+        return f" Its last words: {tail}" if tail else ""
+
+    def close(self) -> None:
+        """End the JVM and forget it, so that another driver can be started in this process."""
+        if self.context is not None:
+            self._stop_context()
+            self.context = None
+        if self._process is not None:
+            self._stop_process(self._process)
+            self._process = None
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _start(self, settings: Mapping[str, str]) -> None:
+        import pyspark
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+
+        if SparkContext._active_spark_context is not None:
+            raise UsageError("this process has a Spark already; a process can have only one")
+        java = find_java(pyspark.__version__, os.environ, self.scratch)
+        conf = SparkConf(loadDefaults=False)
+        for name, value in self._settings(settings).items():
+            conf.set(name, value)
+        handler = signal.getsignal(signal.SIGINT)
+        with _environment(self._variables(settings, java.home)), self._log_path.open("wb") as log:
+            try:
+                # Java's words go to a file: they are for a developer, quoted when a start fails.
+                gateway = launch_gateway(conf, {"stderr": log, "stdout": log})  # type: ignore[no-untyped-call]
+                self._process = gateway.proc
+                self.context = SparkContext(conf=conf, gateway=gateway)
+            except Exception as error:
+                message = f"Spark at {self.master} did not start: {brief(error)}"
+                raise EngineUnavailable(message + self.last_words()) from error
+            finally:
+                # What to do on an interrupt is for the program to say, not for Spark.
+                if threading.current_thread() is threading.main_thread():
+                    signal.signal(signal.SIGINT, handler)
+
+    def _settings(self, theirs: Mapping[str, str]) -> dict[str, str]:
+        logs = self.scratch / "log4j2.properties"
+        logs.write_text(_LOG_SETTINGS.format(level="error" if self.is_embedded else "warn"))
+        options = [f"-Dlog4j2.configurationFile={logs.as_uri()}"]
+        ours = dict(_QUIET)
+        if self.is_embedded:
+            options.append(_EMBEDDED_JVM)
+            ours["spark.driver.memory"] = "600m"
+            ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
+            ours["spark.local.dir"] = str(self.scratch)
+            ours["spark.python.unix.domain.socket.dir"] = str(self.scratch)
+        options.append(theirs.get("spark.driver.extraJavaOptions", ""))
+        merged = ours | dict(theirs)
+        merged["spark.master"] = self.master
+        merged["spark.driver.extraJavaOptions"] = " ".join(options).strip()
+        if not self.is_embedded:
+            files = (str(package_zip(self.scratch)), merged.get("spark.submit.pyFiles"))
+            merged["spark.submit.pyFiles"] = ",".join(file for file in files if file)
+        return merged
+
+    def _variables(self, settings: Mapping[str, str], java_home: Path) -> dict[str, str | None]:
+        """Environment of the start; None removes a variable."""
+        variables: dict[str, str | None] = {
+            "JAVA_HOME": str(java_home),
+            "PYSPARK_PIN_THREAD": "true",
+            "PYSPARK_GATEWAY_PORT": None,
+            "SPARK_REMOTE": None,
+        }
+        if not self.is_embedded:
+            python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+            return variables | {"PYSPARK_PYTHON": python or sys.executable}
+        # Nothing that a user set for a cluster may change what runs inside this process; and
+        # with a fixed host name none has to be resolved.
+        return variables | {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": None,
+            "SPARK_HOME": None,
+            "SPARK_CONF_DIR": None,
+            "SPARK_LOCAL_HOSTNAME": "localhost",
+        }
+
+    def _is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _stop_context(self) -> None:
+        if not self._is_running():
+            self.context._jsc = None  # there is no JVM to be told
+        # PySpark would wait a second for this server, which nothing of ours uses; and when its
+        # connection breaks as the JVM ends, it would print a stack.
+        server, self.context._accumulatorServer = self.context._accumulatorServer, None
+        server.handle_error = lambda request, address: None
+
+        def stop_server() -> None:
+            with contextlib.suppress(OSError):
+                server.shutdown()
+
+        threading.Thread(target=stop_server, name="stop-accumulators", daemon=True).start()
+        with contextlib.suppress(*gateway_errors()):
+            self.context.stop()
+
+    def _stop_process(self, process: subprocess.Popen[bytes]) -> None:
+        from pyspark import SparkContext
+
+        gateway = SparkContext._gateway
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        if gateway is not None:
+            with contextlib.suppress(*gateway_errors()):
+                gateway.shutdown()
+        if process.stdin is not None:
+            # The JVM ends when its standard input does; so it also ends when we are killed.
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        try:
+            process.wait(_STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    @property
+    def _log_path(self) -> Path:
+        return self.scratch / "spark.log"
+
+
+def gateway_errors() -> tuple[type[Exception], ...]:
+    """What a call into a JVM raises that fails, or that is gone."""
+    from py4j.protocol import Py4JError
+
+    return Py4JError, OSError, EOFError
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set variables while Spark starts, as it takes some of its settings from nowhere else."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set_environment(variables)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,51 @@
+"""Runs parts in this process, one after the other, when their outcomes are asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import TracebackType
+
+from compactord.engine.base import cancelled
+from compactord.engine.worker import run_part
+from compactord.model import Subcompaction, TaskOutcome
+
+
+class InlineEngine:
+    """No threads and no processes: work happens inside `next_outcome`, in order of submission."""
+
+    capacity = 1
+    start_seconds = 0.0
+
+    def __init__(self) -> None:
+        self._waiting: deque[Subcompaction] = deque()
+        self._finished: deque[TaskOutcome] = deque()
+
+    def submit(self, part: Subcompaction) -> None:
+        self._waiting.append(part)
+
+    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+        """As the protocol says, but a part that was begun is finished whatever the time."""
+        if self._finished:
+            return self._finished.popleft()
+        if self._waiting:
+            return run_part(self._waiting.popleft())
+        return None
+
+    def cancel(self) -> None:
+        self._finished.extend(cancelled(part) for part in self._waiting)
+        self._waiting.clear()
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._finished.clear()
+
+    def __enter__(self) -> InlineEngine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,38 @@
+"""What workers need to run parts: this package, sent along, and a few others that must be there."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import compactord
+from compactord.engine.base import EngineUnavailable
+from compactord.engine.worker import WorkerFacts
+
+
+def package_zip(folder: Path) -> Path:
+    """This package as a zip file in `folder`, fit for a Python path."""
+    package = Path(compactord.__file__).parent
+    target = folder / f"compactord-{compactord.__version__}.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(package.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.write(path, path.relative_to(package.parent))
+    return target
+
+
+def check_workers(master: str, workers: Sequence[WorkerFacts]) -> None:
+    """Raise `EngineUnavailable` when a worker could not run a part; says which and why."""
+    for worker in workers:
+        if worker.problem is not None:
+            has = ", ".join(f"{name} {number}" for name, number in worker.packages) or "neither"
+            raise EngineUnavailable(
+                f"the workers of {master} need pyarrow, numpy and what compactord's merge imports; "
+                f"Python {worker.python} on {worker.host} has {has}: {worker.problem}"
+            )
+        if worker.compactord != compactord.__version__:
+            raise EngineUnavailable(
+                f"the workers of {master} have compactord {worker.compactord} installed, this is "
+                f"{compactord.__version__}: uninstall theirs (it is sent along) or make them equal"
+            )

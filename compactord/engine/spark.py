@@ -1,0 +1,241 @@
+"""Parts as Spark tasks: embedded, on a cluster, or through Spark Connect.
+
+Spark only carries: the JVM sees one opaque byte string on the way out and one on the way back, and
+rows stay in the Python worker. This module, `driver` and `connect` are the only ones that know
+pyspark; they import it when an engine is started.
+
+Plain RDD tasks are two to three times quicker than `mapInArrow`, so only Connect, which has no
+RDDs, uses the latter. On Spark before 4.2 a Python worker reads pyspark's zip file anew for each
+task, which costs 80 ms a task whatever is done here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from compactord.clock import Clock, SystemClock
+from compactord.engine.base import EngineUnavailable
+from compactord.engine.connect import ConnectCarrier
+from compactord.engine.driver import Driver, gateway_errors
+from compactord.engine.lease import LeaseOffice
+from compactord.engine.pool import Carrier, JobFailed, PooledEngine, brief
+from compactord.engine.shipping import check_workers
+from compactord.engine.worker import Assignment, inspect_workers, run_payloads
+from compactord.errors import UsageError
+from compactord.model import FailureKind, Subcompaction
+
+START_SECONDS_MAX = 120.0
+# With no executor at all for so long, running parts are given up.
+NO_EXECUTOR_SECONDS_MAX = 120.0
+
+
+def start_spark(
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    clock: Clock | None = None,
+    start_seconds_max: float = START_SECONDS_MAX,
+    no_executor_seconds_max: float = NO_EXECUTOR_SECONDS_MAX,
+) -> PooledEngine:
+    """Start an engine on Spark.
+
+    `master` is any Spark master, `sc://host:port` for Spark Connect, and None for a Spark inside
+    this process with one task for each usable core. `conf` holds `spark.*` settings; they win over
+    ours. Takes 2 to 5 s embedded; `Engine.start_seconds` tells. One engine at a time in a process.
+    Raises `UsageError` for settings that cannot be meant and `EngineUnavailable` when there is no
+    Java, no answer within `start_seconds_max`, or when workers cannot run compactord.
+    """
+    settings = dict(conf or {})
+    for name in settings:
+        if not name.startswith("spark."):
+            raise UsageError(f"Spark settings begin with 'spark.', this one does not: {name}")
+    master = master or settings.get("spark.master") or f"local[{usable_cores()}]"
+    clock = clock or SystemClock()
+    try:
+        import pyspark  # noqa: F401 - the import is the test
+    except ImportError as error:
+        raise EngineUnavailable("pyspark is not installed: pip install pyspark") from error
+    carrier: Carrier
+    if master.startswith("sc://"):
+        carrier = ConnectCarrier(master, settings, clock, start_seconds_max)
+    else:
+        carrier = ClassicCarrier(
+            master, settings, clock, start_seconds_max, no_executor_seconds_max
+        )
+    return PooledEngine(carrier, clock=clock)
+
+
+def usable_cores() -> int:
+    """Cores on which the scheduler may put this process."""
+    return len(os.sched_getaffinity(0))
+
+
+class ClassicCarrier:
+    """One RDD job for each part, from a driver in this process."""
+
+    def __init__(
+        self,
+        master: str,
+        settings: Mapping[str, str],
+        clock: Clock,
+        start_seconds_max: float,
+        no_executor_seconds_max: float,
+    ) -> None:
+        start = clock.monotonic_s()
+        self._clock = clock
+        self._no_executor_seconds_max = no_executor_seconds_max
+        self._executor_seen_s = start
+        self._leases: LeaseOffice | None = None
+        self._driver = Driver(master, settings)
+        try:
+            self._leases = self._open_leases()
+            if self._driver.is_embedded:
+                self._warm_up()
+            else:
+                self._check_workers(start_seconds_max)
+        except BaseException:
+            self.close()
+            raise
+        self._start_seconds = clock.monotonic_s() - start
+
+    @property
+    def capacity(self) -> int:
+        """Task slots of the executors that are registered now."""
+        context = self._driver.context
+        try:
+            slots = int(context.defaultParallelism)
+            return slots // int(context.getConf().get("spark.task.cpus", "1"))
+        except gateway_errors():
+            return 1
+
+    @property
+    def start_seconds(self) -> float:
+        return self._start_seconds
+
+    def run(self, part: Subcompaction, group: str) -> bytes:
+        assert self._leases is not None, "the engine is in use"
+        lease = self._leases.grant()
+        payload = pickle.dumps(Assignment(part=part, lease=lease))
+        try:
+            self._name_job(group)
+            return self._collect(payload, run_payloads)[0]
+        finally:
+            self._leases.end(lease)
+
+    def cancel(self, group: str) -> None:
+        # Of a JVM that is gone nothing is left to be cancelled.
+        with contextlib.suppress(*gateway_errors()):
+            self._driver.context.cancelJobGroup(group)
+
+    def watch(self) -> None:
+        """Give up all jobs when there was no executor for too long: Spark would wait for ever."""
+        if self._driver.is_embedded:
+            return
+        now = self._clock.monotonic_s()
+        with contextlib.suppress(*gateway_errors()):
+            # The driver counts itself.
+            executors = self._driver.context._jsc.sc().getExecutorMemoryStatus().size() - 1
+            if executors > 0:
+                self._executor_seen_s = now
+            elif now - self._executor_seen_s > self._no_executor_seconds_max:
+                self._driver.context.cancelAllJobs()
+
+    def why_gone(self) -> str | None:
+        return self._driver.why_gone()
+
+    def close(self) -> None:
+        self._driver.close()
+        if self._leases is not None:
+            self._leases.close()
+            self._leases = None
+
+    def _open_leases(self) -> LeaseOffice:
+        if self._driver.is_embedded:
+            return LeaseOffice(self._driver.scratch)
+        conf = self._driver.context.getConf()
+        host = conf.get("spark.driver.host")
+        return LeaseOffice(None, host=host, bind=conf.get("spark.driver.bindAddress", host))
+
+    def _warm_up(self) -> None:
+        """Let the first worker start and import its packages while the caller still plans."""
+
+        def warm_up() -> None:
+            # A worker that cannot start says so to the first part.
+            with contextlib.suppress(JobFailed):
+                self._collect(b"", inspect_workers)
+
+        threading.Thread(target=warm_up, name="warm-up", daemon=True).start()
+
+    def _check_workers(self, seconds_max: float) -> None:
+        """Run one small task in each slot; whatever keeps workers from running parts is raised."""
+        master = self._driver.master
+        group = "compactord-check"
+        answers: list[bytes] = []
+        failures: list[JobFailed] = []
+
+        def check() -> None:
+            try:
+                self._name_job(group)
+                answers.extend(self._collect(b"", inspect_workers, max(2, self.capacity)))
+            except JobFailed as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=check, name="worker-check", daemon=True)
+        thread.start()
+        thread.join(seconds_max)
+        if thread.is_alive():
+            self.cancel(group)
+            raise EngineUnavailable(
+                f"no executor of {master} took a task within {seconds_max:.0f} s: "
+                "it has no free core, or its workers cannot reach this machine"
+            )
+        if failures:
+            raise EngineUnavailable(
+                f"workers of {master} cannot run compactord: {failures[0]} "
+                "(their Python is set by spark.pyspark.python)"
+            ) from failures[0]
+        check_workers(master, [pickle.loads(answer) for answer in answers])
+
+    def _name_job(self, group: str) -> None:
+        """Jobs that this thread begins belong to the group."""
+        try:
+            self._driver.context.setJobGroup(group, group, interruptOnCancel=True)
+        except gateway_errors() as error:
+            raise self._gone(error) from error
+
+    def _collect(self, payload: bytes, function: Any, partitions: int = 1) -> list[bytes]:
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            tasks = self._driver.context.parallelize([payload] * partitions, partitions)
+            answers: list[bytes] = tasks.mapPartitions(function).collect()
+        except Py4JJavaError as error:
+            raise _job_failure(error) from error
+        except gateway_errors() as error:
+            raise self._gone(error) from error
+        return answers
+
+    def _gone(self, error: Exception) -> JobFailed:
+        text = f"Spark's driver process is gone ({brief(error)}).{self._driver.last_words()}"
+        return JobFailed(FailureKind.LOST, type(error).__name__, text)
+
+
+def _job_failure(error: Any) -> JobFailed:
+    """A failed job. LOST unless it was Python that failed: then the worker lived to say so."""
+    names: list[str] = []
+    message = ""
+    with contextlib.suppress(*gateway_errors()):
+        cause = error.java_exception
+        message = str(cause.getMessage())
+        while cause is not None:
+            names.append(str(cause.getClass().getName()))
+            cause = cause.getCause()
+    in_python = "org.apache.spark.api.python.PythonException" in names
+    kind = FailureKind.TRANSIENT if in_python else FailureKind.LOST
+    name = (names or ["Py4JJavaError"])[-1].rsplit(".", 1)[-1]
+    return JobFailed(kind, name, brief(message), str(error))

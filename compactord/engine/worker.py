@@ -1,0 +1,201 @@
+"""The worker's end of an engine: bytes of a part in, bytes of its outcome out.
+
+Runs inside a Spark Python worker, so it imports nothing heavy before a part arrives: a worker that
+lacks a package can then still say so. A task can be stopped from outside in three ways, and in all
+of them the worker has to remove what it wrote: its lease ends, or it is sent SIGTERM, or SIGHUP as
+its daemon does when the executor is gone. Only SIGKILL leaves files behind; their names tell whose
+they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from types import FrameType, TracebackType
+from typing import Any
+
+import compactord
+from compactord.engine.lease import Lease, hold
+from compactord.errors import StorageError
+from compactord.model import Subcompaction, SubcompactionResult, TaskOutcome
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_TASK_MODULE = "compactord.rewrite.task"
+_PACKAGES = ("pyarrow", "numpy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFacts:
+    """What a worker has; `problem` says in one line why it cannot run parts, if so."""
+
+    compactord: str
+    python: str
+    packages: tuple[tuple[str, str], ...]
+    host: str
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What travels to a worker."""
+
+    part: Subcompaction
+    lease: Lease | None
+
+
+def run_part(part: Subcompaction) -> TaskOutcome:
+    """`run_part` of the rewrite package, imported when the first part arrives."""
+    outcome: TaskOutcome = importlib.import_module(_TASK_MODULE).run_part(part)
+    return outcome
+
+
+def run_assignment(payload: bytes) -> bytes:
+    """One pickled assignment to the pickled outcome of its part.
+
+    When it is stopped from outside, nothing it wrote stays and `KeyboardInterrupt` is raised, which
+    ends the worker process: nobody reads its answer.
+    """
+    assignment: Assignment = pickle.loads(payload)
+    outcome: TaskOutcome | None = None
+    stop = StopWatch(assignment.lease)
+    try:
+        with stop:
+            outcome = run_part(assignment.part)
+    finally:
+        if stop.was_asked and isinstance(outcome, SubcompactionResult):
+            _discard(assignment.part, outcome)
+    if stop.was_asked:
+        raise KeyboardInterrupt
+    return pickle.dumps(outcome)
+
+
+def run_payloads(payloads: Iterator[bytes]) -> Iterator[bytes]:
+    """For `mapPartitions`. Reads all input first: Spark ends a worker that leaves some unread."""
+    for payload in list(payloads):
+        yield run_assignment(payload)
+
+
+def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
+    """For `mapInArrow`: one binary column `payload` in, one binary column `outcome` out."""
+    import pyarrow as pa
+
+    payloads = [value for batch in batches for value in batch.column(0).to_pylist()]
+    for payload in payloads:
+        outcome = pa.array([run_assignment(payload)], pa.binary())
+        yield pa.RecordBatch.from_arrays([outcome], ["outcome"])
+
+
+def inspect_workers(rows: Iterator[Any]) -> Iterator[bytes]:
+    """For `mapPartitions`: the facts of the worker, pickled."""
+    list(rows)
+    yield pickle.dumps(worker_facts())
+
+
+def inspect_batches(batches: Iterator[Any]) -> Iterator[Any]:
+    """For `mapInArrow`: the facts of the worker, pickled, one row for each partition."""
+    import pyarrow as pa
+
+    list(batches)
+    facts = pa.array([pickle.dumps(worker_facts())], pa.binary())
+    yield pa.RecordBatch.from_arrays([facts], ["outcome"])
+
+
+def worker_facts() -> WorkerFacts:
+    """Also imports what the first part needs, so that it need not wait for that."""
+    problem = None
+    try:
+        importlib.import_module(_TASK_MODULE)
+    except ImportError as error:
+        problem = f"{type(error).__name__}: {error}"
+    packages: list[tuple[str, str]] = []
+    for name in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            packages.append((name, version(name)))
+    return WorkerFacts(
+        compactord=compactord.__version__,
+        python=".".join(str(number) for number in sys.version_info[:2]),
+        packages=tuple(packages),
+        host=os.uname().nodename,
+        problem=problem,
+    )
+
+
+def _discard(part: Subcompaction, result: SubcompactionResult) -> None:
+    for file in result.after:
+        # The next clean-up finds by its name what cannot be removed now.
+        with contextlib.suppress(StorageError):
+            part.storage.delete(f"{part.write.folder}/{file.file_name}")
+
+
+class StopWatch:
+    """While entered, turns a request to stop into one `KeyboardInterrupt` in the main thread.
+
+    Requests are the end of the lease and the stop signals. Only the first one counts: what is
+    raised in the middle of cleaning up would leave files behind. Outside of the main thread, where
+    Python forbids signal handlers, it does nothing.
+    """
+
+    def __init__(self, lease: Lease | None) -> None:
+        self._lease = lease
+        self._previous: dict[signal.Signals, Any] = {}
+        self._watcher: threading.Thread | None = None
+        self._over: int | None = None
+        self.was_asked = False
+
+    def __enter__(self) -> StopWatch:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        for number in _STOP_SIGNALS:
+            self._previous[number] = signal.signal(number, self._interrupt)
+        over, self._over = os.pipe()
+        self._watcher = threading.Thread(
+            target=self._watch, args=(over,), name="stop-watch", daemon=True
+        )
+        self._watcher.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._watcher is None or self._over is None:
+            return
+        os.close(self._over)
+        self._watcher.join()
+        if self.was_asked:
+            return  # the worker ends now; what it still removes is not to be disturbed
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if not self.was_asked:
+            self.was_asked = True
+            raise KeyboardInterrupt
+
+    def _watch(self, over: int) -> None:
+        """Sleeps in `poll` until the lease ends or the task is over."""
+        # Connecting happens here, because it must not delay the task.
+        held = hold(self._lease) if self._lease is not None else None
+        poller = select.poll()
+        poller.register(over, 0)
+        if held is not None:
+            poller.register(held, select.POLLRDHUP)
+        is_over = over in dict(poller.poll())
+        os.close(over)
+        if held is not None:
+            held.close()
+        if not is_over:
+            main = threading.main_thread().ident
+            assert main is not None, "the main thread runs"
+            signal.pthread_kill(main, signal.SIGTERM)
