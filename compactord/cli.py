@@ -8,13 +8,14 @@ import json
 import logging
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import structlog
 
-from compactord import __version__, ids
+from compactord import __version__, ids, showcase
 from compactord.catalog.filesystem import find_table, open_warehouse
 from compactord.clock import SystemClock
 from compactord.engine.base import EngineUnavailable
@@ -122,6 +123,15 @@ def _parser() -> argparse.ArgumentParser:
             _add_plan_arguments(sub)
         if name == "compact":
             _add_engine_arguments(sub)
+    demo = commands.add_parser(
+        "demo",
+        help="fill two tables, compact them, and compare their rows",
+        description="Fill two tables as write-only jobs do, compact them, and compare their rows.",
+        epilog="examples:\n  compactord demo\n  compactord demo --warehouse /tmp/wh   # keeps it",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    demo.add_argument("--warehouse", help="an empty folder to keep the tables in")
+    demo.set_defaults(command=_demo, json=False, verbose=False)
     return parser
 
 
@@ -231,6 +241,28 @@ def _compact(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(asdict(totals)))
     return _FAILED if totals.failures or totals.stopped else _OK
+
+
+def _demo(args: argparse.Namespace) -> int:
+    with contextlib.ExitStack() as closing:
+        folder = args.warehouse
+        if folder is None:
+            folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="compactord-demo-"))
+        storage, warehouse = open_warehouse(folder)
+
+        def compact(table: str) -> int:
+            print(f"    $ compactord compact --warehouse {warehouse} --table {table}", flush=True)
+            return main(["compact", "--warehouse", warehouse, "--table", table])
+
+        same = showcase.run(
+            storage,
+            warehouse,
+            owner=ids.this_process(),
+            clock=SystemClock(),
+            say=lambda line: print(line, flush=True),
+            compact=compact,
+        )
+    return _OK if same else _FAILED
 
 
 def _plan(args: argparse.Namespace) -> int:

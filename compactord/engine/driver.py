@@ -42,6 +42,18 @@ appender.console.layout.pattern = %d %p %c: %m%n%xEx{{short}}
 """
 
 
+# Stack frames, and what every start says.
+_NOT_SAID = (
+    "\tat ",
+    "\t...",
+    "WARNING: Using incubator modules",
+    "Setting default log level",
+    "To adjust logging level",
+)
+# The path of a Unix domain socket has at most 107 bytes; Spark names its sockets /.<uuid>.sock.
+_SOCKET_FOLDER_BYTES_MAX = 107 - 43
+
+
 class Driver:
     """A running SparkContext, `context`, in a JVM of its own; a process can have one at a time."""
 
@@ -50,6 +62,10 @@ class Driver:
         self.master = master
         self.is_embedded = master.startswith("local")
         self.scratch = Path(tempfile.mkdtemp(prefix="compactord-spark-"))
+        # For Unix domain sockets on this machine; None where the temporary folder lies too deep.
+        self.socket_folder: Path | None = None
+        if self.is_embedded and len(os.fsencode(self.scratch)) <= _SOCKET_FOLDER_BYTES_MAX:
+            self.socket_folder = self.scratch
         self.context: Any = None
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -69,12 +85,12 @@ class Driver:
         return f"Spark at {self.master} has stopped.{self.last_words()}" if stopped else None
 
     def last_words(self) -> str:
-        """The end of the JVM's log without stack frames, as a sentence of its own; empty if none."""
+        """The end of the JVM's log as a sentence, without stack frames; empty if there is none."""
         try:
             lines = self._log_path.read_text(errors="replace").splitlines()
         except OSError:
             return ""
-        said = [line for line in lines if line.strip() and not line.startswith(("\tat ", "\t..."))]
+        said = [line for line in lines if line.strip() and not line.startswith(_NOT_SAID)]
         tail = " | ".join(line.strip() for line in said[-3:])[-MESSAGE_CHARACTERS_MAX:]
         return f" Its last words: {tail}" if tail else ""
 
@@ -124,7 +140,10 @@ class Driver:
             ours["spark.driver.memory"] = "600m"
             ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
             ours["spark.local.dir"] = str(self.scratch)
-            ours["spark.python.unix.domain.socket.dir"] = str(self.scratch)
+            if self.socket_folder is None:
+                ours["spark.python.unix.domain.socket.enabled"] = "false"
+            else:
+                ours["spark.python.unix.domain.socket.dir"] = str(self.socket_folder)
         options.append(theirs.get("spark.driver.extraJavaOptions", ""))
         merged = ours | dict(theirs)
         merged["spark.master"] = self.master

@@ -5,8 +5,8 @@ rows stay in the Python worker. This module, `driver` and `connect` are the only
 pyspark; they import it when an engine is started.
 
 Plain RDD tasks are two to three times quicker than `mapInArrow`, so only Connect, which has no
-RDDs, uses the latter. On Spark before 4.2 a Python worker reads pyspark's zip file anew for each
-task, which costs 80 ms a task whatever is done here.
+RDDs, uses the latter. In Spark 4.1 and earlier a Python worker reads pyspark's zip file anew for
+each task, which costs 80 ms a task whatever is done here.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ class ClassicCarrier:
             self._leases = None
 
     def _open_leases(self) -> LeaseOffice:
-        if self._driver.is_embedded:
-            return LeaseOffice(self._driver.scratch)
+        if self._driver.socket_folder is not None:
+            return LeaseOffice(self._driver.socket_folder)
         conf = self._driver.context.getConf()
         host = conf.get("spark.driver.host")
         return LeaseOffice(None, host=host, bind=conf.get("spark.driver.bindAddress", host))
@@ -165,8 +165,8 @@ class ClassicCarrier:
         """Let the first worker start and import its packages while the caller still plans."""
 
         def warm_up() -> None:
-            # A worker that cannot start says so to the first part.
-            with contextlib.suppress(JobFailed):
+            # What goes wrong here goes wrong again for the first part, which says so.
+            with contextlib.suppress(Exception):
                 self._collect(b"", inspect_workers)
 
         threading.Thread(target=warm_up, name="warm-up", daemon=True).start()

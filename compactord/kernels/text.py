@@ -80,6 +80,7 @@ def _prefixes_of_any_length(
     loads: npt.NDArray[Any] = np.ndarray((len(data) + 1,), "<u8", padded, 0, (1,))
     prefixes = _as_numbers(loads[starts])
     missing = _WORD + common - lengths
+    unused = int(missing.min())
     if int(missing.max()) > 0:
         # Zero the bytes that belong to the next text. A shift by 64 is undefined: two of half.
         half = (np.maximum(missing, 0) * 4).astype(np.uint8)
@@ -87,7 +88,9 @@ def _prefixes_of_any_length(
         prefixes >>= half
         prefixes <<= half
         prefixes <<= half
-    return prefixes, int(missing.min()) >= 0 and not ends_with_zero
+    if 0 < unused < _WORD:
+        prefixes >>= np.uint64(8 * unused)
+    return prefixes, unused >= 0 and not ends_with_zero
 
 
 def _as_numbers(little_endian: npt.NDArray[Any]) -> UInt64s:

@@ -85,8 +85,8 @@ def read_entry_columns(
 ) -> Iterator[EntryColumns]:
     """The manifests' entries in order, in batches of whole manifests.
 
-    Sizes and counts are checked as `manifest.read_entries` does. One batch is decoded at a time; it
-    shares its memory with `records`.
+    Sizes and counts are checked as `manifest.read_entries` does. One batch is in memory at a time;
+    its `records` share the memory of the decompressed blocks.
     """
     pending: list[_Opened] = []
     for manifest in manifests:

@@ -175,7 +175,7 @@ class LiveFiles:
                 else:
                     wanted[row - rows.start] = False
             added.update(patch.added)
-        entries = self.base.entries((np.flatnonzero(wanted) + rows.start).tolist())
+        entries = self.base.entries(np.flatnonzero(wanted) + rows.start)
         entries.extend(
             entry
             for entry in added.values()

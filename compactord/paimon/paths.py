@@ -189,5 +189,14 @@ def format_of(file_name: str) -> str:
 
 def partition_text(values: Sequence[Value], fields: Sequence[DataField]) -> str:
     """A partition for people: `a=1, b=x`."""
-    pairs = zip(fields, values, strict=True)
-    return ", ".join(f"{field.name}={to_string(value, field.type)}" for field, value in pairs)
+    pairs = zip(values, fields, strict=True)
+    return ", ".join(f"{field.name}={_shown(value, field)}" for value, field in pairs)
+
+
+def _shown(value: Value, field: DataField) -> str:
+    if value is None:
+        return "null"
+    try:
+        return cast_text(value, field.type) or "''"
+    except FormatError:
+        return str(value)

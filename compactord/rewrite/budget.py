@@ -21,11 +21,11 @@ from compactord.rewrite.reader import BUFFER_BYTES
 
 PAGE_BYTES = 1 << 20
 # Speed is flat in these ranges, memory is not (docs/bench.md).
-MAX_WINDOW_ROWS = 400_000
+MAX_WINDOW_ROWS = 256 << 10
 MIN_WINDOW_ROWS = 4_096
 MAX_BATCH_ROWS = 32_768
 MIN_BATCH_ROWS = 64
-MAX_GROUP_ROWS = 512 << 10
+MAX_GROUP_ROWS = 256 << 10
 MIN_GROUP_ROWS = 4_096
 # Open files of a section; more runs are merged in several passes.
 MAX_RUNS = 400

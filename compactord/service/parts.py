@@ -73,7 +73,7 @@ def subcompactions(
                     continues_across_outputs=ordered,
                 )
             ]
-    write = _write_spec(table, folder, level, worker, clock)
+    write = write_spec(table, folder, level, worker, clock)
     return tuple(
         Subcompaction(
             table=table.ref.full_name,
@@ -122,7 +122,7 @@ def _within(whole: MergeSpec, key_range: KeyRange) -> MergeSpec:
     return replace(whole, key_range=key_range)
 
 
-def _write_spec(
+def write_spec(
     table: OpenTable, folder: str, level: int, worker: WorkerSpec, clock: Clock
 ) -> WriteSpec:
     files = table.options.files

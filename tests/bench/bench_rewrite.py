@@ -178,9 +178,7 @@ def make_part(folder: Path, case: str, rows: int, files: int, memory_bytes: int)
             key_range=KeyRange(),
         )
         if merges
-        else ConcatSpec(
-            files=tuple(made), first_sequence_number=0, continues_across_outputs=False
-        ),
+        else ConcatSpec(files=tuple(made), first_sequence_number=0, continues_across_outputs=False),
         write=WriteSpec(
             folder=str(folder / "out"),
             file_prefix="data-",

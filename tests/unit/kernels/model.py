@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -133,7 +134,7 @@ def batches_of(
     """A run as batches that end at the given record numbers; `encode` may change a key column."""
     edges = [0, *sorted(cuts), len(records)]
     batches = []
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in itertools.pairwise(edges):
         part = records[start:end]
         columns: dict[str, pa.Array] = {}
         for column, type_ in enumerate(key_types):

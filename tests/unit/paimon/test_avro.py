@@ -91,7 +91,7 @@ def test_a_cut_file_is_refused_wherever_it_is_cut(compression: str) -> None:
     for size in range(len(data)):
         if size == header:
             continue  # a complete file without records: only its recorded size tells
-        with pytest.raises(FormatError, match="f$"):
+        with pytest.raises(FormatError, match=r"f$"):
             list(open_container(data[:size], "f").records())
 
 

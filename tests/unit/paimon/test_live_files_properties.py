@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.paimon import live_files
+from compactord.paimon import entry_columns, live_files
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
 from compactord.paimon.live_files import LiveFiles
@@ -22,10 +22,11 @@ PARTITIONS = tuple(encode_row([day], [INT]) for day in (1, 2, 700))
 Model = dict[FileIdentity, ManifestEntry]
 
 
-@pytest.fixture(autouse=True)
-def early_consolidation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small histories must meet consolidation, too."""
+@pytest.fixture(autouse=True, params=[-1, 25], ids=["vectors", "objects"])
+def as_in_large_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small histories must meet consolidation, and both ways of decoding."""
     monkeypatch.setattr(live_files, "_MIN_CHANGES_TO_CONSOLIDATE", 12)
+    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", request.param)
 
 
 new_files = st.builds(

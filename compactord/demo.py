@@ -1,0 +1,253 @@
+"""A small write-only writer on the format layer: what ingestion jobs leave behind.
+
+Level-0 files with a merge buffer's content (each key once, sorted), APPEND commits, no compaction.
+For `compactord demo` and for tests that want a table without Java. Keys must be unique within one
+batch; sequence numbers go on from the newest snapshot's, as one writer's would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from compactord.clock import Clock
+from compactord.commit.metadata import MetadataFiles
+from compactord.ids import Owner
+from compactord.model import ConcatSpec, KeyRange, MergeSpec, Subcompaction, WriteSpec
+from compactord.paimon import paths
+from compactord.paimon.avro import codec_of
+from compactord.paimon.binary_row import encode_row
+from compactord.paimon.binary_rows import bucket_numbers
+from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileSource, ManifestEntry
+from compactord.paimon.schema import TableSchema, schema_json
+from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
+from compactord.paimon.table import (
+    TableRef,
+    TableState,
+    data_manifests,
+    load_state,
+    refresh_state,
+)
+from compactord.paimon.types import DataField
+from compactord.plan.table import TableKind
+from compactord.rewrite.ahead import Encoding
+from compactord.rewrite.description import AppendedFile, MergedFile
+from compactord.rewrite.layout import task_layout
+from compactord.rewrite.writer import GroupSize, RollingWriter
+from compactord.service.parts import WorkerSpec, write_spec
+from compactord.service.table import OpenTable, open_table
+from compactord.storage.base import Creation, Storage
+
+_GROUP_ROWS = 1 << 20
+_GROUP_BYTES = 128 << 20
+
+
+def create_table(
+    storage: Storage,
+    table: TableRef,
+    fields: Sequence[DataField],
+    *,
+    primary_keys: Sequence[str] = (),
+    partition_keys: Sequence[str] = (),
+    options: Mapping[str, str],
+) -> None:
+    """Write schema 0. Raises `StorageError` when the table exists."""
+    schema = TableSchema(
+        id=0,
+        version=3,
+        fields=tuple(fields),
+        highest_field_id=max(field.id for field in fields),
+        partition_keys=tuple(partition_keys),
+        primary_keys=tuple(primary_keys),
+        options=dict(options),
+        comment=None,
+        time_ms=0,
+    )
+    storage.write_new(paths.schema_path(table.location, 0), schema_json(schema))
+
+
+class WriteOnlyWriter:
+    """One ingestion job: `write` makes files and commits them as one APPEND snapshot."""
+
+    def __init__(self, storage: Storage, table: TableRef, *, owner: Owner, clock: Clock) -> None:
+        self._storage = storage
+        self._table: OpenTable = open_table(storage, table, {})
+        self._owner = owner
+        self._clock = clock
+        self._user = owner.new_uuid()
+        self._identifier = 0
+        self._state: TableState = load_state(storage, table)
+        self._next_sequence = 0
+
+    def write(self, rows: pa.Table, *, kinds: pa.Array | None = None) -> int:
+        """Commit rows (in the table's columns) of one or more partitions; the snapshot's id.
+
+        `kinds` are row kinds (int8), all +I when absent; only for primary-key tables.
+        """
+        files: list[tuple[BucketId, DataFile]] = []
+        is_keyed = self._table.kind is TableKind.PRIMARY_KEY
+        if is_keyed:
+            sequence = np.arange(self._next_sequence, self._next_sequence + rows.num_rows)
+            self._next_sequence += rows.num_rows
+            kinds = kinds if kinds is not None else pa.nulls(rows.num_rows, pa.int8()).fill_null(0)
+            rows = rows.append_column("_SEQUENCE_NUMBER", pa.array(sequence, pa.int64()))
+            rows = rows.append_column("_VALUE_KIND", kinds)
+        for bucket, part in self._by_bucket(rows.combine_chunks()):
+            files += [(bucket, file) for file in self._write_files(bucket, part)]
+        return self._commit(files)
+
+    def _by_bucket(self, rows: pa.Table) -> list[tuple[BucketId, pa.Table]]:
+        schema, options = self._table.schema, self._table.options
+        if options.bucket > 0:
+            names = options.bucket_key or [field.name for field in schema.key_fields]
+            fields = schema.fields_named(tuple(names))
+            columns = [rows.column(field.name).chunk(0) for field in fields]
+            types = [field.type for field in fields]
+            number = bucket_numbers(columns, types, options.bucket)  # type: ignore[arg-type]  # bucket keys are atomic
+        else:
+            number = np.zeros(rows.num_rows, np.int32)
+        found = []
+        for partition, of_partition in self._by_partition(rows, number):
+            for bucket in np.unique(number[of_partition]).tolist():
+                mask = of_partition & (number == bucket)
+                found.append((BucketId(partition, bucket), rows.filter(pa.array(mask))))
+        return found
+
+    def _by_partition(
+        self, rows: pa.Table, number: np.ndarray[tuple[int], np.dtype[np.int32]]
+    ) -> list[tuple[bytes, np.ndarray[tuple[int], np.dtype[np.bool_]]]]:
+        fields = self._table.schema.partition_fields
+        types = [field.type for field in fields]
+        if not fields:
+            return [(encode_row((), ()), np.ones(len(number), bool))]
+        columns = rows.select([field.name for field in fields])
+        found = []
+        for values in columns.group_by(columns.column_names).aggregate([]).to_pylist():
+            mask = np.ones(rows.num_rows, bool)
+            for name, value in values.items():
+                mask &= pc.equal(rows.column(name), value).to_numpy()
+            found.append((encode_row(list(values.values()), types), mask))
+        return found
+
+    def _write_files(self, bucket: BucketId, rows: pa.Table) -> list[DataFile]:
+        part = self._part(bucket)
+        layout = task_layout(part)
+        if isinstance(part.source, MergeSpec):
+            rows = rows.sort_by([(name, "ascending") for name in part.source.key_columns])
+            describe: MergedFile | AppendedFile = MergedFile(part, layout)
+        else:
+            describe = AppendedFile(part, part.source, layout)
+            self._next_sequence += rows.num_rows
+        with RollingWriter(
+            storage=self._storage,
+            spec=part.write,
+            layout=layout,
+            name_uuid=self._owner.new_uuid(),
+            describe=describe,
+            size=GroupSize(rows=_GROUP_ROWS, size_bytes=_GROUP_BYTES, bytes_per_row=32),
+            dictionary_columns=(),
+            encoding=Encoding(threaded=False),
+            clock=self._clock,
+        ) as writer:
+            ordered = rows.select(layout.row_names).cast(layout.row_schema)
+            for batch in ordered.combine_chunks().to_batches():
+                writer.write(batch)
+            written = writer.finish()
+        return [replace(file, file_source=FileSource.APPEND) for file in written]
+
+    def _part(self, bucket: BucketId) -> Subcompaction:
+        table = self._table
+        keys = tuple(field.name for field in table.schema.key_fields)
+        worker = WorkerSpec(owner=self._owner, memory_bytes=0, zone=self._clock.time_zone)
+        spec: WriteSpec = write_spec(table, table.bucket_folder(bucket), 0, worker, self._clock)
+        source: MergeSpec | ConcatSpec
+        if table.kind is TableKind.PRIMARY_KEY:
+            source = MergeSpec(
+                sections=(),
+                key_columns=keys,
+                sequence_fields=(),
+                sequence_descending=False,
+                ignore_delete=False,
+                drop_deletes=False,
+                key_range=KeyRange(),
+            )
+        else:
+            source = ConcatSpec(
+                files=(),
+                first_sequence_number=self._next_sequence,
+                continues_across_outputs=True,
+            )
+        return Subcompaction(
+            table=table.ref.full_name,
+            compaction=0,
+            part=0,
+            fields=table.schema.fields,
+            source=source,
+            write=spec,
+            storage=self._storage,
+            owner=self._owner,
+            memory_bytes=0,
+        )
+
+    def _commit(self, files: Sequence[tuple[BucketId, DataFile]]) -> int:
+        """Append a snapshot; tried again, on top of whatever came first, until it is there."""
+        self._identifier += 1
+        location = self._table.ref.location
+        options = self._table.options.commit
+        metadata = MetadataFiles(
+            self._storage,
+            location,
+            uuid=self._owner.new_uuid(),
+            codec=codec_of(options.manifest_compression, options.manifest_compression_level),
+            manifest_target_size=options.manifest_target_size,
+            partition_types=[field.type for field in self._table.schema.partition_fields],
+        )
+        total_buckets = self._table.options.bucket
+        manifests = metadata.write_manifests(
+            ManifestEntry(
+                kind=EntryKind.ADD,
+                partition=bucket.partition,
+                bucket=bucket.bucket,
+                total_buckets=total_buckets,
+                file=file,
+            )
+            for bucket, file in files
+        )
+        delta, delta_size = metadata.write_list(manifests)
+        rows = sum(file.row_count for _, file in files)
+        while True:
+            self._state = refresh_state(self._storage, self._state).state
+            latest = self._state.snapshot
+            base, base_size = metadata.write_list(
+                data_manifests(self._storage, location, latest) if latest else ()
+            )
+            snapshot = Snapshot(
+                uuid=self._owner.new_uuid(),
+                id=latest.id + 1 if latest else 1,
+                schema_id=self._table.schema.id,
+                base_manifest_list=base,
+                base_manifest_list_size=base_size,
+                delta_manifest_list=delta,
+                delta_manifest_list_size=delta_size,
+                commit_user=self._user,
+                commit_identifier=self._identifier,
+                commit_kind=CommitKind.APPEND,
+                time_ms=self._clock.now_ms(),
+                total_record_count=(latest.total_record_count if latest else 0) + rows,
+                delta_record_count=rows,
+                next_row_id=latest.next_row_id if latest else 0,
+            )
+            temporary = f"{paths.snapshot_folder(location)}/.{self._owner.new_uuid()}.tmp"
+            path = paths.snapshot_path(location, snapshot.id)
+            created = self._storage.create_if_absent(
+                path, snapshot_json(snapshot), temporary=temporary
+            )
+            if created is Creation.CREATED:
+                hint = paths.latest_hint(location)
+                self._storage.overwrite(hint, str(snapshot.id).encode())
+                return snapshot.id
+            metadata.take_back(only=[base])

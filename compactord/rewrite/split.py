@@ -1,0 +1,199 @@
+"""Where to cut the keys of a large merge, so that several tasks share it evenly.
+
+A key that is one number is cut by the row groups' statistics: rows are taken to be spread evenly
+between a group's bounds. Every other key is cut at quantiles of the keys themselves, read from the
+largest run of each section: keys are unique in a run, so a key of few first values is cut as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from compactord.model import InputFile, KeyRange, MergeSpec
+from compactord.paimon.arrow import arrow_type
+from compactord.paimon.binary_row import encode_row
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.rewrite.keyrange import leaf_index
+from compactord.rewrite.layout import Layout
+from compactord.rewrite.reader import InputReader
+from compactord.rewrite.values import cell, nanos_per_unit
+from compactord.storage.base import Storage
+
+_NUMBERS = (
+    TypeRoot.TINYINT,
+    TypeRoot.SMALLINT,
+    TypeRoot.INT,
+    TypeRoot.BIGINT,
+    TypeRoot.DATE,
+    TypeRoot.TIME,
+    TypeRoot.TIMESTAMP,
+    TypeRoot.TIMESTAMP_LTZ,
+)
+_TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+# Keys kept of each run that is read.
+_SAMPLE_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 16
+# Decoding cannot begin inside a row group. Where files are one group each, a part decodes
+# everything below its range too; that is about a third of what its own rows cost.
+_DECODE_SHARE = 1 / 3
+_FEW_GROUPS = 2.0
+
+
+def cut_ranges(
+    source: MergeSpec, parts: int, fields: Sequence[DataField], storage: Storage
+) -> tuple[KeyRange, ...]:
+    """At most `parts` ranges that cover all keys without overlap, in key order.
+
+    `fields` are the table's columns. Fewer ranges come back when there are too few keys. Reads the
+    footers of all inputs, or the key columns of one run per section; nothing when `parts` is 1.
+    """
+    if parts <= 1:
+        return (KeyRange(),)
+    by_name = {field.name: field for field in fields}
+    keys = tuple(by_name[name] for name in source.key_columns)
+    layout = Layout(
+        row_fields=keys,
+        file_columns=(),
+        key_fields=keys,
+        value_fields=keys,
+        dictionaries=frozenset(),
+    )
+    reader = InputReader(storage, layout)
+    groups = _number_groups(source, reader) if _is_number(keys) else None
+    bounds = groups.cut(parts) if groups is not None else _cut_by_keys(source, reader, parts)
+    edges = [None, *bounds, None]
+    return tuple(KeyRange(lower=lower, upper=upper) for lower, upper in itertools.pairwise(edges))
+
+
+def _shares(parts: int, *, decodes_from_start: bool) -> list[float]:
+    """The shares of the rows below each cut, so that the parts take the same time.
+
+    With decoding from the start a part from x to y costs d*y + (1 - d)*(y - x).
+    """
+    if not decodes_from_start:
+        return [part / parts for part in range(1, parts)]
+    keep = 1 - _DECODE_SHARE
+    cost = 1 / sum(keep**part for part in range(parts))
+    shares, last = [], 0.0
+    for _ in range(parts - 1):
+        last = cost + keep * last
+        shares.append(last)
+    return shares
+
+
+def _is_number(keys: tuple[DataField, ...]) -> bool:
+    return len(keys) == 1 and isinstance(keys[0].type, AtomicType) and keys[0].type.root in _NUMBERS
+
+
+class _NumberGroups:
+    """Bounds and rows of all row groups of a key that is one number."""
+
+    def __init__(
+        self, groups: Sequence[tuple[int, int, int]], type_: AtomicType, *, few_groups: bool
+    ) -> None:
+        self._low, self._high, self._rows = (
+            np.array(column, np.float64) for column in zip(*groups, strict=True)
+        )
+        self._first = min(group[0] for group in groups)
+        self._last = max(group[1] for group in groups)
+        self._type = type_
+        self._few_groups = few_groups
+
+    def cut(self, parts: int) -> list[bytes]:
+        total = float(self._rows.sum())
+        cuts = [
+            self._quantile(share * total)
+            for share in _shares(parts, decodes_from_start=self._few_groups)
+        ]
+        # A cut at the first key would leave nothing below it.
+        distinct = sorted(set(cuts) - {self._first})
+        unit = nanos_per_unit(self._type) if self._type.root in _TIMES else 1
+        return [encode_row([cut * unit], [self._type]) for cut in distinct]
+
+    def _quantile(self, rows: float) -> int:
+        """The smallest key with at least so many rows below it."""
+        low, high = self._first, self._last
+        while low < high:
+            middle = (low + high) // 2
+            if self._rows_below(middle) >= rows:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _rows_below(self, key: int) -> float:
+        width = self._high - self._low + 1
+        return float((self._rows * np.clip((key - self._low) / width, 0, 1)).sum())
+
+
+def _number_groups(source: MergeSpec, reader: InputReader) -> _NumberGroups | None:
+    """None when a row group has no statistics, or in another unit."""
+    (field,) = reader.layout.key_fields
+    assert isinstance(field.type, AtomicType), "numbers are atomic"
+    groups: list[tuple[int, int, int]] = []
+    files = [file for section in source.sections for run in section for file in run]
+    for file in files:
+        footer = reader.footer(file)
+        if footer.schema.to_arrow_schema().field(field.name).type != arrow_type(field.type):
+            return None
+        column = leaf_index(footer, field.name)
+        for index in range(footer.num_row_groups):
+            group = footer.row_group(index)
+            statistics = group.column(column).statistics
+            if statistics is None or not statistics.has_min_max:
+                return None
+            groups.append((statistics.min_raw, statistics.max_raw, group.num_rows))
+    if not groups:
+        return None
+    few_groups = len(groups) < _FEW_GROUPS * len(files)
+    return _NumberGroups(groups, field.type, few_groups=few_groups)
+
+
+def _cut_by_keys(source: MergeSpec, reader: InputReader, parts: int) -> list[bytes]:
+    samples: list[pa.RecordBatch] = []
+    weights: list[npt.NDArray[np.float64]] = []
+    files = groups = 0
+    for section in source.sections:
+        run = max(section, key=_row_count)
+        files += len(run)
+        groups += sum(reader.footer(file).num_row_groups for file in run)
+        sample = _sample(run, reader)
+        samples += sample
+        sampled = sum(batch.num_rows for batch in sample)
+        rows = sum(_row_count(other) for other in section)
+        weights.append(np.full(sampled, rows / max(1, sampled)))
+    keys = pa.Table.from_batches(samples, schema=reader.layout.row_schema)
+    below = np.cumsum(np.concatenate(weights))
+    shares = _shares(parts, decodes_from_start=groups < _FEW_GROUPS * files)
+    rows_at = np.searchsorted(below, np.array(shares) * below[-1], side="right")
+    distinct = sorted(set(np.minimum(rows_at, keys.num_rows - 1).tolist()) - {0})
+    fields = reader.layout.key_fields
+    return [
+        encode_row(
+            [cell(keys.column(field.name), row, field.type) for field in fields],
+            [field.type for field in fields],
+        )
+        for row in distinct
+    ]
+
+
+def _row_count(run: Sequence[InputFile]) -> int:
+    return sum(file.row_count for file in run)
+
+
+def _sample(run: Sequence[InputFile], reader: InputReader) -> list[pa.RecordBatch]:
+    """Keys of a run at even distances."""
+    step = max(1, _row_count(run) // _SAMPLE_ROWS)
+    kept = []
+    passed = 0
+    for file in run:
+        for batch in reader.batches(file, _BATCH_ROWS):
+            rows = np.arange(-passed % step, batch.num_rows, step)
+            kept.append(batch.take(pa.array(rows, pa.int64())))
+            passed += batch.num_rows
+    return kept

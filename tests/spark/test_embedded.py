@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from compactord.engine.inline import InlineEngine
+from compactord.engine.pool import PooledEngine
+from compactord.engine.spark import start_spark
+from compactord.errors import UsageError
+from compactord.model import (
+    ConcatSpec,
+    FailureKind,
+    Subcompaction,
+    SubcompactionResult,
+    TaskFailure,
+    TaskOutcome,
+)
+from tests.spark.parts import (
+    ROWS,
+    BrokenStorage,
+    DyingStorage,
+    GatedStorage,
+    append_part,
+    eventually,
+    outputs,
+    waiting,
+)
+
+
+def _outcome(engine: PooledEngine, part: Subcompaction) -> TaskOutcome:
+    engine.submit(part)
+    outcome = engine.next_outcome(60)
+    assert outcome is not None
+    return outcome
+
+
+def _failure(engine: PooledEngine, part: Subcompaction) -> TaskFailure:
+    outcome = _outcome(engine, part)
+    assert isinstance(outcome, TaskFailure), outcome
+    return outcome
+
+
+def test_a_result_is_the_one_of_the_inline_engine(
+    spark_engine: PooledEngine, tmp_path: Path
+) -> None:
+    result = _outcome(spark_engine, append_part(tmp_path, 1))
+    with InlineEngine() as inline:
+        inline.submit(append_part(tmp_path, 2))
+        expected = inline.next_outcome(None)
+    assert isinstance(result, SubcompactionResult)
+    assert isinstance(expected, SubcompactionResult)
+    (file,), (other,) = result.after, expected.after
+    assert file.row_count == 2 * ROWS
+    names = {"file_name", "creation_time_ms"}
+    assert {k: v for k, v in _fields(file).items() if k not in names} == {
+        k: v for k, v in _fields(other).items() if k not in names
+    }
+    written = pq.read_table(tmp_path / "bucket-1" / file.file_name, partitioning=None)
+    assert written.column("a").to_pylist() == list(range(2 * ROWS))
+
+
+def _fields(value: object) -> dict[str, object]:
+    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}  # type: ignore[arg-type]
+
+
+def test_every_part_has_one_outcome(spark_engine: PooledEngine, tmp_path: Path) -> None:
+    parts = [append_part(tmp_path, n) for n in range(6)]
+    for part in parts:
+        spark_engine.submit(part)
+    outcomes = [spark_engine.next_outcome(60) for _ in parts]
+    assert sorted(o.part for o in outcomes if isinstance(o, SubcompactionResult)) == list(range(6))
+    assert spark_engine.next_outcome(None) is None
+
+
+def test_a_failure_inside_a_part_comes_back_as_its_kind(
+    spark_engine: PooledEngine, tmp_path: Path
+) -> None:
+    part = append_part(tmp_path)
+    assert isinstance(part.source, ConcatSpec)
+    Path(part.source.files[1].path).unlink()
+    failure = _failure(spark_engine, part)
+    assert failure.kind is FailureKind.TRANSIENT
+    assert (failure.error, failure.compaction, failure.part) == ("ObjectNotFound", 7, 0)
+    assert outputs(tmp_path) == []
+
+
+def test_a_failure_outside_of_the_worker_border_is_transient_and_short(
+    spark_engine: PooledEngine, tmp_path: Path
+) -> None:
+    failure = _failure(spark_engine, append_part(tmp_path, storage=BrokenStorage()))
+    assert failure.kind is FailureKind.TRANSIENT
+    assert "RuntimeError: this store cannot be opened" in failure.message
+    assert "at org.apache" not in failure.message
+    assert "Traceback" not in failure.message
+
+
+def test_a_killed_worker_is_a_lost_part_and_the_next_one_runs(
+    spark_engine: PooledEngine, tmp_path: Path
+) -> None:
+    failure = _failure(spark_engine, append_part(tmp_path, 1, DyingStorage()))
+    assert failure.kind is FailureKind.LOST
+    assert "Python worker exited unexpectedly" in failure.message
+    assert isinstance(_outcome(spark_engine, append_part(tmp_path, 2)), SubcompactionResult)
+
+
+def test_cancelled_parts_are_lost_and_leave_no_file(
+    spark_engine: PooledEngine, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    parts = [append_part(tmp_path, n, GatedStorage(gate=str(gate))) for n in range(4)]
+    for part in parts:
+        spark_engine.submit(part)
+    with waiting(gate, 2):
+        assert len(outputs(tmp_path)) == 2
+        assert spark_engine.next_outcome(0.1) is None
+        spark_engine.cancel()
+        outcomes = [spark_engine.next_outcome(10) for _ in parts]
+        eventually(lambda: not outputs(tmp_path), "the workers remove their files")
+    assert {o.kind for o in outcomes if isinstance(o, TaskFailure)} == {FailureKind.LOST}
+    assert len(outcomes) == 4
+    assert isinstance(_outcome(spark_engine, append_part(tmp_path, 9)), SubcompactionResult)
+
+
+def test_capacity_is_the_number_of_task_slots(spark_engine: PooledEngine) -> None:
+    assert spark_engine.capacity == 2
+    assert spark_engine.start_seconds > 0
+
+
+def test_a_second_spark_in_the_process_is_refused(spark_engine: PooledEngine) -> None:
+    with pytest.raises(UsageError, match="only one"):
+        start_spark("local[1]")

@@ -1,0 +1,78 @@
+"""What is left of an engine when its process closes it, is told to stop, or is killed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compactord.engine.base import EngineUnavailable
+from compactord.model import SubcompactionResult
+from tests.conftest import REPOSITORY
+from tests.spark.parts import GatedStorage, append_part, eventually, outputs, waiting
+from tests.spark.remote import RemoteEngine, is_alive
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files of engines."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def engine(scratch: Path) -> Iterator[RemoteEngine]:
+    with RemoteEngine("local[1]", {"spark.executorEnv.PYTHONPATH": str(REPOSITORY)}) as engine:
+        yield engine
+
+
+def test_closing_while_a_part_runs_leaves_no_process_and_no_file(
+    engine: RemoteEngine, tmp_path: Path, scratch: Path
+) -> None:
+    engine.submit(append_part(tmp_path, 1))
+    assert isinstance(engine.next_outcome(60), SubcompactionResult)
+    done = outputs(tmp_path)
+    engine.submit(append_part(tmp_path, 2, GatedStorage(gate=str(tmp_path / "gate"))))
+    with waiting(tmp_path / "gate", 1):
+        family = engine.children()
+        assert len(family) >= 3, "a JVM, its daemon and a worker"
+        engine.close()
+        eventually(lambda: not any(map(is_alive, family)), "the processes end")
+    assert outputs(tmp_path) == done
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_program_takes_its_processes_and_unfinished_files_along(
+    engine: RemoteEngine, tmp_path: Path, number: signal.Signals
+) -> None:
+    engine.submit(append_part(tmp_path, 1, GatedStorage(gate=str(tmp_path / "gate"))))
+    with waiting(tmp_path / "gate", 1):
+        family = engine.children()
+        engine.process.send_signal(number)
+        eventually(lambda: not any(map(is_alive, family)), "the processes end")
+        eventually(lambda: not outputs(tmp_path), "the worker removes its file")
+
+
+def test_a_start_that_fails_says_why_in_java_s_words_without_a_stack(scratch: Path) -> None:
+    with pytest.raises(EngineUnavailable, match="did not start") as raised:
+        RemoteEngine("local[1]", {"spark.driver.memory": "100m"})
+    assert "100m" in str(raised.value) or "memory" in str(raised.value)
+    assert "\tat " not in str(raised.value)
+    assert list(scratch.iterdir()) == []
+
+
+def test_an_engine_whose_jvm_died_is_unavailable(engine: RemoteEngine, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    engine.submit(append_part(tmp_path, 1, GatedStorage(gate=str(gate))))
+    with waiting(gate, 1):
+        jvm = next(pid for pid in engine.children() if _is_java(pid))
+        Path(f"/proc/{jvm}").exists()
+        _kill(jvm)
+        outcome = engine.next_outcome(30)
+        assert "driver process is gone" in str(outcome)
+        eventually(lambda: not outputs(tmp_path), "the worker removes its file")

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compactord.kernels import gather as gather_module
+from compactord.kernels.gather import gather, hand_on
+
+
+def parts_of(sizes: list[int]) -> list[pa.RecordBatch]:
+    """Every sort of column; dictionaries differ from part to part."""
+    parts, first = [], 0
+    for size in sizes:
+        numbers = list(range(first, first + size))
+        nullable = [None if number % 5 == 0 else number for number in numbers]
+        columns = {
+            "number": pa.array(numbers, pa.int64()),
+            "nullable": pa.array(nullable, pa.int32()),
+            "text": pa.array([f"{number:05d}" for number in numbers], pa.string()),
+            "category": pa.array([f"c{number % 7}" for number in numbers]).dictionary_encode(),
+            "list": pa.array([[number] * (number % 3) for number in numbers], pa.list_(pa.int16())),
+            "map": pa.array(
+                [[(str(number), number)] for number in numbers], pa.map_(pa.string(), pa.int64())
+            ),
+            "struct": pa.array(
+                [{"a": number, "b": [str(number)]} for number in numbers],
+                pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]),
+            ),
+        }
+        parts.append(pa.RecordBatch.from_pydict(columns))
+        first += size
+    return [part for part in parts if part.num_rows]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_rows_come_in_the_order_that_was_asked_for(sizes: list[int], random: object) -> None:
+    parts = parts_of(sizes)
+    total = sum(sizes)
+    rows = random.sample(range(total), random.randint(0, total))  # type: ignore[attr-defined]
+    if not parts or not rows:
+        return
+    taken = pa.Table.from_batches(gather(parts, np.array(rows, np.int64))).to_pylist()
+    whole = pa.Table.from_batches(parts_of([total])).to_pylist()
+    assert taken == [whole[row] for row in rows]
+
+
+def test_a_concatenation_that_would_be_too_large_is_made_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = parts_of([40, 60, 50])
+    rows = np.random.default_rng(1).permutation(150)[:120]
+    at_once = pa.Table.from_batches(gather(parts, rows)).to_pylist()
+    monkeypatch.setattr(gather_module, "MAX_CONCAT_BYTES", 1000)
+    in_pieces = list(gather(parts, rows))
+    assert len(in_pieces) > 4
+    assert pa.Table.from_batches(in_pieces).to_pylist() == at_once
+
+
+def test_long_stretches_are_slices_of_the_input() -> None:
+    part = pa.RecordBatch.from_pydict({"number": pa.array(range(20_000), pa.int64())})
+    rows = np.concatenate([np.arange(20_000, 40_000), np.arange(0, 20_000)])
+    first, second = gather([part, part], rows)
+    for batch in (first, second):
+        assert batch.column(0).buffers()[1].address == part.column(0).buffers()[1].address
+        assert batch.num_rows == 20_000
+
+
+def test_a_stretch_over_several_parts_is_complete() -> None:
+    parts = parts_of([3, 1, 5])
+    batches = list(gather(parts, np.arange(1, 8)))
+    assert pa.Table.from_batches(batches)["number"].to_pylist() == list(range(1, 8))
+
+
+def test_many_small_batches_are_handed_on_as_one() -> None:
+    [whole] = hand_on(parts_of([1] * 10))
+    assert whole.column("number").to_pylist() == list(range(10))
+
+
+def test_large_batches_are_handed_on_as_they_are() -> None:
+    parts = parts_of([5000, 5000])
+    assert all(found is part for found, part in zip(hand_on(parts), parts, strict=True))

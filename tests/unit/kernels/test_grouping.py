@@ -1,0 +1,140 @@
+"""Each way of sorting is reached on purpose, and all agree with Python's sort."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from compactord.kernels import codes as codes_module
+from compactord.kernels import grouping
+from compactord.kernels.grouping import group_rows
+from tests.unit.kernels import model
+
+Rows = list[tuple[Any, ...]]
+
+
+def runs_of(keys: Rows, run_count: int = 4, share: float = 0.6, seed: int = 3) -> Rows:
+    """Sorted runs that share keys, one after the other."""
+    random_ = random.Random(seed)
+    return [
+        key
+        for _ in range(run_count)
+        for key in sorted((key for key in keys if random_.random() < share), key=model.key_order)
+    ]
+
+
+def check(rows: Rows, types: list[pa.DataType]) -> None:
+    columns = [pa.array([row[column] for row in rows], type_) for column, type_ in enumerate(types)]
+    groups = group_rows(columns)
+    expected = sorted(range(len(rows)), key=lambda row: (model.key_order(rows[row]), row))
+    assert groups.order.tolist() == expected
+    keys = [model.key_order(rows[row]) for row in expected]
+    is_last = [index + 1 == len(keys) or keys[index + 1] != key for index, key in enumerate(keys)]
+    assert groups.ends.tolist() == is_last
+
+
+NUMBERS = range(2000)
+SHAPES: dict[str, tuple[Rows, list[pa.DataType], str]] = {
+    "small range": ([(n,) for n in NUMBERS], [pa.int64()], "packed"),
+    "whole range of int64": (
+        [(n * ((1 << 64) // 2000) - (1 << 63),) for n in NUMBERS] + [((1 << 63) - 1,)],
+        [pa.int64()],
+        "argsort",
+    ),
+    "eight varying bytes of one length": (
+        [(f"user-{n * 49_999:08d}",) for n in NUMBERS],
+        [pa.string()],
+        "argsort",
+    ),
+    "texts of any length": ([(f"user-{n * 7}",) for n in NUMBERS], [pa.string()], "packed"),
+    "shorter than eight bytes": ([(f"{n:04d}",) for n in NUMBERS], [pa.string()], "packed"),
+    "the empty text": ([("",)], [pa.string()], "packed"),
+    "a rare collision after eight bytes": (
+        [(f"{n * 49_999:08d}x",) for n in NUMBERS] + [("00049999y",), ("00049999z",)],
+        [pa.string()],
+        "verified",
+    ),
+    "zero bytes at the end": (
+        [(f"{n:04d}",) for n in NUMBERS] + [("0007\0",), ("0007\0\0",)],
+        [pa.string()],
+        "verified",
+    ),
+    "prefix without use": (
+        [(f"tenant-{n % 2}-order-number-{n:09d}",) for n in NUMBERS],
+        [pa.string()],
+        "in full",
+    ),
+    "few long texts, then a number": (
+        [(f"{n % 7}-a-long-name-of-a-region", n) for n in NUMBERS],
+        [pa.string(), pa.int64()],
+        "packed",
+    ),
+    "many long texts, then a number": (
+        [(f"{n % 900:09d}-a-long-name", n) for n in NUMBERS],
+        [pa.string(), pa.int64()],
+        "in full",
+    ),
+    "three columns": (
+        [(n % 10, f"region-{n % 300:03d}", n) for n in NUMBERS],
+        [pa.int32(), pa.string(), pa.int64()],
+        "packed",
+    ),
+    "two wide numbers": (
+        [(n * 4_000_000_000_000_000, n) for n in NUMBERS],
+        [pa.int64(), pa.int64()],
+        "argsort",
+    ),
+    "a second number that is cut off": (
+        [(n * (1 << 40), n * (1 << 40)) for n in NUMBERS] + [(10 << 40, (10 << 40) + 1)],
+        [pa.int64(), pa.int64()],
+        "verified",
+    ),
+    "a constant column": (
+        [(7, f"a{n:03d}") for n in range(900)],
+        [pa.int8(), pa.string()],
+        "packed",
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_are_sorted_and_grouped(shape: str) -> None:
+    keys, types, _ = SHAPES[shape]
+    check(runs_of(keys), types)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_way_of_sorting_suits_the_keys(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, types, way = SHAPES[shape]
+    taken = []
+
+    def spy(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            taken.append(name)
+            return function(*arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(np, "argsort", spy("argsort", np.argsort))
+    monkeypatch.setattr(grouping, "sorted_rows", spy("sorted_rows", codes_module.sorted_rows))
+    monkeypatch.setattr(grouping, "_sort_in_full", spy("in full", grouping._sort_in_full))
+    check(runs_of(keys), types)
+    if way == "packed":
+        assert taken == []
+    elif way == "argsort":
+        assert taken == ["argsort"]
+    elif way == "verified":
+        assert taken[-1] == "sorted_rows"
+        assert "in full" not in taken
+    else:
+        assert taken == ["in full", "sorted_rows"]
+
+
+def test_rows_in_no_order_are_sorted_too() -> None:
+    keys = [(random.Random(n).randrange(500), str(n % 50)) for n in range(2000)]
+    check(keys, [pa.int64(), pa.string()])

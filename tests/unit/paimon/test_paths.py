@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compactord.errors import FormatError
+from compactord.paimon import paths
+from compactord.paimon.binary_row import encode_row
+from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, DataFile
+from compactord.paimon.types import DataField, parse_type
+
+
+def partition(
+    *columns: tuple[str, str, Any], legacy: bool = True, default: str = "__DEFAULT_PARTITION__"
+) -> str:
+    fields = [
+        DataField(id=index, name=name, type=parse_type(text))
+        for index, (name, text, _) in enumerate(columns)
+    ]
+    row = encode_row([value for *_, value in columns], [field.type for field in fields])
+    return paths.partition_path(row, fields, default_name=default, legacy_name=legacy)
+
+
+def test_metadata_lies_where_paimon_looks_for_it() -> None:
+    root = "s3://b/w/db.db/t"
+    assert paths.schema_path(root, 3) == f"{root}/schema/schema-3"
+    assert paths.table_of_schema(paths.schema_path(root, 3)) == root
+    assert paths.snapshot_path(root, 12) == f"{root}/snapshot/snapshot-12"
+    assert paths.latest_hint(root) == f"{root}/snapshot/LATEST"
+    assert paths.earliest_hint(root) == f"{root}/snapshot/EARLIEST"
+    assert paths.tag_path(root, "a") == f"{root}/tag/tag-a"
+    assert paths.manifest_path(root, "manifest-x-0") == f"{root}/manifest/manifest-x-0"
+    assert paths.index_path(root, "index-x-0") == f"{root}/index/index-x-0"
+    assert paths.statistics_path(root, "stat-x-0") == f"{root}/statistics/stat-x-0"
+    assert paths.changelog_folder(root) == f"{root}/changelog"
+    assert paths.branch_root(root) == root
+    assert paths.branch_root(root, "b") == f"{root}/branch/branch-b"
+    assert paths.join(root + "/", "x") == f"{root}/x"
+
+
+@pytest.mark.parametrize(
+    ("name", "id_"),
+    [
+        ("snapshot-12", 12),
+        ("snapshot-", None),
+        ("snapshot-12.tmp", None),
+        ("snapshot--1", None),
+        ("snapshot-٣", None),
+        ("12", None),
+        ("LATEST", None),
+    ],
+)
+def test_only_names_with_a_number_are_snapshots(name: str, id_: int | None) -> None:
+    assert paths.id_of(name, paths.SNAPSHOT_PREFIX) == id_
+
+
+def test_partition_folders_follow_the_keys_and_are_escaped() -> None:
+    assert partition() == ""
+    assert partition(("a/b", "INT", 1), ("pt", "STRING", "x y/c")) == "a%2Fb=1/pt=x y%2Fc"
+    assert partition(("p", "STRING", "\"#%'*/:=?\\{}[]^\x7f\t")) == (
+        "p=%22%23%25%27%2A%2F%3A%3D%3F%5C%7B%7D%5B%5D%5E%7F%09"
+    )
+    assert partition(("p", "STRING", "é<>|~+&@ ")) == "p=é<>|~+&@ "
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t\u2003", None])
+def test_blank_partitions_have_the_default_name(text: str | None) -> None:
+    assert partition(("p", "STRING", text)) == "p=__DEFAULT_PARTITION__"
+    assert partition(("p", "STRING", text), default="none") == "p=none"
+
+
+@pytest.mark.parametrize("text", ["\u00a0", "\u202f", "\x00", "\x85"])
+def test_what_java_does_not_call_blank_keeps_its_name(text: str) -> None:
+    assert "DEFAULT" not in partition(("p", "STRING", text))
+
+
+def test_dates_are_days_unless_legacy_names_are_off() -> None:
+    assert partition(("d", "DATE", 19000)) == "d=19000"
+    assert partition(("d", "DATE", 19000), legacy=False) == "d=2022-01-08"
+
+
+def test_a_partition_that_is_no_row_is_refused() -> None:
+    field = DataField(id=0, name="p", type=parse_type("INT"))
+    with pytest.raises(FormatError, match="partition"):
+        paths.partition_path(EMPTY_ROW, [field], default_name="d", legacy_name=True)
+
+
+def test_buckets_have_folders_of_their_own() -> None:
+    assert paths.bucket_folder("/t", "", 0) == "/t/bucket-0"
+    assert paths.bucket_folder("/t", "p=1", 12) == "/t/p=1/bucket-12"
+    assert paths.bucket_folder("/t", "p=1", -2) == "/t/p=1/bucket-postpone"
+
+
+def test_external_files_and_their_indexes_are_found_by_their_own_path() -> None:
+    def file(external: str | None) -> DataFile:
+        return DataFile(
+            file_name="data-1.parquet",
+            file_size=1,
+            row_count=1,
+            min_key=EMPTY_ROW,
+            max_key=EMPTY_ROW,
+            key_stats=EMPTY_STATS,
+            value_stats=EMPTY_STATS,
+            min_sequence_number=0,
+            max_sequence_number=0,
+            schema_id=0,
+            level=0,
+            extra_files=("data-1.parquet.index",),
+            external_path=external,
+        )
+
+    assert paths.data_file_path("/t/bucket-0", file(None)) == "/t/bucket-0/data-1.parquet"
+    outside = file("oss://x/y/data-1.parquet")
+    assert paths.data_file_path("/t/bucket-0", outside) == "oss://x/y/data-1.parquet"
+    assert paths.extra_file_paths("/t/bucket-0", outside) == ("oss://x/y/data-1.parquet.index",)
+
+
+@pytest.mark.parametrize(
+    ("compression", "suffix"),
+    [
+        (None, ".parquet"),
+        ("none", ".parquet"),
+        ("ZSTD", ".zst.parquet"),
+        ("gzip", ".gz.parquet"),
+        ("lz4", ".lz4.parquet"),
+        ("lz4_raw", ".lz4_raw.parquet"),
+    ],
+)
+def test_names_show_the_compression_when_asked(compression: str | None, suffix: str) -> None:
+    assert paths.file_suffix("parquet", compression) == suffix
+
+
+@pytest.mark.parametrize(
+    ("name", "file_format"),
+    [
+        ("data-1-0.parquet", "parquet"),
+        ("data-1-0.zst.parquet", "parquet"),
+        ("data-1-0.json.gz", "json"),
+        ("data.x-0.orc", "orc"),
+        ("data.parquet.ZST", "parquet"),
+    ],
+)
+def test_the_format_is_read_from_the_name(name: str, file_format: str) -> None:
+    assert paths.format_of(name) == file_format
+
+
+@pytest.mark.parametrize("name", ["data", "data.gz"])
+def test_a_name_without_format_is_refused(name: str) -> None:
+    with pytest.raises(FormatError, match="format"):
+        paths.format_of(name)
+
+
+def test_partitions_are_shown_to_people() -> None:
+    fields = [
+        DataField(id=0, name="d", type=parse_type("DATE")),
+        DataField(id=1, name="p", type=parse_type("STRING")),
+    ]
+    assert paths.partition_text((19000, None), fields) == "d=2022-01-08, p=null"

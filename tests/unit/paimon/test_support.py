@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from compactord.paimon.option_catalogue import OPTIONS, OptionClass, find
+from compactord.paimon.options import parse_options
+from compactord.paimon.schema import TableSchema
+from compactord.paimon.support import (
+    REFUSED_OPTIONS,
+    compatibility_table,
+    reasons_in_files,
+    reasons_to_refuse,
+    warnings,
+)
+from compactord.paimon.types import parse_field
+
+SCALARS = (
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INT",
+    "BIGINT",
+    "FLOAT",
+    "DOUBLE",
+    "DECIMAL(38, 10)",
+    "CHAR(3)",
+    "STRING",
+    "BINARY(3)",
+    "BYTES",
+    "DATE",
+    "TIME(3)",
+    "TIMESTAMP(9)",
+    "TIMESTAMP_LTZ(6)",
+)
+
+
+def table(
+    options: Mapping[str, str] | None = None,
+    *,
+    columns: Sequence[Any] = ("INT NOT NULL", "STRING"),
+    primary_keys: Sequence[str] = ("c0",),
+    partition_keys: Sequence[str] = (),
+    version: int = 3,
+) -> TableSchema:
+    """Columns c0, c1, …; a primary-key table of two buckets unless told otherwise."""
+    return TableSchema(
+        id=1,
+        version=version,
+        fields=tuple(
+            parse_field({"id": index, "name": f"c{index}", "type": text})
+            for index, text in enumerate(columns)
+        ),
+        highest_field_id=len(columns),
+        partition_keys=tuple(partition_keys),
+        primary_keys=tuple(primary_keys),
+        options={"bucket": "2", **(options or {})},
+        comment=None,
+        time_ms=0,
+    )
+
+
+def reasons(*args: Any, **kwargs: Any) -> tuple[str, ...]:
+    schema = table(*args, **kwargs)
+    return reasons_to_refuse(schema, parse_options(schema))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        table(),
+        table({"changelog-producer": "input", "merge-engine": "deduplicate"}),
+        table(primary_keys=("c0", "c1"), partition_keys=("c1",)),
+        table({"bucket": "-1"}, primary_keys=()),
+        table({"bucket": "3", "bucket-key": "c0"}, primary_keys=()),
+        table(columns=("INT NOT NULL", *SCALARS)),
+        table(columns=("INT NOT NULL", {"type": "MAP", "key": "INT", "value": "INT ARRAY"})),
+        table({"file.format": "PARQUET", "file.format.per.level": "0:parquet,5:Parquet"}),
+        table({"file.compression.per.level": "0:lz4,1:snappy,2:gzip,3:lz4_raw,4:none,5:zstd"}),
+        table({"write.sequence-number-init-mode": "snapshot", "data-file.thin-mode": "true"}),
+        table({"data-file.external-paths": "oss://a", "data-file.external-paths.strategy": "none"}),
+        table({"row-tracking.enabled": "false", "clustering.columns": " ", "type": "table"}),
+        table({"parquet.bloom.filter.enabled": "false", "fields.m.map.storage-layout": "default"}),
+        table({"sequence.field": "c1", "ignore-delete": "true", "write-only": "true"}),
+    ],
+)
+def test_supported_tables_have_no_reason(schema: TableSchema) -> None:
+    assert reasons_to_refuse(schema, parse_options(schema)) == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"merge-engine": "aggregation"}, "option merge-engine=aggregation is not supported"),
+        ({"merge-engine": "partial-update"}, "merge-engine=partial-update"),
+        ({"merge-engine": "first-row"}, "merge-engine=first-row"),
+        ({"changelog-producer": "lookup"}, "changelog-producer=lookup"),
+        ({"changelog-producer": "full-compaction"}, "changelog-producer=full-compaction"),
+        ({"bucket": "-1"}, "bucket=-1 with a primary key"),
+        ({"bucket": "-2"}, "bucket=-2"),
+        ({"bucket": "0"}, "bucket=0"),
+        ({"file.format": "orc"}, "option file.format=orc"),
+        ({"file.format.per.level": "0:avro,5:parquet"}, "file.format.per.level=0:avro"),
+        ({"file.format.per.level.0": "avro"}, "file.format.per.level.0=avro"),
+        ({"file.compression": "brotli"}, "compression brotli"),
+        ({"file.compression.per.level": "0:lzo"}, "compression lzo"),
+        ({"manifest.compression": "lz4"}, "manifests of compression lz4"),
+        ({"avro.codec": "lz4"}, "manifests of compression lz4"),
+        ({"file-index.bloom-filter.columns": "c1"}, "file-index.bloom-filter.columns=c1"),
+        ({"fields.c1.map.storage-layout": "shared-shredding"}, "map.storage-layout"),
+        ({"parquet.bloom.filter.enabled": "true"}, "no bloom filters"),
+        ({"parquet.bloom.filter.enabled#c1": "true"}, "no bloom filters"),
+        ({"parquet.compression#c1": "gzip"}, "codecs per column"),
+        ({"parquet.crypto.factory.class": "x"}, "encrypted"),
+        ({"encryption.mechanism": "x"}, "encrypted"),
+        (
+            {
+                "data-file.external-paths": "oss://a",
+                "data-file.external-paths.strategy": "round-robin",
+            },
+            "data-file.external-paths=oss://a",
+        ),
+        ({"sink.clustering.by-columns": "c1"}, "clustering.columns=c1"),
+        ({"blob.stored-descriptor-fields": "c1"}, "blob-descriptor-field=c1"),
+        ({"primary-key.nullable": "TRUE"}, "primary-key.nullable=TRUE"),
+        ({"pk-multivalue.index.columns": "c1"}, "pk-multivalue.index.columns=c1"),
+        ({"pk-multivalue.index.x": "c1"}, "pk-multivalue.index.x=c1"),
+    ],
+)
+def test_each_unsupported_option_is_named_with_its_value(
+    options: Mapping[str, str], reason: str
+) -> None:
+    [found] = reasons(options)
+    assert reason in found
+
+
+@pytest.mark.parametrize("rule", REFUSED_OPTIONS, ids=lambda rule: rule.key)
+def test_each_refused_option_is_refused_alone(rule: Any) -> None:
+    value = rule.values[0] if rule.values else "something"
+    assert reasons({rule.key: value}) == (f"option {rule.key}={value}: {rule.why}",)
+
+
+def test_every_option_of_the_refused_class_is_refused() -> None:
+    # They matter to VARIANT columns only, and these are refused as columns.
+    of_columns = {"variant.shreddingSchema", "variant.inferShreddingSchema"}
+    refused = {o.key for o in OPTIONS.values() if o.meaning is OptionClass.REFUSED}
+    assert refused - of_columns <= {rule.key for rule in REFUSED_OPTIONS}
+    # Keys of newer releases are the only rules about keys that release 2.0.0 does not know.
+    newer = {rule.key for rule in REFUSED_OPTIONS if find(rule.key) is None}
+    assert newer == {"pk-multivalue.index.columns", "primary-key.nullable"}
+
+
+def test_all_reasons_are_given_at_once() -> None:
+    assert len(reasons({"merge-engine": "first-row", "row-tracking.enabled": "true"})) == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "inside"),
+    [
+        ("VARIANT", "VARIANT"),
+        ("BLOB", "BLOB"),
+        ("VECTOR<FLOAT, 3>", "VECTOR"),
+        ("INT MULTISET", "MULTISET"),
+        ({"type": "ARRAY", "element": "VARIANT"}, "VARIANT"),
+        ({"type": "MAP", "key": "INT", "value": "BLOB"}, "BLOB"),
+        (
+            {"type": "ROW", "fields": [{"id": 9, "name": "x", "type": "INT MULTISET"}]},
+            "MULTISET",
+        ),
+    ],
+)
+def test_unsupported_types_are_named_wherever_they_hide(column: Any, inside: str) -> None:
+    [found] = reasons(columns=("INT NOT NULL", column))
+    assert found.startswith("column c1 has type ")
+    assert found.endswith(f"({inside})")
+
+
+def test_keys_must_be_able_to_name_a_bucket() -> None:
+    [found] = reasons(columns=("INT ARRAY", "INT"))
+    assert "key column c0 has the nested type ARRAY<INT>" in found
+    [found] = reasons(primary_keys=("c0",), partition_keys=("c1",))
+    assert found == "its primary key lacks the partition columns c1"
+    [found] = reasons(primary_keys=("c0",), partition_keys=("c0",))
+    assert found == "all columns of its primary key are partition columns"
+
+
+def test_partitions_without_a_sure_folder_are_refused() -> None:
+    keys = {"primary_keys": ("c0", "c1"), "partition_keys": ("c1",)}
+    new_names = {"partition.legacy-name": "false"}
+    [found] = reasons(columns=("INT NOT NULL", "BYTES NOT NULL"), **keys)
+    assert "partition column c1 is binary" in found
+    assert reasons(new_names, columns=("INT NOT NULL", "BYTES NOT NULL"), **keys) == ()
+    [found] = reasons(new_names, columns=("INT NOT NULL", "TIMESTAMP_LTZ(3) NOT NULL"), **keys)
+    assert "time zone" in found
+    assert reasons(columns=("INT NOT NULL", "TIMESTAMP_LTZ(3) NOT NULL"), **keys) == ()
+
+
+def test_newer_schemas_are_refused_for_that_reason_alone() -> None:
+    assert reasons({"merge-engine": "first-row"}, version=4) == (
+        "its schema has version 4, newer than 3",
+    )
+
+
+def test_tables_of_paimon_0_8_without_a_format_hold_orc_files() -> None:
+    schema = replace(table(version=2), options={"bucket": "2", "file.format": "orc"})
+    assert "file.format=orc" in reasons_to_refuse(schema, parse_options(schema))[0]
+
+
+def test_live_files_must_have_the_latest_columns_and_a_known_format() -> None:
+    latest = replace(table(), id=3)
+    commented = replace(table({"bucket": "9"}), id=2)
+    narrower = replace(table(columns=("INT NOT NULL",)), id=0)
+    assert reasons_in_files(latest, [latest, commented], ["parquet"]) == ()
+    assert reasons_in_files(latest, [narrower], ["parquet", "orc"]) == (
+        "files of schema 0 have other columns than schema 3",
+        "it has files of format orc",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        ({"tag.automatic-creation": "process-time"}, "no tags are created"),
+        ({"partition.expiration-time": "7 d"}, "partitions are not expired"),
+        ({"consumer.expiration-time": "1 d"}, "consumers are not expired"),
+        ({"commit.strict-mode.last-safe-snapshot": "3"}, "fail after a compaction"),
+        ({"compaction.skip-expired-partitions": "true"}, "compacted like others"),
+        ({"parquet.page.row.count.limit": "100"}, "not applied"),
+        ({"parquet.enable.dictionary#c1": "false"}, "not applied"),
+        ({"compaction.max.file-num": "50", "zz": "1"}, "not Paimon's: compaction.max.file-num, zz"),
+    ],
+)
+def test_operators_are_warned(options: Mapping[str, str], warning: str) -> None:
+    schema = table(options)
+    assert reasons_to_refuse(schema, parse_options(schema)) == ()
+    [found] = warnings(schema, parse_options(schema))
+    assert warning in found
+
+
+def test_usual_tables_need_no_warning() -> None:
+    schema = table({"tag.automatic-creation": "none", "write-only": "true", "owner": "me"})
+    assert warnings(schema, parse_options(schema)) == ()
+
+
+def test_the_compatibility_table_has_a_row_for_every_rule() -> None:
+    lines = compatibility_table().splitlines()
+    assert all(line.count("|") == 4 for line in lines)
+    for rule in REFUSED_OPTIONS:
+        assert sum(line.startswith(f"| `{rule.key}` |") for line in lines) == 1
+    assert "| `merge-engine` | `deduplicate` | `partial-update`" in compatibility_table()

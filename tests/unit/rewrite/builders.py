@@ -1,0 +1,199 @@
+"""Tables in Paimon's layout, and the parts that rewrite them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.ids import this_process
+from compactord.model import (
+    ConcatSpec,
+    InputFile,
+    KeyRange,
+    MergeSpec,
+    Subcompaction,
+    SubcompactionResult,
+    WriteSpec,
+)
+from compactord.paimon.arrow import file_fields, file_schema, value_schema
+from compactord.paimon.stats import parse_stats_mode
+from compactord.paimon.types import DataField, is_system_column, parse_type
+from compactord.storage.base import Storage
+from compactord.storage.local import LocalStorage
+
+Row = dict[str, Any]
+SEQUENCE = "_SEQUENCE_NUMBER"
+KIND = "_VALUE_KIND"
+
+
+def fields(**types: Any) -> tuple[DataField, ...]:
+    """Columns in their order with ids from 0; types as in Paimon's JSON."""
+    return tuple(
+        DataField(id=number, name=name, type=parse_type(type_))
+        for number, (name, type_) in enumerate(types.items())
+    )
+
+
+def write_run(
+    path: Path,
+    columns: Sequence[DataField],
+    key: Sequence[str],
+    rows: Sequence[Row],
+    *,
+    thin: bool = False,
+    **options: Any,
+) -> InputFile:
+    """A file of a primary-key table. Rows are sorted already; kind 0 and their place by default."""
+    schema = file_schema(columns, key, thin=thin)
+    filled = [
+        {SEQUENCE: place, KIND: 0} | {f"_KEY_{name}": row[name] for name in key} | row
+        for place, row in enumerate(rows)
+    ]
+    write_parquet(path, pa.Table.from_pylist(filled, schema=schema), **options)
+    sequences = [row[SEQUENCE] for row in filled]
+    return input_file(path, len(rows), min(sequences, default=0), max(sequences, default=0))
+
+
+def write_append(path: Path, columns: Sequence[DataField], rows: Sequence[Row]) -> InputFile:
+    write_parquet(path, pa.Table.from_pylist(list(rows), schema=value_schema(columns)))
+    return input_file(path, len(rows), 0, len(rows) - 1)
+
+
+def write_parquet(path: Path, table: pa.Table, **options: Any) -> None:
+    settings = {
+        "compression": "zstd",
+        "store_schema": False,
+        "store_decimal_as_integer": True,
+        "write_time_adjusted_to_utc": True,
+    }
+    pq.write_table(table, path, **settings | options)
+
+
+def input_file(path: Path, rows: int, low: int = 0, high: int = 0) -> InputFile:
+    return InputFile(
+        path=str(path),
+        size_bytes=path.stat().st_size,
+        row_count=rows,
+        min_sequence_number=low,
+        max_sequence_number=high,
+    )
+
+
+def merge_part(
+    folder: Path,
+    columns: Sequence[DataField],
+    key: Sequence[str],
+    *sections: Sequence[Sequence[InputFile]],
+    sequence_fields: Sequence[str] = (),
+    sequence_descending: bool = False,
+    ignore_delete: bool = False,
+    drop_deletes: bool = False,
+    key_range: KeyRange | None = None,
+    storage: Storage | None = None,
+    memory_bytes: int = 256 << 20,
+    **write: Any,
+) -> Subcompaction:
+    """Merges `sections` of runs of files into `folder`/out."""
+    thin = write.get("thin_mode", False)
+    in_file = file_fields(columns, key, thin=thin)
+    return _part(
+        folder,
+        columns,
+        MergeSpec(
+            sections=tuple(tuple(tuple(run) for run in section) for section in sections),
+            key_columns=tuple(key),
+            sequence_fields=tuple(sequence_fields),
+            sequence_descending=sequence_descending,
+            ignore_delete=ignore_delete,
+            drop_deletes=drop_deletes,
+            key_range=key_range or KeyRange(),
+        ),
+        in_file,
+        storage,
+        memory_bytes,
+        write,
+    )
+
+
+def concat_part(
+    folder: Path,
+    columns: Sequence[DataField],
+    files: Sequence[InputFile],
+    *,
+    first_sequence_number: int = 0,
+    continues: bool = False,
+    storage: Storage | None = None,
+    memory_bytes: int = 256 << 20,
+    **write: Any,
+) -> Subcompaction:
+    source = ConcatSpec(
+        files=tuple(files),
+        first_sequence_number=first_sequence_number,
+        continues_across_outputs=continues,
+    )
+    write = {"level": 0} | write
+    return _part(folder, columns, source, columns, storage, memory_bytes, write)
+
+
+def _part(
+    folder: Path,
+    columns: Sequence[DataField],
+    source: MergeSpec | ConcatSpec,
+    in_file: Sequence[DataField],
+    storage: Storage | None,
+    memory_bytes: int,
+    write: Mapping[str, Any],
+) -> Subcompaction:
+    system, own = parse_stats_mode("truncate(128)"), parse_stats_mode("truncate(16)")
+    settings: dict[str, Any] = {
+        "folder": str(folder / "out"),
+        "file_prefix": "data-",
+        "file_suffix": ".parquet",
+        "level": 5,
+        "schema_id": 3,
+        "target_file_size": 128 << 20,
+        "compression": "zstd",
+        "compression_level": 1,
+        "row_group_bytes": 128 << 20,
+        "page_bytes": 1 << 20,
+        "dictionary": True,
+        "thin_mode": False,
+        "stats_modes": tuple(
+            (f.name, system if is_system_column(f.name) else own) for f in in_file
+        ),
+        "stats_dense": True,
+        "creation_zone_offset_ms": 0,
+    }
+    return Subcompaction(
+        table="db.t",
+        compaction=7,
+        part=2,
+        fields=tuple(columns),
+        source=source,
+        write=WriteSpec(**settings | write),
+        storage=storage or LocalStorage(),
+        owner=this_process(),
+        memory_bytes=memory_bytes,
+    )
+
+
+def output_paths(part: Subcompaction, result: SubcompactionResult) -> list[Path]:
+    return [Path(part.write.folder) / file.file_name for file in result.after]
+
+
+def output_rows(part: Subcompaction, result: SubcompactionResult) -> list[Row]:
+    """All rows of the output files, in their order."""
+    return [
+        row
+        for path in output_paths(part, result)
+        for row in pq.ParquetFile(path).read().to_pylist()
+    ]
+
+
+def files_left(part: Subcompaction) -> list[str]:
+    folder = Path(part.write.folder)
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []

@@ -1,0 +1,525 @@
+from __future__ import annotations
+
+import contextlib
+import math
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from compactord.errors import FormatError, ObjectNotFound, StoreFull, TaskError
+from compactord.ids import owner_of, this_process
+from compactord.model import FailureKind, KeyRange, SubcompactionResult, TaskFailure
+from compactord.paimon.binary_row import decode_row, encode_row
+from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, FileSource
+from compactord.rewrite.split import cut_ranges
+from compactord.rewrite.task import failure_kind, rewrite, run_part
+from compactord.storage.local import LocalStorage
+from tests.unit.rewrite.builders import (
+    KIND,
+    SEQUENCE,
+    concat_part,
+    fields,
+    files_left,
+    input_file,
+    merge_part,
+    output_paths,
+    output_rows,
+    write_append,
+    write_parquet,
+    write_run,
+)
+
+COLUMNS = fields(k="BIGINT NOT NULL", v="STRING")
+
+
+def row(k: int, v: str | None, sequence: int, kind: int = 0) -> dict[str, Any]:
+    return {"k": k, "v": v, SEQUENCE: sequence, KIND: kind}
+
+
+def written(*rows: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"_KEY_k": r["k"], SEQUENCE: r[SEQUENCE], KIND: r[KIND], **r} for r in rows]
+
+
+def two_runs(folder: Path) -> list[list[Any]]:
+    old = write_run(folder / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0), row(3, "c", 1)])
+    new = write_run(
+        folder / "b.parquet",
+        COLUMNS,
+        ["k"],
+        [row(1, "A", 2, 2), row(2, "b", 3), row(3, None, 4, 3)],
+    )
+    return [[old], [new]]
+
+
+def test_the_latest_record_of_each_key_is_written_with_its_own_sequence_and_kind(tmp_path):
+    part = merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path))
+    result = rewrite(part)
+    assert output_rows(part, result) == written(
+        row(1, "A", 2, 2), row(2, "b", 3), row(3, None, 4, 3)
+    )
+
+
+def test_retracts_go_when_deletes_are_dropped(tmp_path):
+    part = merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path), drop_deletes=True)
+    result = rewrite(part)
+    assert [r["k"] for r in output_rows(part, result)] == [1, 2]
+    assert result.after[0].delete_row_count == 0
+
+
+def test_nothing_is_written_when_no_row_is_left(tmp_path):
+    run = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, None, 0, 3)])
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[run]], drop_deletes=True)
+    result = rewrite(part)
+    assert result.after == ()
+    assert (result.stats.rows_in, result.stats.rows_out, result.stats.bytes_out) == (1, 0, 0)
+    assert files_left(part) == []
+
+
+def test_the_record_of_a_merged_file_tells_what_is_in_it(tmp_path):
+    part = merge_part(
+        tmp_path, COLUMNS, ["k"], two_runs(tmp_path), creation_zone_offset_ms=3_600_000
+    )
+    clock = FixedClock(1_700_000_000_000)
+    (file,) = rewrite(part, clock=clock).after
+    types = [COLUMNS[0].type]
+    assert file.file_size == (Path(part.write.folder) / file.file_name).stat().st_size
+    assert (file.row_count, file.delete_row_count) == (3, 1)
+    assert (decode_row(file.min_key, types), decode_row(file.max_key, types)) == ((1,), (3,))
+    assert (file.min_sequence_number, file.max_sequence_number) == (2, 4)
+    assert (file.schema_id, file.level, file.file_source) == (3, 5, FileSource.COMPACT)
+    assert file.creation_time_ms == 1_700_003_600_000
+    assert file.key_stats.null_counts == (0,)
+    assert decode_row(file.key_stats.max_values, types) == (3,)
+    value_types = [field.type for field in COLUMNS]
+    assert decode_row(file.value_stats.min_values, value_types) == (1, "A")
+    assert decode_row(file.value_stats.max_values, value_types) == (3, "b")
+    assert (file.value_stats.null_counts, file.value_stats_columns) == ((0, 1), None)
+    assert (file.extra_files, file.embedded_file_index, file.external_path) == ((), None, None)
+
+
+def test_names_are_of_the_owner_with_prefix_and_suffix(tmp_path):
+    part = merge_part(
+        tmp_path, COLUMNS, ["k"], two_runs(tmp_path), file_prefix="d-", file_suffix=".zst.parquet"
+    )
+    (file,) = rewrite(part).after
+    assert file.file_name.startswith("d-")
+    assert file.file_name.endswith("-0.zst.parquet")
+    assert owner_of(file.file_name) == this_process()
+
+
+def test_sections_follow_each_other_in_one_output(tmp_path):
+    first = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
+    second = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(2, "b", 1)])
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[first]], [[second]])
+    result = rewrite(part)
+    assert len(result.after) == 1
+    assert [r["k"] for r in output_rows(part, result)] == [1, 2]
+
+
+def test_files_of_a_run_are_read_one_after_the_other(tmp_path):
+    one = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0), row(2, "b", 1)])
+    two = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(5, "e", 2)])
+    over = write_run(tmp_path / "c.parquet", COLUMNS, ["k"], [row(2, "B", 7), row(5, "E", 8)])
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[one, two], [over]])
+    assert [r["v"] for r in output_rows(part, rewrite(part))] == ["a", "B", "E"]
+
+
+@pytest.mark.parametrize(("descending", "winner"), [(False, "high"), (True, "low")])
+def test_sequence_fields_come_before_sequence_numbers(tmp_path, descending, winner):
+    columns = fields(k="INT NOT NULL", v="STRING", s="INT")
+    high = write_run(
+        tmp_path / "a.parquet", columns, ["k"], [{"k": 1, "v": "high", "s": 9, SEQUENCE: 0}]
+    )
+    low = write_run(
+        tmp_path / "b.parquet", columns, ["k"], [{"k": 1, "v": "low", "s": 4, SEQUENCE: 5}]
+    )
+    part = merge_part(
+        tmp_path,
+        columns,
+        ["k"],
+        [[high], [low]],
+        sequence_fields=["s"],
+        sequence_descending=descending,
+    )
+    assert [r["v"] for r in output_rows(part, rewrite(part))] == [winner]
+
+
+def test_overlapping_sequence_ranges_are_compared_row_by_row(tmp_path):
+    one = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "old", 0), row(2, "new", 9)])
+    two = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(1, "new", 5), row(2, "old", 4)])
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[one], [two]])
+    assert [r["v"] for r in output_rows(part, rewrite(part))] == ["new", "new"]
+
+
+def test_runs_need_not_come_in_the_order_of_their_sequences(tmp_path):
+    newer = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "new", 10)])
+    older = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(1, "old", 3)])
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[newer], [older]])
+    assert [r["v"] for r in output_rows(part, rewrite(part))] == ["new"]
+
+
+def test_thin_and_normal_inputs_mix_and_thin_outputs_have_no_key_columns(tmp_path):
+    thin = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)], thin=True)
+    full = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(2, "b", 1)])
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[thin], [full]], thin_mode=True)
+    result = rewrite(part)
+    (path,) = output_paths(part, result)
+    assert pq.read_schema(path).names == [SEQUENCE, KIND, "k", "v"]
+    types = [COLUMNS[0].type]
+    assert decode_row(result.after[0].key_stats.min_values, types) == (1,)
+    assert decode_row(result.after[0].max_key, types) == (2,)
+
+
+def test_append_files_keep_their_order_and_count_sequences(tmp_path):
+    columns = fields(a="INT", b="STRING")
+    files = [
+        write_append(tmp_path / "a.parquet", columns, [{"a": 5, "b": "x"}, {"a": 1, "b": None}]),
+        write_append(tmp_path / "b.parquet", columns, [{"a": 3, "b": "y"}]),
+    ]
+    part = concat_part(tmp_path, columns, files, first_sequence_number=40)
+    result = rewrite(part)
+    assert [r["a"] for r in output_rows(part, result)] == [5, 1, 3]
+    (file,) = result.after
+    assert (file.min_sequence_number, file.max_sequence_number) == (40, 42)
+    assert (file.min_key, file.max_key, file.key_stats) == (EMPTY_ROW, EMPTY_ROW, EMPTY_STATS)
+    assert (file.level, file.delete_row_count, file.file_source) == (0, 0, FileSource.COMPACT)
+    assert file.value_stats.null_counts == (0, 1)
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_sequences_of_several_append_outputs(tmp_path, continues):
+    columns = fields(a="BIGINT")
+    file = write_append(tmp_path / "a.parquet", columns, [{"a": n * 7919} for n in range(60_000)])
+    part = concat_part(
+        tmp_path,
+        columns,
+        [file],
+        first_sequence_number=100,
+        continues=continues,
+        target_file_size=file.size_bytes // 4,
+    )
+    result = rewrite(part)
+    assert len(result.after) > 1
+    assert [r["a"] for r in output_rows(part, result)] == [n * 7919 for n in range(60_000)]
+    expected = 100
+    for out in result.after:
+        assert out.min_sequence_number == expected
+        assert out.max_sequence_number == expected + out.row_count - 1
+        expected = out.max_sequence_number + 1 if continues else 100
+
+
+def test_stats_add_up(tmp_path):
+    part = merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path))
+    result = rewrite(part)
+    (runs,) = part.source.sections
+    assert result.stats.rows_in == 5
+    assert result.stats.rows_out == 3
+    assert result.stats.bytes_in == sum(file.size_bytes for run in runs for file in run)
+    assert result.stats.bytes_out == result.after[0].file_size
+    assert result.stats.wall_s > 0
+    assert result.stats.cpu_s > 0
+    assert result.stats.peak_rss_bytes > 10 << 20
+    assert (result.compaction, result.part) == (7, 2)
+
+
+def test_ranges_together_do_what_the_whole_does(tmp_path):
+    runs = [
+        [
+            write_run(
+                tmp_path / f"{n}.parquet",
+                COLUMNS,
+                ["k"],
+                [row(k, f"{n}-{k}", 1000 * n + k) for k in range(n, 900, n + 1)],
+                row_group_size=50,
+            )
+        ]
+        for n in range(3)
+    ]
+    whole = merge_part(tmp_path / "w", COLUMNS, ["k"], runs)
+    ranges = cut_ranges(whole.source, 3, COLUMNS, LocalStorage())
+    assert len(ranges) == 3
+    rows, stats = [], []
+    for number, bounds in enumerate(ranges):
+        part = merge_part(tmp_path / f"p{number}", COLUMNS, ["k"], runs, key_range=bounds)
+        result = rewrite(part)
+        rows += output_rows(part, result)
+        stats.append(result.stats)
+    expected = rewrite(whole)
+    assert rows == output_rows(whole, expected)
+    assert sum(s.rows_in for s in stats) == expected.stats.rows_in
+    assert sum(s.bytes_in for s in stats) == expected.stats.bytes_in
+
+
+def test_row_groups_outside_a_range_are_not_decoded(tmp_path):
+    rows = [row(k, str(k), k) for k in range(1000)]
+    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], rows, row_group_size=100)
+    metadata = pq.ParquetFile(file.path).metadata
+    # Break a page of the last row group: who decodes it fails.
+    start = metadata.row_group(9).column(3).data_page_offset
+    content = bytearray(Path(file.path).read_bytes())
+    content[start : start + 40] = b"\xff" * 40
+    Path(file.path).write_bytes(content)
+    types = [COLUMNS[0].type]
+    bounds = KeyRange(lower=encode_row([150], types), upper=encode_row([320], types))
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[file]], key_range=bounds)
+    assert [r["k"] for r in output_rows(part, rewrite(part))] == list(range(150, 320))
+    with pytest.raises(FormatError):
+        rewrite(replace(part, source=replace(part.source, key_range=KeyRange())))
+
+
+def test_many_runs_are_merged_in_passes_when_memory_is_short(tmp_path):
+    runs = [
+        [
+            write_run(
+                tmp_path / f"{n}.parquet",
+                COLUMNS,
+                ["k"],
+                [row(k, f"{n}", 100 * n + k) for k in range(n % 5, 60, 3)],
+            )
+        ]
+        for n in range(40)
+    ]
+    roomy = merge_part(tmp_path / "a", COLUMNS, ["k"], runs)
+    tight = merge_part(tmp_path / "b", COLUMNS, ["k"], runs, memory_bytes=900_000)
+    one, other = rewrite(roomy), rewrite(tight)
+    assert output_rows(roomy, one) == output_rows(tight, other)
+    assert other.stats.rows_in == one.stats.rows_in
+
+
+def test_a_part_that_cannot_run_in_its_memory_says_how_much_it_needs(tmp_path):
+    part = merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path), memory_bytes=1000)
+    outcome = run_part(part)
+    assert isinstance(outcome, TaskFailure)
+    assert outcome.kind is FailureKind.POISON
+    assert "needs at least" in outcome.message
+    assert files_left(part) == []
+
+
+def test_ignored_deletes_lose_to_older_rows_but_stay_alone(tmp_path):
+    old = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
+    new = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(1, None, 1, 3), row(2, "x", 2, 3)])
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[old], [new]], ignore_delete=True)
+    assert output_rows(part, rewrite(part)) == written(row(1, "a", 0), row(2, "x", 2, 3))
+
+
+# --- failures ---------------------------------------------------------------------------------
+
+
+def test_a_truncated_input_is_poison_that_names_the_file(tmp_path):
+    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
+    Path(file.path).write_bytes(Path(file.path).read_bytes()[:-30])
+    outcome = run_part(merge_part(tmp_path, COLUMNS, ["k"], [[file]]))
+    assert isinstance(outcome, TaskFailure)
+    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
+    assert file.path in outcome.message
+    assert (outcome.compaction, outcome.part) == (7, 2)
+    assert "Traceback" in outcome.traceback
+
+
+def test_garbage_of_the_right_size_is_poison(tmp_path):
+    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
+    Path(file.path).write_bytes(b"\x00" * file.size_bytes)
+    outcome = run_part(merge_part(tmp_path, COLUMNS, ["k"], [[file]]))
+    assert isinstance(outcome, TaskFailure)
+    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
+
+
+def test_another_number_of_rows_than_planned_is_an_error(tmp_path):
+    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
+    with pytest.raises(FormatError, match="2 rows"):
+        rewrite(merge_part(tmp_path, COLUMNS, ["k"], [[replace(file, row_count=2)]]))
+
+
+def test_a_missing_input_is_transient(tmp_path):
+    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
+    Path(file.path).unlink()
+    outcome = run_part(merge_part(tmp_path, COLUMNS, ["k"], [[file]]))
+    assert isinstance(outcome, TaskFailure)
+    assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "ObjectNotFound")
+
+
+def test_an_unsorted_input_is_refused(tmp_path):
+    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(5, "a", 0), row(1, "b", 1)])
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[file]])
+    outcome = run_part(part)
+    assert isinstance(outcome, TaskFailure)
+    assert outcome.kind is FailureKind.POISON
+    assert files_left(part) == []
+
+
+class _FailingSink:
+    """A file that takes `good_writes` writes and then fails with `error`."""
+
+    def __init__(self, path: str, good_writes: int, error: BaseException) -> None:
+        self._file = open(path, "xb")  # noqa: SIM115 - closed by Arrow
+        self._left = good_writes
+        self._error = error
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self.closed = True
+        self._file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class FailingStorage(LocalStorage):
+    """Writing fails at the n-th write of the n-th output."""
+
+    good_files: int = 0
+    good_writes: int = 0
+    error: BaseException = StoreFull("x", "no space")
+
+    @contextlib.contextmanager
+    def open_output(self, path: str) -> Iterator[pa.NativeFile]:
+        if not path.endswith(f"-{self.good_files}.parquet"):
+            with LocalStorage.open_output(self, path) as stream:
+                yield stream
+            return
+        Path(path).parent.mkdir(exist_ok=True, parents=True)
+        sink = _FailingSink(path, self.good_writes, self.error)
+        try:
+            yield pa.PythonFile(sink, mode="w")
+        except BaseException:
+            sink.close()
+            self.delete(path)
+            raise
+
+
+@pytest.mark.parametrize("error", [StoreFull("x", "no space"), KeyboardInterrupt()])
+@pytest.mark.parametrize("good_files", [0, 2])
+@pytest.mark.parametrize("good_writes", [0, 1, 5, 20])
+def test_a_failed_write_leaves_nothing_behind(tmp_path, error, good_files, good_writes):
+    rows = [row(k, str(k * 7919), k) for k in range(30_000)]
+    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], rows)
+    storage = FailingStorage(good_files, good_writes, error)
+    part = merge_part(
+        tmp_path, COLUMNS, ["k"], [[file]], target_file_size=file.size_bytes // 5, storage=storage
+    )
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            run_part(part)
+    else:
+        outcome = run_part(part)
+        assert isinstance(outcome, TaskFailure)
+        assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "StoreFull")
+    assert files_left(part) == []
+
+
+def test_a_name_that_is_taken_is_left_alone(tmp_path, monkeypatch):
+    part = merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path))
+    taken = rewrite(part).after[0].file_name
+    uuid = taken[len("data-") : -len("-0.parquet")]
+    again = replace(part, owner=_FixedOwner(uuid))
+    outcome = run_part(again)
+    assert isinstance(outcome, TaskFailure)
+    assert files_left(part) == [taken]
+
+
+@dataclass(frozen=True)
+class _FixedOwner:
+    uuid: str
+
+    def new_uuid(self) -> str:
+        return self.uuid
+
+
+def test_failures_are_poison_unless_a_store_or_the_machine_failed():
+    assert failure_kind(FormatError("p", "m")) is FailureKind.POISON
+    assert failure_kind(TaskError("m")) is FailureKind.POISON
+    assert failure_kind(AssertionError()) is FailureKind.POISON
+    assert failure_kind(ObjectNotFound("p", "m")) is FailureKind.TRANSIENT
+    assert failure_kind(StoreFull("p", "m")) is FailureKind.TRANSIENT
+    assert failure_kind(MemoryError()) is FailureKind.TRANSIENT
+
+
+def test_parts_and_outcomes_travel(tmp_path):
+    part = pickle.loads(pickle.dumps(merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path))))
+    outcome = pickle.loads(pickle.dumps(run_part(part)))
+    assert isinstance(outcome, SubcompactionResult)
+    failure = run_part(replace(part, memory_bytes=1))
+    assert pickle.loads(pickle.dumps(failure)) == failure
+
+
+# --- sizes and threads ------------------------------------------------------------------------
+
+
+def test_outputs_come_close_to_the_target(tmp_path):
+    columns = fields(k="BIGINT NOT NULL", v="DOUBLE")
+    rows = [{"k": k, "v": math.sin(k), SEQUENCE: k, KIND: 0} for k in range(200_000)]
+    file = write_run(tmp_path / "a.parquet", columns, ["k"], rows)
+    target = file.size_bytes // 5
+    part = merge_part(tmp_path, columns, ["k"], [[file]], target_file_size=target)
+    result = rewrite(part)
+    sizes = [out.file_size for out in result.after]
+    assert all(0.95 * target < size < 1.1 * target for size in sizes[:-1]), (target, sizes)
+    assert sum(out.row_count for out in result.after) == 200_000
+    types = [columns[0].type]
+    keys = [k for out in result.after for k in (out.min_key, out.max_key)]
+    decoded = [decode_row(key, types) for key in keys]
+    assert decoded == sorted(decoded)
+    assert [r["k"] for r in output_rows(part, result)] == list(range(200_000))
+
+
+def test_threads_change_nothing(tmp_path, monkeypatch):
+    runs = [
+        [
+            write_run(
+                tmp_path / f"{n}.parquet",
+                COLUMNS,
+                ["k"],
+                [row(k, f"{n}", 1000 * n + k) for k in range(n, 900, n + 1)],
+            )
+        ]
+        for n in range(3)
+    ]
+    alone = merge_part(tmp_path / "a", COLUMNS, ["k"], runs)
+    expected = output_rows(alone, rewrite(alone))
+    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: True)
+    threaded = merge_part(tmp_path / "b", COLUMNS, ["k"], runs)
+    assert output_rows(threaded, rewrite(threaded)) == expected
+
+
+class FixedClock:
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+def test_a_column_of_the_files_is_written_as_the_schema_says(tmp_path):
+    table = pa.table(
+        {
+            SEQUENCE: pa.array([0], pa.int64()),
+            KIND: pa.array([0], pa.int8()),
+            "k": pa.array([1], pa.int64()),
+            "v": pa.array(["x"], pa.large_string()),
+        }
+    )
+    write_parquet(tmp_path / "a.parquet", table, store_schema=True)
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[input_file(tmp_path / "a.parquet", 1)]])
+    result = rewrite(part)
+    (path,) = output_paths(part, result)
+    assert pq.read_schema(path).field("v").type == pa.string()
+    assert pq.read_metadata(path).metadata is None
