@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from compactord import ids
+from compactord.cli import main
+from compactord.clock import SystemClock
+from compactord.demo import WriteOnlyWriter, create_table
+from compactord.paimon.table import TableRef
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.storage.local import LocalStorage
+
+_STRING = AtomicType(root=TypeRoot.VARCHAR, precision=2**31 - 1)
+
+
+def _keyed_table(warehouse: Path, *, commits: int, **options: str) -> Path:
+    """`d.t` with one bucket and `commits` level-0 files."""
+    table = TableRef(database="d", name="t", location=f"{warehouse}/d.db/t")
+    fields = [
+        DataField(id=0, name="k", type=AtomicType(root=TypeRoot.BIGINT, nullable=False)),
+        DataField(id=1, name="v", type=_STRING),
+    ]
+    storage = LocalStorage()
+    create_table(storage, table, fields, primary_keys=["k"], options={"bucket": "1", **options})
+    writer = WriteOnlyWriter(storage, table, owner=ids.this_process(), clock=SystemClock())
+    for commit in range(commits):
+        keys = np.arange(commit, commit + 100)
+        writer.write(pa.table({"k": keys, "v": keys.astype(str)}))
+    return Path(table.location)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--table", "d.t", "--option", "num-sorted-run.compaction-triger=3"], "did you mean"),
+        (["--table", "d.t", "--option", "num-levels=many"], "whole number"),
+        (["--table", "d.t", "--option", "num-levels=1"], "num-levels"),
+        (["--table", "d.t", "--strategy", "huge"], "minor, full"),
+        (["--table", "d.t", "--partition", "day=1"], "not a partition key"),
+        (["--table", "d.t", "--partition", "day"], "key=value"),
+        (["--table", "d.none"], "does not exist"),
+        (["--table", "none.t"], "does not exist"),
+        (["--table", "t"], "database.table"),
+        (["--table", "d.t", "--spark-conf", "x"], "key=value"),
+        (["--table", "d.t", "--memory", "lots"], "--memory"),
+        (["--table", "d.t", "--orphan-grace", "soon"], "--orphan-grace"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else None,
+)
+def test_what_cannot_be_meant_ends_with_2_and_touches_nothing(
+    arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = _keyed_table(tmp_path, commits=6)
+    before = _files(table)
+    assert main(["compact", "--warehouse", str(tmp_path), *arguments]) == 2
+    assert expected in capsys.readouterr().err
+    assert _files(table) == before
+
+
+def test_a_missing_warehouse_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "none")
+    assert main(["inspect", "--warehouse", missing, "--table", "d.t"]) == 2
+    assert missing in capsys.readouterr().err
+
+
+def test_nothing_to_do_is_success_and_starts_no_engine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _keyed_table(tmp_path, commits=2)
+    assert main(["compact", "--warehouse", str(tmp_path), "--table", "d.t", "--json"]) == 0
+    totals = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert totals["snapshots"] == []
+    assert totals["start_seconds"] == 0
+    for key in ("files_in", "files_out", "bytes_in", "bytes_out", "rows_in", "rows_out", "seconds"):
+        assert totals[key] == 0
+
+
+def test_a_refused_table_is_named_with_its_reason_and_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = _keyed_table(tmp_path, commits=6)
+    schema = table / "schema" / "schema-0"
+    content = json.loads(schema.read_text())
+    content["options"]["merge-engine"] = "aggregation"
+    schema.write_text(json.dumps(content))
+    before = _files(table)
+    common = ["--warehouse", str(tmp_path), "--table", "d.t"]
+    assert main(["compact", *common]) == 3
+    assert "aggregation" in capsys.readouterr().err
+    assert main(["plan", *common]) == 3
+    capsys.readouterr()
+    assert main(["inspect", *common, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["supported"] is False
+    assert any("aggregation" in reason for reason in found["reasons"])
+    assert _files(table) == before
+
+
+def test_a_plan_names_its_reason_and_does_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = _keyed_table(tmp_path, commits=6)
+    before = _files(table)
+    common = ["plan", "--warehouse", str(tmp_path), "--table", "d.t"]
+    assert main([*common, "--json"]) == 0
+    (planned,) = json.loads(capsys.readouterr().out)["compactions"]
+    assert planned["reason"] == "size-amplification"
+    assert planned["output_level"] == 5
+    assert len(planned["files"]) == 6
+    assert main(common) == 0
+    assert "bucket 0: size-amplification, rewrite 6 files" in capsys.readouterr().out
+    assert _files(table) == before
+
+
+def test_inspect_counts_runs_against_the_triggers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _keyed_table(tmp_path, commits=9)
+    common = ["inspect", "--warehouse", str(tmp_path), "--table", "d.t"]
+    assert main([*common, "--json"]) == 0
+    (bucket,) = json.loads(capsys.readouterr().out)["buckets"]
+    assert (bucket["sorted_runs"], bucket["stop_trigger"]) == (9, 8)
+    assert main(common) == 0
+    assert "9 !!" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["schema/schema-0", "snapshot/snapshot-6", "manifest"])
+def test_damaged_metadata_ends_with_3_and_names_the_file(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = _keyed_table(tmp_path, commits=6)
+    path = table / place
+    if path.is_dir():
+        path = max(path.glob("manifest-list-*"), key=lambda p: p.stat().st_mtime_ns)
+    path.write_bytes(path.read_bytes()[:-20])
+    before = _files(table)
+    assert main(["compact", "--warehouse", str(tmp_path), "--table", "d.t"]) == 3
+    assert path.name in capsys.readouterr().err
+    assert _files(table) == before
