@@ -175,7 +175,11 @@ def plain_schema(schema: Json, path: str) -> Json:
 
     Left are type names, {"record": {name: type}}, {"array": type} and lists (unions).
     """
-    return _plain(schema, {}, path, 0)
+    try:
+        return _plain(schema, {}, path, 0)
+    except (KeyError, TypeError, AttributeError) as error:
+        # fastavro lets records without columns and columns without names pass.
+        raise FormatError(path, f"not an Avro schema ({error!r})") from error
 
 
 def _plain(schema: Json, known: dict[str, Json], path: str, depth: int) -> Json:

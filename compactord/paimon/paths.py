@@ -23,6 +23,8 @@ LATEST = "LATEST"
 EARLIEST = "EARLIEST"
 
 _POSTPONE_BUCKET = -2
+# Ids are 64-bit numbers.
+_ID_DIGITS = 19
 _ESCAPED = frozenset(chr(code) for code in (*range(0x20), 0x7F)) | frozenset("\"#%'*/:=?\\{}[]^")
 # Java's Character.isWhitespace: these controls, and separators that may break a line.
 _BLANK_CONTROLS = frozenset("\t\n\v\f\r\x1c\x1d\x1e\x1f")
@@ -104,10 +106,6 @@ def manifest_path(location: str, name: str) -> str:
     return join(manifest_folder(location), name)
 
 
-def index_path(location: str, name: str) -> str:
-    return join(location, "index", name)
-
-
 def statistics_path(location: str, name: str) -> str:
     return join(location, "statistics", name)
 
@@ -115,7 +113,7 @@ def statistics_path(location: str, name: str) -> str:
 def id_of(name: str, prefix: str) -> int | None:
     """The number in a name such as `snapshot-12`; None for other names (temporary files, hints)."""
     digits = name.removeprefix(prefix)
-    if digits == name or not (digits.isascii() and digits.isdigit()):
+    if digits == name or not (digits.isascii() and digits.isdigit()) or len(digits) > _ID_DIGITS:
         return None
     return int(digits)
 
@@ -162,12 +160,6 @@ def bucket_folder(location: str, partition: str, bucket: int) -> str:
 def data_file_path(folder: str, file: DataFile) -> str:
     """Where a data file lies: its own external path, else the bucket's folder."""
     return file.external_path if file.external_path is not None else join(folder, file.file_name)
-
-
-def extra_file_paths(folder: str, file: DataFile) -> tuple[str, ...]:
-    """Files that belong to a data file (indexes): beside it, wherever it is."""
-    beside = data_file_path(folder, file).rsplit("/", 1)[0]
-    return tuple(join(beside, name) for name in file.extra_files)
 
 
 def file_suffix(file_format: str, compression: str | None) -> str:

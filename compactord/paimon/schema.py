@@ -66,13 +66,15 @@ def parse_schema(data: bytes, path: str) -> TableSchema:
     """
     try:
         members = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(path, f"the schema is not JSON: {error}") from error
     if not isinstance(members, dict):
         raise FormatError(path, "the schema is not a JSON object")
     version = _integer(members, "version", path, default=1)
     try:
         return _schema(members, version, path)
+    except RecursionError as error:
+        raise FormatError(path, "the schema nests types too deeply") from error
     except FormatError as error:
         if version > CURRENT_VERSION:
             reason = f"its schema has version {version}, newer than {CURRENT_VERSION}"

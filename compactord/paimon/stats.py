@@ -1,4 +1,4 @@
-"""Column statistics of files and manifests: which columns have them, and how bounds are shortened.
+"""Column statistics of files: which columns have them, and how bounds are shortened.
 
 A wrong bound makes readers skip files that they must read; a missing one only costs time. Sources:
 statistics/{StatsCollectorFactories,TruncateSimpleColStatsCollector}.java,
@@ -7,11 +7,11 @@ stats/SimpleStatsConverter.java.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compactord.model import ColumnStatsMode, StatsMode
-from compactord.paimon.binary_row import Value, comparable_key, decode_row, encode_row
+from compactord.paimon.binary_row import Value, encode_row
 from compactord.paimon.data_file import ColumnStats
 from compactord.paimon.options import STATS_MODE, FileOptions
 from compactord.paimon.schema import TableSchema
@@ -94,30 +94,6 @@ def build_stats(
         null_counts=tuple(column.null_count for column in kept),
     )
     return stats, None if len(kept) == len(bounds) else tuple(column.name for column in kept)
-
-
-def full_stats(rows: Collection[bytes], types: Sequence[DataType]) -> ColumnStats:
-    """Statistics without truncation over serialised rows: the partitions of a manifest."""
-    minima: list[Value] = [None] * len(types)
-    maxima: list[Value] = [None] * len(types)
-    low: list[object] = [None] * len(types)
-    high: list[object] = [None] * len(types)
-    nulls = [0] * len(types)
-    for row in rows:
-        values = decode_row(row, types, source="partition")
-        for index, order in enumerate(comparable_key(row, types, source="partition")):
-            if values[index] is None:
-                nulls[index] += 1
-                continue
-            if low[index] is None or order < low[index]:
-                low[index], minima[index] = order, values[index]
-            if high[index] is None or order > high[index]:
-                high[index], maxima[index] = order, values[index]
-    return ColumnStats(
-        min_values=encode_row(minima, types),
-        max_values=encode_row(maxima, types),
-        null_counts=tuple(nulls),
-    )
 
 
 def _applied(column: ColumnBounds, mode: ColumnStatsMode) -> ColumnBounds:

@@ -30,7 +30,7 @@ CHANGELOG_PRODUCERS = (ChangelogProducer.NONE, ChangelogProducer.INPUT)
 FILE_FORMATS = ("parquet",)
 CODECS = ("zstd", "snappy", "gzip", "lz4", "lz4_raw", "none")
 MANIFEST_CODECS = ("zstd", "zstandard", "null", "deflate", "snappy", "bzip2", "xz")
-REFUSED_TYPES = ("VARIANT", "BLOB", "VECTOR", "MULTISET")
+REFUSED_TYPES = ("VARIANT", "BLOB", "VECTOR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ def _refused_inside(type_: DataType) -> Iterator[str]:
         case AtomicType(root=root):
             if root.value in REFUSED_TYPES:
                 yield root.value
-        case ArrayType(element=element):
+        case ArrayType(element=element) | MultisetType(element=element):
             yield from _refused_inside(element)
         case MapType(key=key, value=value):
             yield from _refused_inside(key)
@@ -240,8 +240,6 @@ def _refused_inside(type_: DataType) -> Iterator[str]:
         case RowType(fields=fields):
             for field in fields:
                 yield from _refused_inside(field.type)
-        case MultisetType():
-            yield "MULTISET"
         case VectorType():
             yield "VECTOR"
 

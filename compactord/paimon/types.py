@@ -143,6 +143,7 @@ _KEYWORDS = {
     "TIMESTAMP_LTZ": TypeRoot.TIMESTAMP_LTZ,
 }
 _TOKEN = re.compile(r"\s*(?:(\d+)|([<>(),])|([^\s<>(),.\d'`][^\s<>(),.]*))")
+_MAX_DIGITS = len(str(MAX_LENGTH))
 _WITHOUT_ZONE = ("WITHOUT", "TIME", "ZONE")
 _LOCAL_ZONE = ("WITH", "LOCAL", "TIME", "ZONE")
 
@@ -306,7 +307,7 @@ class _TypeText:
 
     def _number(self) -> int:
         word = self._next()
-        if not word.isdecimal():
+        if not word.isdecimal() or len(word) > _MAX_DIGITS:
             raise self._error(f"expected a number, found {word!r}")
         return int(word)
 

@@ -41,6 +41,8 @@ from tests.unit.plan.builders import (
     names,
     plan_request,
 )
+from tests.unit.plan.test_cases import cases as text_cases
+from tests.unit.plan.test_cases import parse_block, parse_question
 
 SEEDS = (1, 2, 3)
 Case = dict[str, Any]
@@ -180,6 +182,53 @@ def test_minor_picks(judge: Judge, seed: int) -> None:
         CompactReason.FORCED_LEVEL_0,
     }
     assert sum(pick is None for pick in picks) > 100
+
+
+def test_text_cases_hold_what_java_picks(judge: Judge) -> None:
+    """`hour` has no counterpart: Java asks the clock, so off-peak is on or off as a whole."""
+    names_of = {
+        "levels": "num_levels",
+        "amp": "max_size_amp",
+        "ratio": "size_ratio",
+        "force-level-0": "force_up_level0",
+        "interval": "optimization_interval",
+        "total": "total_size_threshold",
+        "incremental": "incremental_size_threshold",
+        "trigger": "trigger",
+    }
+    cases: list[Case] = []
+    expected = []
+    for parameter in text_cases():
+        _, command_line, files_line, text = parse_block(parameter.values[1])
+        command, files, settings = parse_question(command_line, files_line)
+        if command != "pick":
+            continue
+        case: Case = {"files": [case_of(file) for file in files], "now": 0}
+        case |= {names_of[key]: value for key, value in settings.items() if key in names_of}
+        if "last-full" in settings:
+            case["last_full"] = -settings["last-full"]
+        if settings.get("hour") == 23:
+            case["off_peak_ratio"] = settings["offpeak-ratio"]
+        cases.append(case)
+        expected.append(text)
+    ours = []
+    for unit, case in zip(judge.pick_universal(cases), cases, strict=True):
+        kept = filtered(unit, case)
+        ours.append(f"{' '.join(kept['files'])} -> L{kept['output_level']}" if kept else "none")
+    assert len(ours) > 30
+    assert ours == [text.rpartition(" ")[0] or text for text in expected]
+
+
+def case_of(file: DataFile) -> Case:
+    return {
+        "name": file.file_name,
+        "level": file.level,
+        "size": file.file_size,
+        "min": key_of(file.min_key)[0],
+        "max": key_of(file.max_key)[0],
+        "min_seq": file.min_sequence_number,
+        "max_seq": file.max_sequence_number,
+    }
 
 
 @pytest.mark.parametrize("seed", SEEDS)

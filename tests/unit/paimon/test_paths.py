@@ -31,7 +31,6 @@ def test_metadata_lies_where_paimon_looks_for_it() -> None:
     assert paths.earliest_hint(root) == f"{root}/snapshot/EARLIEST"
     assert paths.tag_path(root, "a") == f"{root}/tag/tag-a"
     assert paths.manifest_path(root, "manifest-x-0") == f"{root}/manifest/manifest-x-0"
-    assert paths.index_path(root, "index-x-0") == f"{root}/index/index-x-0"
     assert paths.statistics_path(root, "stat-x-0") == f"{root}/statistics/stat-x-0"
     assert paths.changelog_folder(root) == f"{root}/changelog"
     assert paths.branch_root(root) == root
@@ -46,6 +45,7 @@ def test_metadata_lies_where_paimon_looks_for_it() -> None:
         ("snapshot-", None),
         ("snapshot-12.tmp", None),
         ("snapshot--1", None),
+        ("snapshot-" + "9" * 5000, None),
         ("snapshot-٣", None),
         ("12", None),
         ("LATEST", None),
@@ -92,7 +92,7 @@ def test_buckets_have_folders_of_their_own() -> None:
     assert paths.bucket_folder("/t", "p=1", -2) == "/t/p=1/bucket-postpone"
 
 
-def test_external_files_and_their_indexes_are_found_by_their_own_path() -> None:
+def test_external_files_are_found_by_their_own_path() -> None:
     def file(external: str | None) -> DataFile:
         return DataFile(
             file_name="data-1.parquet",
@@ -106,14 +106,12 @@ def test_external_files_and_their_indexes_are_found_by_their_own_path() -> None:
             max_sequence_number=0,
             schema_id=0,
             level=0,
-            extra_files=("data-1.parquet.index",),
             external_path=external,
         )
 
     assert paths.data_file_path("/t/bucket-0", file(None)) == "/t/bucket-0/data-1.parquet"
     outside = file("oss://x/y/data-1.parquet")
     assert paths.data_file_path("/t/bucket-0", outside) == "oss://x/y/data-1.parquet"
-    assert paths.extra_file_paths("/t/bucket-0", outside) == ("oss://x/y/data-1.parquet.index",)
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,14 @@ def test_bytes_that_are_no_schema_name_the_file(data: bytes) -> None:
     assert caught.value.path == PATH
 
 
+def test_bottomless_nesting_names_the_file() -> None:
+    kind = '{"type":"ARRAY","element":' * 5000 + '"INT"' + "}" * 5000
+    data = json.dumps(JSON).replace('"STRING NOT NULL"', kind).encode()
+    with pytest.raises(FormatError) as caught:
+        parse_schema(data, PATH)
+    assert caught.value.path == PATH
+
+
 def test_a_column_of_an_unknown_type_is_a_refusal_that_names_both() -> None:
     fields = [*JSON["fields"], {"id": 9, "name": "where", "type": "GEOMETRY(OGC:CRS84)"}]
     with pytest.raises(UnsupportedTable, match=r"column where has type GEOMETRY") as caught:

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from compactord.model import ColumnStatsMode, StatsMode
 from compactord.paimon.arrow import file_fields
-from compactord.paimon.binary_row import decode_row, encode_row
-from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS
+from compactord.paimon.binary_row import decode_row
+from compactord.paimon.data_file import EMPTY_STATS
 from compactord.paimon.options import parse_options
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.stats import (
     ColumnBounds,
     build_stats,
-    full_stats,
     parse_stats_mode,
     stats_modes,
     truncate_bytes_up,
@@ -223,14 +222,3 @@ def test_shortened_bytes_are_never_below(data: bytes, length: int) -> None:
     else:
         assert len(upper) <= length
         assert upper >= data
-
-
-def test_full_statistics_cover_all_rows_in_key_order() -> None:
-    types = [parse_type("DOUBLE"), parse_type("STRING")]
-    rows = [(0.0, None), (-0.0, "b"), (float("nan"), "a" * 40), (None, None)]
-    stats = full_stats([encode_row(row, types) for row in rows], types)
-    assert stats.null_counts == (1, 2)
-    assert repr(decode_row(stats.min_values, types)) == repr((-0.0, "a" * 40))
-    assert repr(decode_row(stats.max_values, types)) == repr((float("nan"), "b"))
-    assert full_stats([], types).null_counts == (0, 0)
-    assert full_stats([EMPTY_ROW], []) == EMPTY_STATS

@@ -99,6 +99,7 @@ def test_collections_may_be_written_as_suffixes() -> None:
         "DECIMAL(39, 0)",
         "DECIMAL(5, 6)",
         "CHAR(0)",
+        "CHAR(" + "9" * 5000 + ")",
         "TIME(10)",
         "CHAR(x)",
         "CHAR(3",
