@@ -6,8 +6,6 @@ import time
 from datetime import datetime, timezone, tzinfo
 from typing import Protocol
 
-_EPOCH = datetime(1970, 1, 1)
-
 
 class Clock(Protocol):
     """Wall clock, monotonic clock, waiting, and the zone in which wall-clock facts are read."""
@@ -52,11 +50,5 @@ def local_ms(epoch_ms: int, zone: tzinfo) -> int:
 
     This is how `_CREATION_TIME` is stored (io/DataFileMeta.java: a timestamp without zone).
     """
-    moment = datetime.fromtimestamp(epoch_ms // 1000, zone).replace(tzinfo=None)
-    return int((moment - _EPOCH).total_seconds()) * 1000 + epoch_ms % 1000
-
-
-def epoch_ms(wall_clock_ms: int, zone: tzinfo) -> int:
-    """The inverse of `local_ms`; of two instants with one reading, the earlier."""
-    moment = datetime.fromtimestamp(wall_clock_ms // 1000, timezone.utc).replace(tzinfo=zone)
-    return int(moment.timestamp()) * 1000 + wall_clock_ms % 1000
+    reading = datetime.fromtimestamp(epoch_ms // 1000, zone).replace(tzinfo=timezone.utc)
+    return int(reading.timestamp()) * 1000 + epoch_ms % 1000

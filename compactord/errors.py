@@ -10,9 +10,10 @@
     │   ├── StoreFull             no space or quota left
     │   └── TransientStorageError worth another try
     ├── FormatError               bytes that are not what the format says; `path` names the file
+    ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is as it was
-    │   └── CommitUnknown         it cannot be told whether the snapshot is there; nothing is deleted
+    │   └── CommitUnknown         nobody can tell whether the snapshot is there; nothing is deleted
     └── TaskError                 a merge failed for good; its files are removed
 
 Retry is decided by type and never by message text. Programmer errors are assertions and are not

@@ -82,11 +82,9 @@ def is_provably_dead(owner: Owner) -> bool:
 
 
 def _host_digest() -> int:
-    parts = [socket.gethostname()]
-    for source in (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")):
-        if source.exists():
-            parts.append(source.read_text().strip())
-    parts.append(os.readlink("/proc/self/ns/pid"))
+    sources = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
+    known = (source.read_text().strip() for source in sources if source.exists())
+    parts = [socket.gethostname(), *known, os.readlink("/proc/self/ns/pid")]
     return int.from_bytes(hashlib.sha256("\n".join(parts).encode()).digest()[:3], "big")
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.stats import ColumnStatsMode
 from compactord.paimon.types import DataField
 from compactord.storage.base import Storage
 
@@ -163,21 +164,6 @@ class ConcatSpec:
     first_sequence_number: int
     # True: the counter goes on across output files; False: each output starts anew (as Java).
     continues_across_outputs: bool
-
-
-class StatsMode(enum.Enum):
-    NONE = "none"
-    COUNTS = "counts"
-    TRUNCATE = "truncate"
-    FULL = "full"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnStatsMode:
-    """`length` only with TRUNCATE: code points of strings, bytes of binaries."""
-
-    mode: StatsMode
-    length: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

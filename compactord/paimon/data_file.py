@@ -46,8 +46,8 @@ EMPTY_STATS = ColumnStats(min_values=EMPTY_ROW, max_values=EMPTY_ROW, null_count
 class DataFile:
     """A data file's record. None means the same as null in the manifest: unknown or absent.
 
-    `creation_time_ms` is local wall-clock stored as if it were UTC. `value_stats_columns` None means
-    that the statistics cover all columns. Append files have empty keys and level 0.
+    `creation_time_ms` is local wall-clock stored as if it were UTC. `value_stats_columns` None:
+    statistics cover all columns. Append files have empty keys and level 0.
     """
 
     file_name: str
@@ -70,6 +70,18 @@ class DataFile:
     external_path: str | None = None
     first_row_id: int | None = None
     write_columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketFiles:
+    """The live files of one bucket in one snapshot, in any order.
+
+    `total_buckets` is that of the bucket's partition, which may differ from the table's option.
+    """
+
+    bucket: BucketId
+    total_buckets: int
+    files: tuple[DataFile, ...]
 
 
 class FileIdentity(NamedTuple):

@@ -30,6 +30,7 @@ from compactord.paimon.base_files import (
     Mask,
 )
 from compactord.paimon.data_file import (
+    BucketFiles,
     BucketId,
     DataFile,
     EntryKind,
@@ -56,15 +57,6 @@ Int = TypeVar("Int", np.int32, np.int64)
 
 class UnknownFile(Exception):
     """A delta deletes a file that is not live: these live files are not what it builds upon."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketState:
-    """The live files of one bucket; no file, no bucket."""
-
-    bucket: BucketId
-    total_buckets: int
-    files: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +132,7 @@ class LiveFiles:
         """The schemas that live files were written with."""
         return frozenset(self.schema_id_counts)
 
-    def bucket(self, bucket: BucketId, *, smaller_than: int | None = None) -> BucketState:
+    def bucket(self, bucket: BucketId, *, smaller_than: int | None = None) -> BucketFiles:
         """The bucket's files as objects; only those below a size in bytes when that is given.
 
         Raises `FormatError` when its entries disagree about the number of buckets.
@@ -153,7 +145,7 @@ class LiveFiles:
                 f"files of bucket {bucket.bucket} disagree about the number of buckets: "
                 f"{', '.join(map(str, sorted(numbers)))}",
             )
-        return BucketState(
+        return BucketFiles(
             bucket=bucket,
             total_buckets=numbers.pop() if numbers else self.summary(bucket).total_buckets,
             files=tuple(entry.file for entry in entries),

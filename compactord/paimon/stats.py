@@ -7,15 +7,31 @@ stats/SimpleStatsConverter.java.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compactord.model import ColumnStatsMode, StatsMode
 from compactord.paimon.binary_row import Value, encode_row
 from compactord.paimon.data_file import ColumnStats
 from compactord.paimon.options import STATS_MODE, FileOptions
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.types import DataField, DataType, is_system_column
+
+
+class StatsMode(enum.Enum):
+    NONE = "none"
+    COUNTS = "counts"
+    TRUNCATE = "truncate"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnStatsMode:
+    """`length` only with TRUNCATE: code points of strings, bytes of binaries."""
+
+    mode: StatsMode
+    length: int | None = None
+
 
 # System columns, and keys in thin mode, whatever the table says.
 _KEY_MODE = ColumnStatsMode(mode=StatsMode.TRUNCATE, length=128)

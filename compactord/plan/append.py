@@ -54,14 +54,14 @@ def pack_unaware(
     options: CompactionOptions,
     *,
     now_local_ms: int,
-    wait_ms: int,
+    wait_ms: int | None,
     settled: Set[str] = frozenset(),
 ) -> Packing:
     """Small files of one partition in bins of at least twice the target size, smallest first.
 
     What does not fill a bin makes a task when there are `compaction.min.file-num` files, or when at
-    least two were created more than `wait_ms` ago. `now_local_ms` is on the clock of creation
-    times; a file without one has waited.
+    least two were created more than `wait_ms` ago (None: never). `now_local_ms` is on the clock of
+    creation times; a file without one has waited.
     """
     small = [
         file
@@ -198,10 +198,12 @@ def _fill_bins(
 
 
 def _reason_for_rest(
-    rest: Sequence[DataFile], options: CompactionOptions, now_local_ms: int, wait_ms: int
+    rest: Sequence[DataFile], options: CompactionOptions, now_local_ms: int, wait_ms: int | None
 ) -> CompactReason | None:
     if len(rest) >= max(2, options.min_file_num):
         return CompactReason.APPEND_SMALL_FILES
+    if wait_ms is None:
+        return None
     waited = sum(
         file.creation_time_ms is None or now_local_ms - file.creation_time_ms > wait_ms
         for file in rest

@@ -8,28 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from compactord.errors import FormatError, UsageError
 from compactord.model import SortedRun
-from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.data_file import DataFile
 
 # A serialised key to a value that compares as Paimon's key comparator does.
 KeyOf = Callable[[bytes], Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketFiles:
-    """The live files of one bucket in one snapshot, in any order.
-
-    `total_buckets` is that of the bucket's partition, which may differ from the table's option.
-    """
-
-    bucket: BucketId
-    total_buckets: int
-    files: tuple[DataFile, ...]
 
 
 def bucket_runs(files: Iterable[DataFile], key_of: KeyOf) -> tuple[SortedRun, ...]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options import CompactionOptions
-from compactord.plan.runs import BucketFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from compactord.model import (
     Rewrite,
     Upgrade,
 )
-from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options import CompactionOptions
 from compactord.plan.append import (
     AppendPick,
@@ -36,7 +36,7 @@ from compactord.plan.append import (
     pick_bucketed_full,
 )
 from compactord.plan.full import pick_full
-from compactord.plan.runs import BucketFiles, KeyOf, bucket_runs, highest_level, level_count
+from compactord.plan.runs import KeyOf, bucket_runs, highest_level, level_count
 from compactord.plan.sections import ActionRules, cut_actions, rewrite_each
 from compactord.plan.universal import Pick, last_full_compaction_ms, pick_universal
 
@@ -59,8 +59,8 @@ class PlanRequest:
     """All that planning depends on besides the files.
 
     `now_local_ms` is local wall-clock as if it were UTC, the clock of creation times and off-peak
-    hours. `append_wait_ms` is how long few small files of a table without buckets may wait.
-    `delta_commits_due` are buckets whose full compaction is due under `strategy` MINOR, too.
+    hours. `append_wait_ms` is how long few small files of a table without buckets may wait (None:
+    for ever). `delta_commits_due` are buckets whose full compaction is due under MINOR, too.
     `last_full_ms` holds full compactions that the caller remembers, on the same clock. `settled`
     names files made by the running command (`settled_by`).
     """
@@ -70,7 +70,7 @@ class PlanRequest:
     strategy: Strategy
     key_of: KeyOf
     now_local_ms: int
-    append_wait_ms: int
+    append_wait_ms: int | None
     delta_commits_due: Set[BucketId] = frozenset()
     last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
     settled: Set[str] = frozenset()
@@ -236,9 +236,10 @@ def _plan_unaware(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
         return plan
     note = (
         f"{len(packing.waiting)} small files wait for "
-        f"compaction.min.file-num={request.options.min_file_num} "
-        f"or {_duration(request.append_wait_ms)}"
+        f"compaction.min.file-num={request.options.min_file_num}"
     )
+    if request.append_wait_ms is not None:
+        note += f" or {_duration(request.append_wait_ms)}"
     return replace(plan, notes=(note,))
 
 

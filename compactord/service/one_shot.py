@@ -35,7 +35,7 @@ from compactord.paimon.table import TableRef, TableState, load_state, refresh_st
 from compactord.plan.table import Strategy, settled_by
 from compactord.service.flight import Crashed, Flights, Landed
 from compactord.service.parts import WorkerSpec, subcompactions
-from compactord.service.planning import PlanContext, plan_state
+from compactord.service.planning import PartitionTest, PlanContext, plan_state
 from compactord.service.table import OpenTable, open_table, refuse_live_state
 from compactord.storage.base import Storage
 
@@ -127,6 +127,8 @@ class OneShot:
         self._progress = progress
         self._stop = stop
         self._table = open_table(storage, request.table, request.overrides)
+        # What cannot be meant is said before anything is touched.
+        PartitionTest(self._table, request.partitions)
         self._committer = Committer(
             storage=storage,
             clock=clock,
@@ -162,7 +164,7 @@ class OneShot:
         return self.totals
 
     def remove_orphans(self, *, grace_ms: int) -> None:
-        """Delete what earlier runs left. A failure is logged: it must not keep work from going on."""
+        """Delete what earlier runs left; a failure is logged and keeps nothing from going on."""
         rule = OwnerRule(
             myself=self._worker.owner,
             is_provably_dead=ids.is_provably_dead,

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from compactord.clock import local_ms
 from compactord.errors import ObjectNotFound, UsageError
 from compactord.paimon.binary_row import decode_row
-from compactord.paimon.data_file import BucketId
+from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.java_text import cast_text, to_string
 from compactord.paimon.snapshot import CommitKind, read_snapshot
 from compactord.paimon.table import TableState, delta_entries
-from compactord.plan.candidates import BucketSummary, candidates
-from compactord.plan.runs import BucketFiles
+from compactord.plan.candidates import candidates
 from compactord.plan.table import BucketPlan, PlanRequest, Strategy, TableKind, plan_buckets
-from compactord.service.table import OpenTable
+from compactord.service.table import OpenTable, refuse_formats
 from compactord.storage.base import Storage
 
 
@@ -42,10 +41,10 @@ def plan_state(
 ) -> Iterator[BucketPlan]:
     """Plans of the buckets that may have something to do; one bucket's files are objects at a time.
 
-    Raises `UsageError` when a partition column is not one of the table's.
+    Raises as `PartitionTest` does, and `UnsupportedTable` for files in other formats.
     """
     options = table.options.compaction
-    wanted = _PartitionTest(table, context.partitions)
+    wanted = PartitionTest(table, context.partitions)
     due = delta_commits_due(storage, table, state)
     request = PlanRequest(
         kind=table.kind,
@@ -53,27 +52,16 @@ def plan_state(
         strategy=context.strategy,
         key_of=table.key_of or bytes,
         now_local_ms=local_ms(context.now_ms, context.zone),
-        append_wait_ms=context.append_wait_ms if context.append_wait_ms is not None else 1 << 62,
+        append_wait_ms=context.append_wait_ms,
         delta_commits_due=due,
         last_full_ms=context.last_full_ms,
         settled=context.settled,
     )
-    all_buckets = state.files.summaries()
-    summaries = BucketSummary(
-        file_count=all_buckets.file_count,
-        level_0_count=all_buckets.level0_count,
-        run_count=all_buckets.run_count,
-        highest_level=all_buckets.max_level,
-        size_bytes=all_buckets.size_bytes,
-        small_count=all_buckets.file_count,
-        below_target_count=all_buckets.file_count,
-    )
+    summaries = state.files.summaries()
     worth = candidates(summaries, table.kind, context.strategy, options)
     if due:
         worth |= candidates(summaries, table.kind, Strategy.FULL, options)
-    buckets = [
-        bucket for bucket in all_buckets.take(worth).bucket_ids() if wanted(bucket.partition)
-    ]
+    buckets = [bucket for bucket in summaries.take(worth).bucket_ids() if wanted(bucket.partition)]
     return plan_buckets(_materialised(table, state, context, sorted(buckets)), request)
 
 
@@ -88,11 +76,15 @@ def _materialised(
         smaller_than = options.target_file_size if is_full else options.small_file_size
     for bucket in buckets:
         found = state.files.bucket(bucket, smaller_than=smaller_than)
-        yield BucketFiles(bucket=bucket, total_buckets=found.total_buckets, files=found.files)
+        refuse_formats(table, found.files)
+        yield found
 
 
-class _PartitionTest:
-    """Whether a partition was asked for; decoded once each."""
+class PartitionTest:
+    """Whether a partition was asked for; decoded once each.
+
+    Raises `UsageError` for columns that are no partition keys.
+    """
 
     def __init__(self, table: OpenTable, partitions: tuple[Mapping[str, str], ...]) -> None:
         self._fields = table.schema.partition_fields
@@ -143,17 +135,17 @@ def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> 
     appends = 0
     location, snapshot = table.ref.location, state.snapshot
     while appends < interval:
-        if snapshot.commit_kind is CommitKind.APPEND:
-            appends += 1
-        elif snapshot.commit_kind is CommitKind.COMPACT:
-            for entry in delta_entries(storage, location, snapshot):
-                if entry.file.level >= max_level:
-                    settled.add(entry.bucket_id)
-        if appends == interval:
-            break
-        if snapshot.id == 1:
-            return frozenset()
         try:
+            if snapshot.commit_kind is CommitKind.APPEND:
+                appends += 1
+            elif snapshot.commit_kind is CommitKind.COMPACT:
+                for entry in delta_entries(storage, location, snapshot):
+                    if entry.file.level >= max_level:
+                        settled.add(entry.bucket_id)
+            if appends == interval:
+                break
+            if snapshot.id == 1:
+                return frozenset()
             snapshot = read_snapshot(storage, location, snapshot.id - 1)
         except ObjectNotFound:
             break

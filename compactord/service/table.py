@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from compactord.commit.attempt import CommitSettings
 from compactord.errors import UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
-from compactord.paimon.data_file import BucketId
+from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.options import TableOptions, parse_options
 from compactord.paimon.schema import TableSchema, latest_schema, read_schema
@@ -106,6 +106,14 @@ def refuse_live_state(table: OpenTable, state: TableState) -> None:
     Columns that differ from the latest schema, index files that name data files.
     """
     reasons = list(live_reasons(table, state))
+    if reasons:
+        raise UnsupportedTable(table.ref.full_name, reasons)
+
+
+def refuse_formats(table: OpenTable, files: Iterable[DataFile]) -> None:
+    """Raises `UnsupportedTable` unless we can read the format that every file's name tells."""
+    formats = {paths.format_of(file.file_name) for file in files}
+    reasons = reasons_in_files(table.schema, (), sorted(formats))
     if reasons:
         raise UnsupportedTable(table.ref.full_name, reasons)
 

@@ -122,3 +122,21 @@ def test_a_null_key_is_an_error() -> None:
     keys = pa.RecordBatch.from_pydict({"k": pa.array([1, None], pa.int64())})
     with pytest.raises(TaskError, match="key column k holds 1 nulls"):
         list(windows([iter([keys])], ["k"], window_rows=10, window_bytes=WIDE))
+
+
+def test_a_dictionary_larger_than_a_window_does_not_cut_batches_into_rows() -> None:
+    texts = pa.array([f"{number % 500:0100d}" for number in range(5000)]).dictionary_encode()
+    keys = pa.RecordBatch.from_pydict({"k": pa.array(range(5000), pa.int64()), "v": texts})
+    assert keys.column("v").dictionary.nbytes > 50_000
+    cut = list(windows([iter([keys])], ["k"], window_rows=5000, window_bytes=50_000))
+    assert max(part.num_rows for [parts] in cut for part in parts) > 1000
+
+
+@settings(max_examples=200, deadline=None)
+@given(run_lists(), st.integers(0, 40), st.integers(1000, 20_000))
+def test_a_window_is_at_most_twice_the_bytes_asked_for(
+    runs: list[list[list[int]]], text_bytes: int, window_bytes: int
+) -> None:
+    sources = [iter([batch(keys, "x" * text_bytes) for keys in run]) for run in runs]
+    for window in windows(sources, ["k"], window_rows=10_000, window_bytes=window_bytes):
+        assert sum(part.nbytes for parts in window for part in parts) <= 2 * window_bytes

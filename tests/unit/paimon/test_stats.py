@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.model import ColumnStatsMode, StatsMode
 from compactord.paimon.arrow import file_fields
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.data_file import EMPTY_STATS
@@ -16,6 +15,8 @@ from compactord.paimon.options import parse_options
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.stats import (
     ColumnBounds,
+    ColumnStatsMode,
+    StatsMode,
     build_stats,
     parse_stats_mode,
     stats_modes,

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from compactord.paimon.data_file import EMPTY_STATS, BucketId, DataFile, FileSource
+from compactord.paimon.data_file import EMPTY_STATS, BucketFiles, BucketId, DataFile, FileSource
 from compactord.paimon.options import CompactionOptions
-from compactord.plan.runs import BucketFiles
 from compactord.plan.table import PlanRequest, Strategy, TableKind
 
 MB = 1 << 20

@@ -1,26 +1,38 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.paimon.data_file import BucketId, DataFile
-from compactord.plan.candidates import BucketSummary, candidates, summarise
+from compactord.paimon.base_files import BucketSummaries
+from compactord.paimon.data_file import DataFile
+from compactord.plan.candidates import candidates
 from compactord.plan.shape import bucket_shape
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
-from tests.unit.plan.builders import bucket_of, compaction_options, data_file
+from tests.unit.plan.builders import bucket_of, compaction_options, data_file, plan_request
 from tests.unit.plan.test_table_properties import append_files, lsm_files, requests
 
 
-def summary_of(buckets: list[list[DataFile]], request: PlanRequest) -> BucketSummary:
-    rows = [
-        (number, file.level, file.file_size)
-        for number, files in enumerate(buckets)
-        for file in files
-    ]
-    columns = np.array(rows, np.int64).reshape(-1, 3)
-    shuffled = np.random.default_rng(7).permutation(columns)
-    return summarise(*shuffled.T, bucket_count=len(buckets), options=request.options)
+def summary_of(buckets: list[list[DataFile]], request: PlanRequest) -> BucketSummaries:
+    shapes = [bucket_shape(bucket_of(files), request.options) for files in buckets]
+
+    def column(values: Iterable[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.array(list(values), np.int64)
+
+    return BucketSummaries(
+        partitions=(b"",),
+        partition=column(0 for _ in shapes),
+        bucket=column(range(len(shapes))),
+        total_buckets=column(1 for _ in shapes),
+        file_count=column(shape.file_count for shape in shapes),
+        size_bytes=column(shape.size_bytes for shape in shapes),
+        row_count=column(shape.row_count for shape in shapes),
+        level0_count=column(sum(f.level == 0 for f in files) for files in buckets),
+        run_count=column(shape.run_count for shape in shapes),
+        max_level=column(max(shape.highest_level, 0) for shape in shapes),
+    )
 
 
 def many(kind: TableKind) -> st.SearchStrategy[tuple[list[list[DataFile]], PlanRequest]]:
@@ -41,36 +53,13 @@ def test_no_bucket_with_a_pick_is_ruled_out(
         assert is_candidate or not plan_bucket(bucket_of(files), request).compactions
 
 
-@settings(deadline=None)
-@given(st.lists(lsm_files(), max_size=4), requests(TableKind.PRIMARY_KEY))
-def test_sums_equal_those_of_the_shape(buckets: list[list[DataFile]], request: PlanRequest) -> None:
-    summary = summary_of(buckets, request)
-    for number, files in enumerate(buckets):
-        shape = bucket_shape(bucket_of(files, BucketId(b"", number)), request.options)
-        assert summary.file_count[number] == shape.file_count
-        assert summary.run_count[number] == shape.run_count
-        assert summary.level_0_count[number] == sum(file.level == 0 for file in files)
-        assert summary.highest_level[number] == shape.highest_level
-        assert summary.size_bytes[number] == shape.size_bytes
-        assert summary.small_count[number] == shape.small_file_count
-        target = request.options.target_file_size
-        assert summary.below_target_count[number] == sum(f.file_size < target for f in files)
-
-
 def test_quiet_buckets_are_ruled_out() -> None:
     quiet = [
         [],
         [data_file("a", level=5), data_file("b", level=5, keys=(1, 1))],
         [data_file(f"f{number}") for number in range(4)],
     ]
-    request = PlanRequest(
-        kind=TableKind.PRIMARY_KEY,
-        options=compaction_options(),
-        strategy=Strategy.MINOR,
-        key_of=bytes,
-        now_local_ms=0,
-        append_wait_ms=0,
-    )
+    request = plan_request()
     summary = summary_of(quiet, request)
     for kind, strategy, expected in [
         (TableKind.PRIMARY_KEY, Strategy.MINOR, [False, False, False]),
@@ -80,3 +69,13 @@ def test_quiet_buckets_are_ruled_out() -> None:
         (TableKind.APPEND_BUCKETED, Strategy.FULL, [False, False, True]),
     ]:
         assert candidates(summary, kind, strategy, request.options).tolist() == expected
+
+
+def test_buckets_with_just_enough_are_kept() -> None:
+    request = plan_request(options=compaction_options(force_up_level_0=True))
+    lone = summary_of([[data_file("a")]], request)
+    assert candidates(lone, TableKind.PRIMARY_KEY, Strategy.MINOR, request.options).all()
+    options = compaction_options()
+    files = [data_file("a"), data_file("b"), data_file("c", size=options.target_file_size)]
+    mostly_small = summary_of([files], plan_request(options=options))
+    assert candidates(mostly_small, TableKind.APPEND_BUCKETED, Strategy.FULL, options).all()

@@ -165,13 +165,24 @@ COMMANDS: dict[str, tuple[int, Callable[[list[DataFile], dict[str, Any]], str]]]
 }
 
 
-def answer(command_line: str, files_line: str) -> str:
+def parse_question(
+    command_line: str, files_line: str
+) -> tuple[str, list[DataFile], dict[str, int]]:
     command, *settings = command_line.split()
-    unit, decide = COMMANDS[command]
+    unit, _ = COMMANDS[command]
     texts = [] if files_line == "-" else files_line.split()
     files = [parse_file(text, at, len(texts), unit) for at, text in enumerate(texts)]
     pairs = dict(setting.split("=") for setting in settings)
-    return decide(files, {name: int(value) for name, value in pairs.items()})
+    return command, files, {name: int(value) for name, value in pairs.items()}
+
+
+def parse_block(block: str) -> tuple[str, str, str, str]:
+    """The question as it is written, its two lines, and the expected answer."""
+    question, _, expected = block.partition("\n----\n")
+    _, command_line, files_line = [
+        line for line in question.splitlines() if not line.startswith("#")
+    ]
+    return question, command_line, files_line, expected.rstrip("\n")
 
 
 def cases() -> Iterator[Any]:
@@ -184,16 +195,14 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("path", "block"), list(cases()))
 def test_case(path: Path, block: str) -> None:
-    question, _, expected = block.partition("\n----\n")
-    _, command_line, files_line = [
-        line for line in question.splitlines() if not line.startswith("#")
-    ]
-    actual = answer(command_line, files_line)
+    question, command_line, files_line, expected = parse_block(block)
+    command, files, settings = parse_question(command_line, files_line)
+    actual = COMMANDS[command][1](files, settings)
     if os.environ.get("COMPACTORD_REWRITE_CASES"):
         whole = path.read_text()
         path.write_text(whole.replace(block.rstrip("\n"), f"{question}\n----\n{actual}"))
         return
-    assert actual == expected.rstrip("\n")
+    assert actual == expected
 
 
 def test_every_case_file_is_read() -> None:

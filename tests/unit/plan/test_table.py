@@ -125,6 +125,13 @@ def test_waiting_small_files_are_noted(wait_ms: int, text: str) -> None:
     assert plan_bucket(bucket_of(SMALL[:1]), request).notes == ()
 
 
+def test_small_files_wait_for_ever_without_a_time() -> None:
+    request = plan_request(TableKind.APPEND_UNAWARE, append_wait_ms=None, now_local_ms=1 << 60)
+    plan = plan_bucket(bucket_of(SMALL[:2]), request)
+    assert plan.compactions == ()
+    assert plan.notes == ("2 small files wait for compaction.min.file-num=5",)
+
+
 def test_a_round_without_buckets_ends_at_the_file_limit_and_the_next_goes_on() -> None:
     options = append_options(open_file_cost=170 << 20, file_num_limit=4, min_file_num=3)
     request = plan_request(TableKind.APPEND_UNAWARE, options=options)
@@ -135,6 +142,14 @@ def test_a_round_without_buckets_ends_at_the_file_limit_and_the_next_goes_on() -
     assert others == []
     unlimited = replace(request, options=replace(options, file_num_limit=100_000))
     assert len(list(plan_table(buckets, unlimited))) == 8
+
+
+def test_the_file_limit_counts_over_all_buckets() -> None:
+    options = append_options(open_file_cost=170 << 20, file_num_limit=4, min_file_num=3)
+    request = plan_request(TableKind.APPEND_UNAWARE, options=options)
+    buckets = [bucket_of(SMALL[:3], BucketId(b"p", 0)), bucket_of(SMALL, BucketId(b"q", 0))]
+    plans = list(plan_buckets(buckets, request))
+    assert [len(plan.compactions) for plan in plans] == [1, 1]
 
 
 def test_the_first_task_is_planned_whatever_the_limit() -> None:

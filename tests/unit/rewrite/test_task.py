@@ -344,6 +344,31 @@ def test_a_missing_input_is_transient(tmp_path):
     assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "ObjectNotFound")
 
 
+def test_sequences_outside_the_manifests_range_are_an_error(tmp_path):
+    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 7)])
+    wrong = replace(file, max_sequence_number=6, min_sequence_number=0)
+    with pytest.raises(FormatError, match="sequence numbers 0 to 6"):
+        rewrite(merge_part(tmp_path, COLUMNS, ["k"], [[wrong]]))
+
+
+@pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
+def test_a_broken_page_far_into_the_input_leaves_nothing_behind(tmp_path, monkeypatch, threaded):
+    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
+    rows = [row(k, str(k * 7919), k) for k in range(30_000)]
+    file = write_run(
+        tmp_path / "a.parquet", COLUMNS, ["k"], rows, row_group_size=5000, write_page_checksum=True
+    )
+    start = pq.ParquetFile(file.path).metadata.row_group(5).column(4).data_page_offset
+    content = bytearray(Path(file.path).read_bytes())
+    content[start + 100] ^= 1
+    Path(file.path).write_bytes(content)
+    part = merge_part(tmp_path, COLUMNS, ["k"], [[file]], target_file_size=file.size_bytes // 5)
+    outcome = run_part(part)
+    assert isinstance(outcome, TaskFailure)
+    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
+    assert files_left(part) == []
+
+
 def test_an_unsorted_input_is_refused(tmp_path):
     file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(5, "a", 0), row(1, "b", 1)])
     part = merge_part(tmp_path, COLUMNS, ["k"], [[file]])
@@ -385,7 +410,7 @@ class FailingStorage(LocalStorage):
 
     good_files: int = 0
     good_writes: int = 0
-    error: BaseException = StoreFull("x", "no space")
+    error: BaseException | None = None
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
@@ -394,6 +419,7 @@ class FailingStorage(LocalStorage):
                 yield stream
             return
         Path(path).parent.mkdir(exist_ok=True, parents=True)
+        assert self.error is not None
         sink = _FailingSink(path, self.good_writes, self.error)
         try:
             yield pa.PythonFile(sink, mode="w")
@@ -406,7 +432,11 @@ class FailingStorage(LocalStorage):
 @pytest.mark.parametrize("error", [StoreFull("x", "no space"), KeyboardInterrupt()])
 @pytest.mark.parametrize("good_files", [0, 2])
 @pytest.mark.parametrize("good_writes", [0, 1, 5, 20])
-def test_a_failed_write_leaves_nothing_behind(tmp_path, error, good_files, good_writes):
+@pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
+def test_a_failed_write_leaves_nothing_behind(
+    tmp_path, monkeypatch, error, good_files, good_writes, threaded
+):
+    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
     rows = [row(k, str(k * 7919), k) for k in range(30_000)]
     file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], rows)
     storage = FailingStorage(good_files, good_writes, error)

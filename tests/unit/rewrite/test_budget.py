@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from compactord.errors import TaskError
+from compactord.rewrite.budget import MAX_GROUP_ROWS, MAX_WINDOW_ROWS, Load, budget
+
+LOAD = Load(runs=10, row_bytes=70, columns=9, largest_file=20 << 20, decodes_ahead=True)
+
+
+def load(**changes):
+    values = {name: getattr(LOAD, name) for name in Load.__slots__}
+    return Load(**values | changes)
+
+
+def test_enough_memory_gives_the_useful_sizes():
+    sizes = budget(1 << 30, LOAD)
+    assert (sizes.window_rows, sizes.group_rows) == (MAX_WINDOW_ROWS, MAX_GROUP_ROWS)
+    assert sizes.fan_in == 10
+
+
+def test_less_memory_gives_smaller_sizes():
+    sizes = budget(260 << 20, LOAD)
+    assert sizes.window_rows < MAX_WINDOW_ROWS
+    assert sizes.group_rows < MAX_GROUP_ROWS
+    assert sizes.fan_in == 10
+
+
+def test_wider_rows_give_fewer_of_them():
+    narrow, wide = budget(512 << 20, LOAD), budget(512 << 20, load(row_bytes=2000))
+    assert wide.window_rows < narrow.window_rows
+    assert wide.batch_rows < narrow.batch_rows
+
+
+def test_runs_beyond_the_memory_are_merged_in_passes():
+    sizes = budget(512 << 20, load(runs=300))
+    assert 2 <= sizes.fan_in < 300
+
+
+def test_small_files_do_not_count_as_large_readers():
+    assert budget(512 << 20, load(runs=300, largest_file=50_000)).fan_in == 300
+
+
+def test_too_little_for_two_runs_is_an_error_that_names_the_need():
+    with pytest.raises(TaskError, match=r"10 runs .* needs at least [\d,]+ bytes"):
+        budget(1 << 20, LOAD)
+
+
+def test_one_run_needs_no_window():
+    assert budget(64 << 20, load(runs=1)).fan_in == 1

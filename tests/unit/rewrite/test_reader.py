@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import datetime
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from compactord.errors import FormatError
+from compactord.paimon.arrow import value_schema
+from compactord.rewrite.layout import task_layout
+from compactord.rewrite.reader import SMALL_FILE, InputReader
+from compactord.storage.local import LocalStorage
+from tests.unit.rewrite.builders import concat_part, fields, input_file, write_parquet
+
+DAY = 86_400_000_000_000
+LIMIT = 1 << 63
+
+
+def read(
+    tmp_path: Path, columns, table: pa.Table, *, batch_rows: int = 1000, **options
+) -> pa.Table:
+    write_parquet(tmp_path / "in.parquet", table, **options)
+    file = input_file(tmp_path / "in.parquet", table.num_rows)
+    return read_file(columns, file, batch_rows)
+
+
+def read_file(columns, file, batch_rows: int = 1000) -> pa.Table:
+    layout = task_layout(concat_part(Path("/nowhere"), columns, [file]))
+    batches = list(InputReader(LocalStorage(), layout).batches(file, batch_rows))
+    return pa.Table.from_batches(batches, schema=layout.row_schema)
+
+
+@pytest.mark.parametrize(
+    ("type_", "stored", "value"),
+    [
+        ("STRING", pa.array(["a", None], pa.large_string()), "a"),
+        ("STRING", pa.array(["a", None]).dictionary_encode(), "a"),
+        ("STRING", pa.array([b"a", None]), "a"),
+        ("BYTES", pa.array([b"ab", None], pa.binary(2)), b"ab"),
+        ("BYTES", pa.array([b"a", None], pa.large_binary()), b"a"),
+        ("TINYINT", pa.array([-5, None], pa.int32()), -5),
+        ("SMALLINT", pa.array([-5, None], pa.int64()), -5),
+        ("FLOAT", pa.array([1.5, None], pa.float64()), 1.5),
+        ("DATE", pa.array([1, None], pa.int32()), datetime.date(1970, 1, 2)),
+        ("TIME(3)", pa.array([1000, None], pa.int32()), datetime.time(0, 0, 1)),
+        ("TIMESTAMP(3)", pa.array([5000, None], pa.timestamp("us")), datetime.datetime(1970, 1, 1, 0, 0, 0, 5000)),  # noqa: E501, DTZ001
+        ("TIMESTAMP(6)", pa.array([5, None], pa.timestamp("ms")), datetime.datetime(1970, 1, 1, 0, 0, 0, 5000)),  # noqa: E501, DTZ001
+        ({"type": "ARRAY", "element": "STRING"}, pa.array([["a"], None], pa.large_list(pa.large_string())), ["a"]),  # noqa: E501
+    ],
+)  # fmt: skip
+def test_other_physical_types_are_read_as_the_declared_one(tmp_path, type_, stored, value):
+    columns = fields(v=type_)
+    found = read(tmp_path, columns, pa.table({"v": stored}), store_schema=True)
+    assert found.schema.field("v").type == value_schema(columns).field("v").type
+    assert found.column("v").to_pylist() == [value, None]
+
+
+@pytest.mark.parametrize(
+    ("type_", "stored"),
+    [
+        ("TINYINT", pa.array([300], pa.int32())),
+        ("TIMESTAMP(3)", pa.array([1], pa.timestamp("us"))),
+        ("TIMESTAMP(9)", pa.array([1 << 60], pa.timestamp("us"))),
+        ("STRING", pa.array([b"\xff\xfe"])),
+        ("INT NOT NULL", pa.array([None], pa.int32())),
+    ],
+)
+def test_a_value_that_does_not_fit_is_an_error_that_names_file_and_column(tmp_path, type_, stored):
+    with pytest.raises(FormatError, match=r"column v .*in\.parquet"):
+        read(tmp_path, fields(v=type_), pa.table({"v": stored}))
+
+
+@pytest.mark.parametrize(
+    ("type_", "stored"),
+    [
+        ("INT", pa.array(["1"])),
+        ("STRING", pa.array([1])),
+        ("TIMESTAMP(3)", pa.array([1])),
+        ("DATE", pa.array([1], pa.timestamp("ms"))),
+        ("TIME(3)", pa.array([1], pa.time64("us"))),
+        ({"type": "ARRAY", "element": "INT"}, pa.array([1])),
+        (
+            {"type": "ROW", "fields": [{"id": 9, "name": "x", "type": "INT"}]},
+            pa.array([{"y": 1}]),
+        ),
+    ],
+)
+def test_an_unrelated_type_is_an_error(tmp_path, type_, stored):
+    with pytest.raises(FormatError, match="column v"):
+        read(tmp_path, fields(v=type_), pa.table({"v": stored}))
+
+
+def test_a_missing_column_is_an_error(tmp_path):
+    with pytest.raises(FormatError, match="0 columns named w"):
+        read(tmp_path, fields(v="INT", w="INT"), pa.table({"v": pa.array([1], pa.int32())}))
+
+
+def test_a_column_of_another_field_id_is_an_error(tmp_path):
+    columns = fields(v="INT")
+    table = pa.Table.from_pylist([{"v": 1}], schema=value_schema(columns))
+    assert read(tmp_path, columns, table).num_rows == 1
+    with pytest.raises(FormatError, match="field id 0 instead of 8"):
+        read(tmp_path, (replace(columns[0], id=8),), table)
+
+
+def test_columns_are_found_by_name_and_others_are_passed_over(tmp_path):
+    table = pa.table({"x": ["?"], "b": pa.array([2], pa.int32()), "a": pa.array([1], pa.int32())})
+    found = read(tmp_path, fields(a="INT", b="INT"), table)
+    assert found.to_pylist() == [{"a": 1, "b": 2}]
+
+
+def test_a_column_name_may_hold_dots(tmp_path):
+    columns = fields(**{"a.b": "INT", "a": {"type": "ARRAY", "element": "INT"}})
+    table = pa.Table.from_pylist([{"a.b": 1, "a": [2]}], schema=value_schema(columns))
+    assert read(tmp_path, columns, table).to_pylist() == [{"a.b": 1, "a": [2]}]
+
+
+@pytest.mark.parametrize("rows", [3, 200_000])
+def test_small_files_and_large_ones_are_read_alike(tmp_path, rows):
+    values = pa.array([n * 2_654_435_761 % (1 << 62) for n in range(rows)])
+    found = read(tmp_path, fields(v="BIGINT"), pa.table({"v": values}), use_dictionary=False)
+    assert ((tmp_path / "in.parquet").stat().st_size > SMALL_FILE) == (rows > 3)
+    assert found.column("v").combine_chunks().equals(values.cast(pa.int64()))
+
+
+def test_batches_are_no_larger_than_asked_for(tmp_path):
+    write_parquet(tmp_path / "in.parquet", pa.table({"v": pa.array(range(100), pa.int32())}))
+    file = input_file(tmp_path / "in.parquet", 100)
+    layout = task_layout(concat_part(tmp_path, fields(v="INT"), [file]))
+    sizes = [b.num_rows for b in InputReader(LocalStorage(), layout).batches(file, 30)]
+    assert max(sizes) <= 30
+    assert sum(sizes) == 100
+
+
+def test_flipped_bits_are_found_by_the_page_checksum(tmp_path):
+    table = pa.table({"v": pa.array(range(1000), pa.int32())})
+    write_parquet(
+        tmp_path / "in.parquet",
+        table,
+        compression="none",
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
+    content = bytearray((tmp_path / "in.parquet").read_bytes())
+    content[2000] ^= 1
+    (tmp_path / "in.parquet").write_bytes(content)
+    with pytest.raises(FormatError):
+        read_file(fields(v="INT"), input_file(tmp_path / "in.parquet", 1000))
+
+
+# --- INT96 ------------------------------------------------------------------------------------
+
+
+def int96_file(path: Path, instants: list[int | None], *, toward_zero: bool) -> None:
+    """A file with INT96 column v holding nanoseconds since the epoch, as Java divides them."""
+    parts = []
+    for instant in instants:
+        if instant is None:
+            continue
+        day, nanos = divmod(instant, DAY)
+        if toward_zero and instant < 0 and nanos:
+            day, nanos = day + 1, nanos - DAY
+        parts.append(struct.pack("<qi", nanos, day + 2_440_588))
+    # Markers, found and replaced in the file: pages of INT96 are plain values one after another.
+    markers = [None if i is None else n + 1 for n, i in enumerate(instants)]
+    table = pa.table({"v": pa.array(markers, pa.timestamp("ns"))})
+    pq.write_table(
+        table,
+        path,
+        use_deprecated_int96_timestamps=True,
+        compression="none",
+        use_dictionary=False,
+        store_schema=False,
+        write_statistics=False,
+    )
+    content = path.read_bytes()
+    old = b"".join(struct.pack("<qi", m, 2_440_588) for m in markers if m is not None)
+    assert content.count(old) == 1
+    path.write_bytes(content.replace(old, b"".join(parts)))
+
+
+@pytest.mark.parametrize("toward_zero", [True, False])
+def test_int96_is_read_exactly_up_to_the_limits(tmp_path, toward_zero):
+    instants = [0, 1, -1, None, -DAY, DAY - 1, -DAY - 1, LIMIT - 1, -LIMIT, -LIMIT + 1, 123456789]
+    int96_file(tmp_path / "in.parquet", instants, toward_zero=toward_zero)
+    found = read_file(fields(v="TIMESTAMP(9)"), input_file(tmp_path / "in.parquet", len(instants)))
+    assert found.column("v").cast(pa.int64()).to_pylist() == instants
+
+
+@pytest.mark.parametrize(
+    "instant", [LIMIT, -LIMIT - 1, LIMIT + 5 * DAY, 8000 * 366 * DAY, LIMIT * 2]
+)
+@pytest.mark.parametrize("toward_zero", [True, False])
+def test_int96_outside_the_limits_is_an_error(tmp_path, instant, toward_zero):
+    int96_file(tmp_path / "in.parquet", [0, instant], toward_zero=toward_zero)
+    with pytest.raises(FormatError, match=r"column v .*outside 1677"):
+        read_file(fields(v="TIMESTAMP(9)"), input_file(tmp_path / "in.parquet", 2))
+
+
+def test_int96_serves_every_precision_and_zone(tmp_path):
+    int96_file(tmp_path / "in.parquet", [-2_000_000, None], toward_zero=True)
+    file = input_file(tmp_path / "in.parquet", 2)
+    for type_, unit in (("TIMESTAMP(3)", "ms"), ("TIMESTAMP(6) WITH LOCAL TIME ZONE", "us")):
+        column = read_file(fields(v=type_), file).column("v")
+        assert column.type.unit == unit
+        assert column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()).to_pylist() == [
+            -2_000_000,
+            None,
+        ]
+
+
+def test_int96_inside_nested_columns(tmp_path):
+    columns = fields(
+        a={"type": "ARRAY", "element": "TIMESTAMP(9)"},
+        m={"type": "MAP", "key": "STRING NOT NULL", "value": "TIMESTAMP(9)"},
+        r={
+            "type": "ROW",
+            "fields": [
+                {"id": 9, "name": "t", "type": "TIMESTAMP(9)"},
+                {"id": 10, "name": "n", "type": "INT"},
+            ],
+        },
+    )
+    rows = [
+        {"a": [1, None, -1], "m": [("k", 5)], "r": {"t": -7, "n": 1}},
+        {"a": None, "m": None, "r": None},
+        {"a": [], "m": [], "r": {"t": None, "n": None}},
+        {"a": [DAY], "m": [("k", None), ("l", 3)], "r": {"t": 1, "n": 2}},
+    ]
+    table = pa.Table.from_pylist(rows, schema=value_schema(columns))
+    found = read(tmp_path, columns, table, batch_rows=3, use_deprecated_int96_timestamps=True)
+    assert "INT96" in str(pq.ParquetFile(tmp_path / "in.parquet").schema).upper()
+    assert found.equals(table.cast(found.schema))
