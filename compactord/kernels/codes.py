@@ -8,6 +8,7 @@ not be equal keys: `Codes.rest` names the columns that must be compared before t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -48,7 +49,11 @@ class Codes:
 
 def pack(columns: list[pa.Array]) -> Codes:
     """Codes of non-null, non-empty key columns, most significant column first."""
-    words = [word for column in columns for word in _words(column)]
+    return pack_words([word for column in columns for word in _words(column)])
+
+
+def pack_words(words: Sequence[Word]) -> Codes:
+    """Codes of columns of numbers and texts."""
     codes: UInt64s | None = None
     bits = 0
     for position, word in enumerate(words):
@@ -105,7 +110,7 @@ def _has_few_values(column: pa.Array) -> bool:
     return len(pc.unique(sample)) <= len(sample) * _LOW_CARDINALITY
 
 
-def equal_rows(words: tuple[Word, ...], left: Int64s, right: Int64s) -> Bools:
+def equal_rows(words: Sequence[Word], left: Int64s, right: Int64s) -> Bools:
     """Whether rows `left[i]` and `right[i]` agree in all the columns."""
     equal = np.ones(len(left), np.bool_)
     for word in words:

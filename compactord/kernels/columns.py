@@ -164,3 +164,11 @@ def stretch_starts(values: Int64s) -> Int64s:
     if len(values) == 0:
         return np.empty(0, np.int64)
     return np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
+
+
+def batch_bytes(batch: pa.RecordBatch) -> int:
+    """Size of the batch's own rows: dictionaries, which batches share, are not counted."""
+    return sum(
+        int(column.indices.nbytes if pa.types.is_dictionary(column.type) else column.nbytes)
+        for column in batch.columns
+    )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from compactord.kernels.columns import Int64s
+from compactord.kernels.columns import Int64s, batch_bytes
 
 # Slices shorter than this on average cost more further down than their copies would.
 _MIN_SLICE_ROWS = 4096
@@ -66,7 +66,7 @@ def gather(
 
 
 def _fits(parts: Sequence[pa.RecordBatch]) -> bool:
-    return bool(sum(part.nbytes for part in parts) <= MAX_CONCAT_BYTES)
+    return sum(batch_bytes(part) for part in parts) <= MAX_CONCAT_BYTES
 
 
 def _concat(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from compactord.errors import TaskError
 from compactord.kernels.codes import Codes, equal_rows, pack, sorted_rows
 from compactord.kernels.columns import Bools, Int64s, UInt64s
 
@@ -32,12 +33,16 @@ class Groups:
     ends: Bools
 
 
-def group_rows(columns: list[pa.Array]) -> Groups:
+def group_rows(columns: list[pa.Array], run_count: int) -> Groups:
     """Sort and group the rows of non-empty, non-null key columns, most significant first.
 
-    The rows should be runs of ascending keys, one after the other: that is what makes it fast.
+    The rows are `run_count` runs of ascending keys, one after the other: that is what makes it
+    fast. Raises `TaskError` where the codes show that they are not.
     """
     codes = pack(columns)
+    descents = np.count_nonzero(codes.values[1:] < codes.values[:-1])
+    if descents >= run_count:
+        raise TaskError(f"{run_count} sorted runs were expected, but keys descend {descents} times")
     if codes.rest:
         collisions = np.count_nonzero(codes.values[1:] == codes.values[:-1])
         if collisions > len(codes.values) * _MAX_COLLISION_SHARE:

@@ -75,7 +75,7 @@ class _Merge:
             name: concat_column([part.column(name) for part in parts])
             for name in self._compared_columns
         }
-        groups = group_rows([columns[name] for name in order.key_columns])
+        groups = group_rows([columns[name] for name in order.key_columns], len(present))
         if order.disjoint_sequences and not order.sequence_fields and not order.ignore_delete:
             winners = groups.order.take(np.flatnonzero(groups.ends))
         else:
@@ -91,7 +91,9 @@ class _Merge:
                 latest = latest[np.append(starts[1:], len(latest)) - 1]
             else:
                 rows, places = records.sequenced(0)
-                tied = np.flatnonzero(np.isin(places, latest))
+                is_latest = np.zeros(len(places), np.bool_)
+                is_latest[latest] = True
+                tied = np.flatnonzero(is_latest.take(places))
                 latest = np.sort(places[self._tree.last_of_ties(rows, tied)])
                 self._tree.pass_rows(rows)
         elif self._tree is not None:

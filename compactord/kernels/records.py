@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
+from compactord.kernels.codes import equal_rows, pack_words
 from compactord.kernels.columns import Int64s, stretch_starts
 from compactord.kernels.deduplicate import SEQUENCE_NUMBER, VALUE_KIND, is_retract
 from compactord.kernels.grouping import Groups
@@ -72,16 +73,19 @@ class Records:
         places = np.arange(start, len(self._rows))
         groups = self._groups_at(places)
         words = [groups, *self._words(places)]
-        by_precedence = np.lexsort(words[::-1])
-        changes = np.zeros(len(places) - 1, np.bool_)
-        for word in words:
-            ordered = word[by_precedence]
-            changes |= ordered[1:] != ordered[:-1]
+        codes = pack_words(words)
+        if codes.rest:
+            by_precedence = np.lexsort(words[::-1])
+            steps = ~equal_rows(words, by_precedence[:-1], by_precedence[1:])
+        else:
+            by_precedence = np.argsort(codes.values, kind="stable")
+            ordered = codes.values[by_precedence]
+            steps = ordered[1:] != ordered[:-1]
         places = places[by_precedence]
         rows = SequencedRows(
             np.searchsorted(self._run_ends, self._rows[places], side="right"),
             groups[by_precedence],
-            np.append(0, np.cumsum(changes)),
+            np.append(0, np.cumsum(steps)),
         )
         return rows, places
 

@@ -3,11 +3,13 @@
 A window never splits a key: it ends at the smallest of the runs' last buffered keys, inclusive.
 The run with that key is the one to read on from, until enough is buffered.
 
-Memory: between two windows at most `window_rows + (runs + 1) * batch_rows` rows are alive, where
-`batch_rows` is the largest batch of any run (each run must have one batch to know how far it is,
-and the last batch read may go over the limit); `window_bytes` bounds bytes in the same way. A
-window is at most that large. Batches larger than a whole window are cut first, so that a window
-does not grow with them; their memory is the reader's, and lives until the last piece is merged.
+Batches are cut into pieces first, of at most `window_rows` rows and `window_bytes / (runs + 1)`
+bytes, so that a window does not grow with the batches. Each run must have one piece buffered to
+know how far it is, and the last piece read may go over the limit.
+
+Memory: at most `window_rows + (runs + 1) * piece_rows` rows and `2 * window_bytes` bytes are
+buffered at any time, a window included (more bytes only if single rows are larger than a piece;
+dictionaries are not counted). One batch per run is alive until its last piece is merged.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from compactord.errors import TaskError
+from compactord.kernels.columns import batch_bytes
 from compactord.kernels.keys import BatchKeys, Key
 
 # Per run, in the order of the runs, its batches of this window.
@@ -39,7 +42,7 @@ def windows(
     assert window_rows > 0, f"window_rows must be positive, not {window_rows}"
     assert window_bytes > 0, f"window_bytes must be positive, not {window_bytes}"
     buffers = [
-        _RunBuffer(index, run, key_columns, window_rows, window_bytes)
+        _RunBuffer(index, _pieces(run, window_rows, window_bytes // (len(runs) + 1)), key_columns)
         for index, run in enumerate(runs)
     ]
     while True:
@@ -71,7 +74,7 @@ class _Piece:
     def __init__(self, batch: pa.RecordBatch, key_columns: Sequence[str]) -> None:
         self.batch = batch
         self.start = 0
-        self.size_bytes = batch.nbytes
+        self.size_bytes = batch_bytes(batch)
         self.keys = BatchKeys(batch, key_columns)
         self.first_key = self.keys[0]
         self.last_key = self.keys[batch.num_rows - 1]
@@ -87,13 +90,11 @@ class _RunBuffer:
     def __init__(
         self,
         index: int,
-        run: Iterator[pa.RecordBatch],
+        pieces: Iterator[pa.RecordBatch],
         key_columns: Sequence[str],
-        window_rows: int,
-        window_bytes: int,
     ) -> None:
         self._index = index
-        self._batches = _cut_large(run, window_rows, window_bytes)
+        self._batches = pieces
         self._key_columns = key_columns
         self._pieces: deque[_Piece] = deque()
         self._last_read: Key | None = None
@@ -157,7 +158,7 @@ class _RunBuffer:
         return part
 
 
-def _cut_large(
+def _pieces(
     batches: Iterator[pa.RecordBatch], max_rows: int, max_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """Batches that are not empty and within the limits, but for single rows larger than them."""
@@ -165,7 +166,7 @@ def _cut_large(
         waiting = [batch] if batch.num_rows else []
         while waiting:
             part = waiting.pop()
-            if part.num_rows > 1 and (part.num_rows > max_rows or part.nbytes > max_bytes):
+            if part.num_rows > 1 and (part.num_rows > max_rows or batch_bytes(part) > max_bytes):
                 half = part.num_rows // 2
                 waiting += [part.slice(half), part.slice(0, half)]
             else:

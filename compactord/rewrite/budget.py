@@ -20,7 +20,7 @@ from compactord.errors import TaskError
 from compactord.rewrite.reader import BUFFER_BYTES
 
 PAGE_BYTES = 1 << 20
-# Speed is flat in these ranges, memory is not (docs/bench.md).
+# Speed is flat in these ranges, memory is not (tests/bench/bench_rewrite.py).
 MAX_WINDOW_ROWS = 256 << 10
 MIN_WINDOW_ROWS = 4_096
 MAX_BATCH_ROWS = 32_768

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
 from compactord.model import InputFile
+from compactord.paimon.types import SEQUENCE_NUMBER
 from compactord.rewrite.layout import Layout, is_binary_like
 
 # Inputs and row groups looked at.
@@ -53,6 +53,29 @@ def check_file(file: InputFile, size_bytes: int, metadata: pq.FileMetaData) -> N
             file.path,
             f"the manifest says {file.row_count} rows, the Parquet footer {metadata.num_rows}",
         )
+
+
+def check_sequences(file: InputFile, metadata: pq.FileMetaData) -> None:
+    """Raise `FormatError` when rows have sequence numbers outside of the manifest's range.
+
+    Merges rely on the range: runs whose ranges do not meet are merged without comparing numbers.
+    """
+    column = leaf_index(metadata, SEQUENCE_NUMBER.name)
+    for index in range(metadata.num_row_groups):
+        found = metadata.row_group(index).column(column).statistics
+        if found is None or not found.has_min_max:
+            continue
+        if found.min_raw < file.min_sequence_number or found.max_raw > file.max_sequence_number:
+            raise FormatError(
+                file.path,
+                f"the manifest says sequence numbers {file.min_sequence_number} to"
+                f" {file.max_sequence_number}, the file has {found.min_raw} to {found.max_raw}",
+            )
+
+
+def leaf_index(metadata: pq.FileMetaData, name: str) -> int:
+    """The Parquet column of a column that is not nested."""
+    return next(i for i in range(metadata.num_columns) if metadata.schema.column(i).path == name)
 
 
 def check_size(file: InputFile, size_bytes: int) -> None:
@@ -167,7 +190,3 @@ def _top(path: str, names: frozenset[str]) -> str | None:
     return next(
         (top for n in range(len(parts) - 1, 0, -1) if (top := ".".join(parts[:n])) in names), None
     )
-
-
-def arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
-    return metadata.schema.to_arrow_schema()

@@ -16,6 +16,7 @@ from compactord.model import KeyRange
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.rewrite.footer import leaf_index
 from compactord.rewrite.values import one_row, statistics_order, value_order
 
 _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
@@ -97,7 +98,3 @@ def _may_overlap(chunk: pq.ColumnChunkMetaData, bounds: RowRange) -> bool:
         return False
     # The first column alone does not exclude equality with a longer key's first column.
     return bounds.first_upper is None or bool(low <= bounds.first_upper)
-
-
-def leaf_index(footer: pq.FileMetaData, name: str) -> int:
-    return next(i for i in range(footer.num_columns) if footer.schema.column(i).path == name)

@@ -31,22 +31,20 @@ class Layout:
     key_fields: tuple[DataField, ...]
     value_fields: tuple[DataField, ...]
     dictionaries: frozenset[str]
+    row_schema: pa.Schema
 
     @property
     def row_names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.row_fields)
 
     @property
-    def row_schema(self) -> pa.Schema:
-        """Types of rows as the readers hand them out."""
-        plain = value_schema(self.row_fields)
-        return pa.schema([self._encoded(field, field.name) for field in plain])
-
-    @property
     def file_schema(self) -> pa.Schema:
         """Types, nullability and field ids for the Parquet writer."""
         return pa.schema(
-            [self._encoded(arrow_field(field), source) for field, source in self.file_columns]
+            [
+                _encoded(arrow_field(field), source, self.dictionaries)
+                for field, source in self.file_columns
+            ]
         )
 
     def file_table(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -55,44 +53,53 @@ class Layout:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def with_dictionaries(self, names: Collection[str]) -> Layout:
-        return Layout(
-            row_fields=self.row_fields,
-            file_columns=self.file_columns,
-            key_fields=self.key_fields,
-            value_fields=self.value_fields,
-            dictionaries=frozenset(names),
+        return _layout(
+            self.row_fields, self.file_columns, self.key_fields, self.value_fields, names
         )
 
-    def _encoded(self, field: pa.Field, source: str) -> pa.Field:
-        if source not in self.dictionaries:
-            return field
-        return field.with_type(pa.dictionary(pa.int32(), field.type))
+
+def _layout(
+    row_fields: tuple[DataField, ...],
+    file_columns: tuple[tuple[DataField, str], ...],
+    key_fields: tuple[DataField, ...],
+    value_fields: tuple[DataField, ...],
+    dictionaries: Collection[str] = (),
+) -> Layout:
+    names = frozenset(dictionaries)
+    schema = [_encoded(field, field.name, names) for field in value_schema(row_fields)]
+    return Layout(
+        row_fields=row_fields,
+        file_columns=file_columns,
+        key_fields=key_fields,
+        value_fields=value_fields,
+        dictionaries=names,
+        row_schema=pa.schema(schema),
+    )
+
+
+def _encoded(field: pa.Field, source: str, dictionaries: frozenset[str]) -> pa.Field:
+    if source not in dictionaries:
+        return field
+    return field.with_type(pa.dictionary(pa.int32(), field.type))
 
 
 def task_layout(part: Subcompaction) -> Layout:
     """The layout of a part, without dictionaries."""
     fields = part.fields
     if not isinstance(part.source, MergeSpec):
-        return Layout(
-            row_fields=fields,
-            file_columns=tuple((field, field.name) for field in fields),
-            key_fields=(),
-            value_fields=fields,
-            dictionaries=frozenset(),
-        )
+        return _layout(fields, tuple((field, field.name) for field in fields), (), fields)
     by_name = {field.name: field for field in fields}
     keys = tuple(by_name[name] for name in part.source.key_columns)
     row_fields = (SEQUENCE_NUMBER, VALUE_KIND, *fields)
     in_file = file_fields(fields, part.source.key_columns, thin=part.write.thin_mode)
     copies = [key.name for key in keys] if len(in_file) > len(row_fields) else []
     sources = [*copies, *(field.name for field in row_fields)]
-    return Layout(
-        row_fields=row_fields,
-        file_columns=tuple(zip(in_file, sources, strict=True)),
-        key_fields=keys,
-        value_fields=fields,
-        dictionaries=frozenset(),
-    )
+    return _layout(row_fields, tuple(zip(in_file, sources, strict=True)), keys, fields)
+
+
+def key_layout(keys: tuple[DataField, ...]) -> Layout:
+    """Rows of key columns only, for looking at keys."""
+    return _layout(keys, (), keys, keys)
 
 
 def is_binary_like(field: DataField) -> bool:

@@ -107,6 +107,7 @@ class ParquetOutput:
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,
             write_page_index=True,
+            write_page_checksum=True,
             metadata_collector=self._footers,
         )
 

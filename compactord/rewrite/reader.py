@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
 from compactord.model import InputFile
 from compactord.paimon.arrow import FIELD_ID
+from compactord.paimon.types import SEQUENCE_NUMBER
 from compactord.rewrite import int96
 from compactord.rewrite.conversion import check_convertible, converted
-from compactord.rewrite.footer import check_file, check_size
+from compactord.rewrite.footer import check_file, check_sequences, check_size
 from compactord.rewrite.keyrange import RowRange, groups_in_range
 from compactord.rewrite.layout import Layout
 from compactord.storage.base import Storage
@@ -69,6 +70,8 @@ class InputReader:
         with _reading(file.path), _opened(self.storage, file) as stream:
             parquet = self._parquet(stream, file)
             columns = _matched(parquet.schema_arrow, self.layout, file.path)
+            if SEQUENCE_NUMBER.name in columns:
+                check_sequences(file, parquet.metadata)
             yield from self._read(parquet, columns, file, batch_rows)
 
     def _parquet(self, stream: pa.NativeFile, file: InputFile) -> pq.ParquetFile:
@@ -76,6 +79,8 @@ class InputReader:
             "read_dictionary": sorted(self.layout.dictionaries),
             "pre_buffer": False,
             "buffer_size": BUFFER_BYTES,
+            # Rewriting flipped bits would make them last; Java's files carry checksums, and ours.
+            "page_checksum_verification": True,
         }
         known = self.footers.pop(file.path, None)
         parquet = pq.ParquetFile(stream, metadata=known, **options)

@@ -18,8 +18,8 @@ from compactord.model import InputFile, KeyRange, MergeSpec
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.rewrite.keyrange import leaf_index
-from compactord.rewrite.layout import Layout
+from compactord.rewrite.footer import leaf_index
+from compactord.rewrite.layout import key_layout
 from compactord.rewrite.reader import InputReader
 from compactord.rewrite.values import cell, nanos_per_unit
 from compactord.storage.base import Storage
@@ -56,14 +56,7 @@ def cut_ranges(
         return (KeyRange(),)
     by_name = {field.name: field for field in fields}
     keys = tuple(by_name[name] for name in source.key_columns)
-    layout = Layout(
-        row_fields=keys,
-        file_columns=(),
-        key_fields=keys,
-        value_fields=keys,
-        dictionaries=frozenset(),
-    )
-    reader = InputReader(storage, layout)
+    reader = InputReader(storage, key_layout(keys))
     groups = _number_groups(source, reader) if _is_number(keys) else None
     bounds = groups.cut(parts) if groups is not None else _cut_by_keys(source, reader, parts)
     edges = [None, *bounds, None]

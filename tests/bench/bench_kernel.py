@@ -69,7 +69,7 @@ CASES: dict[str, Callable[[Int64s], list[pa.Array]]] = {
 def make_runs(
     case: str, rows: int, *, is_wide: bool, is_overlapping: bool
 ) -> list[list[pa.RecordBatch]]:
-    """Sorted runs of random keys. Overlapping: sequence numbers of all runs are mixed."""
+    """Sorted runs of random keys. Overlapping: sequence numbers of the runs are mixed."""
     random = np.random.default_rng(7)
     per_run = max(1, rows // RUN_COUNT)
     key_count = int(per_run / KEYS_PER_RUN_SHARE) + 1
@@ -79,11 +79,13 @@ def make_runs(
         keys = CASES[case](numbers)
         columns = {f"k{position}": key for position, key in enumerate(keys)}
         count = len(numbers)
-        low, high = (0, rows) if is_overlapping else (run * rows, (run + 1) * rows)
+        # Unique over all runs: ties are rare and another matter.
+        step, first = (RUN_COUNT, run) if is_overlapping else (1, run * rows)
+        sequences = random.permutation(count) * step + first
         table = pa.table(columns)
-        table = table.append_column(
-            "_SEQUENCE_NUMBER", pa.array(random.integers(low, high, count))
-        ).append_column("_VALUE_KIND", pa.array(np.zeros(count, np.int8)))
+        table = table.append_column("_SEQUENCE_NUMBER", pa.array(sequences)).append_column(
+            "_VALUE_KIND", pa.array(np.zeros(count, np.int8))
+        )
         if is_wide:
             table = append_values(table, random)
         table = table.sort_by([(name, "ascending") for name in columns])

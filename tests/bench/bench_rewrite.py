@@ -16,9 +16,10 @@ import multiprocessing
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,8 @@ from compactord.paimon.stats import parse_stats_mode
 from compactord.paimon.types import DataField, parse_type
 from compactord.rewrite.task import rewrite
 from compactord.storage.local import LocalStorage
+
+T = TypeVar("T")
 
 VALUES = (
     ("i", "INT"),
@@ -66,11 +69,15 @@ def main() -> None:
     options = parser.parse_args()
     for case in options.cases:
         with tempfile.TemporaryDirectory() as folder:
-            # In a process of its own, whose memory does not count.
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as maker:
-                sizes = (options.rows, options.files, options.memory_mb << 20)
-                part = maker.submit(make_part, Path(folder), case, *sizes).result()
-            print(json.dumps(measure(case, part, options.repeat)), flush=True)
+            sizes = (options.rows, options.files, options.memory_mb << 20)
+            part = in_new_process(make_part, Path(folder), case, *sizes)
+            print(json.dumps(in_new_process(measure, case, part, options.repeat)), flush=True)
+
+
+def in_new_process(work: Callable[..., T], *arguments: Any) -> T:
+    """So that the memory of one step does not count in another."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
 
 
 def measure(case: str, part: Subcompaction, repeat: int) -> dict[str, Any]:

@@ -197,3 +197,21 @@ def output_rows(part: Subcompaction, result: SubcompactionResult) -> list[Row]:
 def files_left(part: Subcompaction) -> list[str]:
     folder = Path(part.write.folder)
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+KEY_VALUE = fields(k="BIGINT NOT NULL", v="STRING")
+
+
+def row(k: int, v: str | None, sequence: int, kind: int = 0) -> Row:
+    """A row of a table of `KEY_VALUE` columns."""
+    return {"k": k, "v": v, SEQUENCE: sequence, KIND: kind}
+
+
+def two_runs(folder: Path) -> list[list[InputFile]]:
+    """Runs of `KEY_VALUE` rows that share the keys 1 and 3; the newer one deletes 3."""
+    old = [row(1, "a", 0), row(3, "c", 1)]
+    new = [row(1, "A", 2, 2), row(2, "b", 3), row(3, None, 4, 3)]
+    return [
+        [write_run(folder / "a.parquet", KEY_VALUE, ["k"], old)],
+        [write_run(folder / "b.parquet", KEY_VALUE, ["k"], new)],
+    ]

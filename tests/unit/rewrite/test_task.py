@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import contextlib
 import math
-import pickle
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.errors import FormatError, ObjectNotFound, StoreFull, TaskError
+from compactord.errors import FormatError
 from compactord.ids import owner_of, this_process
-from compactord.model import FailureKind, KeyRange, SubcompactionResult, TaskFailure
+from compactord.model import FailureKind, KeyRange, TaskFailure
 from compactord.paimon.binary_row import decode_row, encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, FileSource
 from compactord.rewrite.split import cut_ranges
-from compactord.rewrite.task import failure_kind, rewrite, run_part
+from compactord.rewrite.task import rewrite, run_part
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import (
+    KEY_VALUE,
     KIND,
     SEQUENCE,
     concat_part,
@@ -30,35 +28,20 @@ from tests.unit.rewrite.builders import (
     merge_part,
     output_paths,
     output_rows,
+    row,
+    two_runs,
     write_append,
     write_parquet,
     write_run,
 )
-
-COLUMNS = fields(k="BIGINT NOT NULL", v="STRING")
-
-
-def row(k: int, v: str | None, sequence: int, kind: int = 0) -> dict[str, Any]:
-    return {"k": k, "v": v, SEQUENCE: sequence, KIND: kind}
 
 
 def written(*rows: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"_KEY_k": r["k"], SEQUENCE: r[SEQUENCE], KIND: r[KIND], **r} for r in rows]
 
 
-def two_runs(folder: Path) -> list[list[Any]]:
-    old = write_run(folder / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0), row(3, "c", 1)])
-    new = write_run(
-        folder / "b.parquet",
-        COLUMNS,
-        ["k"],
-        [row(1, "A", 2, 2), row(2, "b", 3), row(3, None, 4, 3)],
-    )
-    return [[old], [new]]
-
-
 def test_the_latest_record_of_each_key_is_written_with_its_own_sequence_and_kind(tmp_path):
-    part = merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path))
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
     result = rewrite(part)
     assert output_rows(part, result) == written(
         row(1, "A", 2, 2), row(2, "b", 3), row(3, None, 4, 3)
@@ -66,15 +49,15 @@ def test_the_latest_record_of_each_key_is_written_with_its_own_sequence_and_kind
 
 
 def test_retracts_go_when_deletes_are_dropped(tmp_path):
-    part = merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path), drop_deletes=True)
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), drop_deletes=True)
     result = rewrite(part)
     assert [r["k"] for r in output_rows(part, result)] == [1, 2]
     assert result.after[0].delete_row_count == 0
 
 
 def test_nothing_is_written_when_no_row_is_left(tmp_path):
-    run = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, None, 0, 3)])
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[run]], drop_deletes=True)
+    run = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, None, 0, 3)])
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[run]], drop_deletes=True)
     result = rewrite(part)
     assert result.after == ()
     assert (result.stats.rows_in, result.stats.rows_out, result.stats.bytes_out) == (1, 0, 0)
@@ -83,11 +66,11 @@ def test_nothing_is_written_when_no_row_is_left(tmp_path):
 
 def test_the_record_of_a_merged_file_tells_what_is_in_it(tmp_path):
     part = merge_part(
-        tmp_path, COLUMNS, ["k"], two_runs(tmp_path), creation_zone_offset_ms=3_600_000
+        tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), creation_zone_offset_ms=3_600_000
     )
     clock = FixedClock(1_700_000_000_000)
     (file,) = rewrite(part, clock=clock).after
-    types = [COLUMNS[0].type]
+    types = [KEY_VALUE[0].type]
     assert file.file_size == (Path(part.write.folder) / file.file_name).stat().st_size
     assert (file.row_count, file.delete_row_count) == (3, 1)
     assert (decode_row(file.min_key, types), decode_row(file.max_key, types)) == ((1,), (3,))
@@ -96,7 +79,7 @@ def test_the_record_of_a_merged_file_tells_what_is_in_it(tmp_path):
     assert file.creation_time_ms == 1_700_003_600_000
     assert file.key_stats.null_counts == (0,)
     assert decode_row(file.key_stats.max_values, types) == (3,)
-    value_types = [field.type for field in COLUMNS]
+    value_types = [field.type for field in KEY_VALUE]
     assert decode_row(file.value_stats.min_values, value_types) == (1, "A")
     assert decode_row(file.value_stats.max_values, value_types) == (3, "b")
     assert (file.value_stats.null_counts, file.value_stats_columns) == ((0, 1), None)
@@ -105,7 +88,7 @@ def test_the_record_of_a_merged_file_tells_what_is_in_it(tmp_path):
 
 def test_names_are_of_the_owner_with_prefix_and_suffix(tmp_path):
     part = merge_part(
-        tmp_path, COLUMNS, ["k"], two_runs(tmp_path), file_prefix="d-", file_suffix=".zst.parquet"
+        tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), file_prefix="d-", file_suffix=".zst.parquet"
     )
     (file,) = rewrite(part).after
     assert file.file_name.startswith("d-")
@@ -114,19 +97,19 @@ def test_names_are_of_the_owner_with_prefix_and_suffix(tmp_path):
 
 
 def test_sections_follow_each_other_in_one_output(tmp_path):
-    first = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
-    second = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(2, "b", 1)])
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[first]], [[second]])
+    first = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
+    second = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(2, "b", 1)])
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[first]], [[second]])
     result = rewrite(part)
     assert len(result.after) == 1
     assert [r["k"] for r in output_rows(part, result)] == [1, 2]
 
 
 def test_files_of_a_run_are_read_one_after_the_other(tmp_path):
-    one = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0), row(2, "b", 1)])
-    two = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(5, "e", 2)])
-    over = write_run(tmp_path / "c.parquet", COLUMNS, ["k"], [row(2, "B", 7), row(5, "E", 8)])
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[one, two], [over]])
+    one = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0), row(2, "b", 1)])
+    two = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(5, "e", 2)])
+    over = write_run(tmp_path / "c.parquet", KEY_VALUE, ["k"], [row(2, "B", 7), row(5, "E", 8)])
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[one, two], [over]])
     assert [r["v"] for r in output_rows(part, rewrite(part))] == ["a", "B", "E"]
 
 
@@ -151,27 +134,27 @@ def test_sequence_fields_come_before_sequence_numbers(tmp_path, descending, winn
 
 
 def test_overlapping_sequence_ranges_are_compared_row_by_row(tmp_path):
-    one = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "old", 0), row(2, "new", 9)])
-    two = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(1, "new", 5), row(2, "old", 4)])
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[one], [two]])
+    one = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "old", 0), row(2, "new", 9)])
+    two = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(1, "new", 5), row(2, "old", 4)])
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[one], [two]])
     assert [r["v"] for r in output_rows(part, rewrite(part))] == ["new", "new"]
 
 
 def test_runs_need_not_come_in_the_order_of_their_sequences(tmp_path):
-    newer = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "new", 10)])
-    older = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(1, "old", 3)])
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[newer], [older]])
+    newer = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "new", 10)])
+    older = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(1, "old", 3)])
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[newer], [older]])
     assert [r["v"] for r in output_rows(part, rewrite(part))] == ["new"]
 
 
 def test_thin_and_normal_inputs_mix_and_thin_outputs_have_no_key_columns(tmp_path):
-    thin = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)], thin=True)
-    full = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(2, "b", 1)])
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[thin], [full]], thin_mode=True)
+    thin = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)], thin=True)
+    full = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(2, "b", 1)])
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[thin], [full]], thin_mode=True)
     result = rewrite(part)
     (path,) = output_paths(part, result)
     assert pq.read_schema(path).names == [SEQUENCE, KIND, "k", "v"]
-    types = [COLUMNS[0].type]
+    types = [KEY_VALUE[0].type]
     assert decode_row(result.after[0].key_stats.min_values, types) == (1,)
     assert decode_row(result.after[0].max_key, types) == (2,)
 
@@ -215,7 +198,7 @@ def test_sequences_of_several_append_outputs(tmp_path, continues):
 
 
 def test_stats_add_up(tmp_path):
-    part = merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path))
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
     result = rewrite(part)
     (runs,) = part.source.sections
     assert result.stats.rows_in == 5
@@ -233,7 +216,7 @@ def test_ranges_together_do_what_the_whole_does(tmp_path):
         [
             write_run(
                 tmp_path / f"{n}.parquet",
-                COLUMNS,
+                KEY_VALUE,
                 ["k"],
                 [row(k, f"{n}-{k}", 1000 * n + k) for k in range(n, 900, n + 1)],
                 row_group_size=50,
@@ -241,12 +224,12 @@ def test_ranges_together_do_what_the_whole_does(tmp_path):
         ]
         for n in range(3)
     ]
-    whole = merge_part(tmp_path / "w", COLUMNS, ["k"], runs)
-    ranges = cut_ranges(whole.source, 3, COLUMNS, LocalStorage())
+    whole = merge_part(tmp_path / "w", KEY_VALUE, ["k"], runs)
+    ranges = cut_ranges(whole.source, 3, KEY_VALUE, LocalStorage())
     assert len(ranges) == 3
     rows, stats = [], []
     for number, bounds in enumerate(ranges):
-        part = merge_part(tmp_path / f"p{number}", COLUMNS, ["k"], runs, key_range=bounds)
+        part = merge_part(tmp_path / f"p{number}", KEY_VALUE, ["k"], runs, key_range=bounds)
         result = rewrite(part)
         rows += output_rows(part, result)
         stats.append(result.stats)
@@ -258,16 +241,16 @@ def test_ranges_together_do_what_the_whole_does(tmp_path):
 
 def test_row_groups_outside_a_range_are_not_decoded(tmp_path):
     rows = [row(k, str(k), k) for k in range(1000)]
-    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], rows, row_group_size=100)
+    file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], rows, row_group_size=100)
     metadata = pq.ParquetFile(file.path).metadata
     # Break a page of the last row group: who decodes it fails.
     start = metadata.row_group(9).column(3).data_page_offset
     content = bytearray(Path(file.path).read_bytes())
     content[start : start + 40] = b"\xff" * 40
     Path(file.path).write_bytes(content)
-    types = [COLUMNS[0].type]
+    types = [KEY_VALUE[0].type]
     bounds = KeyRange(lower=encode_row([150], types), upper=encode_row([320], types))
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[file]], key_range=bounds)
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[file]], key_range=bounds)
     assert [r["k"] for r in output_rows(part, rewrite(part))] == list(range(150, 320))
     with pytest.raises(FormatError):
         rewrite(replace(part, source=replace(part.source, key_range=KeyRange())))
@@ -278,22 +261,22 @@ def test_many_runs_are_merged_in_passes_when_memory_is_short(tmp_path):
         [
             write_run(
                 tmp_path / f"{n}.parquet",
-                COLUMNS,
+                KEY_VALUE,
                 ["k"],
                 [row(k, f"{n}", 100 * n + k) for k in range(n % 5, 60, 3)],
             )
         ]
         for n in range(40)
     ]
-    roomy = merge_part(tmp_path / "a", COLUMNS, ["k"], runs)
-    tight = merge_part(tmp_path / "b", COLUMNS, ["k"], runs, memory_bytes=900_000)
+    roomy = merge_part(tmp_path / "a", KEY_VALUE, ["k"], runs)
+    tight = merge_part(tmp_path / "b", KEY_VALUE, ["k"], runs, memory_bytes=900_000)
     one, other = rewrite(roomy), rewrite(tight)
     assert output_rows(roomy, one) == output_rows(tight, other)
     assert other.stats.rows_in == one.stats.rows_in
 
 
 def test_a_part_that_cannot_run_in_its_memory_says_how_much_it_needs(tmp_path):
-    part = merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path), memory_bytes=1000)
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), memory_bytes=1000)
     outcome = run_part(part)
     assert isinstance(outcome, TaskFailure)
     assert outcome.kind is FailureKind.POISON
@@ -302,190 +285,12 @@ def test_a_part_that_cannot_run_in_its_memory_says_how_much_it_needs(tmp_path):
 
 
 def test_ignored_deletes_lose_to_older_rows_but_stay_alone(tmp_path):
-    old = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
-    new = write_run(tmp_path / "b.parquet", COLUMNS, ["k"], [row(1, None, 1, 3), row(2, "x", 2, 3)])
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[old], [new]], ignore_delete=True)
+    old = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
+    new = write_run(
+        tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(1, None, 1, 3), row(2, "x", 2, 3)]
+    )
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[old], [new]], ignore_delete=True)
     assert output_rows(part, rewrite(part)) == written(row(1, "a", 0), row(2, "x", 2, 3))
-
-
-# --- failures ---------------------------------------------------------------------------------
-
-
-def test_a_truncated_input_is_poison_that_names_the_file(tmp_path):
-    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
-    Path(file.path).write_bytes(Path(file.path).read_bytes()[:-30])
-    outcome = run_part(merge_part(tmp_path, COLUMNS, ["k"], [[file]]))
-    assert isinstance(outcome, TaskFailure)
-    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
-    assert file.path in outcome.message
-    assert (outcome.compaction, outcome.part) == (7, 2)
-    assert "Traceback" in outcome.traceback
-
-
-def test_garbage_of_the_right_size_is_poison(tmp_path):
-    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
-    Path(file.path).write_bytes(b"\x00" * file.size_bytes)
-    outcome = run_part(merge_part(tmp_path, COLUMNS, ["k"], [[file]]))
-    assert isinstance(outcome, TaskFailure)
-    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
-
-
-def test_another_number_of_rows_than_planned_is_an_error(tmp_path):
-    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
-    with pytest.raises(FormatError, match="2 rows"):
-        rewrite(merge_part(tmp_path, COLUMNS, ["k"], [[replace(file, row_count=2)]]))
-
-
-def test_a_missing_input_is_transient(tmp_path):
-    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 0)])
-    Path(file.path).unlink()
-    outcome = run_part(merge_part(tmp_path, COLUMNS, ["k"], [[file]]))
-    assert isinstance(outcome, TaskFailure)
-    assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "ObjectNotFound")
-
-
-def test_sequences_outside_the_manifests_range_are_an_error(tmp_path):
-    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(1, "a", 7)])
-    wrong = replace(file, max_sequence_number=6, min_sequence_number=0)
-    with pytest.raises(FormatError, match="sequence numbers 0 to 6"):
-        rewrite(merge_part(tmp_path, COLUMNS, ["k"], [[wrong]]))
-
-
-@pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
-def test_a_broken_page_far_into_the_input_leaves_nothing_behind(tmp_path, monkeypatch, threaded):
-    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
-    rows = [row(k, str(k * 7919), k) for k in range(30_000)]
-    file = write_run(
-        tmp_path / "a.parquet", COLUMNS, ["k"], rows, row_group_size=5000, write_page_checksum=True
-    )
-    start = pq.ParquetFile(file.path).metadata.row_group(5).column(4).data_page_offset
-    content = bytearray(Path(file.path).read_bytes())
-    content[start + 100] ^= 1
-    Path(file.path).write_bytes(content)
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[file]], target_file_size=file.size_bytes // 5)
-    outcome = run_part(part)
-    assert isinstance(outcome, TaskFailure)
-    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
-    assert files_left(part) == []
-
-
-def test_an_unsorted_input_is_refused(tmp_path):
-    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], [row(5, "a", 0), row(1, "b", 1)])
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[file]])
-    outcome = run_part(part)
-    assert isinstance(outcome, TaskFailure)
-    assert outcome.kind is FailureKind.POISON
-    assert files_left(part) == []
-
-
-class _FailingSink:
-    """A file that takes `good_writes` writes and then fails with `error`."""
-
-    def __init__(self, path: str, good_writes: int, error: BaseException) -> None:
-        self._file = open(path, "xb")  # noqa: SIM115 - closed by Arrow
-        self._left = good_writes
-        self._error = error
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        self._left -= 1
-        if self._left < 0:
-            raise self._error
-        return self._file.write(data)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self.closed = True
-        self._file.close()
-
-
-@dataclass(frozen=True, slots=True)
-class FailingStorage(LocalStorage):
-    """Writing fails at the n-th write of the n-th output."""
-
-    good_files: int = 0
-    good_writes: int = 0
-    error: BaseException | None = None
-
-    @contextlib.contextmanager
-    def open_output(self, path: str) -> Iterator[pa.NativeFile]:
-        if not path.endswith(f"-{self.good_files}.parquet"):
-            with LocalStorage.open_output(self, path) as stream:
-                yield stream
-            return
-        Path(path).parent.mkdir(exist_ok=True, parents=True)
-        assert self.error is not None
-        sink = _FailingSink(path, self.good_writes, self.error)
-        try:
-            yield pa.PythonFile(sink, mode="w")
-        except BaseException:
-            sink.close()
-            self.delete(path)
-            raise
-
-
-@pytest.mark.parametrize("error", [StoreFull("x", "no space"), KeyboardInterrupt()])
-@pytest.mark.parametrize("good_files", [0, 2])
-@pytest.mark.parametrize("good_writes", [0, 1, 5, 20])
-@pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
-def test_a_failed_write_leaves_nothing_behind(
-    tmp_path, monkeypatch, error, good_files, good_writes, threaded
-):
-    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
-    rows = [row(k, str(k * 7919), k) for k in range(30_000)]
-    file = write_run(tmp_path / "a.parquet", COLUMNS, ["k"], rows)
-    storage = FailingStorage(good_files, good_writes, error)
-    part = merge_part(
-        tmp_path, COLUMNS, ["k"], [[file]], target_file_size=file.size_bytes // 5, storage=storage
-    )
-    if isinstance(error, KeyboardInterrupt):
-        with pytest.raises(KeyboardInterrupt):
-            run_part(part)
-    else:
-        outcome = run_part(part)
-        assert isinstance(outcome, TaskFailure)
-        assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "StoreFull")
-    assert files_left(part) == []
-
-
-def test_a_name_that_is_taken_is_left_alone(tmp_path, monkeypatch):
-    part = merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path))
-    taken = rewrite(part).after[0].file_name
-    uuid = taken[len("data-") : -len("-0.parquet")]
-    again = replace(part, owner=_FixedOwner(uuid))
-    outcome = run_part(again)
-    assert isinstance(outcome, TaskFailure)
-    assert files_left(part) == [taken]
-
-
-@dataclass(frozen=True)
-class _FixedOwner:
-    uuid: str
-
-    def new_uuid(self) -> str:
-        return self.uuid
-
-
-def test_failures_are_poison_unless_a_store_or_the_machine_failed():
-    assert failure_kind(FormatError("p", "m")) is FailureKind.POISON
-    assert failure_kind(TaskError("m")) is FailureKind.POISON
-    assert failure_kind(AssertionError()) is FailureKind.POISON
-    assert failure_kind(ObjectNotFound("p", "m")) is FailureKind.TRANSIENT
-    assert failure_kind(StoreFull("p", "m")) is FailureKind.TRANSIENT
-    assert failure_kind(MemoryError()) is FailureKind.TRANSIENT
-
-
-def test_parts_and_outcomes_travel(tmp_path):
-    part = pickle.loads(pickle.dumps(merge_part(tmp_path, COLUMNS, ["k"], two_runs(tmp_path))))
-    outcome = pickle.loads(pickle.dumps(run_part(part)))
-    assert isinstance(outcome, SubcompactionResult)
-    failure = run_part(replace(part, memory_bytes=1))
-    assert pickle.loads(pickle.dumps(failure)) == failure
 
 
 # --- sizes and threads ------------------------------------------------------------------------
@@ -513,17 +318,17 @@ def test_threads_change_nothing(tmp_path, monkeypatch):
         [
             write_run(
                 tmp_path / f"{n}.parquet",
-                COLUMNS,
+                KEY_VALUE,
                 ["k"],
                 [row(k, f"{n}", 1000 * n + k) for k in range(n, 900, n + 1)],
             )
         ]
         for n in range(3)
     ]
-    alone = merge_part(tmp_path / "a", COLUMNS, ["k"], runs)
+    alone = merge_part(tmp_path / "a", KEY_VALUE, ["k"], runs)
     expected = output_rows(alone, rewrite(alone))
     monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: True)
-    threaded = merge_part(tmp_path / "b", COLUMNS, ["k"], runs)
+    threaded = merge_part(tmp_path / "b", KEY_VALUE, ["k"], runs)
     assert output_rows(threaded, rewrite(threaded)) == expected
 
 
@@ -548,7 +353,7 @@ def test_a_column_of_the_files_is_written_as_the_schema_says(tmp_path):
         }
     )
     write_parquet(tmp_path / "a.parquet", table, store_schema=True)
-    part = merge_part(tmp_path, COLUMNS, ["k"], [[input_file(tmp_path / "a.parquet", 1)]])
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[input_file(tmp_path / "a.parquet", 1)]])
     result = rewrite(part)
     (path,) = output_paths(part, result)
     assert pq.read_schema(path).field("v").type == pa.string()

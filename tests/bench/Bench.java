@@ -1,0 +1,203 @@
+import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.SplittableRandom;
+import java.util.UUID;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+
+import org.apache.paimon.append.AppendCompactCoordinator;
+import org.apache.paimon.append.AppendCompactTask;
+import org.apache.paimon.data.BinaryString;
+import org.apache.paimon.data.GenericRow;
+import org.apache.paimon.data.Timestamp;
+import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.fs.local.LocalFileIO;
+import org.apache.paimon.operation.BaseAppendFileStoreWrite;
+import org.apache.paimon.options.Options;
+import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.paimon.table.BucketMode;
+import org.apache.paimon.table.FileStoreTable;
+import org.apache.paimon.table.FileStoreTableFactory;
+import org.apache.paimon.table.sink.CommitMessage;
+import org.apache.paimon.table.sink.TableCommitImpl;
+import org.apache.paimon.table.sink.TableWriteImpl;
+import org.apache.paimon.table.source.EndOfScanException;
+import org.apache.paimon.types.DataField;
+import org.apache.paimon.types.DataTypeRoot;
+
+/** Tables to measure, and measured compactions. Janino compiles this: no lambdas, raw types. */
+public class Bench {
+
+    private static final int APPEND_THREADS = 2;
+    private static final long MILLIS_MAX = 1L << 40;
+
+    private final String scratch;
+
+    public Bench(String scratch) {
+        this.scratch = scratch;
+    }
+
+    /** Commits "commits" times "rows" random rows, keys drawn from "keys" numbers. */
+    public void fill(String json) throws Exception {
+        JsonNode args = (JsonNode) Rows.MAPPER.readTree(json);
+        FileStoreTable table = open(args, new Options());
+        int commits = ((JsonNode) args.get("commits")).asInt();
+        int rows = ((JsonNode) args.get("rows")).asInt();
+        int keys = ((JsonNode) args.get("keys")).asInt();
+        SplittableRandom random = new SplittableRandom(7L);
+        IOManager io = IOManager.create(scratch);
+        try {
+            for (int i = 0; i < commits; i++) {
+                String user = UUID.randomUUID().toString();
+                TableWriteImpl write = (TableWriteImpl) table.newWrite(user).withIOManager(io);
+                TableCommitImpl commit = table.newCommit(user);
+                try {
+                    for (int j = 0; j < rows; j++) {
+                        write.write(row(table.schema().fields(), random, keys));
+                    }
+                    commit.commit(0L, write.prepareCommit(true, 0L));
+                } finally {
+                    write.close();
+                    commit.close();
+                }
+            }
+        } finally {
+            io.close();
+        }
+    }
+
+    private static FileStoreTable open(JsonNode args, Options options) {
+        options.set("path", ((JsonNode) args.get("path")).asText());
+        return FileStoreTableFactory.create(LocalFileIO.create(), options);
+    }
+
+    private static GenericRow row(List fields, SplittableRandom random, int keys) {
+        int key = random.nextInt(keys);
+        GenericRow row = new GenericRow(fields.size());
+        for (int i = 0; i < fields.size(); i++) {
+            row.setField(i, value((DataField) fields.get(i), random, key));
+        }
+        return row;
+    }
+
+    private static Object value(DataField field, SplittableRandom random, int key) {
+        String name = field.name();
+        if (name.equals("id")) {
+            if (field.type().getTypeRoot() == DataTypeRoot.BIGINT) {
+                return Long.valueOf((long) key);
+            }
+            return BinaryString.fromString("user-" + padded(key, 9));
+        } else if (name.equals("a")) {
+            return Integer.valueOf(key / 30000);
+        } else if (name.equals("b")) {
+            return BinaryString.fromString("region-" + padded(key / 100 % 300, 3));
+        } else if (name.equals("n")) {
+            return Long.valueOf((long) (key % 100));
+        } else if (name.equals("i")) {
+            return Integer.valueOf(random.nextInt());
+        } else if (name.equals("l")) {
+            return Long.valueOf(random.nextLong());
+        } else if (name.equals("d")) {
+            return Double.valueOf(random.nextDouble());
+        } else if (name.equals("s")) {
+            byte[] letters = new byte[16 + random.nextInt(9)];
+            for (int i = 0; i < letters.length; i++) {
+                letters[i] = (byte) ('a' + random.nextInt(26));
+            }
+            return BinaryString.fromBytes(letters);
+        } else if (name.equals("c")) {
+            return BinaryString.fromString("category-" + random.nextInt(50));
+        } else if (name.equals("ts")) {
+            return Timestamp.fromEpochMillis(random.nextLong(MILLIS_MAX));
+        }
+        throw new IllegalArgumentException("no values for column " + name);
+    }
+
+    private static String padded(int number, int length) {
+        StringBuilder text = new StringBuilder(String.valueOf(number));
+        while (text.length() < length) {
+            text.insert(0, '0');
+        }
+        return text.toString();
+    }
+
+    /** [wall, CPU] nanoseconds of one compaction, the opening of the table included. */
+    public String compact(String json) throws Exception {
+        JsonNode args = (JsonNode) Rows.MAPPER.readTree(json);
+        System.gc();
+        long cpu = cpuNanos();
+        long start = System.nanoTime();
+        Options forced = new Options();
+        forced.set("write-only", "false");
+        FileStoreTable table = open(args, forced);
+        if (table.bucketMode() == BucketMode.BUCKET_UNAWARE) {
+            compactUnaware(table);
+        } else {
+            new Oracle(scratch).compact(json);
+        }
+        return "[" + (System.nanoTime() - start) + "," + (cpuNanos() - cpu) + "]";
+    }
+
+    private static long cpuNanos() {
+        return ((com.sun.management.OperatingSystemMXBean)
+                        ManagementFactory.getOperatingSystemMXBean())
+                .getProcessCpuTime();
+    }
+
+    /** The coordinator's tasks side by side, as the dedicated job runs them; one commit. */
+    private static void compactUnaware(FileStoreTable table) throws Exception {
+        String user = UUID.randomUUID().toString();
+        AppendCompactCoordinator coordinator = new AppendCompactCoordinator(table, false);
+        ExecutorService pool = Executors.newFixedThreadPool(APPEND_THREADS);
+        List futures = new ArrayList();
+        try {
+            try {
+                while (true) {
+                    List tasks = coordinator.run();
+                    for (int i = 0; i < tasks.size(); i++) {
+                        AppendCompactTask task = (AppendCompactTask) tasks.get(i);
+                        futures.add(pool.submit((Callable) new AppendWork(table, task, user)));
+                    }
+                }
+            } catch (EndOfScanException end) {
+                // All files are planned.
+            }
+            List messages = new ArrayList();
+            for (int i = 0; i < futures.size(); i++) {
+                messages.add(((Future) futures.get(i)).get());
+            }
+            TableCommitImpl commit = table.newCommit(user);
+            commit.commit(0L, messages);
+            commit.close();
+        } finally {
+            pool.shutdown();
+        }
+    }
+
+    private static class AppendWork implements Callable {
+
+        private final FileStoreTable table;
+        private final AppendCompactTask task;
+        private final String user;
+
+        AppendWork(FileStoreTable table, AppendCompactTask task, String user) {
+            this.table = table;
+            this.task = task;
+            this.user = user;
+        }
+
+        public Object call() throws Exception {
+            BaseAppendFileStoreWrite write =
+                    (BaseAppendFileStoreWrite) table.store().newWrite(user);
+            try {
+                CommitMessage message = task.doCompact(table, write);
+                return message;
+            } finally {
+                write.close();
+            }
+        }
+    }
+}

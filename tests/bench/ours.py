@@ -1,0 +1,165 @@
+"""Our side: one-shot compactions through one warm Spark session, with what they cost."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from compactord.clock import SystemClock
+from compactord.engine.base import Engine
+from compactord.ids import this_process
+from compactord.model import Committed, Compaction
+from compactord.paimon.table import TableRef
+from compactord.plan.table import Strategy
+from compactord.service.flight import Landed
+from compactord.service.one_shot import CompactRequest, OneShot
+from compactord.service.parts import WorkerSpec
+from compactord.service.table import OpenTable
+from compactord.storage.local import LocalStorage
+
+# What `compactord compact` gives a part by default.
+MEMORY_BYTES = 512 << 20
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Seconds of one compaction, of the wall clock and of the processor."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OurRun:
+    """One compaction. Seconds and bytes.
+
+    `wall_s` goes from opening the table to the last snapshot and is the sum of `plan_s` (until the
+    first decision), `work_s` (until the last part's answer) and `commit_s`. `part_s` is the longest
+    part inside its worker: the rest of `work_s` is preparing and carrying. `end_s` is when a last
+    look has found nothing more to do. `worker_cpu_s` is that of the parts, `tree_cpu_s` that of
+    this process and all below it, the JVM and its compiler included.
+    """
+
+    wall_s: float
+    plan_s: float
+    work_s: float
+    commit_s: float
+    part_s: float
+    end_s: float
+    worker_cpu_s: float
+    tree_cpu_s: float
+    peak_rss_bytes: int
+    rows_in: int
+    rows_out: int
+    bytes_in: int
+    bytes_out: int
+    snapshots: int
+
+
+class OurSide:
+    """An engine that stays up; `excluded` are processes below this one that are not ours."""
+
+    def __init__(self, engine: Engine, *, excluded: Iterable[int] = ()) -> None:
+        self._engine = engine
+        self._excluded = frozenset(excluded)
+
+    def compact(self, path: Path, *, full: bool) -> OurRun:
+        """Compact the table at `path` until nothing is left to do, as the command does."""
+        clock = SystemClock()
+        timeline = _Timeline()
+        tree_cpu_s = tree_cpu_seconds(self._excluded)
+        start = time.perf_counter()
+        run = OneShot(
+            CompactRequest(
+                table=table_ref(path),
+                strategy=Strategy.FULL if full else Strategy.MINOR,
+                overrides={},
+                partitions=(),
+                append_wait_ms=None,
+            ),
+            storage=LocalStorage(),
+            start_engine=lambda: self._engine,
+            clock=clock,
+            worker=WorkerSpec(
+                owner=this_process(), memory_bytes=MEMORY_BYTES, zone=clock.time_zone
+            ),
+            progress=timeline,
+            stop=threading.Event(),
+        )
+        totals = run.run()
+        end = time.perf_counter()
+        if totals.failures or not totals.snapshots:
+            raise RuntimeError(f"nothing to measure at {path}: {totals.failures}")
+        return OurRun(
+            wall_s=timeline.committed_s - start,
+            plan_s=timeline.planned_s - start,
+            work_s=timeline.landed_s - timeline.planned_s,
+            commit_s=timeline.committed_s - timeline.landed_s,
+            part_s=timeline.part_s,
+            end_s=end - start,
+            worker_cpu_s=totals.worker_cpu_s,
+            tree_cpu_s=tree_cpu_seconds(self._excluded) - tree_cpu_s,
+            peak_rss_bytes=totals.peak_worker_rss_bytes,
+            rows_in=totals.rows_in,
+            rows_out=totals.rows_out,
+            bytes_in=totals.bytes_in,
+            bytes_out=totals.bytes_out,
+            snapshots=len(totals.snapshots),
+        )
+
+
+class _Timeline:
+    """A `Progress` that only looks at the clock."""
+
+    def __init__(self) -> None:
+        self.planned_s = 0.0
+        self.landed_s = 0.0
+        self.committed_s = 0.0
+        self.part_s = 0.0
+
+    def planned(self, table: OpenTable, compaction: Compaction) -> None:
+        self.planned_s = self.planned_s or time.perf_counter()
+
+    def landed(self, landed: Landed) -> None:
+        self.landed_s = time.perf_counter()
+        self.part_s = max([self.part_s, *(stats.wall_s for stats in landed.stats)])
+
+    def committed(self, committed: Committed) -> None:
+        self.committed_s = time.perf_counter()
+
+
+def table_ref(path: Path) -> TableRef:
+    return TableRef(
+        database=path.parent.name.removesuffix(".db"), name=path.name, location=str(path)
+    )
+
+
+def tree_cpu_seconds(excluded: frozenset[int]) -> float:
+    """Processor seconds that this process and its descendants have used, the ended ones included.
+
+    Resolution is one clock tick (10 ms) per process.
+    """
+    ticks: dict[int, int] = {}
+    children: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = Path(entry.path, "stat").read_text()
+        except OSError:
+            continue  # it has ended meanwhile
+        # The name before the parenthesis may hold anything.
+        fields = stat.rpartition(")")[2].split()
+        children.setdefault(int(fields[1]), []).append(int(entry.name))
+        ticks[int(entry.name)] = sum(map(int, fields[11:15]))
+    total, waiting = 0, [os.getpid()]
+    while waiting:
+        process = waiting.pop()
+        total += ticks.get(process, 0)
+        waiting += [child for child in children.get(process, ()) if child not in excluded]
+    return total / _TICKS_PER_S

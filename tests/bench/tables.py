@@ -1,0 +1,93 @@
+"""The tables that are measured, and fresh copies of them.
+
+Java Paimon writes them, as write-only jobs would: a Flink job's write buffer sorts and deduplicates
+each commit into one level-0 file of one row group. Values are random; columns mean the same in all
+tables: a key, then `i INT, l BIGINT, d DOUBLE, s STRING` (16 to 24 letters) `, c STRING` (50 values)
+`, ts TIMESTAMP(3)`. The string key is `user-` and nine digits, the three-column key 100 numbers, 300
+strings `region-ddd` and 100 numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.bench.peers import CorePeer
+
+VALUES = (
+    ("i", "INT"),
+    ("l", "BIGINT"),
+    ("d", "DOUBLE"),
+    ("s", "STRING"),
+    ("c", "STRING"),
+    ("ts", "TIMESTAMP(3)"),
+)
+_WRITE_ONLY = {"write-only": "true", "file.format": "parquet"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """`key` are the columns before `VALUES`, the primary key unless `appends`."""
+
+    key: tuple[tuple[str, str], ...]
+    commits: int
+    rows: int
+    keys: int
+    appends: bool = False
+
+    def tiny(self) -> Shape:
+        """The same at a size where only the way is tried."""
+        return replace(self, commits=min(self.commits, 6), rows=500, keys=3000)
+
+
+_BIGINT = (("id", "BIGINT NOT NULL"),)
+_STRING = (("id", "STRING NOT NULL"),)
+_THREE = (("a", "INT NOT NULL"), ("b", "STRING NOT NULL"), ("n", "BIGINT NOT NULL"))
+
+SHAPES = {
+    "pk": Shape(key=_BIGINT, commits=10, rows=500_000, keys=3_000_000),
+    "pk-string": Shape(key=_STRING, commits=10, rows=500_000, keys=3_000_000),
+    "pk-three": Shape(key=_THREE, commits=10, rows=500_000, keys=3_000_000),
+    "append": Shape(
+        key=(("id", "BIGINT"),), commits=200, rows=20_000, keys=3_000_000, appends=True
+    ),
+    "small": Shape(key=_BIGINT, commits=5, rows=1_300, keys=3_000_000),
+}
+
+
+def make_table(core: CorePeer, path: Path, shape: Shape) -> None:
+    bucket = "-1" if shape.appends else "1"
+    core.create_table(
+        path,
+        [*shape.key, *VALUES],
+        primary_key=[] if shape.appends else [name for name, _ in shape.key],
+        options={**_WRITE_ONLY, "bucket": bucket},
+    )
+    core.fill(path, commits=shape.commits, rows=shape.rows, keys=shape.keys)
+
+
+@contextlib.contextmanager
+def fresh_copy(table: Path, side: str) -> Iterator[Path]:
+    """A copy that may be compacted, removed afterwards.
+
+    Data files are hard links: neither side changes one, and the page cache treats both alike. What
+    was written before is flushed, so that nobody waits for another's data when it syncs its own.
+    """
+    copy = table.with_name(f"{table.name}-{side}")
+    shutil.copytree(table, copy, copy_function=_copy_or_link)
+    os.sync()
+    try:
+        yield copy
+    finally:
+        shutil.rmtree(copy)
+
+
+def _copy_or_link(source: str, target: str) -> str:
+    if Path(source).parent.name.startswith("bucket-"):
+        os.link(source, target)
+        return target
+    return shutil.copy2(source, target)

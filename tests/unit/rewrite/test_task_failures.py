@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from compactord.errors import FormatError, ObjectNotFound, StoreFull, TaskError
+from compactord.model import FailureKind, SubcompactionResult, TaskFailure
+from compactord.rewrite.task import failure_kind, rewrite, run_part
+from compactord.storage.local import LocalStorage
+from tests.unit.rewrite.builders import (
+    KEY_VALUE,
+    files_left,
+    merge_part,
+    row,
+    two_runs,
+    write_run,
+)
+
+
+def test_a_truncated_input_is_poison_that_names_the_file(tmp_path):
+    file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
+    Path(file.path).write_bytes(Path(file.path).read_bytes()[:-30])
+    outcome = run_part(merge_part(tmp_path, KEY_VALUE, ["k"], [[file]]))
+    assert isinstance(outcome, TaskFailure)
+    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
+    assert file.path in outcome.message
+    assert (outcome.compaction, outcome.part) == (7, 2)
+    assert "Traceback" in outcome.traceback
+
+
+def test_garbage_of_the_right_size_is_poison(tmp_path):
+    file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
+    Path(file.path).write_bytes(b"\x00" * file.size_bytes)
+    outcome = run_part(merge_part(tmp_path, KEY_VALUE, ["k"], [[file]]))
+    assert isinstance(outcome, TaskFailure)
+    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
+
+
+def test_another_number_of_rows_than_planned_is_an_error(tmp_path):
+    file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
+    with pytest.raises(FormatError, match="2 rows"):
+        rewrite(merge_part(tmp_path, KEY_VALUE, ["k"], [[replace(file, row_count=2)]]))
+
+
+def test_a_missing_input_is_transient(tmp_path):
+    file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
+    Path(file.path).unlink()
+    outcome = run_part(merge_part(tmp_path, KEY_VALUE, ["k"], [[file]]))
+    assert isinstance(outcome, TaskFailure)
+    assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "ObjectNotFound")
+
+
+def test_sequences_outside_the_manifests_range_are_an_error(tmp_path):
+    file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 7)])
+    wrong = replace(file, max_sequence_number=6, min_sequence_number=0)
+    with pytest.raises(FormatError, match="sequence numbers 0 to 6"):
+        rewrite(merge_part(tmp_path, KEY_VALUE, ["k"], [[wrong]]))
+
+
+@pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
+def test_a_broken_page_far_into_the_input_leaves_nothing_behind(tmp_path, monkeypatch, threaded):
+    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
+    rows = [row(k, str(k * 7919), k) for k in range(30_000)]
+    file = write_run(
+        tmp_path / "a.parquet",
+        KEY_VALUE,
+        ["k"],
+        rows,
+        row_group_size=5000,
+        write_page_checksum=True,
+    )
+    start = pq.ParquetFile(file.path).metadata.row_group(5).column(4).data_page_offset
+    content = bytearray(Path(file.path).read_bytes())
+    content[start + 100] ^= 1
+    Path(file.path).write_bytes(content)
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[file]], target_file_size=file.size_bytes // 5)
+    outcome = run_part(part)
+    assert isinstance(outcome, TaskFailure)
+    assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
+    assert files_left(part) == []
+
+
+def test_an_unsorted_input_is_refused(tmp_path):
+    file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(5, "a", 0), row(1, "b", 1)])
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[file]])
+    outcome = run_part(part)
+    assert isinstance(outcome, TaskFailure)
+    assert outcome.kind is FailureKind.POISON
+    assert files_left(part) == []
+
+
+class _FailingSink:
+    """A file that takes `good_writes` writes and then fails with `error`."""
+
+    def __init__(self, path: str, good_writes: int, error: BaseException) -> None:
+        self._file = open(path, "xb")  # noqa: SIM115 - closed by Arrow
+        self._left = good_writes
+        self._error = error
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self.closed = True
+        self._file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class FailingStorage(LocalStorage):
+    """Writing fails at the n-th write of the n-th output."""
+
+    good_files: int = 0
+    good_writes: int = 0
+    error: BaseException | None = None
+
+    @contextlib.contextmanager
+    def open_output(self, path: str) -> Iterator[pa.NativeFile]:
+        if not path.endswith(f"-{self.good_files}.parquet"):
+            with LocalStorage.open_output(self, path) as stream:
+                yield stream
+            return
+        Path(path).parent.mkdir(exist_ok=True, parents=True)
+        assert self.error is not None
+        sink = _FailingSink(path, self.good_writes, self.error)
+        try:
+            yield pa.PythonFile(sink, mode="w")
+        except BaseException:
+            sink.close()
+            self.delete(path)
+            raise
+
+
+@pytest.mark.parametrize("error", [StoreFull("x", "no space"), KeyboardInterrupt()])
+@pytest.mark.parametrize("good_files", [0, 2])
+@pytest.mark.parametrize("good_writes", [0, 1, 5, 20])
+@pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
+def test_a_failed_write_leaves_nothing_behind(
+    tmp_path, monkeypatch, error, good_files, good_writes, threaded
+):
+    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
+    rows = [row(k, str(k * 7919), k) for k in range(30_000)]
+    file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], rows)
+    storage = FailingStorage(good_files, good_writes, error)
+    part = merge_part(
+        tmp_path, KEY_VALUE, ["k"], [[file]], target_file_size=file.size_bytes // 5, storage=storage
+    )
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            run_part(part)
+    else:
+        outcome = run_part(part)
+        assert isinstance(outcome, TaskFailure)
+        assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "StoreFull")
+    assert files_left(part) == []
+
+
+def test_a_name_that_is_taken_is_left_alone(tmp_path, monkeypatch):
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
+    taken = rewrite(part).after[0].file_name
+    uuid = taken[len("data-") : -len("-0.parquet")]
+    again = replace(part, owner=_FixedOwner(uuid))
+    outcome = run_part(again)
+    assert isinstance(outcome, TaskFailure)
+    assert files_left(part) == [taken]
+
+
+@dataclass(frozen=True)
+class _FixedOwner:
+    uuid: str
+
+    def new_uuid(self) -> str:
+        return self.uuid
+
+
+def test_failures_are_poison_unless_a_store_or_the_machine_failed():
+    assert failure_kind(FormatError("p", "m")) is FailureKind.POISON
+    assert failure_kind(TaskError("m")) is FailureKind.POISON
+    assert failure_kind(AssertionError()) is FailureKind.POISON
+    assert failure_kind(ObjectNotFound("p", "m")) is FailureKind.TRANSIENT
+    assert failure_kind(StoreFull("p", "m")) is FailureKind.TRANSIENT
+    assert failure_kind(MemoryError()) is FailureKind.TRANSIENT
+
+
+def test_parts_and_outcomes_travel(tmp_path):
+    part = pickle.loads(pickle.dumps(merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))))
+    outcome = pickle.loads(pickle.dumps(run_part(part)))
+    assert isinstance(outcome, SubcompactionResult)
+    failure = run_part(replace(part, memory_bytes=1))
+    assert pickle.loads(pickle.dumps(failure)) == failure
