@@ -76,9 +76,6 @@ class EntryColumns:
     records: pa.LargeBinaryArray
     identities: Callable[[Ints], list[FileIdentity]]
 
-    def __len__(self) -> int:
-        return len(self.kind)
-
 
 def read_entry_columns(
     storage: Storage, location: str, manifests: Sequence[ManifestFile]

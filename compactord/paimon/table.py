@@ -171,9 +171,6 @@ def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -
         files = files.applied(delta)
         changed.update(entry.bucket_id for entry in delta)
         newest = snapshot
-    counts_agreed = state.files.row_count == known.total_record_count
-    if counts_agreed and files.row_count != newest.total_record_count:
-        return None
     table_state = TableState(table=state.table, snapshot=newest, files=files)
     return Refreshed(state=table_state, changed=frozenset(changed))
 

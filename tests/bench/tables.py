@@ -1,10 +1,10 @@
 """The tables that are measured, and fresh copies of them.
 
-Java Paimon writes them, as write-only jobs would: a Flink job's write buffer sorts and deduplicates
-each commit into one level-0 file of one row group. Values are random; columns mean the same in all
-tables: a key, then `i INT, l BIGINT, d DOUBLE, s STRING` (16 to 24 letters) `, c STRING` (50 values)
-`, ts TIMESTAMP(3)`. The string key is `user-` and nine digits, the three-column key 100 numbers, 300
-strings `region-ddd` and 100 numbers.
+Java Paimon writes them, as write-only jobs would: a job's write buffer sorts and deduplicates each
+commit into one level-0 file of one row group. Values are random; columns mean the same in all
+tables: a key, then `i INT, l BIGINT, d DOUBLE, s STRING` (16 to 24 letters) `, c STRING` (50
+values) `, ts TIMESTAMP(3)`. The string key is `user-` and nine digits, the three-column key 100
+numbers, 300 strings `region-ddd` and 100 numbers.
 """
 
 from __future__ import annotations

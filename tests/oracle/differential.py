@@ -162,6 +162,13 @@ def assert_same_rows(found: Sequence[str], wanted: Sequence[str]) -> None:
     assert not missing, f"rows missing: {_shown(missing)}"
 
 
+def _assert_equal_rows(found: Iterable[Row], wanted: Iterable[Row], what: object) -> None:
+    try:
+        assert_same_rows(canonical(found), canonical(wanted))
+    except AssertionError as error:
+        raise AssertionError(f"{what}: {error}") from error
+
+
 def _shown(rows: Counter[str]) -> str:
     return "; ".join(row[:300] for row in list(rows.elements())[:5])
 
@@ -200,7 +207,7 @@ def compact(
     overrides: Mapping[str, str] | None = None,
     partitions: Sequence[Mapping[str, str]] = (),
 ) -> CompactTotals:
-    """A one-shot run of compactord in this process, on the table in `<warehouse>/<db>.db/<name>`."""
+    """A one-shot run of compactord in this process, on `<warehouse>/<database>.db/<name>`."""
     storage, clock = LocalStorage(), SystemClock()
     name = f"{path.parent.name.removesuffix('.db')}.{path.name}"
     run = OneShot(
@@ -266,6 +273,33 @@ def _assert_equal(mine: Mapping[Any, Any], theirs: Mapping[Any, Any], what: obje
         if mine.get(key, "absent") != theirs.get(key, "absent")
     }
     assert not different, f"{what}: (ours, Java's) {different}"
+
+
+def assert_filters(
+    table: LiveTable, samples: Mapping[str, tuple[TypeName, Sequence[Value]]]
+) -> None:
+    """Java prunes files by our statistics and still finds every row that a filter asks for."""
+    names = [name for name, _ in table.columns]
+    rows = list(table.model.values()) if table.primary_key else table.appended
+    for name, (type_, pool) in samples.items():
+        at = names.index(name)
+        nulls = [row for row in rows if row[at] is None]
+        found = table.judge.read(table.path, filter=[(name, "is_null", None)])
+        _assert_equal_rows(found, nulls, name)
+        if not isinstance(type_, str):
+            continue
+        order = table.judge.sort_rows([type_], [(value,) for value in pool])
+        ranks = {str(pool[position]): rank for rank, position in enumerate(order)}
+        for value in (pool[0], pool[len(pool) // 2]):
+            rank = ranks[str(value)]
+            for op, holds in (
+                ("equal", lambda other, rank=rank: other == rank),
+                ("lt", lambda other, rank=rank: other < rank),
+                ("ge", lambda other, rank=rank: other >= rank),
+            ):
+                wanted = [row for row in rows if row[at] is not None and holds(ranks[str(row[at])])]
+                found = table.judge.read(table.path, filter=[(name, op, value)])
+                _assert_equal_rows(found, wanted, (name, op, value))
 
 
 def _by_level(table: LiveTable) -> dict[tuple[str, int, int], list[dict[str, Any]]]:

@@ -194,3 +194,34 @@ def test_a_number_of_more_than_ten_bytes_is_a_format_error() -> None:
             raw=(),
             path="f",
         )
+
+
+LARGEST = b"\xfe" + b"\xff" * 8 + b"\x01"  # 2^63 - 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        ({"record": {"n": "long"}}, b"\x02\x02"),
+        ({"record": {"n": "long"}}, b""),
+        ({"record": {"b": "bytes"}}, b"\x04a"),
+        ({"record": {"b": "bytes"}}, b"\x01a"),
+        ({"record": {"b": "bytes", "n": "long"}}, LARGEST + b"\x00" * 20),
+        ({"record": {"a": {"array": "long"}}}, LARGEST + b"\x00" * 20),
+        ({"record": {"n": ["null", "long"]}}, b"\x04\x02"),
+        ({"record": {"n": ["null", "long"]}}, b"\x01\x02"),
+    ],
+    ids=[
+        "bytes behind the record",
+        "no bytes",
+        "short value",
+        "negative length",
+        "length that overflows",
+        "count that overflows",
+        "third union branch",
+        "negative union branch",
+    ],
+)
+def test_what_does_not_fit_its_block_is_a_format_error(schema: Any, data: bytes) -> None:
+    with pytest.raises(FormatError):
+        decode_blocks(schema, [Block(1, data)], values=(), raw=(), path="f")

@@ -143,15 +143,23 @@ def test_a_column_of_another_type_is_a_format_error() -> None:
         read_entries(storage, ROOT, manifest)
 
 
-def test_schemas_that_say_the_same_in_another_way_are_read() -> None:
+@pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
+def test_schemas_that_say_the_same_in_another_way_are_read(
+    cursors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
+
     def other_style(top: Any, file: Any) -> None:
         file[6]["type"] = "record__FILE__KEY_STATS"  # by reference
         file[9]["type"] = "int"
-        file[12]["type"] = [{"type": "long", "logicalType": "timestamp-millis"}, "null"]
-        del file[12]["default"]
+        for nullable in file[12:]:
+            nullable["type"].reverse()
+            del nullable["default"]
 
-    storage, manifest = _stored([BARE, replace(RICH)], _schema_with(other_style))
+    storage, manifest = _stored([BARE, RICH], _schema_with(other_style))
     assert read_entries(storage, ROOT, manifest) == (BARE, RICH)
+    live = load_live_files(storage, ROOT, [manifest])
+    assert live.entries(BARE.bucket_id) + live.entries(RICH.bucket_id) == (BARE, RICH)
 
 
 @pytest.mark.parametrize("version", [1, 3])

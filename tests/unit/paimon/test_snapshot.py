@@ -169,8 +169,9 @@ def test_whatever_the_hint_says_the_latest_snapshot_is_found(hint: bytes | None)
     assert latest_snapshot_id(_table(*range(3, 10), latest=hint), ROOT) == 9
 
 
-def test_a_good_hint_spares_the_listing() -> None:
-    storage = _table(8, 9, latest=b"9")
+@pytest.mark.parametrize("hint", [b"9", b"8", b"6"])
+def test_a_good_hint_spares_the_listing(hint: bytes) -> None:
+    storage = _table(*range(5, 10), latest=hint)
     storage.list = None  # type: ignore[method-assign, assignment]
     assert latest_snapshot_id(storage, ROOT) == 9
 

@@ -12,7 +12,14 @@ from compactord.paimon.live_files import UnknownFile, no_files
 from compactord.paimon.manifest import manifest_path
 from compactord.paimon.snapshot import CommitKind, snapshot_json, snapshot_path
 from compactord.paimon.table import TableState, load_state, refresh_state
-from tests.unit.paimon.table_builder import UNPARTITIONED, History, data_file, deleted, entry
+from tests.unit.paimon.table_builder import (
+    TABLE,
+    UNPARTITIONED,
+    History,
+    data_file,
+    deleted,
+    entry,
+)
 
 BUCKET = BucketId(UNPARTITIONED, 0)
 
@@ -209,6 +216,17 @@ def test_the_same_name_in_another_bucket_or_on_another_level_is_another_file() -
     assert files.file_count == 3
 
 
+def test_a_file_that_one_snapshot_adds_and_deletes_was_never_there() -> None:
+    history, state = _history("a")
+    passing = _file("b", level=1)
+    history.commit([passing, deleted(passing), _file("b", level=5)])
+    refreshed = refresh_state(history.storage, state)
+    assert refreshed.changed == {BUCKET}
+    for seen in (refreshed.state, load_state(history.storage, TABLE)):
+        assert [file.level for file in seen.files.files_in(BUCKET)] == [0, 5]
+        assert seen.files.file_count == 2
+
+
 def test_a_delete_without_its_add_has_no_effect_on_a_load() -> None:
     history = History()
     history.commit([deleted(_file("old")), _file("a")])
@@ -257,6 +275,15 @@ def test_entries_keep_everything_the_manifest_said() -> None:
     state = load_state(history.storage, history.table)
     assert state.files.entries(BUCKET) == (rich,)
     assert state.files.contains(rich.identity)
+
+
+def test_files_of_a_bucket_are_in_order_of_arrival() -> None:
+    history = History()
+    history.commit([entry(data_file(f"f-{n}"), bucket=n % 3) for n in range(99)])
+    state = load_state(history.storage, history.table)
+    history.commit([_file("newer")])
+    state = refresh_state(history.storage, state).state
+    assert _names(state) == [*(f"f-{n}" for n in range(0, 99, 3)), "newer"]
 
 
 def test_small_files_can_be_asked_for_alone() -> None:

@@ -1,0 +1,168 @@
+"""How fast and how large: our compaction beside Java's, on the same tables and the same cores.
+
+    python -m tests.bench                          # all cases, about 15 minutes
+    python -m tests.bench pk small --json /tmp/b.json
+    python -m tests.bench --quick                  # tiny sizes: only that it runs
+    python -m tests.bench --large                  # a bucket of 5 GB; needs 12 GB of disk
+
+Cases: pk (with pk-bigint, pk-string and pk-three), append and small compare both sides; scan looks
+at reading a table's state, kernel at the merge kernel, rewrite at one part beside its floor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from compactord.engine.base import Engine
+from compactord.engine.spark import start_spark
+from tests.bench.contest import WARM_UPS, Rules, contest
+from tests.bench.large import large
+from tests.bench.report import contest_text, environment, figures_text, write_json
+from tests.bench.tables import SHAPES
+
+_CORES = 2
+_FULL, _QUICK = "full", "quick"
+# Case: arguments of a bench that prints lines of JSON, at full and at tiny size.
+_LINES = {
+    "scan": {
+        _FULL: ["tests.bench.bench_scan", "--files", "10000", "1000000"],
+        _QUICK: ["tests.bench.bench_scan", "--files", "20", "2000"],
+    },
+    "kernel": {
+        _FULL: ["tests.bench.bench_kernel", "--rows", "4000000"],
+        _QUICK: ["tests.bench.bench_kernel", "--rows", "2000", "--repetitions", "1"],
+    },
+    "rewrite": {
+        _FULL: ["tests.bench.bench_rewrite", "--rows", "500000", "--files", "10", "--repeat", "5"],
+        _QUICK: ["tests.bench.bench_rewrite", "--rows", "500", "--files", "2", "--repeat", "1"],
+    },
+}
+_CASES = (*SHAPES, *_LINES)
+
+
+def main() -> int:
+    arguments = _arguments()
+    cores = arguments.cores or sorted(os.sched_getaffinity(0))[:_CORES]
+    # All processes inherit it: both sides' machines, workers and threads.
+    os.sched_setaffinity(0, cores)
+    judged = not arguments.quick
+    where = environment(cores)
+    found: dict[str, dict[str, Any]] = {}
+    for name, run in _runs(arguments, cores).items():
+        load = os.getloadavg()[0]
+        found[name] = run() | {"load_average": max(load, os.getloadavg()[0])}
+        text = contest_text if "same_rows_as_java" in found[name] else figures_text
+        print(text(name, found[name], judged=judged), end="\n\n", flush=True)
+        write_json(arguments.json, where, found, judged=judged)
+    print(f"figures: {arguments.json}")
+    return 0 if all(case.get("same_rows_as_java", True) for case in found.values()) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="all when none is named")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing is judged")
+    parser.add_argument(
+        "--large", action="store_true", help="one large bucket instead of the cases"
+    )
+    parser.add_argument("--no-flink", action="store_true", help="leave the Flink job out")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--cores", type=_core_list, help="such as 0,1 (default: the first two)")
+    parser.add_argument(
+        "--folder", type=Path, help="where tables are made (default: the temporary folder)"
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "compactord-bench.json",
+        help="file for the figures (default: %(default)s)",
+    )
+    arguments = parser.parse_args()
+    for case in arguments.cases:
+        if case not in (*_CASES, "pk-bigint"):
+            parser.error(f"unknown case {case}; cases are {', '.join(_CASES)}")
+    return arguments
+
+
+def _core_list(text: str) -> list[int]:
+    return [int(core) for core in text.split(",")]
+
+
+def _runs(
+    arguments: argparse.Namespace, cores: list[int]
+) -> dict[str, Callable[[], dict[str, Any]]]:
+    """What to run, by name, in the order in which it is listed above."""
+    if arguments.large:
+        return {"large": lambda: _in_folder(arguments, lambda f, e: large(f, e, arguments.quick))}
+    wanted = set(arguments.cases or _CASES)
+    if "pk" in wanted:
+        wanted |= {"pk-string", "pk-three"}
+    if "pk-bigint" in wanted:
+        wanted.add("pk")
+    runs: dict[str, Callable[[], dict[str, Any]]] = {}
+    for case in SHAPES:
+        if case in wanted:
+            runs[case] = lambda case=case: _contest(arguments, case)
+    for case in _LINES:
+        if case in wanted:
+            size = _QUICK if arguments.quick else _FULL
+            runs[case] = lambda case=case, size=size: _line_figures(case, size, cores)
+    return runs
+
+
+def _contest(arguments: argparse.Namespace, case: str) -> dict[str, Any]:
+    shape = SHAPES[case].tiny() if arguments.quick else SHAPES[case]
+    rules = Rules(
+        repetitions=1 if arguments.quick else arguments.repetitions,
+        warm_ups=0 if arguments.quick else WARM_UPS,
+        with_flink=not (arguments.quick or arguments.no_flink),
+    )
+    return _in_folder(arguments, lambda folder, engine: contest(folder, shape, engine, rules))
+
+
+def _in_folder(
+    arguments: argparse.Namespace, run: Callable[[Path, Engine], dict[str, Any]]
+) -> dict[str, Any]:
+    """With a folder that goes afterwards and a Spark that is up."""
+    with (
+        tempfile.TemporaryDirectory(prefix="compactord-bench-", dir=arguments.folder) as folder,
+        start_spark(f"local[{_CORES}]") as engine,
+    ):
+        return run(Path(folder), engine)
+
+
+def _line_figures(case: str, size: str, cores: list[int]) -> dict[str, Any]:
+    """The lines of a bench of its own; on one core, as its figures are per core."""
+    run = subprocess.run(
+        [sys.executable, "-m", *_LINES[case][size]],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores[:1]),
+    )
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    found: dict[str, Any] = {"lines": lines}
+    if case == "scan":
+        small, large_table = lines[0], lines[-1]
+        found |= {
+            "refresh_unchanged_ms": max(line["refresh_unchanged_ms"] for line in lines),
+            "refresh_growth": large_table["refresh_10_files_ms"] / small["refresh_10_files_ms"],
+            "entries_per_s": large_table["entries_per_s"],
+        }
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""One table, compacted by both sides in turns: what each takes, and whether both did the same."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from compactord.engine.base import Engine
+from tests.bench.floor import Floor, floor
+from tests.bench.ours import Measured, OurRun, OurSide
+from tests.bench.peers import CorePeer, FlinkPeer
+from tests.bench.tables import Shape, fresh_copy, make_table
+
+# The Java virtual machine needs two rounds until it runs compiled code, our workers one.
+WARM_UPS = 2
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    repetitions: int
+    warm_ups: int
+    with_flink: bool
+
+
+def contest(folder: Path, shape: Shape, engine: Engine, rules: Rules) -> dict[str, Any]:
+    """Make the table below `folder`, let all sides compact it, and remove it.
+
+    Each side has a JVM of its own, and tables are made in another: code compiled for writing would
+    not be the best for compacting.
+    """
+    table = folder / "bench.db" / "table"
+    with CorePeer() as maker:
+        make_table(maker, table, shape)
+    full = not shape.appends
+    java: list[Measured] = []
+    flink: list[Measured] = []
+    ours: list[OurRun] = []
+    with CorePeer() as core:
+        our_side = OurSide(engine, excluded=[core.pid])
+        for _ in range(rules.warm_ups + rules.repetitions):
+            with fresh_copy(table, "java") as copy:
+                java.append(core.compact_measured(copy, full=full))
+            with fresh_copy(table, "ours") as copy:
+                ours.append(our_side.compact(copy, full=full))
+        is_same, rows = _same_rows(core, table, our_side, full=full)
+    if rules.with_flink:
+        with FlinkPeer() as peer:
+            for _ in range(rules.warm_ups + rules.repetitions):
+                with fresh_copy(table, "flink") as copy:
+                    flink.append(peer.compact_measured(copy))
+    with fresh_copy(table, "floor") as copy:
+        lowest = floor(copy, full=full, repetitions=min(3, rules.repetitions))
+    warm = rules.warm_ups
+    found = figures(java[warm:], flink[warm:], ours[warm:], lowest)
+    return found | {"rows_read_back": rows, "same_rows_as_java": is_same}
+
+
+def _same_rows(core: CorePeer, table: Path, ours: OurSide, *, full: bool) -> tuple[bool, int]:
+    """Whether Java reads the same rows from both results, whatever their order; and how many."""
+    with fresh_copy(table, "java") as theirs, fresh_copy(table, "ours") as mine:
+        core.compact_measured(theirs, full=full)
+        ours.compact(mine, full=full)
+        expected, found = core.read_checksum(theirs), core.read_checksum(mine)
+    return expected == found, found[0]
+
+
+def figures(
+    java: list[Measured], flink: list[Measured], ours: list[OurRun], lowest: Floor
+) -> dict[str, Any]:
+    """The flat figures of one contest: medians, and minima of what is timed (`_min_`)."""
+    sample = ours[0]
+    found: dict[str, Any] = {
+        "rows_in": sample.rows_in,
+        "rows_out": sample.rows_out,
+        "mb_in": sample.bytes_in / 1e6,
+        "mb_out": sample.bytes_out / 1e6,
+        "snapshots": sample.snapshots,
+    }
+    timed = (
+        "wall_s",
+        "plan_s",
+        "work_s",
+        "commit_s",
+        "part_s",
+        "end_s",
+        "worker_cpu_s",
+        "tree_cpu_s",
+    )
+    for name in timed:
+        found |= _spread(name, (getattr(run, name) for run in ours))
+    found["peak_rss_mib"] = max(run.peak_rss_bytes for run in ours) / _MIB
+    for side, runs in (("java", java), ("flink", flink)):
+        for name in ("wall_s", "cpu_s") if runs else ():
+            found |= _spread(f"{side}_{name}", (getattr(run, name) for run in runs))
+    found |= {f"floor_{name}": value for name, value in asdict(lowest).items()}
+    found["floor_cpu_s"] = lowest.cpu_s
+    return found | ratios(found)
+
+
+def _spread(name: str, values: Iterable[float]) -> dict[str, float]:
+    seconds = sorted(values)
+    return {
+        name: statistics.median(seconds),
+        f"{name}_min": seconds[0],
+        f"{name}_max": seconds[-1],
+    }
+
+
+def ratios(found: Mapping[str, float]) -> dict[str, float]:
+    """How many times faster we are, by medians and by minima; rows are the same on both sides."""
+    pairs = {
+        "java_cpu_ratio": ("java_cpu_s", "worker_cpu_s"),
+        "java_tree_cpu_ratio": ("java_cpu_s", "tree_cpu_s"),
+        "java_wall_ratio": ("java_wall_s", "wall_s"),
+        "flink_wall_ratio": ("flink_wall_s", "wall_s"),
+    }
+    made: dict[str, float] = {}
+    for name, (theirs, mine) in pairs.items():
+        for suffix in ("", "_min"):
+            if theirs + suffix in found and found[mine + suffix]:
+                made[name + suffix] = found[theirs + suffix] / found[mine + suffix]
+    made["floor_share"] = found["floor_cpu_s"] / found["worker_cpu_s"]
+    return made

@@ -1,0 +1,75 @@
+"""What is promised, and whether a measurement keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """`figure` names a figure of a case; `at_least` tells the direction of `bound`."""
+
+    figure: str
+    bound: float
+    at_least: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A target beside what was measured."""
+
+    figure: str
+    target: str
+    measured: float
+    met: bool
+
+
+def _at_least(figure: str, bound: float) -> Target:
+    return Target(figure=figure, bound=bound, at_least=True)
+
+
+def _at_most(figure: str, bound: float) -> Target:
+    return Target(figure=figure, bound=bound, at_least=False)
+
+
+_MEMORY = _at_most("peak_rss_mib", 512)
+
+TARGETS: Mapping[str, tuple[Target, ...]] = {
+    "pk": (
+        _at_least("java_cpu_ratio", 3.3),
+        _at_least("java_wall_ratio", 4.2),
+        _at_least("flink_wall_ratio", 5.0),
+        _at_least("floor_share", 0.82),
+        _MEMORY,
+    ),
+    "pk-string": (_at_least("java_wall_ratio", 3.7), _MEMORY),
+    "pk-three": (_at_least("java_wall_ratio", 4.5), _MEMORY),
+    "append": (_at_least("java_wall_ratio", 3.5), _MEMORY),
+    "small": (_at_most("wall_s", 0.15), _MEMORY),
+    "scan": (
+        _at_most("refresh_unchanged_ms", 5),
+        _at_most("refresh_growth", 2),
+        _at_least("entries_per_s", 100_000),
+    ),
+    "large": (_at_most("peak_rss_mib", 1024),),
+}
+
+
+def verdicts(case: str, figures: Mapping[str, Any]) -> list[Verdict]:
+    """Of the targets whose figures were measured: a bench without Flink has no ratio to it."""
+    return [
+        Verdict(
+            figure=target.figure,
+            target=f"{'≥' if target.at_least else '≤'} {target.bound:g}",
+            measured=figures[target.figure],
+            met=(figures[target.figure] >= target.bound)
+            if target.at_least
+            else (figures[target.figure] <= target.bound),
+        )
+        for target in TARGETS.get(case, ())
+        if target.figure in figures
+    ]

@@ -1,0 +1,50 @@
+"""The benches run at a tiny size, so that they cannot rot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+pytestmark = pytest.mark.bench
+
+
+def bench(json_path: Path, *arguments: str) -> dict[str, Any]:
+    """In a process of its own: a process can have only one Spark, and tests have theirs."""
+    command = [sys.executable, "-m", "tests.bench", "--quick", "--json", str(json_path)]
+    run = subprocess.run(
+        [*command, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return json.loads(json_path.read_text())["cases"]
+
+
+@pytest.mark.parametrize("case", ["pk-three", "append"])
+def test_both_sides_compact_the_same_table_to_the_same_rows(case: str, tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", case)[case]
+    assert found["same_rows_as_java"]
+    assert found["rows_read_back"] == found["rows_out"]
+    assert found["rows_in"] >= found["rows_out"] > 1000
+    assert found["floor_share"] > 0
+    assert found["java_wall_ratio"] == pytest.approx(found["java_wall_s"] / found["wall_s"])
+    assert found["wall_s"] == pytest.approx(
+        found["plan_s"] + found["work_s"] + found["commit_s"], rel=0.01
+    )
+
+
+def test_scan_compares_a_table_with_one_a_hundred_times_smaller(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "scan")["scan"]
+    assert [line["files"] for line in found["lines"]] == [20, 2000]
+    assert found["entries_per_s"] > 0
+    assert found["refresh_growth"] > 0
+
+
+def test_a_bucket_of_many_runs_is_made_and_compacted(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "--large")["large"]
+    assert found["rows_in"] > found["rows_out"] > 50_000
+    assert found["peak_rss_mib"] > 0

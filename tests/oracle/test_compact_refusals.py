@@ -1,0 +1,185 @@
+"""Features that we refuse: Java makes the table, compact names the feature and touches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from compactord.errors import UnsupportedTable
+from compactord.plan.table import Strategy
+from tests.oracle.differential import compact, folder_digest
+from tests.oracle.judge import Judge, TypeName
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A table of Java's; `named` must be in the reason."""
+
+    named: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    key: tuple[str, ...] = ("k",)
+    partition_by: tuple[str, ...] = ()
+    column: TypeName = "BIGINT"
+    is_filled: bool = True
+
+
+APPEND = {"bucket": "-1"}
+CASES: dict[str, Refused] = {
+    "partial-update": Refused("merge-engine=partial-update", {"merge-engine": "partial-update"}),
+    "aggregation": Refused("merge-engine=aggregation", {"merge-engine": "aggregation"}),
+    "first-row": Refused("merge-engine=first-row", {"merge-engine": "first-row"}),
+    "full-compaction-changelog": Refused(
+        "changelog-producer=full-compaction", {"changelog-producer": "full-compaction"}
+    ),
+    "lookup-changelog": Refused("changelog-producer=lookup", {"changelog-producer": "lookup"}),
+    "force-lookup": Refused("force-lookup", {"force-lookup": "true"}),
+    "deletion-vectors": Refused("deletion-vectors.enabled", {"deletion-vectors.enabled": "true"}),
+    "deletion-vectors-append": Refused(
+        "deletion-vectors.enabled", {**APPEND, "deletion-vectors.enabled": "true"}, key=()
+    ),
+    "dynamic-buckets": Refused("bucket=-1", {"bucket": "-1"}, is_filled=False),
+    "postponed-buckets": Refused("bucket=-2", {"bucket": "-2"}, is_filled=False),
+    "partition-outside-the-key": Refused(
+        "lacks the partition columns v", {"bucket": "-1"}, partition_by=("v",), is_filled=False
+    ),
+    "orc": Refused("file.format=orc", {"file.format": "orc"}, is_filled=False),
+    "avro": Refused("file.format=avro", {"file.format": "avro"}),
+    "avro-per-level": Refused(
+        "file.format.per.level", {"file.format.per.level": "0:avro,5:parquet"}
+    ),
+    "bloom-filter": Refused("file-index.bloom-filter", {"file-index.bloom-filter.columns": "v"}),
+    "row-tracking": Refused(
+        "row-tracking.enabled", {**APPEND, "row-tracking.enabled": "true"}, key=()
+    ),
+    "data-evolution": Refused(
+        "data-evolution.enabled",
+        {**APPEND, "row-tracking.enabled": "true", "data-evolution.enabled": "true"},
+        key=(),
+    ),
+    "incremental-clustering": Refused(
+        "clustering.incremental",
+        {**APPEND, "clustering.columns": "v", "clustering.incremental": "true"},
+        key=(),
+    ),
+    "record-expiry": Refused(
+        "record-level.expire-time",
+        {"record-level.expire-time": "1 h", "record-level.time-field": "v"},
+        column="INT NOT NULL",
+    ),
+    "iceberg": Refused(
+        "metadata.iceberg.storage", {"metadata.iceberg.storage": "table-location"}, is_filled=False
+    ),
+    "data-folder": Refused("data-file.path-directory", {"data-file.path-directory": "data"}),
+    "snapshot-ordering": Refused(
+        "sequence.snapshot-ordering", {"sequence.snapshot-ordering": "true"}
+    ),
+    "variant": Refused("VARIANT", APPEND, key=(), column="VARIANT", is_filled=False),
+    "binary-partition": Refused(
+        "partition column v is binary",
+        APPEND,
+        key=(),
+        partition_by=("v",),
+        column="BYTES",
+        is_filled=False,
+    ),
+    "shredded-map": Refused(
+        "map.storage-layout",
+        {**APPEND, "fields.v.map.storage-layout": "shared-shredding"},
+        key=(),
+        column={"type": "MAP", "key": "STRING NOT NULL", "value": "INT"},
+        is_filled=False,
+    ),
+    "parquet-bloom-filter": Refused(
+        "parquet.bloom.filter.enabled", {"parquet.bloom.filter.enabled": "true"}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("strategy", [Strategy.MINOR, Strategy.FULL])
+def test_a_table_with_a_refused_feature_is_named_and_left_alone(
+    judge: Judge, tmp_path: Path, name: str, strategy: Strategy
+) -> None:
+    case = CASES[name]
+    path = tmp_path / "db.db" / "t"
+    judge.create_table(
+        path,
+        [("k", "INT NOT NULL"), ("v", case.column)],
+        primary_key=case.key,
+        partition_by=case.partition_by,
+        options={"bucket": "1", "write-only": "true", **case.options},
+    )
+    if case.is_filled:
+        for commit in range(6):
+            judge.write(path, [[k, commit] for k in range(3)])
+    before = folder_digest(path)
+    with pytest.raises(UnsupportedTable) as refused:
+        compact(path, strategy)
+    assert any(case.named in reason for reason in refused.value.reasons), refused.value.reasons
+    assert refused.value.table == "db.t"
+    assert folder_digest(path) == before
+
+
+CHANGES: dict[str, dict[str, object]] = {
+    "added-column": {"change": "add", "column": ["w"], "type": "INT"},
+    "dropped-column": {"change": "drop", "column": ["v"]},
+    "renamed-column": {"change": "rename", "column": ["v"], "to": "w"},
+    "widened-column": {"change": "type", "column": ["v"], "type": "BIGINT"},
+    "moved-column": {"change": "move_first", "column": ["v"]},
+    "nullability": {"change": "nullability", "column": ["v"], "nullable": True},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_files_of_other_columns_than_the_latest_schema_are_left_alone(
+    judge: Judge, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "db.db" / "t"
+    judge.create_table(
+        path,
+        [("k", "INT NOT NULL"), ("v", "INT NOT NULL"), ("x", "INT")],
+        primary_key=["k"],
+        options={"bucket": "1", "write-only": "true"},
+    )
+    for commit in range(6):
+        judge.write(path, [[1, commit, None]])
+    judge.alter(path, CHANGES[name])
+    before = folder_digest(path)
+    with pytest.raises(UnsupportedTable, match="files of schema 0 have other columns"):
+        compact(path, Strategy.FULL)
+    assert folder_digest(path) == before
+
+
+def test_files_of_another_format_than_the_options_name_are_left_alone(
+    judge: Judge, tmp_path: Path
+) -> None:
+    path = tmp_path / "db.db" / "t"
+    options = {"bucket": "1", "write-only": "true", "file.format": "avro"}
+    judge.create_table(path, [("k", "INT NOT NULL")], primary_key=["k"], options=options)
+    for _ in range(6):
+        judge.write(path, [[1]])
+    judge.alter_options(path, {"file.format": "parquet"})
+    before = folder_digest(path)
+    with pytest.raises(UnsupportedTable, match="avro"):
+        compact(path, Strategy.FULL)
+    assert folder_digest(path) == before
+
+
+def test_deletion_vectors_that_were_switched_off_are_left_alone(
+    judge: Judge, tmp_path: Path
+) -> None:
+    path = tmp_path / "db.db" / "t"
+    options = {"bucket": "-1", "deletion-vectors.enabled": "true"}
+    judge.create_table(path, [("k", "INT")], options=options)
+    for _ in range(6):
+        judge.write(path, [[1], [2]])
+    judge.delete_positions(path, {judge.files(path)[0]["file_name"]: [0]})
+    judge.alter_options(path, {"deletion-vectors.modifiable": "true"})
+    judge.alter_options(path, {"deletion-vectors.enabled": "false"})
+    before = folder_digest(path)
+    with pytest.raises(UnsupportedTable, match="DELETION_VECTORS"):
+        compact(path, Strategy.FULL)
+    assert folder_digest(path) == before
