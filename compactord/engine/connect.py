@@ -5,22 +5,26 @@ from __future__ import annotations
 import contextlib
 import pickle
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TimeIsUp
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from compactord.clock import Clock
 from compactord.engine.base import EngineUnavailable
+from compactord.engine.inspection import inspect_batches
 from compactord.engine.pool import JobFailed, brief
 from compactord.engine.shipping import check_workers, package_zip
-from compactord.engine.worker import Assignment, inspect_batches, run_batches
+from compactord.engine.worker import Assignment, run_batches
 from compactord.model import FailureKind, Subcompaction
 
 # Rows enough for a partition in each task slot.
 _CHECK_ROWS = 100_000
+_DEFAULT_PORT = 15002
 
 
 class ConnectCarrier:
@@ -34,6 +38,7 @@ class ConnectCarrier:
         self._scratch = Path(tempfile.mkdtemp(prefix="compactord-spark-"))
         self._session: Any = None
         try:
+            self._check_reachable(start_seconds_max)
             self._session = self._connect(settings)
             self._capacity = self._check_workers(start_seconds_max)
         except BaseException:
@@ -73,6 +78,17 @@ class ConnectCarrier:
                 self._session.stop()
             self._session = None
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _check_reachable(self, seconds_max: float) -> None:
+        """Spark's client itself would try for ten minutes."""
+        address = urlsplit(self._master)
+        try:
+            port = address.port or _DEFAULT_PORT
+            with socket.create_connection((address.hostname or "", port), seconds_max):
+                pass
+        except (OSError, ValueError) as error:
+            message = f"Spark Connect at {self._master} did not answer: {error}"
+            raise EngineUnavailable(message) from error
 
     def _connect(self, settings: Mapping[str, str]) -> Any:
         try:

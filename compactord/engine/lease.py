@@ -32,15 +32,14 @@ class Lease:
 
 def hold(lease: Lease) -> socket.socket | None:
     """A connection that the driver closes when the lease ends; None when it cannot be reached."""
-    family = socket.AF_UNIX if isinstance(lease.address, str) else socket.AF_INET
+    is_local = isinstance(lease.address, str)
+    connection = socket.socket(socket.AF_UNIX if is_local else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        if isinstance(lease.address, str):
-            connection = socket.socket(family, socket.SOCK_STREAM)
-            connection.connect(lease.address)
-        else:
-            connection = socket.create_connection(lease.address, _CONNECT_SECONDS_MAX)
+        connection.settimeout(_CONNECT_SECONDS_MAX)
+        connection.connect(lease.address)
         connection.sendall(lease.token)
     except OSError:
+        connection.close()
         return None
     return connection
 

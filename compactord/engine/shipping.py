@@ -8,7 +8,7 @@ from pathlib import Path
 
 import compactord
 from compactord.engine.base import EngineUnavailable
-from compactord.engine.worker import WorkerFacts
+from compactord.engine.inspection import WorkerFacts
 
 
 def package_zip(folder: Path) -> Path:

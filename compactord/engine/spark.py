@@ -22,10 +22,11 @@ from compactord.clock import Clock, SystemClock
 from compactord.engine.base import EngineUnavailable
 from compactord.engine.connect import ConnectCarrier
 from compactord.engine.driver import Driver, gateway_errors
+from compactord.engine.inspection import inspect_workers
 from compactord.engine.lease import LeaseOffice
 from compactord.engine.pool import Carrier, JobFailed, PooledEngine, brief
 from compactord.engine.shipping import check_workers
-from compactord.engine.worker import Assignment, inspect_workers, run_payloads
+from compactord.engine.worker import Assignment, run_payloads
 from compactord.errors import UsageError
 from compactord.model import FailureKind, Subcompaction
 
@@ -93,6 +94,8 @@ class ClassicCarrier:
         self._leases: LeaseOffice | None = None
         self._driver = Driver(master, settings)
         try:
+            # Asked once: the settings come through the gateway one by one.
+            self._cores_per_task = int(self._driver.context.getConf().get("spark.task.cpus", "1"))
             self._leases = self._open_leases()
             if self._driver.is_embedded:
                 self._warm_up()
@@ -106,10 +109,8 @@ class ClassicCarrier:
     @property
     def capacity(self) -> int:
         """Task slots of the executors that are registered now."""
-        context = self._driver.context
         try:
-            slots = int(context.defaultParallelism)
-            return slots // int(context.getConf().get("spark.task.cpus", "1"))
+            return max(1, int(self._driver.context.defaultParallelism) // self._cores_per_task)
         except gateway_errors():
             return 1
 
@@ -162,14 +163,10 @@ class ClassicCarrier:
         return LeaseOffice(None, host=host, bind=conf.get("spark.driver.bindAddress", host))
 
     def _warm_up(self) -> None:
-        """Let the first worker start and import its packages while the caller still plans."""
-
-        def warm_up() -> None:
-            # What goes wrong here goes wrong again for the first part, which says so.
-            with contextlib.suppress(Exception):
-                self._collect(b"", inspect_workers)
-
-        threading.Thread(target=warm_up, name="warm-up", daemon=True).start()
+        """Let a worker for each slot start and import its packages: a first part costs no more."""
+        # What goes wrong here goes wrong again for the first part, which says so.
+        with contextlib.suppress(JobFailed):
+            self._collect(b"", inspect_workers, self.capacity)
 
     def _check_workers(self, seconds_max: float) -> None:
         """Run one small task in each slot; whatever keeps workers from running parts is raised."""

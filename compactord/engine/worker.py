@@ -1,7 +1,6 @@
 """The worker's end of an engine: bytes of a part in, bytes of its outcome out.
 
-Runs inside a Spark Python worker, so it imports nothing heavy before a part arrives: a worker that
-lacks a package can then still say so. A task can be stopped from outside in three ways, and in all
+A task can be stopped from outside in three ways, and in all
 of them the worker has to remove what it wrote: its lease ends, or it is sent SIGTERM, or SIGHUP as
 its daemon does when the executor is gone. Only SIGKILL leaves files behind; their names tell whose
 they were.
@@ -15,33 +14,18 @@ import os
 import pickle
 import select
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from types import FrameType, TracebackType
 from typing import Any
 
-import compactord
+from compactord.engine.inspection import TASK_MODULE
 from compactord.engine.lease import Lease, hold
 from compactord.errors import StorageError
 from compactord.model import Subcompaction, SubcompactionResult, TaskOutcome
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-_TASK_MODULE = "compactord.rewrite.task"
-_PACKAGES = ("pyarrow", "numpy")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFacts:
-    """What a worker has; `problem` says in one line why it cannot run parts, if so."""
-
-    compactord: str
-    python: str
-    packages: tuple[tuple[str, str], ...]
-    host: str
-    problem: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +38,7 @@ class Assignment:
 
 def run_part(part: Subcompaction) -> TaskOutcome:
     """`run_part` of the rewrite package, imported when the first part arrives."""
-    outcome: TaskOutcome = importlib.import_module(_TASK_MODULE).run_part(part)
+    outcome: TaskOutcome = importlib.import_module(TASK_MODULE).run_part(part)
     return outcome
 
 
@@ -92,41 +76,6 @@ def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
     for payload in payloads:
         outcome = pa.array([run_assignment(payload)], pa.binary())
         yield pa.RecordBatch.from_arrays([outcome], ["outcome"])
-
-
-def inspect_workers(rows: Iterator[Any]) -> Iterator[bytes]:
-    """For `mapPartitions`: the facts of the worker, pickled."""
-    list(rows)
-    yield pickle.dumps(worker_facts())
-
-
-def inspect_batches(batches: Iterator[Any]) -> Iterator[Any]:
-    """For `mapInArrow`: the facts of the worker, pickled, one row for each partition."""
-    import pyarrow as pa
-
-    list(batches)
-    facts = pa.array([pickle.dumps(worker_facts())], pa.binary())
-    yield pa.RecordBatch.from_arrays([facts], ["outcome"])
-
-
-def worker_facts() -> WorkerFacts:
-    """Also imports what the first part needs, so that it need not wait for that."""
-    problem = None
-    try:
-        importlib.import_module(_TASK_MODULE)
-    except ImportError as error:
-        problem = f"{type(error).__name__}: {error}"
-    packages: list[tuple[str, str]] = []
-    for name in _PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            packages.append((name, version(name)))
-    return WorkerFacts(
-        compactord=compactord.__version__,
-        python=".".join(str(number) for number in sys.version_info[:2]),
-        packages=tuple(packages),
-        host=os.uname().nodename,
-        problem=problem,
-    )
 
 
 def _discard(part: Subcompaction, result: SubcompactionResult) -> None:

@@ -17,13 +17,12 @@ import pyarrow.parquet as pq
 
 from compactord.ids import this_process
 from compactord.model import (
-    ColumnStatsMode,
     ConcatSpec,
     InputFile,
-    StatsMode,
     Subcompaction,
     WriteSpec,
 )
+from compactord.paimon.stats import ColumnStatsMode, StatsMode
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.local import LocalStorage

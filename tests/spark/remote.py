@@ -9,10 +9,12 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from compactord.engine.pool import PooledEngine
 from compactord.engine.spark import start_spark
 from compactord.model import Subcompaction, TaskOutcome
 
@@ -46,14 +48,7 @@ class RemoteEngine:
 
     def children(self) -> set[int]:
         """All processes below the engine's."""
-        answer = subprocess.run(
-            ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
-        )
-        parents = [tuple(map(int, line.split())) for line in answer.stdout.splitlines()]
-        family = {self.process.pid}
-        while grown := {pid for pid, parent in parents if parent in family} - family:
-            family |= grown
-        return family - {self.process.pid}
+        return descendants(self.process.pid)
 
     def end(self) -> None:
         assert self.process.stdin is not None
@@ -84,13 +79,40 @@ class RemoteEngine:
         return answer
 
 
+def descendants(pid: int) -> set[int]:
+    parents = {int(path.name): _state(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
+    family = {pid}
+    while grown := {p for p, state in parents.items() if state and state[1] in family} - family:
+        family |= grown
+    return family - {pid}
+
+
+def find_process(argument: str, among: set[int]) -> int:
+    """The one process of these that was started with this argument."""
+    (found,) = [pid for pid in among if argument in _arguments(pid)]
+    return found
+
+
 def is_alive(pid: int) -> bool:
     """Whether the process runs; one that ended and awaits its parent does not."""
+    state = _state(pid)
+    return state is not None and state[0] != "Z"
+
+
+def _state(pid: int) -> tuple[str, int] | None:
+    """Its state's letter and its parent; None when there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+        words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return words[0], int(words[1])
+
+
+def _arguments(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _serve() -> None:
@@ -98,24 +120,27 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 
-    def answer(value: object) -> None:
+    def answer(function: Callable[..., object], *arguments: Any) -> bool:
+        value: object
+        try:
+            value = function(*arguments)
+        except Exception as error:  # noqa: BLE001 - the parent raises it
+            value = type(error)(str(error))
         pickle.dump(value, answers)
         answers.flush()
+        return not isinstance(value, Exception)
 
+    engines: list[PooledEngine] = []
     master, conf, options = pickle.load(sys.stdin.buffer)
-    try:
-        engine = start_spark(master, conf, **options)
-    except Exception as error:  # noqa: BLE001 - the parent raises it
-        answer(type(error)(str(error)))
+    if not answer(lambda: engines.append(start_spark(master, conf, **options))):
         return
-    with engine:
-        answer(None)
+    with engines[0] as engine:
         while True:
             try:
                 name, *arguments = pickle.load(sys.stdin.buffer)
             except EOFError:
                 return
-            answer(getattr(engine, name)(*arguments))
+            answer(getattr(engine, name), *arguments)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from compactord.engine.base import EngineUnavailable
-from compactord.model import SubcompactionResult
+from compactord.model import FailureKind, SubcompactionResult, TaskFailure
 from tests.conftest import REPOSITORY
 from tests.spark.parts import GatedStorage, append_part, eventually, outputs, waiting
-from tests.spark.remote import RemoteEngine, is_alive
+from tests.spark.remote import RemoteEngine, find_process, is_alive
 
 
 @pytest.fixture
@@ -70,9 +71,11 @@ def test_an_engine_whose_jvm_died_is_unavailable(engine: RemoteEngine, tmp_path:
     gate = tmp_path / "gate"
     engine.submit(append_part(tmp_path, 1, GatedStorage(gate=str(gate))))
     with waiting(gate, 1):
-        jvm = next(pid for pid in engine.children() if _is_java(pid))
-        Path(f"/proc/{jvm}").exists()
-        _kill(jvm)
+        os.kill(find_process("org.apache.spark.deploy.SparkSubmit", engine.children()), 9)
         outcome = engine.next_outcome(30)
-        assert "driver process is gone" in str(outcome)
+        assert isinstance(outcome, TaskFailure)
+        assert outcome.kind is FailureKind.LOST
+        assert "driver process is gone" in outcome.message
         eventually(lambda: not outputs(tmp_path), "the worker removes its file")
+        with pytest.raises(EngineUnavailable, match="driver process has ended"):
+            engine.submit(append_part(tmp_path, 2))

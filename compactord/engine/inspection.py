@@ -1,0 +1,67 @@
+"""What a worker has, asked before parts are sent to it.
+
+Imports nothing but the standard library, or a worker that lacks a package could not say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import compactord
+
+TASK_MODULE = "compactord.rewrite.task"
+_PACKAGES = ("pyarrow", "numpy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFacts:
+    """What a worker has; `problem` says in one line why it cannot run parts, if so."""
+
+    compactord: str
+    python: str
+    packages: tuple[tuple[str, str], ...]
+    host: str
+    problem: str | None
+
+
+def inspect_workers(rows: Iterator[Any]) -> Iterator[bytes]:
+    """For `mapPartitions`: the facts of the worker, pickled."""
+    list(rows)
+    yield pickle.dumps(worker_facts())
+
+
+def inspect_batches(batches: Iterator[Any]) -> Iterator[Any]:
+    """For `mapInArrow`: the facts of the worker, pickled, one row for each partition."""
+    import pyarrow as pa
+
+    list(batches)
+    facts = pa.array([pickle.dumps(worker_facts())], pa.binary())
+    yield pa.RecordBatch.from_arrays([facts], ["outcome"])
+
+
+def worker_facts() -> WorkerFacts:
+    """Also imports what the first part needs, so that it need not wait for that."""
+    problem = None
+    try:
+        importlib.import_module(TASK_MODULE)
+    except ImportError as error:
+        problem = f"{type(error).__name__}: {error}"
+    packages: list[tuple[str, str]] = []
+    for name in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            packages.append((name, version(name)))
+    return WorkerFacts(
+        compactord=compactord.__version__,
+        python=".".join(str(number) for number in sys.version_info[:2]),
+        packages=tuple(packages),
+        host=os.uname().nodename,
+        problem=problem,
+    )

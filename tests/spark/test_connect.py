@@ -1,0 +1,94 @@
+"""Through a real Spark Connect server on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from compactord.engine.base import EngineUnavailable
+from compactord.engine.jre import find_java
+from compactord.model import FailureKind, SubcompactionResult, TaskFailure
+from tests.spark.cluster import SPARK_HOME, doubles_zip, free_port, is_listening, worker_python
+from tests.spark.parts import DyingStorage, GatedStorage, append_part, eventually, outputs, waiting
+from tests.spark.remote import RemoteEngine, descendants
+
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("connect")
+    java = find_java(pyspark.__version__, os.environ, folder)
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    doubles = f"import sys; sys.path.append({str(doubles_zip(folder))!r})"
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]", "--class", SERVER]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    environment = os.environ | {
+        "JAVA_HOME": str(java.home),
+        "PYSPARK_PYTHON": str(worker_python(folder / "python", doubles)),
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+    }
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "spark-internal"], env=environment, stdout=log, stderr=log, cwd=folder
+        )
+    try:
+        eventually(lambda: is_listening(port), "the server listens", 60)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        for pid in (*descendants(process.pid), process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def engine(server: str) -> Iterator[RemoteEngine]:
+    with RemoteEngine(server, {}) as engine:
+        yield engine
+
+
+def test_parts_travel_through_connect(engine: RemoteEngine, tmp_path: Path) -> None:
+    for number in range(3):
+        engine.submit(append_part(tmp_path, number))
+    outcomes = [engine.next_outcome(60) for _ in range(3)]
+    assert sorted(o.part for o in outcomes if isinstance(o, SubcompactionResult)) == [0, 1, 2]
+
+
+def test_a_killed_worker_is_a_lost_part(engine: RemoteEngine, tmp_path: Path) -> None:
+    engine.submit(append_part(tmp_path, 0, DyingStorage()))
+    outcome = engine.next_outcome(60)
+    assert isinstance(outcome, TaskFailure)
+    assert outcome.kind is FailureKind.LOST
+    assert "at org.apache" not in outcome.message
+
+
+def test_cancelled_parts_are_lost(engine: RemoteEngine, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    engine.submit(append_part(tmp_path, 0, GatedStorage(gate=str(gate))))
+    with waiting(gate, 1):
+        engine.cancel()
+        outcome = engine.next_outcome(10)
+    assert isinstance(outcome, TaskFailure)
+    assert (outcome.kind, outcome.error) == (FailureKind.LOST, "Cancelled")
+    engine.submit(append_part(tmp_path, 1))
+    assert isinstance(engine.next_outcome(60), SubcompactionResult)
+    assert [name for name in outputs(tmp_path) if name]
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(EngineUnavailable, match="did not answer"):
+        RemoteEngine(f"sc://127.0.0.1:{free_port()}", {}, start_seconds_max=5.0)

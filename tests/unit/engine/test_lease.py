@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compactord.engine.lease import Lease, LeaseOffice, hold
+
+SECONDS = 5.0
+
+
+@pytest.fixture(params=["Unix domain", "TCP"])
+def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LeaseOffice]:
+    office = (
+        LeaseOffice(tmp_path)
+        if request.param == "Unix domain"
+        else LeaseOffice(None, host="127.0.0.1", bind="127.0.0.1")
+    )
+    yield office
+    office.close()
+
+
+def _held(lease: Lease) -> socket.socket:
+    connection = hold(lease)
+    assert connection is not None
+    return connection
+
+
+def _has_ended(connection: socket.socket, seconds: float = SECONDS) -> bool:
+    readable, _, _ = select.select([connection], [], [], seconds)
+    return bool(readable) and connection.recv(1) == b""
+
+
+def test_a_lease_is_held_until_it_ends(office: LeaseOffice) -> None:
+    mine, other = office.grant(), office.grant()
+    with _held(mine) as first, _held(mine) as second, _held(other) as third:
+        assert not _has_ended(first, 0.05)
+        office.end(mine)
+        assert _has_ended(first)
+        assert _has_ended(second)
+        assert not _has_ended(third, 0.05)
+
+
+def test_who_comes_after_the_end_is_turned_away(office: LeaseOffice) -> None:
+    lease = office.grant()
+    office.end(lease)
+    with _held(lease) as connection:
+        assert _has_ended(connection)
+
+
+def test_a_stranger_is_turned_away(office: LeaseOffice) -> None:
+    lease = office.grant()
+    with _held(Lease(address=lease.address, token=b"x" * 16)) as connection:
+        assert _has_ended(connection)
+
+
+def test_all_leases_end_with_the_office(tmp_path: Path) -> None:
+    office = LeaseOffice(tmp_path)
+    with _held(office.grant()) as connection:
+        assert not _has_ended(connection, 0.05)
+        office.close()
+        assert _has_ended(connection)
+
+
+def test_an_office_that_cannot_be_reached_gives_no_connection(tmp_path: Path) -> None:
+    assert hold(Lease(address=str(tmp_path / "nowhere"), token=b"x" * 16)) is None

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compactord.engine.base import EngineUnavailable
+from compactord.engine.pool import MESSAGE_CHARACTERS_MAX, JobFailed, PooledEngine, brief
+from compactord.engine.worker import run_part
+from compactord.model import FailureKind, Subcompaction, SubcompactionResult, TaskFailure
+from tests.spark.parts import append_part
+
+Run = Callable[[Subcompaction], bytes]
+SECONDS = 10.0
+
+
+class ThreadCarrier:
+    """Runs `run` in the pool's own threads; cancelling makes waiting jobs fail."""
+
+    capacity = 2
+    start_seconds = 0.5
+
+    def __init__(self) -> None:
+        self.run_one: Run = lambda part: pickle.dumps(run_part(part))
+        self.gone: str | None = None
+        self.cancelled = threading.Event()
+        self.watched = threading.Event()
+        self.closed = 0
+
+    def run(self, part: Subcompaction, group: str) -> bytes:
+        return self.run_one(part)
+
+    def cancel(self, group: str) -> None:
+        self.cancelled.set()
+
+    def watch(self) -> None:
+        self.watched.set()
+
+    def why_gone(self) -> str | None:
+        return self.gone
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def carrier() -> ThreadCarrier:
+    return ThreadCarrier()
+
+
+@pytest.fixture
+def engine(carrier: ThreadCarrier) -> Iterator[PooledEngine]:
+    with PooledEngine(carrier) as engine:
+        yield engine
+
+
+def _fail_when_cancelled(carrier: ThreadCarrier) -> Run:
+    def run(part: Subcompaction) -> bytes:
+        assert carrier.cancelled.wait(SECONDS)
+        raise JobFailed(FailureKind.LOST, "JobCancelled", "job 3 was cancelled")
+
+    return run
+
+
+def test_each_part_has_one_outcome(engine: PooledEngine, tmp_path: Path) -> None:
+    for number in range(5):
+        engine.submit(append_part(tmp_path, number))
+    outcomes = [engine.next_outcome(SECONDS) for _ in range(5)]
+    assert sorted(o.part for o in outcomes if isinstance(o, SubcompactionResult)) == list(range(5))
+    assert engine.next_outcome(None) is None
+
+
+def test_the_part_that_finished_first_comes_first(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    release = threading.Event()
+
+    def run(part: Subcompaction) -> bytes:
+        if part.part == 0:
+            release.wait(SECONDS)
+        return pickle.dumps(run_part(part))
+
+    carrier.run_one = run
+    for number in range(2):
+        engine.submit(append_part(tmp_path, number))
+    first = engine.next_outcome(SECONDS)
+    release.set()
+    second = engine.next_outcome(SECONDS)
+    assert [outcome.part for outcome in (first, second) if outcome] == [1, 0]
+
+
+def test_a_failed_job_is_its_part_s_outcome(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    def run(part: Subcompaction) -> bytes:
+        raise JobFailed(FailureKind.LOST, "ExecutorLost", "executor 4 is gone", "a long text")
+
+    carrier.run_one = run
+    engine.submit(append_part(tmp_path, 3))
+    assert engine.next_outcome(SECONDS) == TaskFailure(
+        compaction=7,
+        part=3,
+        kind=FailureKind.LOST,
+        error="ExecutorLost",
+        message="executor 4 is gone",
+        traceback="a long text",
+    )
+
+
+def test_an_answer_that_cannot_be_read_is_a_transient_failure(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    carrier.run_one = lambda part: b"not a pickle"
+    engine.submit(append_part(tmp_path))
+    outcome = engine.next_outcome(SECONDS)
+    assert isinstance(outcome, TaskFailure)
+    assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "UnpicklingError")
+
+
+def test_waiting_for_an_outcome_ends_in_time_and_watches_over_the_jobs(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    carrier.run_one = _fail_when_cancelled(carrier)
+    engine.submit(append_part(tmp_path))
+    assert engine.next_outcome(0.01) is None
+    assert not carrier.watched.is_set()
+    assert engine.next_outcome(1.1) is None
+    assert carrier.watched.is_set()
+
+
+def test_cancelled_parts_are_lost_whether_they_had_begun_or_not(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    carrier.run_one = _fail_when_cancelled(carrier)
+    for number in range(3):
+        engine.submit(append_part(tmp_path, number))
+    engine.cancel()
+    outcomes = [engine.next_outcome(SECONDS) for _ in range(3)]
+    assert {(o.kind, o.error) for o in outcomes if isinstance(o, TaskFailure)} == {
+        (FailureKind.LOST, "Cancelled")
+    }
+    carrier.run_one = lambda part: pickle.dumps(run_part(part))
+    engine.submit(append_part(tmp_path, 9))
+    assert isinstance(engine.next_outcome(SECONDS), SubcompactionResult)
+
+
+def test_a_result_that_was_there_before_the_cancel_is_kept(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    finished = threading.Event()
+
+    def run(part: Subcompaction) -> bytes:
+        finished.set()
+        return pickle.dumps(run_part(part))
+
+    carrier.run_one = run
+    engine.submit(append_part(tmp_path))
+    assert finished.wait(SECONDS)
+    engine.cancel()
+    assert isinstance(engine.next_outcome(SECONDS), SubcompactionResult)
+
+
+def test_an_engine_that_is_gone_takes_no_part(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    carrier.gone = "the driver has ended"
+    with pytest.raises(EngineUnavailable, match="the driver has ended"):
+        engine.submit(append_part(tmp_path))
+    assert engine.next_outcome(None) is None
+
+
+def test_closing_cancels_and_closes_the_carrier_once(
+    carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    carrier.run_one = _fail_when_cancelled(carrier)
+    engine = PooledEngine(carrier)
+    engine.submit(append_part(tmp_path))
+    engine.close()
+    engine.close()
+    assert carrier.cancelled.is_set()
+    assert carrier.closed == 1
+
+
+def test_a_brief_text_has_neither_stack_nor_headings() -> None:
+    text = (
+        "Job aborted: PythonException: Traceback (most recent call last):\n"
+        '  File "worker.py", line 3, in run\n'
+        "    return 1 / 0\n"
+        "ZeroDivisionError: division by zero\n"
+        "\n"
+        "\tat org.apache.spark.Runner.run(Runner.scala:3)\n"
+        "\t... 1 more\n"
+        "Driver stacktrace:\n"
+    )
+    assert brief(text) == "Job aborted: PythonException: ZeroDivisionError: division by zero"
+
+
+def test_a_brief_text_keeps_both_ends_of_a_long_one() -> None:
+    text = brief("begin " + "x" * 10_000 + " end")
+    assert text.startswith("begin")
+    assert text.endswith("end")
+    assert len(text) <= MESSAGE_CHARACTERS_MAX + 3

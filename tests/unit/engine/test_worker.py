@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compactord.engine import inspection
+from compactord.engine.lease import LeaseOffice
+from compactord.engine.worker import Assignment, StopWatch, run_assignment, run_payloads
+from compactord.model import SubcompactionResult
+from tests.spark.parts import append_part, outputs
+
+SECONDS = 5.0
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[LeaseOffice]:
+    office = LeaseOffice(tmp_path)
+    yield office
+    office.close()
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    """A watch that was asked to stop leaves its handlers, as its process is about to end."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _wait_for_interrupt() -> None:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(0.01)
+    pytest.fail("no interrupt came")
+
+
+def test_a_payload_is_answered_with_the_outcome(tmp_path: Path) -> None:
+    part = append_part(tmp_path, 4)
+    payload = pickle.dumps(Assignment(part=part, lease=None))
+    (answer,) = run_payloads(iter([payload]))
+    outcome = pickle.loads(answer)
+    assert isinstance(outcome, SubcompactionResult)
+    assert (outcome.compaction, outcome.part) == (7, 4)
+
+
+def test_the_end_of_the_lease_interrupts(office: LeaseOffice) -> None:
+    lease = office.grant()
+    watch = StopWatch(lease)
+
+    def work() -> None:
+        with watch:
+            office.end(lease)
+            _wait_for_interrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert watch.was_asked
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_signal_interrupts_once(number: signal.Signals) -> None:
+    cleaned_up = False
+
+    def work() -> None:
+        nonlocal cleaned_up
+        with StopWatch(None):
+            try:
+                os.kill(os.getpid(), number)
+                _wait_for_interrupt()
+            finally:
+                os.kill(os.getpid(), number)
+                time.sleep(0.02)
+                cleaned_up = True
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert cleaned_up
+
+
+def test_a_task_that_ends_in_time_leaves_no_handler_behind(office: LeaseOffice) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopWatch(office.grant()) as watch:
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert not watch.was_asked
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_result_that_nobody_waits_for_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = append_part(tmp_path)
+
+    class AskedAtTheEnd(StopWatch):
+        def __exit__(self, *details: object) -> None:
+            super().__exit__(None, None, None)
+            self.was_asked = True
+
+    monkeypatch.setattr("compactord.engine.worker.StopWatch", AskedAtTheEnd)
+    with pytest.raises(KeyboardInterrupt):
+        run_assignment(pickle.dumps(Assignment(part=part, lease=None)))
+    assert outputs(tmp_path) == []
+
+
+def test_the_inspection_needs_no_package_that_it_asks_for() -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = sys.modules['numpy'] = None\n"
+        f"from {inspection.__name__} import worker_facts\n"
+        "print(worker_facts().problem)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "ModuleNotFoundError" in run.stdout
+
+
+def test_a_worker_that_has_all_reports_no_problem() -> None:
+    facts = inspection.worker_facts()
+    assert facts.problem is None
+    assert dict(facts.packages).keys() == {"pyarrow", "numpy"}
