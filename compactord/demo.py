@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from compactord.clock import Clock
 from compactord.commit.metadata import MetadataFiles
@@ -21,7 +20,7 @@ from compactord.model import ConcatSpec, KeyRange, MergeSpec, Subcompaction, Wri
 from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.binary_rows import bucket_numbers
+from compactord.paimon.binary_rows import bucket_numbers, encode_rows
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileSource, ManifestEntry
 from compactord.paimon.schema import TableSchema, schema_json
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
@@ -81,7 +80,15 @@ class WriteOnlyWriter:
         self._user = owner.new_uuid()
         self._identifier = 0
         self._state: TableState = load_state(storage, table)
-        self._next_sequence = 0
+        files = self._state.files
+        self._next_sequence = 1 + max(
+            (
+                file.max_sequence_number
+                for bucket in files.bucket_ids()
+                for file in files.files_in(bucket)
+            ),
+            default=-1,
+        )
 
     def write(self, rows: pa.Table, *, kinds: pa.Array | None = None) -> int:
         """Commit rows (in the table's columns) of one or more partitions; the snapshot's id.
@@ -124,14 +131,11 @@ class WriteOnlyWriter:
         types = [field.type for field in fields]
         if not fields:
             return [(encode_row((), ()), np.ones(len(number), bool))]
-        columns = rows.select([field.name for field in fields])
-        found = []
-        for values in columns.group_by(columns.column_names).aggregate([]).to_pylist():
-            mask = np.ones(rows.num_rows, bool)
-            for name, value in values.items():
-                mask &= pc.equal(rows.column(name), value).to_numpy()
-            found.append((encode_row(list(values.values()), types), mask))
-        return found
+        columns = [rows.column(field.name).chunk(0) for field in fields]
+        encoded = pa.array(encode_rows(columns, types), pa.binary()).dictionary_encode()  # type: ignore[arg-type]  # partition keys are atomic
+        codes = encoded.indices.to_numpy()
+        partitions: list[bytes] = encoded.dictionary.to_pylist()
+        return [(partition, codes == code) for code, partition in enumerate(partitions)]
 
     def _write_files(self, bucket: BucketId, rows: pa.Table) -> list[DataFile]:
         part = self._part(bucket)

@@ -17,17 +17,21 @@ import hashlib
 import os
 import re
 import socket
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 MARK = 0xC0AC7D
-_START_BITS, _PID_BITS, _RANDOM_BITS = 32, 22, 20
+_START_BITS, _PID_BITS, _RANDOM_BITS = 28, 22, 24
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The process that writes: host digest (24 bits), start (ticks after boot), process id."""
+    """The process that writes: host digest (24 bits), start, process id.
+
+    `start_ticks` are clock ticks after boot, modulo 2^28 (31 days at 100 a second).
+    """
 
     host: int
     start_ticks: int
@@ -60,6 +64,11 @@ def owner_of(name: str) -> Owner | None:
         start_ticks=payload >> _PID_BITS,
         pid=payload % (1 << _PID_BITS),
     )
+
+
+def random_uuid() -> str:
+    """For what is no file and says nothing of its owner: the identity of a snapshot."""
+    return str(uuid.uuid4())
 
 
 def this_process() -> Owner:

@@ -144,7 +144,8 @@ class MergeSpec:
     """How rows of one key become one row: sections of runs of files, and the deduplicate rule.
 
     `sections` are in key order. Records of a key are ordered by the sequence fields (nulls first
-    in both directions), then by sequence number, then by run; the last one wins.
+    in both directions), then by sequence number, then as Java's loser tree meets them; the last one
+    wins.
     """
 
     sections: tuple[tuple[tuple[InputFile, ...], ...], ...]
@@ -302,10 +303,12 @@ class NothingCommitted:
 class Replaced:
     """The snapshot was published and then replaced by another writer's.
 
-    No file of the changes may be removed: readers may still be reading them.
+    No file of `changes` may be removed: readers may still be reading them. `dropped` had been left
+    out of it.
     """
 
     changes: tuple[BucketChange, ...]
+    dropped: tuple[DroppedChange, ...]
     why: str
 
 

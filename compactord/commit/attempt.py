@@ -13,7 +13,7 @@ from typing import Any
 
 from compactord.commit.manifest_merge import ManifestMerge, MergeRules, merge_manifests
 from compactord.commit.metadata import MetadataFiles
-from compactord.errors import FormatError, ObjectNotFound
+from compactord.errors import FormatError, ObjectNotFound, TableNotFound
 from compactord.model import BucketChange
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key
@@ -73,7 +73,9 @@ def prepare(
         entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
         for entry in entries
     )
-    schema_id = max(schema_ids(storage, location))
+    schema_id = max(schema_ids(storage, location), default=None)
+    if schema_id is None:
+        raise TableNotFound(f"table {state.table.full_name} was dropped: {location} has no schema")
     snapshot = Snapshot(
         uuid=stamp.uuid,
         id=latest.id + 1,

@@ -127,7 +127,7 @@ def _named(storage: Storage, location: str, names: set[str]) -> set[str]:
     seen: set[str] = set()
     for snapshot in _all_snapshots(storage, location):
         try:
-            found |= _named_by(storage, location, snapshot, names, seen)
+            found.update(_named_by(storage, location, snapshot, names, seen))
         except ObjectNotFound:
             # Expired while it was read: then it needs nothing. Otherwise the table is damaged.
             if any(s.identity == snapshot.identity for s in _all_snapshots(storage, location)):
@@ -135,30 +135,30 @@ def _named(storage: Storage, location: str, names: set[str]) -> set[str]:
     for changelog in _changelogs(storage, location):
         # Its base list may have gone with the snapshot that it outlives.
         with contextlib.suppress(ObjectNotFound):
-            found |= _named_by(storage, location, changelog, names, seen)
+            found.update(_named_by(storage, location, changelog, names, seen))
     return found
 
 
 def _named_by(
     storage: Storage, location: str, snapshot: Snapshot, names: set[str], seen: set[str]
-) -> set[str]:
+) -> Iterator[str]:
     """Those of `names` that a snapshot leads to. Manifests in `seen` were looked at before."""
     lists = (
         (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
         (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size),
         (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
     )
-    found = {snapshot.index_manifest, *(name for name, _ in lists)} & names
+    metadata = (snapshot.index_manifest, *(name for name, _ in lists))
+    yield from {name for name in metadata if name is not None} & names
     for name, size in lists:
         if name is None:
             continue
         for manifest in read_manifest_list(storage, paths.manifest_path(location, name), size):
-            found |= {manifest.file_name} & names
+            yield from {manifest.file_name} & names
             if manifest.file_name not in seen:
                 for entry in read_entries(storage, location, manifest):
-                    found |= {entry.file.file_name, *entry.file.extra_files} & names
+                    yield from {entry.file.file_name, *entry.file.extra_files} & names
                 seen.add(manifest.file_name)
-    return {name for name in found if name is not None}
 
 
 def _all_snapshots(storage: Storage, location: str) -> Iterator[Snapshot]:

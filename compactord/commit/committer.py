@@ -8,13 +8,16 @@ One attempt, in this order (operation/FileStoreCommitImpl.java, for kind COMPACT
 4. write base list, delta manifests, delta list,
 5. create snapshot-(N+1) if absent, then the hint, then read it back.
 
-A lost race deletes what step 4 wrote and starts at 1. An unknown outcome of step 5 is settled by
-reading the snapshot's name before anything else happens; until then nothing is deleted.
+Right before step 5 the snapshot that we stand on is looked at once more, because preparing takes
+time and a rollback or another writer's rename may have removed it. A lost race deletes what step 4
+wrote and starts at 1. An unknown outcome of step 5 is settled by reading the snapshot's name before
+anything else happens; until then nothing is deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 
@@ -22,19 +25,18 @@ import structlog
 
 from compactord.clock import Clock
 from compactord.commit.attempt import CommitSettings, Stamp, prepare
-from compactord.commit.conflicts import conflict
+from compactord.commit.conflicts import already_live, conflict
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import (
     CommitGaveUp,
     CommitUnknown,
     CompactordError,
-    FormatError,
     ObjectNotFound,
     StorageError,
     TransientStorageError,
 )
-from compactord.ids import Owner
+from compactord.ids import Owner, random_uuid
 from compactord.model import (
     BucketChange,
     CommitOutcome,
@@ -45,10 +47,10 @@ from compactord.model import (
 )
 from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
-from compactord.paimon.data_file import BucketId
+from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.options import CommitOptions
-from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_json
+from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_ids, snapshot_json
 from compactord.paimon.table import TableState, refresh_state
 from compactord.storage.base import Creation, Storage
 
@@ -76,6 +78,9 @@ class Committer:
         user = owner.new_uuid()
         self.user = f"{user_prefix}_{user}" if user_prefix else user
         self._last_identifier = 0
+        # One UUID and running numbers for all metadata: UUIDs of one owner differ in 24 bits only.
+        self._metadata_uuid = owner.new_uuid()
+        self._metadata_numbers = itertools.count()
         # Snapshots of ours that other writers replaced, as texts.
         self.lost_snapshots: list[str] = []
 
@@ -90,20 +95,14 @@ class Committer:
         """
         options = settings.options
         identifier = self._next_identifier(options.full_compaction_delta_commits)
-        files = MetadataFiles(
-            self._storage,
-            state.table.location,
-            uuid=self._owner.new_uuid(),
-            codec=codec_of(options.manifest_compression, options.manifest_compression_level),
-            manifest_target_size=options.manifest_target_size,
-            partition_types=settings.partition_types,
-        )
+        files = self._metadata_files(state, settings)
         merge: ManifestMerge | None = None
         dropped: list[DroppedChange] = []
         pending = list(changes)
+        attempt, reason = 0, ""
         for attempt in self._attempts(options):
             try:
-                state = self._refreshed(state)
+                state = self.refreshed(state)
                 pending, refused = _still_valid(self._storage, state, pending, settings)
                 dropped += refused
                 if not pending:
@@ -118,33 +117,45 @@ class Committer:
                     merge=merge,
                     stamp=self._stamp(identifier),
                 )
-            except TransientStorageError as error:
-                # Nothing of this attempt was published, whatever it was that failed.
+                stands = self._still_stands(state)
+            except (TransientStorageError, ObjectNotFound) as error:
+                # Nothing of this attempt was published, whatever it was that failed. What is not
+                # found went with a snapshot that expired or was rolled back meanwhile.
                 files.take_back()
-                merge = None
-                _log.warning("commit_retry", attempt=attempt, reason=str(error))
+                merge, reason = None, str(error)
+                _log.warning("commit_retry", attempt=attempt, reason=reason)
                 continue
             except BaseException:
                 files.take_back()
                 raise
-            if self._publish(state.table.location, snapshot, files) is Creation.CREATED:
+            if stands and self._publish(state, snapshot, files) is Creation.CREATED:
                 newest, why_lost = self._confirm(state, snapshot)
                 if why_lost is not None:
-                    return Replaced(changes=tuple(pending), why=why_lost), newest
-                outcome = Committed(
+                    lost = Replaced(changes=tuple(pending), dropped=tuple(dropped), why=why_lost)
+                    return lost, newest
+                done = Committed(
                     snapshot_id=snapshot.id,
                     published=tuple(pending),
                     dropped=tuple(dropped),
                     attempts=attempt,
                 )
-                return outcome, newest
+                return done, newest
             files.take_back(keep=[manifest.file_name for manifest in merge.written])
-            _log.info("commit_retry", attempt=attempt, reason="another commit came first")
+            reason = "another commit came first"
+            _log.info("commit_retry", attempt=attempt, reason=reason)
         files.take_back()
-        raise CommitGaveUp(
-            f"table {state.table.full_name}: no snapshot could be published in "
-            f"{options.max_retries + 1} attempts: other commits always came first; "
-            "raise commit.max-retries or try again later"
+        raise _gave_up(state, attempt, reason)
+
+    def _metadata_files(self, state: TableState, settings: CommitSettings) -> MetadataFiles:
+        options = settings.options
+        return MetadataFiles(
+            self._storage,
+            state.table.location,
+            uuid=self._metadata_uuid,
+            codec=codec_of(options.manifest_compression, options.manifest_compression_level),
+            manifest_target_size=options.manifest_target_size,
+            partition_types=settings.partition_types,
+            numbers=self._metadata_numbers,
         )
 
     def _next_identifier(self, full_compaction_interval: int | None) -> int:
@@ -171,16 +182,27 @@ class Committer:
 
     def _stamp(self, identifier: int) -> Stamp:
         return Stamp(
-            uuid=self._owner.new_uuid(),
+            uuid=random_uuid(),
             user=self.user,
             identifier=identifier,
             time_ms=self._clock.now_ms(),
         )
 
-    def _publish(self, location: str, snapshot: Snapshot, files: MetadataFiles) -> Creation:
+    def _still_stands(self, state: TableState) -> bool:
+        """Whether the snapshot that we build upon is still what it was."""
+        assert state.snapshot is not None
+        try:
+            found = read_snapshot(self._storage, state.table.location, state.snapshot.id)
+        except ObjectNotFound:
+            return False
+        return found.identity == state.snapshot.identity
+
+    def _publish(self, state: TableState, snapshot: Snapshot, files: MetadataFiles) -> Creation:
         """Create the snapshot. Raises `CommitUnknown` when it cannot be told what happened."""
+        location = state.table.location
         path = paths.snapshot_path(location, snapshot.id)
         data = snapshot_json(snapshot)
+        is_in_doubt = False
         for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
             folder = paths.snapshot_folder(location)
             temporary = f"{folder}/.snapshot-{snapshot.id}.{self._owner.new_uuid()}.tmp"
@@ -191,10 +213,15 @@ class Committer:
                     return created
             except StorageError as error:
                 _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(error))
-                failure = error
+                failure, is_in_doubt = error, True
             found = self._found_at(location, snapshot.id)
+            if found is not None and found.uuid == snapshot.uuid:
+                return Creation.CREATED
             if found is not None:
-                return Creation.CREATED if found.uuid == snapshot.uuid else Creation.EXISTS
+                if is_in_doubt:
+                    # Ours may have been there before it, and another snapshot built upon ours.
+                    files.let_go()
+                return Creation.EXISTS
             if failure is not None and not isinstance(failure, TransientStorageError):
                 files.take_back()
                 raise failure
@@ -213,7 +240,7 @@ class Committer:
                 return read_snapshot(self._storage, location, snapshot_id)
             except ObjectNotFound:
                 return None
-            except (StorageError, FormatError) as error:
+            except CompactordError as error:
                 reason = str(error)
                 _log.warning("commit_outcome_unknown", attempt=attempt, reason=reason)
                 self._clock.sleep(0.01 * 2**attempt)
@@ -223,7 +250,7 @@ class Committer:
         )
 
     def _confirm(self, state: TableState, snapshot: Snapshot) -> tuple[TableState, str | None]:
-        """Write the hint and read the snapshot back; why it is lost, if it is.
+        """Write the hint and look back; the newest state, and why the snapshot is lost, if it is.
 
         The commit stands, whatever fails here. It is lost when another writer has replaced it: a
         Java process on a plain file system can, its rename is exclusive within one process only.
@@ -232,19 +259,53 @@ class Committer:
         # A missing or old hint is legal: readers probe the next id.
         with contextlib.suppress(StorageError):
             self._storage.overwrite(paths.latest_hint(location), str(snapshot.id).encode())
-        why_lost = None
-        with contextlib.suppress(CommitUnknown):
+        newest = self._newest_after(state)
+        # Ours is looked at last. After the refresh: a state that holds a replacement must not pass
+        # for ours. After its base: a rollback removes the newest snapshot first.
+        try:
+            trouble = self._trouble_below(state, snapshot)
             found = self._found_at(location, snapshot.id)
-            if found is not None and found.uuid != snapshot.uuid:
+            if found is None:
+                # Rolled back already, or expired below newer ones: the next refresh tells.
+                return newest, None
+            if found.uuid != snapshot.uuid:
                 why_lost = _lost(snapshot, found)
                 self._report_lost(state, why_lost)
+                return self._newest_after(newest), why_lost
+            if trouble is not None:
+                self._report_lost(state, trouble)
+        except CompactordError as error:
+            _log.warning("confirmation_failed", snapshot_id=snapshot.id, reason=str(error))
+        return newest, None
+
+    def _newest_after(self, state: TableState) -> TableState:
+        """The newest state, or the known one when it cannot be read."""
         try:
-            return refresh_state(self._storage, state).state, why_lost
+            return refresh_state(self._storage, state).state
         except CompactordError as error:
             _log.warning("refresh_failed", reason=str(error))
-            return state, why_lost
+            return state
 
-    def _refreshed(self, state: TableState) -> TableState:
+    def _trouble_below(self, state: TableState, ours: Snapshot) -> str | None:
+        """What happened to the snapshot under ours between the last look and the publication."""
+        location, base = state.table.location, state.snapshot
+        assert base is not None
+        try:
+            found = read_snapshot(self._storage, location, base.id)
+        except ObjectNotFound:
+            # Expiry removes the oldest first; only a rollback leaves older ones.
+            if all(other > base.id for other in snapshot_ids(self._storage, location)):
+                return None
+            what = "was rolled back"
+            effect = "the rollback has no effect"
+        else:
+            if found.identity == base.identity:
+                return None
+            what = f"was replaced by {found.commit_user}"
+            effect = "what the replacement changed is not in the table"
+        return f"snapshot {base.id} {what} while we published {ours.id} on top of it: {effect}"
+
+    def refreshed(self, state: TableState) -> TableState:
         """The newest state; a snapshot of ours that it no longer builds upon is reported."""
         refreshed = refresh_state(self._storage, state)
         if refreshed.lost is not None and refreshed.lost.commit_user == self.user:
@@ -254,6 +315,14 @@ class Committer:
     def _report_lost(self, state: TableState, why: str) -> None:
         self.lost_snapshots.append(why)
         _log.error("snapshot_lost", table=state.table.full_name, reason=why)
+
+
+def _gave_up(state: TableState, attempts: int, reason: str) -> CommitGaveUp:
+    return CommitGaveUp(
+        f"table {state.table.full_name}: no snapshot could be published in {attempts} attempts, "
+        f"the last one failed because: {reason}; raise commit.max-retries or commit.timeout, "
+        "or try again later"
+    )
 
 
 def _lost(ours: Snapshot, found: Snapshot | None) -> str:
@@ -267,15 +336,25 @@ def _still_valid(
     changes: Sequence[BucketChange],
     settings: CommitSettings,
 ) -> tuple[list[BucketChange], list[DroppedChange]]:
-    """Changes that still fit the newest state, and the others with the reason."""
+    """Changes that still fit the newest state, and the others with the reason.
+
+    Raises `CommitUnknown` when outputs turn out to be live: who drops them would delete them.
+    """
     valid, dropped = [], []
     indexes = index_entries(storage, state)
     for change in changes:
-        bucket = state.files.bucket(change.bucket)
+        live = _relevant_files(state, change, settings)
+        live_output = already_live(change, live)
+        if live_output is not None:
+            raise CommitUnknown(
+                f"table {state.table.full_name}: {live_output} is live although no snapshot of "
+                "ours was confirmed; nothing was removed, the next run plans anew"
+            )
+        summary = state.files.summary(change.bucket)
         why = conflict(
             change,
-            live=bucket.files,
-            total_buckets=bucket.total_buckets if bucket.files else None,
+            live=live,
+            total_buckets=summary.total_buckets if summary.file_count else None,
             index_entries=indexes.get(change.bucket, ()),
             key_of=settings.key_of,
         )
@@ -284,6 +363,22 @@ def _still_valid(
         else:
             dropped.append(DroppedChange(change=change, why=why))
     return valid, dropped
+
+
+def _relevant_files(
+    state: TableState, change: BucketChange, settings: CommitSettings
+) -> Sequence[DataFile]:
+    """The live files that the check looks at: key ranges concern the whole bucket, names do not.
+
+    A partition without buckets is one bucket and may hold very many files.
+    """
+    if settings.key_of is not None:
+        return state.files.files_in(change.bucket)
+    return [
+        file
+        for file in (*change.before, *change.after)
+        if state.files.contains(file_identity(change.bucket, file))
+    ]
 
 
 def index_entries(storage: Storage, state: TableState) -> dict[BucketId, tuple[bytes, ...]]:

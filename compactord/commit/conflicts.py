@@ -39,10 +39,6 @@ def conflict(
     if index_entries != change.index_entries:
         return "the bucket's index entries have changed"
     before = {file.file_name for file in change.before}
-    names = {file.file_name for file in live} - before
-    for file in change.after:
-        if file.file_name in names:
-            return f"output {file.file_name} is already there"
     if key_of is None:
         return None
     remaining = [file for file in live if file.file_name not in before]
@@ -50,6 +46,15 @@ def conflict(
         if file.level >= change.output_level and file.file_name not in change.files_above:
             return f"{file.file_name} appeared on level {file.level}"
     return _overlap([*remaining, *change.after], key_of)
+
+
+def already_live(change: BucketChange, live: Sequence[DataFile]) -> str | None:
+    """A new file of `change` that is live before we know of having published it, or None.
+
+    Possible when an unconfirmed snapshot of ours was replaced after another was built upon it.
+    """
+    new = {file.file_name for file in change.after} - {file.file_name for file in change.before}
+    return next((file.file_name for file in live if file.file_name in new), None)
 
 
 def _overlap(files: Iterable[DataFile], key_of: Callable[[bytes], Any]) -> str | None:

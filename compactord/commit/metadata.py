@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from compactord.errors import StorageError
+from compactord.errors import StorageError, TransientStorageError
 from compactord.paimon.avro import Codec
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.manifest import (
@@ -22,7 +22,8 @@ from compactord.storage.base import Storage
 class MetadataFiles:
     """Writes manifests and manifest lists of one commit under names with one UUID.
 
-    Every file is created exclusively and durable when the call returns.
+    Every file is created exclusively and durable when the call returns. Commits that share a UUID
+    share `numbers`, too; without them the names start at 0.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class MetadataFiles:
         codec: Codec,
         manifest_target_size: int,
         partition_types: Sequence[DataType],
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self._storage = storage
         self._location = location
@@ -41,6 +43,7 @@ class MetadataFiles:
         self._codec = codec
         self._manifest_target_size = manifest_target_size
         self._partition_types = partition_types
+        self._numbers = numbers if numbers is not None else itertools.count()
         self._manifest_names = self._names("manifest")
         self._list_names = self._names("manifest-list")
         self._written: list[str] = []
@@ -79,9 +82,18 @@ class MetadataFiles:
                 self._storage.delete(manifest_path(self._location, name))
             self._written.remove(name)
 
+    def let_go(self) -> None:
+        """Forget what was written: it stays, because a snapshot that came and went may name it."""
+        self._written.clear()
+
     def _write(self, name: str, data: bytes) -> None:
+        try:
+            self._storage.write_new(manifest_path(self._location, name), data)
+        except TransientStorageError:
+            # It may be there all the same. After other errors it may be somebody else's.
+            self._written.append(name)
+            raise
         self._written.append(name)
-        self._storage.write_new(manifest_path(self._location, name), data)
 
     def _names(self, kind: str) -> Iterator[str]:
-        return (f"{kind}-{self._uuid}-{n}" for n in itertools.count())
+        return (f"{kind}-{self._uuid}-{number}" for number in self._numbers)

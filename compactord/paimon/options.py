@@ -91,7 +91,7 @@ class CommitOptions:
     manifest_compression_level: int
     delete_file_drop_stats: bool
     sequence_init: SequenceInit
-    # The table maps commit identifiers to full compactions when set (gap B19 of docs/gaps).
+    # Readers take a COMPACT commit whose identifier is a multiple of it for a full compaction.
     full_compaction_delta_commits: int | None
 
 

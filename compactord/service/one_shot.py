@@ -31,7 +31,7 @@ from compactord.model import (
     Upgrade,
 )
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef, TableState, load_state, refresh_state
+from compactord.paimon.table import TableRef, TableState, load_state
 from compactord.plan.table import Strategy, settled_by
 from compactord.service.flight import Crashed, Flights, Landed
 from compactord.service.parts import WorkerSpec, subcompactions
@@ -181,7 +181,7 @@ class OneShot:
 
     def _round(self, state: TableState) -> tuple[TableState, bool]:
         """One pass over the table; whether there was anything to do."""
-        state = refresh_state(self._storage, state).state
+        state = self._committer.refreshed(state)
         self._table = open_table(self._storage, self._request.table, self._request.overrides)
         refuse_live_state(self._table, state)
         planned_on = state
@@ -286,10 +286,8 @@ class OneShot:
         match outcome:
             case Committed(published=published, dropped=dropped):
                 self._count(outcome, [landed_by_change[id(change)] for change in published])
-            case NothingCommitted(dropped=dropped):
+            case NothingCommitted(dropped=dropped) | Replaced(dropped=dropped):
                 pass
-            case Replaced():
-                dropped = ()
         for drop in dropped:
             self._drop(landed_by_change[id(drop.change)], drop.why)
         return state

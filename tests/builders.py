@@ -1,0 +1,262 @@
+"""Small real tables without Java, runs over them, and what must hold of a table at any time."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.commit.cleanup import OwnerRule, remove_orphans
+from compactord.demo import WriteOnlyWriter, create_table
+from compactord.engine.base import Engine
+from compactord.engine.inline import InlineEngine
+from compactord.ids import Owner, owner_of
+from compactord.model import Committed, Compaction
+from compactord.paimon import paths
+from compactord.paimon.manifest import read_entries
+from compactord.paimon.snapshot import read_snapshot, snapshot_ids
+from compactord.paimon.table import TableRef, TableState, data_manifests, load_state
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.plan.table import Strategy
+from compactord.service.flight import Landed
+from compactord.service.one_shot import CompactRequest, CompactTotals, OneShot
+from compactord.service.parts import WorkerSpec
+from compactord.service.table import OpenTable, open_table
+from compactord.storage.base import Storage
+
+# Actors of tests; none of them is a process that runs.
+WRITER = Owner(host=0x111111, start_ticks=1, pid=1)
+FIRST = Owner(host=0x222222, start_ticks=1, pid=1)
+SECOND = Owner(host=0x333333, start_ticks=1, pid=1)
+DAY_MS = 86_400_000
+NOW_MS = 1_700_000_000_000
+
+
+class VirtualClock:
+    """Time that passes only when someone sleeps; `sleeps` are seconds."""
+
+    def __init__(self, now_ms: int = NOW_MS) -> None:
+        self._start_ms = now_ms
+        self.sleeps: list[float] = []
+        self.time_zone: datetime.tzinfo = datetime.timezone.utc
+
+    def now_ms(self) -> int:
+        return self._start_ms + int(self.monotonic_s() * 1000)
+
+    def monotonic_s(self) -> float:
+        return sum(self.sleeps)
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+
+
+FIELDS = (
+    DataField(id=0, name="k", type=AtomicType(root=TypeRoot.BIGINT, nullable=False)),
+    DataField(id=1, name="v", type=AtomicType(root=TypeRoot.BIGINT)),
+)
+
+
+def keyed_table(
+    storage: Storage, location: str, *, buckets: int = 2, options: Mapping[str, str] | None = None
+) -> TableRef:
+    """An empty table with the primary key `k` and a value `v`."""
+    table = TableRef(database="db", name="t", location=location)
+    base = {"bucket": str(buckets), "write-only": "true"}
+    create_table(storage, table, FIELDS, primary_keys=["k"], options={**base, **(options or {})})
+    return table
+
+
+def append_table(
+    storage: Storage, location: str, *, options: Mapping[str, str] | None = None
+) -> TableRef:
+    """An empty append table without buckets."""
+    table = TableRef(database="db", name="t", location=location)
+    create_table(storage, table, FIELDS, options={"bucket": "-1", **(options or {})})
+    return table
+
+
+def writer(storage: Storage, table: TableRef) -> WriteOnlyWriter:
+    return WriteOnlyWriter(storage, table, owner=WRITER, clock=VirtualClock())
+
+
+def rows_of(pairs: Iterable[tuple[int, int | None]]) -> pa.Table:
+    """Rows (k, v)."""
+    keys, values = zip(*pairs, strict=True)
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    return pa.table({"k": pa.array(keys, pa.int64()), "v": pa.array(values, pa.int64())}, schema)
+
+
+def kinds_of(kinds: Sequence[int]) -> pa.Array:
+    return pa.array(kinds, pa.int8())
+
+
+INSERT, DELETE = 0, 3
+
+
+def fill_keyed(target: WriteOnlyWriter, *, commits: int, keys: int = 40) -> dict[int, int]:
+    """Commits of upserts and deletes that overlap; the rows that must be read afterwards."""
+    expected: dict[int, int] = {}
+    for commit in range(commits):
+        pairs, kinds = [], []
+        for key in range(commit, keys, 1 + commit % 3):
+            is_delete = (key + commit) % 7 == 0
+            pairs.append((key, 1000 * commit + key))
+            kinds.append(DELETE if is_delete else INSERT)
+            if is_delete:
+                expected.pop(key, None)
+            else:
+                expected[key] = 1000 * commit + key
+        target.write(rows_of(pairs), kinds=kinds_of(kinds))
+    return expected
+
+
+class _Silent:
+    def planned(self, table: OpenTable, compaction: Compaction) -> None: ...
+
+    def landed(self, landed: Landed) -> None: ...
+
+    def committed(self, committed: Committed) -> None: ...
+
+
+def one_shot(
+    storage: Storage,
+    table: TableRef,
+    *,
+    owner: Owner = FIRST,
+    strategy: Strategy = Strategy.MINOR,
+    overrides: Mapping[str, str] | None = None,
+    partitions: tuple[Mapping[str, str], ...] = (),
+    start_engine: Callable[[], Engine] = InlineEngine,
+    stop: threading.Event | None = None,
+) -> OneShot:
+    """A run with the inline engine and virtual time."""
+    clock = VirtualClock()
+    return OneShot(
+        CompactRequest(
+            table=table,
+            strategy=strategy,
+            overrides=overrides or {},
+            partitions=partitions,
+            append_wait_ms=None,
+        ),
+        storage=storage,
+        start_engine=start_engine,
+        clock=clock,
+        worker=WorkerSpec(owner=owner, memory_bytes=64 << 20, zone=clock.time_zone),
+        progress=_Silent(),
+        stop=stop or threading.Event(),
+    )
+
+
+def compact(storage: Storage, table: TableRef, **how: object) -> CompactTotals:
+    return one_shot(storage, table, **how).run()  # type: ignore[arg-type]
+
+
+def remove_leftovers(
+    storage: Storage, table: TableRef, *, myself: Owner, dead: Sequence[Owner] = (FIRST,)
+) -> None:
+    """What a new process does first, when it can prove that the `dead` are gone."""
+    rule = OwnerRule(
+        myself=myself,
+        is_provably_dead=lambda owner: owner in dead,
+        now_ms=NOW_MS,
+        grace_ms=DAY_MS * 365 * 100,
+    )
+    remove_orphans(storage, table.location, partition_depth=0, rule=rule)
+
+
+def live_paths(storage: Storage, table: TableRef, state: TableState) -> Iterator[str]:
+    opened = open_table(storage, table, {})
+    for bucket in state.files.bucket_ids():
+        for file in state.files.files_in(bucket):
+            yield paths.data_file_path(opened.bucket_folder(bucket), file)
+
+
+def read_keyed(storage: Storage, table: TableRef) -> dict[int, int]:
+    """The rows of a primary-key table: of each key the record with the largest sequence number."""
+    newest: dict[int, tuple[int, int, int]] = {}
+    for path in live_paths(storage, table, load_state(storage, table)):
+        for row in _records(storage, path):
+            sequence = row["_SEQUENCE_NUMBER"]
+            known = newest.get(row["k"])
+            assert known is None or known[0] != sequence, f"two records with sequence {sequence}"
+            if known is None or known[0] < sequence:
+                newest[row["k"]] = (sequence, row["_VALUE_KIND"], row["v"])
+    return {key: value for key, (_, kind, value) in newest.items() if kind not in (1, DELETE)}
+
+
+def read_appended(storage: Storage, table: TableRef) -> Counter[tuple[int, int]]:
+    """The rows of an append table, with how often each is there."""
+    state = load_state(storage, table)
+    return Counter(
+        (row["k"], row["v"])
+        for path in live_paths(storage, table, state)
+        for row in _records(storage, path)
+    )
+
+
+def _records(storage: Storage, path: str) -> list[dict[str, int]]:
+    found: list[dict[str, int]] = pq.read_table(pa.BufferReader(storage.read(path))).to_pylist()
+    return found
+
+
+def check_chain(storage: Storage, table: TableRef) -> None:
+    """Snapshot ids without a hole, each snapshot readable, and all its data files there."""
+    ids = snapshot_ids(storage, table.location)
+    assert ids == tuple(range(1, len(ids) + 1))
+    opened = open_table(storage, table, {})
+    total = 0
+    for snapshot_id in ids:
+        snapshot = read_snapshot(storage, table.location, snapshot_id)
+        total += snapshot.delta_record_count
+        assert snapshot.total_record_count == total
+        for bucket, file in live_files(storage, table, snapshot_id):
+            path = paths.data_file_path(opened.bucket_folder(bucket), file)
+            assert storage.status(path) is not None, f"snapshot {snapshot_id} lacks {path}"
+
+
+def live_files(storage: Storage, table: TableRef, snapshot_id: int) -> list:
+    """(bucket, file) of one snapshot, counted by a dict: another way than that of the product."""
+    snapshot = read_snapshot(storage, table.location, snapshot_id)
+    live: dict = {}
+    for manifest in data_manifests(storage, table.location, snapshot):
+        for entry in read_entries(storage, table.location, manifest):
+            if entry.kind == 0:
+                assert entry.identity not in live, f"{entry.file.file_name} is there twice"
+                live[entry.identity] = (entry.bucket_id, entry.file)
+            else:
+                live.pop(entry.identity)
+    return list(live.values())
+
+
+def named_files(storage: Storage, table: TableRef) -> set[str]:
+    """Names of all metadata and data files that some snapshot leads to."""
+    named: set[str] = set()
+    for snapshot_id in snapshot_ids(storage, table.location):
+        snapshot = read_snapshot(storage, table.location, snapshot_id)
+        named |= {f"snapshot-{snapshot_id}"}
+        named |= {snapshot.base_manifest_list, snapshot.delta_manifest_list}
+        for manifest in data_manifests(storage, table.location, snapshot):
+            named.add(manifest.file_name)
+            entries = read_entries(storage, table.location, manifest)
+            named.update(entry.file.file_name for entry in entries)
+    return named
+
+
+def leftovers(storage: Storage, table: TableRef, owners: Sequence[Owner]) -> set[str]:
+    """Names of files of these owners that no snapshot leads to."""
+    folders = ["manifest", "snapshot"]
+    folders += [
+        child.name for child in storage.list(table.location) if child.name.startswith("bucket-")
+    ]
+    there = {
+        child.name
+        for folder in folders
+        for child in storage.list(f"{table.location}/{folder}")
+        if owner_of(child.name) in owners
+    }
+    return there - named_files(storage, table)

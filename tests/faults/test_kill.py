@@ -1,0 +1,85 @@
+"""A process is killed at every step of a compaction; the next one finds a whole table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from compactord import ids
+from compactord.commit.cleanup import OwnerRule, remove_orphans
+from compactord.ids import owner_of
+from compactord.paimon.snapshot import snapshot_ids
+from compactord.paimon.table import TableRef, load_state
+from compactord.storage.local import LocalStorage
+from tests import builders
+from tests.builders import WRITER
+
+LOCAL = LocalStorage()
+REPOSITORY = Path(__file__).parent.parent.parent
+
+
+def test_whatever_a_killed_process_leaves_the_next_one_heals(tmp_path: Path) -> None:
+    template, folder = tmp_path / "template", tmp_path / "killed"
+    table = builders.keyed_table(LOCAL, str(template), buckets=1)
+    expected = builders.fill_keyed(builders.writer(LOCAL, table), commits=5, keys=20)
+    folder.mkdir()
+    subprocess.run(
+        [sys.executable, "-m", "tests.faults.victim", str(template), str(folder)],
+        cwd=REPOSITORY,
+        check=True,
+        timeout=100,
+    )
+    seen: Counter[str] = Counter()
+    for killed in sorted(folder.iterdir()):
+        seen.update(_heal(killed, expected))
+    # The kills have hit every state that a process can leave behind.
+    assert min(seen[what] for what in _STATES) > 0, seen
+    assert seen["killed"] > 100
+
+
+_STATES = ("nothing", "data", "manifest", "temporary", "published", "killed")
+
+
+def _heal(killed: Path, expected: dict[int, int]) -> set[str]:
+    """Check the table as it was found, heal it, check again; what the dead had left."""
+    table = TableRef(database="db", name="t", location=str(killed))
+    assert builders.read_keyed(LOCAL, table) == expected, killed.name
+    builders.check_chain(LOCAL, table)
+    left = _left(table)
+    is_published = len(snapshot_ids(LOCAL, table.location)) > 5
+    rule = OwnerRule(
+        myself=ids.this_process(),
+        is_provably_dead=ids.is_provably_dead,
+        now_ms=builders.NOW_MS,
+        grace_ms=builders.DAY_MS * 365 * 100,
+    )
+    removed = remove_orphans(LOCAL, table.location, partition_depth=0, rule=rule)
+    assert {orphan.name for orphan in removed} == left, killed.name
+    totals = builders.compact(LOCAL, table, owner=ids.this_process())
+    assert totals.snapshots == ([] if is_published else [6]), killed.name
+    assert builders.read_keyed(LOCAL, table) == expected, killed.name
+    builders.check_chain(LOCAL, table)
+    assert _left(table) == set(), killed.name
+    state = load_state(LOCAL, table)
+    assert [state.files.summary(b).run_count for b in state.files.bucket_ids()] == [1]
+    kinds = {"killed", "published" if is_published else "nothing" if not left else "killed"}
+    kinds |= {_kind(name) for name in left}
+    return kinds
+
+
+def _left(table: TableRef) -> set[str]:
+    """Files of compactions (not of the writer) that no snapshot names."""
+    owners = {
+        owner
+        for path in Path(table.location).rglob("*")
+        if (owner := owner_of(path.name)) is not None and owner != WRITER
+    }
+    return builders.leftovers(LOCAL, table, list(owners))
+
+
+def _kind(name: str) -> str:
+    if name.startswith("."):
+        return "temporary"
+    return "manifest" if name.startswith("manifest") else "data"

@@ -1,0 +1,172 @@
+"""One storage call fails, any of them, in any way: nothing is lost and the next run heals all."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    StorageError,
+    StoreFull,
+    TransientStorageError,
+)
+from compactord.paimon.table import TableRef, load_state
+from compactord.storage.base import Storage
+from compactord.storage.local import LocalStorage
+from tests import builders
+from tests.builders import FIRST, SECOND
+from tests.storages import Call, Fault, FaultyStorage, HookedStorage
+
+LOCAL = LocalStorage()
+
+
+def _anything(call: Call) -> bool:
+    return True
+
+
+def _mutation(call: Call) -> bool:
+    return call.is_mutation
+
+
+def _cases() -> list[object]:
+    """A failed read is the same whether it comes before or after its effect, and of any kind."""
+    cases: list[tuple[type[StorageError], Callable[[Call], bool], bool, bool]] = [
+        (TransientStorageError, _anything, False, False),
+        (TransientStorageError, _anything, False, True),
+        (AccessDenied, _anything, False, False),
+    ]
+    kinds = (TransientStorageError, StoreFull, AccessDenied, StorageError)
+    for kind, after_effect, lasts in itertools.product(kinds, (False, True), (False, True)):
+        if after_effect or kind is not TransientStorageError:
+            cases.append((kind, _mutation, after_effect, lasts))
+    return [
+        pytest.param(
+            *case,
+            id="-".join(
+                (
+                    case[0].__name__,
+                    case[1].__name__.strip("_"),
+                    "after" if case[2] else "before",
+                    "lasting" if case[3] else "once",
+                )
+            ),
+        )
+        for case in cases
+    ]
+
+
+def _copy(template: Path, target: Path) -> TableRef:
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(template, target)
+    return TableRef(database="db", name="t", location=str(target))
+
+
+def _run(storage: Storage, table: TableRef) -> None:
+    """A first process: whatever it says, it must not raise anything but our own errors."""
+    with contextlib.suppress(CompactordError):
+        builders.compact(storage, table, owner=FIRST)
+
+
+def _heal(table: TableRef) -> None:
+    """A second process, with a store that works, and an owner that knows the first one dead."""
+    builders.remove_leftovers(LOCAL, table, myself=SECOND)
+    totals = builders.compact(LOCAL, table, owner=SECOND)
+    assert totals.failures == []
+    assert totals.lost_snapshots == []
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, int]]:
+    location = tmp_path_factory.mktemp("keyed") / "t"
+    table = builders.keyed_table(LOCAL, str(location), buckets=1)
+    return location, builders.fill_keyed(builders.writer(LOCAL, table), commits=5, keys=20)
+
+
+@pytest.mark.parametrize(("kind", "concerns", "after_effect", "lasts"), _cases())
+def test_a_failing_call_loses_nothing_and_the_next_run_heals(
+    keyed: tuple[Path, dict[int, int]],
+    tmp_path: Path,
+    kind: type[StorageError],
+    concerns: Callable[[Call], bool],
+    after_effect: bool,
+    lasts: bool,
+) -> None:
+    template, expected = keyed
+    for at in itertools.count(1):
+        table = _copy(template, tmp_path / "t")
+        fault = Fault(at=at, error=kind, after_effect=after_effect, lasts=lasts, concerns=concerns)
+        storage = FaultyStorage(LOCAL, fault)
+        _run(storage, table)
+        what = str(storage.failed[:1])
+        assert builders.read_keyed(LOCAL, table) == expected, what
+        builders.check_chain(LOCAL, table)
+        _heal(table)
+        assert builders.read_keyed(LOCAL, table) == expected, what
+        builders.check_chain(LOCAL, table)
+        assert builders.leftovers(LOCAL, table, [FIRST, SECOND]) == set(), what
+        state = load_state(LOCAL, table)
+        assert [state.files.summary(b).run_count for b in state.files.bucket_ids()] == [1], what
+        if not storage.failed:
+            break
+    assert at > (40 if concerns is _anything else 6), "the faults reached the whole run"
+
+
+@pytest.mark.parametrize("kind", [TransientStorageError, StoreFull])
+def test_removing_leftovers_may_fail_at_any_call_and_never_removes_what_is_named(
+    keyed: tuple[Path, dict[int, int]], tmp_path: Path, kind: type[StorageError]
+) -> None:
+    template, expected = keyed
+    for at in itertools.count(1):
+        table = _copy(template, tmp_path / "t")
+        # Published files of the dead process and files that it never published.
+        builders.compact(LOCAL, table, owner=FIRST)
+        stray = f"data-{FIRST.new_uuid()}-0.parquet"
+        LOCAL.write_new(f"{table.location}/bucket-0/{stray}", b"half a file")
+        storage = FaultyStorage(LOCAL, Fault(at=at, error=kind))
+        try:
+            builders.remove_leftovers(storage, table, myself=SECOND)
+        except kind:
+            assert storage.failed
+        builders.check_chain(LOCAL, table)
+        assert builders.read_keyed(LOCAL, table) == expected
+        is_there = LOCAL.status(f"{table.location}/bucket-0/{stray}") is not None
+        assert is_there == bool(storage.failed)
+        if not storage.failed:
+            break
+    assert at > 10
+
+
+def test_a_dropped_result_whose_removal_fails_is_left_to_the_next_run(tmp_path: Path) -> None:
+    table = builders.append_table(LOCAL, str(tmp_path / "t"))
+    target = builders.writer(LOCAL, table)
+    expected = [(commit, commit) for commit in range(6)]
+    for pair in expected:
+        target.write(builders.rows_of([pair]))
+
+    def let_a_rival_be_first(call: Call) -> None:
+        if call.method == "close_output":
+            builders.compact(LOCAL, table, owner=SECOND)
+
+    storage = FaultyStorage(
+        HookedStorage(LOCAL, after=let_a_rival_be_first),
+        Fault(
+            at=1,
+            error=TransientStorageError,
+            lasts=True,
+            concerns=lambda call: call.method == "delete",
+        ),
+    )
+    totals = builders.compact(storage, table, owner=FIRST)
+    assert (totals.dropped, totals.snapshots, totals.failures) == (1, [], [])
+    assert totals.wasted_bytes > 0
+    assert len(builders.leftovers(LOCAL, table, [FIRST])) == 1
+    builders.remove_leftovers(LOCAL, table, myself=SECOND)
+    assert builders.leftovers(LOCAL, table, [FIRST, SECOND]) == set()
+    assert sorted(builders.read_appended(LOCAL, table).elements()) == expected

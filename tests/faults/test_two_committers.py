@@ -1,0 +1,152 @@
+"""Two compactors on one table, in every order in which their racing calls can happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from compactord.model import BucketChange, CommitOutcome, Committed, NothingCommitted
+from tests.builders import FIRST, SECOND
+from tests.lineage import Lineage
+from tests.storages import Call, Schedule, StoppingStorage, all_schedules
+
+Build = Callable[[Lineage], tuple[BucketChange, BucketChange]]
+Races = Callable[[Call, int], bool]
+
+
+def _two_buckets(table: Lineage) -> tuple[BucketChange, BucketChange]:
+    left = table.append(2, bucket=0)
+    right = table.append(2, bucket=1)
+    return (
+        table.change(left, owner=FIRST, bucket=0),
+        table.change(right, owner=SECOND, bucket=1),
+    )
+
+
+def _one_bucket(table: Lineage) -> tuple[BucketChange, BucketChange]:
+    files = table.append(3)
+    return table.change(files, owner=FIRST), table.change(files, owner=SECOND)
+
+
+def _overlapping_appends(table: Lineage) -> tuple[BucketChange, BucketChange]:
+    files = table.append(5)
+    return table.change(files[:3], owner=FIRST), table.change(files[2:], owner=SECOND)
+
+
+def _separate_appends(table: Lineage) -> tuple[BucketChange, BucketChange]:
+    files = table.append(4)
+    return table.change(files[:2], owner=FIRST), table.change(files[2:], owner=SECOND)
+
+
+def _writes_and_hints(call: Call, newest: int) -> bool:
+    """Publishing, the hint written, and each look for the newest snapshot."""
+    return "/snapshot/" in call.path and (
+        call.is_mutation or (call.method == "read" and call.path.endswith("LATEST"))
+    )
+
+
+def _writes_and_probes(call: Call, newest: int) -> bool:
+    """Publishing, and each question whether a snapshot exists that did not at the start."""
+    if call.method == "status" and "/snapshot-" in call.path:
+        return int(call.path.rpartition("-")[2]) > newest
+    return call.method == "create_if_absent"
+
+
+def _run_all(
+    table: Lineage, build: Build, races: Races
+) -> list[tuple[Lineage, Schedule, list[CommitOutcome]]]:
+    """Every schedule's end."""
+    ends = []
+    current: list[tuple[Lineage, list[CommitOutcome]]] = []
+
+    changes = build(table)
+    state, settings = table.state(), table.settings
+    assert state.snapshot is not None
+    newest = state.snapshot.id
+
+    def run(schedule: Schedule) -> None:
+        fork = table.fork()
+        outcomes: dict[str, CommitOutcome] = {}
+
+        def commit(name: str, number: int) -> None:
+            owner = (FIRST, SECOND)[number]
+            storage = StoppingStorage(
+                fork.storage, name, schedule, lambda call: races(call, newest)
+            )
+            committer = fork.committer(owner, storage)
+            outcomes[name], _ = committer.commit(state, [changes[number]], settings)
+
+        schedule.run({"a": lambda: commit("a", 0), "b": lambda: commit("b", 1)})
+        current.append((fork, [outcomes["a"], outcomes["b"]]))
+
+    for schedule in all_schedules(run):
+        fork, outcomes = current.pop()
+        ends.append((fork, schedule, outcomes))
+    return ends
+
+
+@pytest.mark.parametrize(
+    ("is_keyed", "build", "races"),
+    [
+        (True, _two_buckets, _writes_and_hints),
+        (True, _two_buckets, _writes_and_probes),
+        (False, _separate_appends, _writes_and_hints),
+    ],
+    ids=["two buckets and hints", "two buckets and probes", "separate append files"],
+)
+def test_changes_that_do_not_meet_are_both_published_whoever_comes_first(
+    is_keyed: bool, build: Build, races: Races
+) -> None:
+    attempts: set[tuple[int, ...]] = set()
+    ids: set[tuple[int, ...]] = set()
+    for table, schedule, outcomes in _run_all(Lineage(is_keyed=is_keyed), build, races):
+        committed = [outcome for outcome in outcomes if isinstance(outcome, Committed)]
+        assert len(committed) == 2, schedule.trace
+        table.check()
+        assert table.leftovers(FIRST, SECOND) == set(), schedule.trace
+        attempts.add(tuple(outcome.attempts for outcome in committed))
+        ids.add(tuple(outcome.snapshot_id for outcome in committed))
+    # Both orders happened, with a lost race on either side and without one.
+    assert len(ids) == 2
+    assert attempts == {(1, 1), (1, 2), (2, 1)}
+
+
+@pytest.mark.parametrize("races", [_writes_and_hints, _writes_and_probes])
+@pytest.mark.parametrize(
+    ("is_keyed", "build"),
+    [(True, _one_bucket), (False, _overlapping_appends)],
+    ids=["one bucket", "overlapping append files"],
+)
+def test_of_changes_that_meet_one_is_published_and_one_dropped(
+    is_keyed: bool, build: Build, races: Races
+) -> None:
+    winners: set[int] = set()
+    for table, schedule, outcomes in _run_all(Lineage(is_keyed=is_keyed), build, races):
+        won = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Committed)]
+        lost = [outcome for outcome in outcomes if isinstance(outcome, NothingCommitted)]
+        assert (len(won), len(lost)) == (1, 1), schedule.trace
+        assert "no longer there" in lost[0].dropped[0].why
+        table.check()
+        # The output of the loser belongs to the caller, who removes it; metadata has gone.
+        loser = (FIRST, SECOND)[1 - won[0]]
+        assert {name[:4] for name in table.leftovers(FIRST, SECOND)} == {"data"}
+        assert table.leftovers(loser) == table.leftovers(FIRST, SECOND)
+        winners.add(won[0])
+    assert winners == {0, 1}
+
+
+def test_the_schedules_are_all_there_are() -> None:
+    """The harness itself: two actors with two and three steps can take turns in ten ways."""
+    traces = set()
+
+    def run(schedule: Schedule) -> None:
+        def act(name: str, steps: Sequence[int]) -> None:
+            for step in steps:
+                schedule.wait(name, str(step))
+
+        schedule.run({"a": lambda: act("a", [1]), "b": lambda: act("b", [1, 2])})
+
+    for schedule in all_schedules(run):
+        traces.add(tuple(schedule.trace))
+    assert len(traces) == 10

@@ -1,0 +1,340 @@
+"""Stores for tests, around a real one: they watch, fail, or wait at each call.
+
+All but `MemoryStorage` wrap another store. A call is counted when it is made; a file that is
+written through a stream counts twice, when it is opened (`open_output`) and when it is closed
+(`close_output`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from compactord.errors import ObjectNotFound, StorageError
+from compactord.storage.base import Creation, ObjectStatus, Storage
+
+T = TypeVar("T")
+MUTATIONS = frozenset(
+    {"open_output", "close_output", "create_if_absent", "write_new", "overwrite", "delete"}
+)
+
+
+class Call(NamedTuple):
+    """`number` counts from 1."""
+
+    number: int
+    method: str
+    path: str
+
+    @property
+    def is_mutation(self) -> bool:
+        return self.method in MUTATIONS
+
+
+class WatchedStorage:
+    """Every call goes through `around`, which may act before and after its effect or prevent it."""
+
+    def __init__(self, inner: Storage) -> None:
+        self.inner = inner
+        self.calls = 0
+
+    def around(self, call: Call, effect: Callable[[], T]) -> T:
+        return effect()
+
+    def _watch(self, method: str, path: str, effect: Callable[[], T]) -> T:
+        self.calls += 1
+        return self.around(Call(self.calls, method, path), effect)
+
+    def read(self, path: str) -> bytes:
+        return self._watch("read", path, lambda: self.inner.read(path))
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self._watch("open_input", path, lambda: self.inner.open_input(path))
+
+    @contextlib.contextmanager
+    def open_output(self, path: str) -> Iterator[pa.NativeFile]:
+        context = self.inner.open_output(path)
+        # Once the inner context is entered it must be left, or its file would be neither kept
+        # nor removed.
+        with contextlib.ExitStack() as entered:
+            stream = self._watch("open_output", path, lambda: entered.enter_context(context))
+            yield stream
+            self._watch("close_output", path, entered.close)
+
+    def status(self, path: str) -> ObjectStatus | None:
+        return self._watch("status", path, lambda: self.inner.status(path))
+
+    def list(self, folder: str) -> Iterator[ObjectStatus]:
+        return iter(self._watch("list", folder, lambda: tuple(self.inner.list(folder))))
+
+    def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
+        return self._watch(
+            "create_if_absent",
+            path,
+            lambda: self.inner.create_if_absent(path, data, temporary=temporary),
+        )
+
+    def write_new(self, path: str, data: bytes) -> None:
+        self._watch("write_new", path, lambda: self.inner.write_new(path, data))
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        self._watch("overwrite", path, lambda: self.inner.overwrite(path, data))
+
+    def delete(self, path: str) -> None:
+        self._watch("delete", path, lambda: self.inner.delete(path))
+
+
+class RecordingStorage(WatchedStorage):
+    """Remembers the calls."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.log: list[Call] = []
+
+    def around(self, call: Call, effect: Callable[[], T]) -> T:
+        self.log.append(call)
+        return effect()
+
+
+class HookedStorage(WatchedStorage):
+    """Asks `before` before each call takes effect and tells `after` afterwards."""
+
+    def __init__(
+        self,
+        inner: Storage,
+        *,
+        before: Callable[[Call], None] = lambda call: None,
+        after: Callable[[Call], None] = lambda call: None,
+    ) -> None:
+        super().__init__(inner)
+        self._before = before
+        self._after = after
+
+    def around(self, call: Call, effect: Callable[[], T]) -> T:
+        self._before(call)
+        result = effect()
+        self._after(call)
+        return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Fails call `at` (counting from 1 those that it `concerns`), and all later ones if `lasts`.
+
+    `after_effect`: what was asked for happens, and yet an error comes back.
+    """
+
+    at: int
+    error: type[StorageError]
+    after_effect: bool = False
+    lasts: bool = False
+    concerns: Callable[[Call], bool] = field(default=lambda call: True)
+
+
+class FaultyStorage(WatchedStorage):
+    """Fails as told; `failed` are the calls that did."""
+
+    def __init__(self, inner: Storage, fault: Fault) -> None:
+        super().__init__(inner)
+        self._fault = fault
+        self._concerned = 0
+        self.failed: list[Call] = []
+
+    def around(self, call: Call, effect: Callable[[], T]) -> T:
+        fault = self._fault
+        if not fault.concerns(call):
+            return effect()
+        self._concerned += 1
+        hit = self._concerned >= fault.at if fault.lasts else self._concerned == fault.at
+        if not hit:
+            return effect()
+        self.failed.append(call)
+        if fault.after_effect:
+            effect()
+        raise fault.error(call.path, f"{call.method} failed (as the test asked)")
+
+
+class Schedule:
+    """Lets one of several actors move at a time; who moves is decided by a list of choices.
+
+    Actors run in threads and stop at `wait`. Beyond the end of `choices` the first that can moves.
+    `decisions` afterwards holds (chosen, number of actors that could move) for each step: enough
+    to find the next list (`all_schedules`).
+    """
+
+    def __init__(self, choices: list[int]) -> None:
+        self._choices = choices
+        self._turn = threading.Condition()
+        self._stopped: dict[str, bool] = {}
+        self._running = 0
+        self.decisions: list[tuple[int, int]] = []
+        self.trace: list[str] = []
+
+    def run(self, actors: dict[str, Callable[[], None]]) -> None:
+        """Run all actors to their end; re-raises what one of them raised."""
+        errors: list[BaseException] = []
+
+        def act(name: str, actor: Callable[[], None]) -> None:
+            try:
+                self.wait(name, "start")
+                actor()
+            except BaseException as error:  # noqa: BLE001 - handed to the test's thread
+                errors.append(error)
+            finally:
+                with self._turn:
+                    self._running -= 1
+                    self._turn.notify_all()
+
+        threads = [threading.Thread(target=act, args=item) for item in actors.items()]
+        self._running = len(threads)
+        for thread in threads:
+            thread.start()
+        with self._turn:
+            while self._running:
+                self._turn.wait_for(lambda: len(self._stopped) == self._running)
+                if self._stopped:
+                    self._release_one()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    def wait(self, name: str, what: str) -> None:
+        """Stop here until it is this actor's turn."""
+        with self._turn:
+            self._stopped[name] = False
+            self._turn.notify_all()
+            self._turn.wait_for(lambda: self._stopped[name])
+            del self._stopped[name]
+            self.trace.append(f"{name} {what}")
+
+    def _release_one(self) -> None:
+        waiting = sorted(self._stopped)
+        step = len(self.decisions)
+        chosen = self._choices[step] if step < len(self._choices) else 0
+        self.decisions.append((chosen, len(waiting)))
+        self._stopped[waiting[chosen]] = True
+        self._turn.notify_all()
+        # It has heard: it is on its way, or stands at its next stop already.
+        self._turn.wait_for(lambda: not self._stopped.get(waiting[chosen], False))
+
+
+def all_schedules(run: Callable[[Schedule], None]) -> Iterator[Schedule]:
+    """Call `run` once for each way in which its actors can take turns."""
+    choices: list[int] = []
+    while True:
+        schedule = Schedule(choices)
+        run(schedule)
+        yield schedule
+        decisions = list(schedule.decisions)
+        while decisions and decisions[-1][0] == decisions[-1][1] - 1:
+            decisions.pop()
+        if not decisions:
+            return
+        choices = [chosen for chosen, _ in decisions]
+        choices[-1] += 1
+
+
+class StoppingStorage(WatchedStorage):
+    """One actor's view of a shared store: it stops before each call that `races`."""
+
+    def __init__(
+        self, inner: Storage, name: str, schedule: Schedule, races: Callable[[Call], bool]
+    ) -> None:
+        super().__init__(inner)
+        self._name = name
+        self._schedule = schedule
+        self._races = races
+
+    def around(self, call: Call, effect: Callable[[], T]) -> T:
+        if self._races(call):
+            self._schedule.wait(self._name, f"{call.method} {call.path.rsplit('/', 1)[-1]}")
+        return effect()
+
+
+class MemoryStorage:
+    """Objects in a dict, shared by threads; modification times are 0 unless `now_ms` says more."""
+
+    def __init__(self, objects: dict[str, bytes] | None = None) -> None:
+        self.objects = dict(objects or {})
+        self.modified_ms: dict[str, int] = {}
+        self.now_ms = 0
+        self._lock = threading.Lock()
+
+    def copy(self) -> MemoryStorage:
+        return MemoryStorage(self.objects)
+
+    def read(self, path: str) -> bytes:
+        try:
+            return self.objects[path]
+        except KeyError:
+            raise ObjectNotFound(path, "read failed (no such object)") from None
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(self.read(path))
+
+    @contextlib.contextmanager
+    def open_output(self, path: str) -> Iterator[pa.NativeFile]:
+        self.write_new(path, b"")
+        try:
+            with pa.BufferOutputStream() as stream:
+                yield stream
+                self.overwrite(path, stream.getvalue().to_pybytes())
+        except BaseException:
+            self.delete(path)
+            raise
+
+    def status(self, path: str) -> ObjectStatus | None:
+        if path in self.objects:
+            return self._status(path, path.rsplit("/", 1)[-1])
+        if any(other.startswith(path + "/") for other in tuple(self.objects)):
+            return ObjectStatus(
+                name=path.rsplit("/", 1)[-1], is_folder=True, size_bytes=0, modified_ms=0
+            )
+        return None
+
+    def list(self, folder: str) -> Iterator[ObjectStatus]:
+        folders: set[str] = set()
+        for path in tuple(self.objects):
+            if not path.startswith(folder + "/"):
+                continue
+            head, slash, _ = path[len(folder) + 1 :].partition("/")
+            if not slash:
+                yield self._status(path, head)
+            elif head not in folders:
+                folders.add(head)
+                yield ObjectStatus(name=head, is_folder=True, size_bytes=0, modified_ms=0)
+
+    def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
+        return Creation.CREATED if self._put_new(path, data) else Creation.EXISTS
+
+    def write_new(self, path: str, data: bytes) -> None:
+        if not self._put_new(path, data):
+            raise StorageError(path, "write failed (exists)")
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        self.objects[path] = data
+        self.modified_ms[path] = self.now_ms
+
+    def delete(self, path: str) -> None:
+        self.objects.pop(path, None)
+
+    def _put_new(self, path: str, data: bytes) -> bool:
+        with self._lock:
+            if path in self.objects:
+                return False
+            self.overwrite(path, data)
+            return True
+
+    def _status(self, path: str, name: str) -> ObjectStatus:
+        return ObjectStatus(
+            name=name,
+            is_folder=False,
+            size_bytes=len(self.objects.get(path, b"")),
+            modified_ms=self.modified_ms.get(path, 0),
+        )

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from compactord.catalog.filesystem import find_table, open_warehouse
+from compactord.errors import TableNotFound, UsageError
+from compactord.storage.local import LocalStorage
+from tests.storages import MemoryStorage
+
+WAREHOUSE = "/w"
+
+
+def _storage(*objects: str) -> MemoryStorage:
+    return MemoryStorage({f"{WAREHOUSE}/{name}": b"" for name in objects})
+
+
+def test_a_table_is_found_by_its_folder_and_its_schema() -> None:
+    table = find_table(_storage("sales.db/orders/schema/schema-0"), WAREHOUSE, "sales.orders")
+    assert (table.database, table.name) == ("sales", "orders")
+    assert (table.full_name, table.location) == ("sales.orders", "/w/sales.db/orders")
+
+
+def test_a_dot_in_the_table_name_belongs_to_the_table() -> None:
+    table = find_table(_storage("a.db/b.c/schema/schema-3"), WAREHOUSE, "a.b.c")
+    assert (table.database, table.name) == ("a", "b.c")
+
+
+@pytest.mark.parametrize("name", ["orders", ".orders", "sales.", "", "sales.a/b"])
+def test_a_name_without_two_parts_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"database\.table"):
+        find_table(_storage(), WAREHOUSE, name)
+
+
+@pytest.mark.parametrize("name", ["sales.orders$snapshots", "sales.orders$branch_dev"])
+def test_system_tables_and_branches_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="not supported yet"):
+        find_table(_storage("sales.db/orders/schema/schema-0"), WAREHOUSE, name)
+
+
+@pytest.mark.parametrize(
+    ("objects", "what"),
+    [
+        ((), "warehouse does not exist"),
+        (("other.db/x/schema/schema-0",), "database sales of warehouse /w does not exist"),
+        (("sales.db/x/schema/schema-0",), "table sales.orders of warehouse /w does not exist"),
+        (("sales.db/orders/data",), "is no Paimon table"),
+        (("sales.db/orders/schema/other",), "is no Paimon table"),
+        (("sales.db/orders",), "table sales.orders of warehouse /w does not exist"),
+    ],
+)
+def test_what_is_missing_is_named(objects: tuple[str, ...], what: str) -> None:
+    with pytest.raises(TableNotFound, match=what):
+        find_table(_storage(*objects), WAREHOUSE, "sales.orders")
+
+
+@pytest.mark.parametrize("text", ["file:///data/w", "file:/data/w", "/data/w", "/data/x/../w/"])
+def test_local_warehouses_may_have_a_scheme(text: str) -> None:
+    storage, path = open_warehouse(text)
+    assert isinstance(storage, LocalStorage)
+    assert path == "/data/w"
+
+
+def test_a_relative_warehouse_is_below_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_warehouse("lake")[1] == os.path.join(str(tmp_path), "lake")
+
+
+@pytest.mark.parametrize("text", ["s3://bucket/w", "hdfs://host:9000/w", "oss:/x"])
+def test_other_schemes_are_refused_by_name(text: str) -> None:
+    with pytest.raises(UsageError, match=text.split(":", maxsplit=1)[0]):
+        open_warehouse(text)

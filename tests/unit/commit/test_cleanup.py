@@ -1,0 +1,272 @@
+"""What may be deleted: ours, needed by nobody alive, and named by nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from compactord.commit.cleanup import OwnerRule, discard_outputs, remove_files, remove_orphans
+from compactord.errors import FormatError, ObjectNotFound, StorageError, TransientStorageError
+from compactord.ids import Owner
+from compactord.model import Committed
+from compactord.paimon import paths
+from compactord.paimon.snapshot import Snapshot, snapshot_json
+from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
+from tests.lineage import TABLE, Lineage
+from tests.storages import Fault, FaultyStorage, HookedStorage, RecordingStorage
+
+HOME = TABLE.location
+ALIVE = Owner(host=0x444444, start_ticks=1, pid=1)
+
+
+def _rule(**changed: object) -> OwnerRule:
+    rule = OwnerRule(
+        myself=SECOND,
+        is_provably_dead=lambda owner: owner == FIRST,
+        now_ms=NOW_MS,
+        grace_ms=DAY_MS,
+    )
+    return replace(rule, **changed)  # type: ignore[arg-type]
+
+
+def _remove(table: Lineage, storage: object = None, *, depth: int = 0, **rule: object) -> set[str]:
+    removed = remove_orphans(
+        storage or table.storage,  # type: ignore[arg-type]
+        HOME,
+        partition_depth=depth,
+        rule=_rule(**rule),
+    )
+    return {orphan.path for orphan in removed}
+
+
+def _table() -> Lineage:
+    table = Lineage()
+    table.storage.now_ms = NOW_MS
+    table.append(2)
+    return table
+
+
+def _leave(table: Lineage, *names: str) -> set[str]:
+    found = {f"{HOME}/{name}" for name in names}
+    for path in found:
+        table.storage.write_new(path, b"x")
+    return found
+
+
+def _published(table: Lineage) -> Committed:
+    change = table.change(table.append(2, bucket=1), owner=FIRST, bucket=1)
+    outcome, _ = table.committer(FIRST).commit(table.state(), [change], table.settings)
+    assert isinstance(outcome, Committed)
+    return outcome
+
+
+def _all_kinds(owner: Owner) -> list[str]:
+    uuid = owner.new_uuid()
+    return [
+        f"bucket-0/data-{uuid}-0.parquet",
+        f"bucket-77/data-{uuid}-1.parquet",
+        f"manifest/manifest-{uuid}-0",
+        f"manifest/manifest-list-{uuid}-1",
+        f"snapshot/.snapshot-9.{uuid}.tmp",
+    ]
+
+
+def test_everything_a_dead_owner_left_goes() -> None:
+    table = _table()
+    left = _leave(table, *_all_kinds(FIRST))
+    assert _remove(table) == left
+    assert not left & set(table.storage.objects)
+    table.check()
+
+
+def test_what_the_living_we_ourselves_and_others_wrote_stays() -> None:
+    table = _table()
+    kept = _leave(
+        table,
+        *_all_kinds(ALIVE),
+        *_all_kinds(SECOND),
+        "bucket-0/data-0bf4ab4e-7d8e-4d1c-9f4b-3d6f3a1b2c4d-0.parquet",
+        "manifest/manifest-0bf4ab4e-7d8e-4d1c-9f4b-3d6f3a1b2c4d-0",
+        "bucket-0/notes.txt",
+    )
+    assert _remove(table) == set()
+    assert kept <= set(table.storage.objects)
+
+
+def test_after_the_grace_the_files_of_an_unknown_owner_go_but_never_our_own() -> None:
+    table = _table()
+    table.storage.now_ms = NOW_MS - DAY_MS - 1
+    old = _leave(table, f"manifest/manifest-{ALIVE.new_uuid()}-0")
+    own = _leave(table, f"manifest/manifest-{SECOND.new_uuid()}-0")
+    table.storage.now_ms = NOW_MS - DAY_MS
+    young = _leave(table, f"manifest/manifest-{ALIVE.new_uuid()}-0")
+    assert _remove(table) == old
+    assert own | young <= set(table.storage.objects)
+
+
+def test_published_files_of_the_dead_stay() -> None:
+    table = _table()
+    _published(table)
+    before = set(table.storage.objects)
+    left = _leave(table, *_all_kinds(FIRST))
+    assert _remove(table) == left
+    assert set(table.storage.objects) == before
+    table.check()
+
+
+def _as_tag(table: Lineage, snapshot: Snapshot) -> None:
+    table.storage.write_new(paths.tag_path(HOME, "v1"), snapshot_json(snapshot))
+
+
+def _as_branch(table: Lineage, snapshot: Snapshot) -> None:
+    root = paths.branch_root(HOME, "dev")
+    table.storage.write_new(paths.snapshot_path(root, snapshot.id), snapshot_json(snapshot))
+
+
+def _as_branch_tag(table: Lineage, snapshot: Snapshot) -> None:
+    root = paths.branch_root(HOME, "dev")
+    table.storage.write_new(paths.tag_path(root, "v1"), snapshot_json(snapshot))
+
+
+def _as_changelog(table: Lineage, snapshot: Snapshot) -> None:
+    path = f"{paths.changelog_folder(HOME)}/changelog-{snapshot.id}"
+    table.storage.write_new(path, snapshot_json(snapshot))
+
+
+@pytest.mark.parametrize("keep", [_as_tag, _as_branch, _as_branch_tag, _as_changelog])
+def test_files_that_only_a_tag_branch_or_changelog_names_stay(
+    keep: Callable[[Lineage, Snapshot], None],
+) -> None:
+    table = _table()
+    _published(table)
+    snapshot = table.state().snapshot
+    assert snapshot is not None
+    keep(table, snapshot)
+    table.roll_back(snapshot.id - 1)
+    assert _remove(table) == set()
+    # Without it they go.
+    for path in [p for p in table.storage.objects if "/tag/" in p or "/branch/" in p]:
+        table.storage.delete(path)
+    for path in [p for p in table.storage.objects if "/changelog/" in p]:
+        table.storage.delete(path)
+    assert len(_remove(table)) == 4
+
+
+def test_a_changelog_without_its_base_list_still_keeps_what_its_delta_names() -> None:
+    table = _table()
+    _published(table)
+    snapshot = table.state().snapshot
+    assert snapshot is not None
+    _as_changelog(table, snapshot)
+    table.roll_back(snapshot.id - 1)
+    base_list = paths.manifest_path(HOME, snapshot.base_manifest_list)
+    table.storage.delete(base_list)
+    assert _remove(table) == set()
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "tag", "manifest list", "manifest", "listing"])
+def test_what_cannot_be_read_means_that_nothing_is_deleted(kind: str) -> None:
+    table = _table()
+    _published(table)
+    snapshot = table.state().snapshot
+    assert snapshot is not None
+    _as_tag(table, snapshot)
+    left = _leave(table, *_all_kinds(FIRST))
+    storage: object = table.storage
+    expected: type[Exception] = FormatError
+    if kind == "listing":
+        expected = TransientStorageError
+        storage = FaultyStorage(
+            table.storage,
+            Fault(at=1, error=TransientStorageError, concerns=lambda c: c.path.endswith("/tag")),
+        )
+    else:
+        damaged = {
+            "snapshot": paths.snapshot_path(HOME, 1),
+            "tag": paths.tag_path(HOME, "v1"),
+            "manifest list": paths.manifest_path(HOME, snapshot.base_manifest_list),
+            "manifest": next(p for p in table.storage.objects if "/manifest/manifest-000" in p),
+        }[kind]
+        table.storage.overwrite(damaged, b"damaged")
+    with pytest.raises(expected):
+        _remove(table, storage)
+    assert left <= set(table.storage.objects)
+
+
+def test_a_manifest_that_is_missing_from_a_snapshot_that_is_there_is_damage() -> None:
+    table = _table()
+    _published(table)
+    left = _leave(table, *_all_kinds(FIRST))
+    snapshot = table.state().snapshot
+    assert snapshot is not None
+    table.storage.delete(paths.manifest_path(HOME, snapshot.delta_manifest_list))
+    with pytest.raises(ObjectNotFound):
+        _remove(table)
+    assert left <= set(table.storage.objects)
+
+
+def test_a_snapshot_that_expires_while_it_is_read_names_nothing() -> None:
+    table = _table()
+    table.append(1)
+    oldest = table.history.storage.objects[paths.snapshot_path(HOME, 1)]
+    left = _leave(table, *_all_kinds(FIRST))
+
+    def expire(call: object) -> None:
+        if "manifest-list" in str(call) and paths.snapshot_path(HOME, 1) in table.storage.objects:
+            table.storage.delete(paths.snapshot_path(HOME, 1))
+            for path in [p for p in table.storage.objects if "manifest-list" in p]:
+                if path.rsplit("/", 1)[1] in oldest.decode():
+                    table.storage.delete(path)
+
+    assert _remove(table, HookedStorage(table.storage, before=expire)) == left
+
+
+def test_a_table_without_leftovers_costs_listings_only() -> None:
+    table = _table()
+    _published(table)
+    storage = RecordingStorage(table.storage)
+    removed = remove_orphans(
+        storage, HOME, partition_depth=0, rule=_rule(is_provably_dead=lambda owner: False)
+    )
+    assert removed == ()
+    assert {call.method for call in storage.log} == {"list"}
+
+
+def test_bucket_folders_are_found_below_the_partitions() -> None:
+    table = _table()
+    name = f"data-{FIRST.new_uuid()}-0.parquet"
+    inside = _leave(table, f"dt=2026-01-01/h=7/bucket-3/{name}")
+    _leave(
+        table, f"dt=2026-01-01/bucket-3/{name}", f"index/{name}", f"dt=a/h=b/c=d/bucket-0/{name}"
+    )
+    assert _remove(table, depth=2) == inside
+
+
+def test_discarding_a_change_spares_upgraded_files_and_those_of_others() -> None:
+    table = _table()
+    inputs = table.append(2)
+    change = table.change(inputs, owner=FIRST)
+    upgraded = replace(inputs[0], file_name=f"data-{FIRST.new_uuid()}-0.parquet")
+    foreign = table.new_file()
+    change = replace(
+        change,
+        before=(upgraded, inputs[1]),
+        after=(replace(upgraded, level=5), foreign, *change.after),
+    )
+    for file in (upgraded, foreign):
+        table.storage.write_new(table.data_path(0, file), b"rows")
+    discard_outputs(table.storage, f"{HOME}/bucket-0", change)
+    there = [table.data_path(0, file) in table.storage.objects for file in change.after]
+    assert there == [True, True, False]
+
+
+def test_removing_files_goes_on_after_one_that_cannot_be_removed() -> None:
+    table = _table()
+    inputs = table.append(2)
+    changes = [table.change(inputs, owner=FIRST) for _ in range(2)]
+    storage = FaultyStorage(table.storage, Fault(at=1, error=StorageError))
+    remove_files(storage, f"{HOME}/bucket-0", [change.after[0] for change in changes])
+    there = [table.data_path(0, change.after[0]) in table.storage.objects for change in changes]
+    assert there == [True, False]

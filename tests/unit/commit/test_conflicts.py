@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from compactord.commit.conflicts import already_live, conflict
+from compactord.model import BucketChange
+from compactord.paimon.binary_row import comparable_key, encode_row
+from compactord.paimon.data_file import DataFile
+from tests.lineage import KEY_TYPES, bucket_id
+from tests.unit.paimon.table_builder import data_file
+
+KEY_OF = partial(comparable_key, types=KEY_TYPES)
+
+
+def _file(name: str, *, level: int = 0, keys: tuple[int, int] = (0, 9)) -> DataFile:
+    low, high = (encode_row([key], KEY_TYPES) for key in keys)
+    return data_file(name, level=level, min_key=low, max_key=high)
+
+
+A, B = _file("a"), _file("b")
+OUTPUT = _file("out", level=5)
+CHANGE = BucketChange(
+    bucket=bucket_id(0),
+    total_buckets=4,
+    output_level=5,
+    before=(A, B),
+    after=(OUTPUT,),
+    files_above=frozenset(),
+    index_entries=(b"dv",),
+)
+
+
+def _why(change: BucketChange = CHANGE, **now: Any) -> str | None:
+    known: dict[str, Any] = {
+        "live": [A, B],
+        "total_buckets": 4,
+        "index_entries": (b"dv",),
+        "key_of": KEY_OF,
+    }
+    return conflict(change, **{**known, **now})
+
+
+def test_a_bucket_as_it_was_has_no_conflict() -> None:
+    assert _why() is None
+
+
+def test_new_level_0_files_are_no_conflict_whatever_their_keys() -> None:
+    assert _why(live=[A, B, _file("new"), _file("newer", keys=(-5, 100))]) is None
+
+
+def test_an_input_that_is_gone_is_a_conflict() -> None:
+    assert _why(live=[A]) == "input b of level 0 is no longer there"
+
+
+def test_a_bucket_without_files_is_a_conflict() -> None:
+    assert _why(live=[], total_buckets=None) == "input a of level 0 is no longer there"
+
+
+def test_an_input_that_moved_to_another_level_is_a_conflict() -> None:
+    assert _why(live=[A, replace(B, level=3)]) == "input b of level 0 is no longer there"
+
+
+@pytest.mark.parametrize(
+    "other", [{"extra_files": ("b.index",)}, {"embedded_file_index": b"x"}], ids=["extra", "index"]
+)
+def test_an_input_is_known_by_its_whole_identity(other: dict[str, Any]) -> None:
+    assert "input b" in str(_why(live=[A, replace(B, **other)]))
+
+
+def test_another_number_of_buckets_is_a_conflict() -> None:
+    assert _why(total_buckets=8) == "the partition now has 8 buckets, not 4"
+
+
+@pytest.mark.parametrize("now", [(), (b"other",), (b"dv", b"dv2")])
+def test_changed_index_entries_are_a_conflict(now: tuple[bytes, ...]) -> None:
+    assert _why(index_entries=now) == "the bucket's index entries have changed"
+
+
+@pytest.mark.parametrize("level", [5, 6])
+def test_a_stranger_on_the_output_level_or_above_is_a_conflict(level: int) -> None:
+    stranger = _file("stranger", level=level, keys=(50, 60))
+    assert _why(live=[A, B, stranger]) == f"stranger appeared on level {level}"
+
+
+def test_a_stranger_below_the_output_level_is_none() -> None:
+    assert _why(live=[A, B, _file("stranger", level=4)]) is None
+
+
+def test_files_that_were_above_when_it_was_planned_are_no_strangers() -> None:
+    above = _file("above", level=5, keys=(50, 60))
+    change = replace(CHANGE, files_above=frozenset({"above"}))
+    assert _why(change, live=[A, B, above]) is None
+
+
+def test_key_ranges_that_meet_on_one_level_are_a_conflict() -> None:
+    above = _file("above", level=5, keys=(9, 60))
+    change = replace(CHANGE, files_above=frozenset({"above"}))
+    assert _why(change, live=[A, B, above]) == "out and above would overlap on level 5"
+
+
+def test_key_ranges_of_different_levels_may_meet() -> None:
+    above = _file("above", level=6, keys=(0, 60))
+    change = replace(CHANGE, files_above=frozenset({"above"}))
+    assert _why(change, live=[A, B, above]) is None
+
+
+def test_inputs_on_the_output_level_are_neither_strangers_nor_in_the_way() -> None:
+    old = _file("old", level=5)
+    change = replace(CHANGE, before=(A, B, old), files_above=frozenset({"old"}))
+    assert _why(change, live=[A, B, old]) is None
+
+
+def test_an_upgrade_is_no_conflict_with_itself() -> None:
+    change = replace(CHANGE, before=(A,), after=(replace(A, level=5),))
+    assert _why(change, live=[A, B]) is None
+
+
+def test_files_of_append_tables_have_no_key_ranges_to_overlap() -> None:
+    change = replace(CHANGE, output_level=0, after=(_file("out"),))
+    assert _why(change, live=[A, B, _file("c")], key_of=None) is None
+    assert "input a" in str(_why(change, live=[B], key_of=None))
+
+
+def test_an_output_that_is_live_is_found_but_an_upgraded_file_is_no_output() -> None:
+    upgrade = replace(CHANGE, before=(A, B), after=(replace(A, level=5), OUTPUT))
+    assert already_live(upgrade, [A, B]) is None
+    assert already_live(upgrade, [A, B, OUTPUT]) == "out"

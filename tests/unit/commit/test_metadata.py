@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from compactord.commit.metadata import MetadataFiles
+from compactord.errors import StorageError, TransientStorageError
+from compactord.paimon.avro import codec_of
+from tests.builders import FIRST
+from tests.storages import Fault, FaultyStorage, MemoryStorage
+from tests.unit.paimon.table_builder import data_file, entry
+
+LOCATION = "/w/db.db/t"
+ENTRY = entry(data_file("a"))
+
+
+def _files(storage: object, *, uuid: str | None = None, **more: object) -> MetadataFiles:
+    return MetadataFiles(
+        storage,  # type: ignore[arg-type]
+        LOCATION,
+        uuid=uuid or FIRST.new_uuid(),
+        codec=codec_of("zstd", 1),
+        manifest_target_size=1 << 20,
+        partition_types=(),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _names(storage: MemoryStorage) -> set[str]:
+    return {path.rsplit("/", 1)[1] for path in storage.objects}
+
+
+def test_files_are_written_below_manifest_and_taken_back_again() -> None:
+    storage = MemoryStorage()
+    files = _files(storage, uuid="u")
+    (manifest,) = files.write_manifests([ENTRY])
+    name, size = files.write_list([manifest])
+    assert set(storage.objects) == {
+        f"{LOCATION}/manifest/manifest-u-0",
+        f"{LOCATION}/manifest/manifest-list-u-1",
+    }
+    assert (name, size) == ("manifest-list-u-1", len(storage.read(f"{LOCATION}/manifest/{name}")))
+    files.take_back()
+    assert storage.objects == {}
+
+
+def test_only_some_or_all_but_some_can_be_taken_back() -> None:
+    storage = MemoryStorage()
+    files = _files(storage)
+    first, second, third = (files.write_list([])[0] for _ in range(3))
+    files.take_back(only=[second])
+    assert _names(storage) == {first, third}
+    files.take_back(keep=[first])
+    assert _names(storage) == {first}
+    files.take_back()
+    assert _names(storage) == set()
+
+
+def test_what_was_let_go_stays() -> None:
+    storage = MemoryStorage()
+    files = _files(storage)
+    name, _ = files.write_list([])
+    files.let_go()
+    files.take_back()
+    assert _names(storage) == {name}
+
+
+def test_what_cannot_be_deleted_does_not_stop_the_rest() -> None:
+    storage = MemoryStorage()
+    faulty = FaultyStorage(
+        storage,
+        Fault(at=1, error=TransientStorageError, concerns=lambda call: call.method == "delete"),
+    )
+    files = _files(faulty)
+    first, _ = files.write_list([])
+    files.write_list([])
+    files.take_back()
+    assert _names(storage) == {first}
+
+
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_a_write_in_doubt_is_taken_back(after_effect: bool) -> None:
+    storage = MemoryStorage()
+    fault = Fault(
+        at=1,
+        error=TransientStorageError,
+        after_effect=after_effect,
+        concerns=lambda call: call.method == "write_new",
+    )
+    files = _files(FaultyStorage(storage, fault))
+    with pytest.raises(TransientStorageError):
+        files.write_list([])
+    assert len(storage.objects) == int(after_effect)
+    files.take_back()
+    assert storage.objects == {}
+
+
+def test_a_file_that_was_there_before_is_never_taken_back() -> None:
+    storage = MemoryStorage()
+    _files(storage, uuid="same").write_list([])
+    (path,) = storage.objects
+    rival = _files(storage, uuid="same")
+    with pytest.raises(StorageError):
+        rival.write_list([])
+    rival.take_back()
+    assert set(storage.objects) == {path}
+
+
+def test_commits_that_share_a_uuid_and_numbers_never_share_a_name() -> None:
+    storage = MemoryStorage()
+    numbers = itertools.count()
+    for _ in range(3):
+        files = _files(storage, uuid="u", numbers=numbers)
+        files.write_list(files.write_manifests([ENTRY]))
+    assert len(storage.objects) == 6

@@ -1,0 +1,113 @@
+"""The table "Packages" of docs/design.md, held against what modules really import."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = ROOT / "compactord"
+FOUNDATION = {"errors", "clock", "ids"}
+# `compactord demo`: a writer and its show. They stand beside the command line, above all else.
+DEMO = {"demo", "showcase"}
+# A part carries its store to the worker: the seam's protocol, no implementation of it.
+BESIDES = {"model": {"storage"}}
+
+
+def _table() -> dict[str, str]:
+    """Package -> the text of "may import"."""
+    text = (ROOT / "docs" / "design.md").read_text()
+    section = text.split("## Packages", 1)[1].split("\n## ", 1)[0]
+    found = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) == 3 and cells[0].startswith("`"):
+            for name in re.findall(r"`(\w+)`", cells[0]):
+                found[name] = cells[2]
+    return found
+
+
+def _allowed(name: str, table: dict[str, str]) -> set[str]:
+    if name in FOUNDATION:
+        return FOUNDATION
+    if table[name] == "all of the above":
+        above = list(table)[: list(table).index(name)]
+        return {*above, name, *(DEMO if name == "cli" else ())}
+    listed = set(re.findall(r"`(\w+)`", table[name]))
+    return {*listed, *FOUNDATION, name, *BESIDES.get(name, ())}
+
+
+def _modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def _home(path: Path) -> str:
+    """The package of a module, or its own name at the top."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Full names of imported modules; relative imports do not exist (ruff TID)."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), names=names):
+                for alias in names:
+                    inside = PACKAGE.parent / module.replace(".", "/") / f"{alias.name}.py"
+                    package = inside.with_suffix("") / "__init__.py"
+                    is_module = inside.exists() or package.exists()
+                    yield f"{module}.{alias.name}" if is_module else module
+
+
+def _inner_homes(path: Path) -> set[str]:
+    names = (name.split(".") for name in _imports(path))
+    return {parts[1] for parts in names if parts[0] == "compactord" and len(parts) > 1}
+
+
+def test_every_package_is_in_the_table() -> None:
+    homes = {_home(path) for path in _modules()} - {"__init__", "__main__"}
+    assert homes - DEMO == set(_table())
+
+
+@pytest.mark.parametrize("home", sorted(_table()))
+def test_a_package_imports_only_what_the_table_allows(home: str) -> None:
+    allowed = _allowed(home, _table())
+    for path in _modules():
+        if _home(path) == home:
+            assert _inner_homes(path) <= allowed, path.relative_to(ROOT)
+
+
+def test_the_demo_is_imported_by_the_command_line_alone() -> None:
+    users = {_home(path) for path in _modules() if _inner_homes(path) & DEMO}
+    assert users <= {"cli", *DEMO}
+
+
+@pytest.mark.parametrize(
+    ("library", "homes"),
+    [
+        ("pyspark", {"engine"}),
+        ("py4j", {"engine"}),
+        ("fastavro", {"paimon"}),
+        ("structlog", {"commit", "engine", "service", "cli"}),
+    ],
+)
+def test_a_library_has_its_home(library: str, homes: set[str]) -> None:
+    users = {
+        _home(path)
+        for path in _modules()
+        if any(name.split(".")[0] == library for name in _imports(path))
+    }
+    assert users <= homes
+
+
+@pytest.mark.parametrize("home", ["plan", "kernels"])
+def test_decisions_and_merging_know_neither_time_nor_owner_nor_store(home: str) -> None:
+    for path in _modules():
+        if _home(path) == home:
+            assert not _inner_homes(path) & {"clock", "ids", "storage"}, path.relative_to(ROOT)
+            assert not {"time", "random", "uuid"} & set(_imports(path)), path.relative_to(ROOT)

@@ -1,0 +1,120 @@
+"""Habits that a test can watch."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+_TEXT = {".py", ".md", ".toml", ".txt", ".cfg", ".yml", ".yaml", ".java", ".json", ""}
+_VAGUE = re.compile(r"utils?|helpers?|common|managers?|misc|.*_(utils?|helpers?|manager)")
+# Paths of somebody's machine, and hosts that only one network knows.
+_MACHINE = re.compile(
+    r"(?<![\w.])/(?:home|root|Users|work|opt/homebrew)/\w|shared/(?:spec|style)"
+    r"|https?://(?:localhost|127\.0\.0\.1|[\w.-]+\.(?:internal|local|corp))\b"
+    r"|(?:index-url|registry)\s*=\s*\S+"
+)
+
+
+def _files() -> Iterator[Path]:
+    """What is, or is about to be, in the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in sorted(listed.stdout.splitlines()):
+        if (path := ROOT / name).is_file():
+            yield path
+
+
+def _sources() -> list[Path]:
+    return [path for path in _files() if path.suffix == ".py"]
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_module_of_the_product_is_longer_than_600_lines() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for path in _sources()
+        if path.is_relative_to(ROOT / "compactord")
+    }
+    assert {name: length for name, length in lengths.items() if length > 600} == {}
+
+
+def test_no_function_of_the_product_is_longer_than_a_screen() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.name}"
+        for path in _sources()
+        if path.is_relative_to(ROOT / "compactord")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= 75
+    ]
+    assert long == []
+
+
+def test_every_module_has_a_name_that_says_what_it_is() -> None:
+    vague = [str(path) for path in _sources() if _VAGUE.fullmatch(path.stem)]
+    assert vague == []
+
+
+def test_every_module_of_the_product_is_used_by_something() -> None:
+    used = {"compactord.cli", "compactord.__main__"}
+    for path in _sources():
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Import(names=names):
+                    used.update(alias.name for alias in names)
+                case ast.ImportFrom(module=str(module), names=names):
+                    used.update({module, *(f"{module}.{alias.name}" for alias in names)})
+        if path.is_relative_to(ROOT / "compactord"):
+            # Workers import their task by name, when the first part arrives.
+            used.update(re.findall(r'"(compactord(?:\.\w+)+)"', text))
+    modules = {
+        _module(path)
+        for path in _sources()
+        if path.is_relative_to(ROOT / "compactord") and path.name != "__init__.py"
+    }
+    assert modules - used == set()
+
+
+def test_the_tree_names_no_machine_and_no_private_registry() -> None:
+    found = []
+    for path in _files():
+        if path == Path(__file__).resolve() or path.suffix not in _TEXT:
+            continue
+        text = path.read_text(errors="ignore")
+        for number, line in enumerate(text.splitlines(), 1):
+            if match := _MACHINE.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {match.group()}")
+    assert found == []
+
+
+def test_no_large_file_is_in_the_tree() -> None:
+    large = [str(path.relative_to(ROOT)) for path in _files() if path.stat().st_size > 1 << 20]
+    assert large == []
+
+
+@pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX"])
+def test_nothing_is_left_for_later_in_a_comment(word: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in _sources()
+        if path != Path(__file__).resolve()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(rf"#.*\b{word}\b", line)
+    ]
+    assert found == []
