@@ -53,7 +53,7 @@ class FileBounds:
                 floats.add(chunk)
         for name in self._texts:
             column = rows.column(name)
-            if _has_long_values(column):
+            if _has_long_values(column) or _has_unused_words(column):
                 self._long[name][self._groups] = _text_bounds(column)
         self._groups += 1
 
@@ -82,7 +82,9 @@ class FileBounds:
             type=field.type,
             minimum=low,
             maximum=high,
-            null_count=sum(chunk.null_count for chunk in chunks),
+            null_count=self._floats[source].nulls
+            if source in self._floats
+            else sum(chunk.null_count for chunk in chunks),
         )
 
     def _extremes(
@@ -118,8 +120,10 @@ class _FloatBounds:
         self._low: int | None = None
         self._high: int | None = None
         self._has_nan = False
+        self.nulls = 0
 
     def add(self, column: pa.Array) -> None:
+        self.nulls += column.null_count
         values = (column.drop_null() if column.null_count else column).to_numpy()
         if not values.size:
             return
@@ -190,8 +194,17 @@ def _has_long_values(column: pa.ChunkedArray) -> bool:
     return False
 
 
+def _has_unused_words(column: pa.ChunkedArray) -> bool:
+    """Whether Arrow may count words of the dictionary that no row has.
+
+    Its writer takes the whole dictionary when there are as many different indices as words, and
+    counts null as an index.
+    """
+    return pa.types.is_dictionary(column.type) and 0 < column.null_count < len(column)
+
+
 def _text_bounds(column: pa.ChunkedArray) -> tuple[bytes, bytes]:
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = column.drop_null().cast(column.type.value_type)
     found = pc.min_max(column.cast(pa.binary()))
     return found["min"].as_py(), found["max"].as_py()

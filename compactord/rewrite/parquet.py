@@ -108,8 +108,16 @@ class ParquetOutput:
             write_time_adjusted_to_utc=True,
             write_page_index=True,
             write_page_checksum=True,
+            write_statistics=_columns_with_statistics(self._schema),
             metadata_collector=self._footers,
         )
+
+
+def _columns_with_statistics(schema: pa.Schema) -> bool | list[str]:
+    """All columns but floats: Arrow leaves NaN out of bounds, and Java's reader then skips it."""
+    if not any(pa.types.is_floating(f.type) for f in schema):
+        return True
+    return [f.name for f in schema if not pa.types.is_floating(f.type)]
 
 
 def _codec(compression: str) -> str:

@@ -278,28 +278,30 @@ def _assert_equal(mine: Mapping[Any, Any], theirs: Mapping[Any, Any], what: obje
 def assert_filters(
     table: LiveTable, samples: Mapping[str, tuple[TypeName, Sequence[Value]]]
 ) -> None:
-    """Java prunes files by our statistics and still finds every row that a filter asks for."""
+    """Java prunes files by our statistics and still finds every row that a filter asks for.
+
+    Asked of every column of `samples`, which are types and all values; only that column is read.
+    """
     names = [name for name, _ in table.columns]
     rows = list(table.model.values()) if table.primary_key else table.appended
     for name, (type_, pool) in samples.items():
-        at = names.index(name)
-        nulls = [row for row in rows if row[at] is None]
-        found = table.judge.read(table.path, filter=[(name, "is_null", None)])
-        _assert_equal_rows(found, nulls, name)
+        held = [row[names.index(name)] for row in rows]
+
+        def ask(name: str, op: str, value: Value, wanted: Iterable[Value]) -> None:
+            found = table.judge.read(table.path, columns=[name], filter=[(name, op, value)])
+            _assert_equal_rows(found, [(value,) for value in wanted], (name, op, value))
+
+        ask(name, "is_null", None, [value for value in held if value is None])
         if not isinstance(type_, str):
             continue
         order = table.judge.sort_rows([type_], [(value,) for value in pool])
         ranks = {str(pool[position]): rank for rank, position in enumerate(order)}
+        known = [value for value in held if value is not None]
         for value in (pool[0], pool[len(pool) // 2]):
             rank = ranks[str(value)]
-            for op, holds in (
-                ("equal", lambda other, rank=rank: other == rank),
-                ("lt", lambda other, rank=rank: other < rank),
-                ("ge", lambda other, rank=rank: other >= rank),
-            ):
-                wanted = [row for row in rows if row[at] is not None and holds(ranks[str(row[at])])]
-                found = table.judge.read(table.path, filter=[(name, op, value)])
-                _assert_equal_rows(found, wanted, (name, op, value))
+            ask(name, "equal", value, [item for item in known if ranks[str(item)] == rank])
+            ask(name, "lt", value, [item for item in known if ranks[str(item)] < rank])
+            ask(name, "ge", value, [item for item in known if ranks[str(item)] >= rank])
 
 
 def _by_level(table: LiveTable) -> dict[tuple[str, int, int], list[dict[str, Any]]]:

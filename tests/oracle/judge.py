@@ -40,6 +40,8 @@ SPARK_JARS = (
     "py4j",
     "janino",
     "commons-compiler",
+    "snappy-java",
+    "lz4-java",
 )
 # In this order: a class sees those compiled before it.
 JAVA_SOURCES = ("Rows", "Oracle", "Planner")

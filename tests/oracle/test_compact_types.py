@@ -85,17 +85,7 @@ def test_tables_of_every_key_type_compact_as_in_java(
     table.check()
 
 
-# Arrow's bounds in Parquet footers leave out NaN, which is the largest value to Java.
-_NAN_IS_LOST = pytest.mark.xfail(reason="row groups with NaN are skipped by their footer bounds")
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=_NAN_IS_LOST if kind in ("float", "double") else ())
-        for kind in ATOMIC
-    ],
-)
+@pytest.mark.parametrize("kind", ATOMIC)
 def test_java_finds_keys_in_our_files_by_pushed_down_filters(
     judge: Judge, tmp_path: Path, kind: str
 ) -> None:
@@ -155,8 +145,7 @@ def test_values_of_every_type_survive_with_javas_statistics(
     assert_same_outcome(table, twin)
 
     if layout in FILTERED_LAYOUTS:
-        kinds = EVERY_TYPE.keys() - {"float", "double"}
-        assert_filters(table, {f"c-{kind}": EVERY_TYPE[kind] for kind in sorted(kinds)})
+        assert_filters(table, {f"c-{kind}": values for kind, values in EVERY_TYPE.items()})
     for commit in range(5):
         table.write(wide_rows(5, seed=10 + commit, first=1000))
     table.java_settle(full=True)
@@ -177,7 +166,6 @@ def test_columns_without_any_value_have_javas_statistics(
     assert_same_outcome(table, twin)
 
 
-@pytest.mark.xfail(reason="Arrow counts unused words of a dictionary when there are nulls")
 def test_bounds_of_repeated_texts_are_those_of_the_rows_that_are_left(
     judge: Judge, tmp_path: Path
 ) -> None:

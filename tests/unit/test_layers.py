@@ -14,8 +14,6 @@ PACKAGE = ROOT / "compactord"
 FOUNDATION = {"errors", "clock", "ids"}
 # `compactord demo`: a writer and its show. They stand beside the command line, above all else.
 DEMO = {"demo", "showcase"}
-# A part carries its store to the worker: the seam's protocol, no implementation of it.
-BESIDES = {"model": {"storage"}}
 
 
 def _table() -> dict[str, str]:
@@ -36,9 +34,9 @@ def _allowed(name: str, table: dict[str, str]) -> set[str]:
         return FOUNDATION
     if table[name] == "all of the above":
         above = list(table)[: list(table).index(name)]
-        return {*above, name, *(DEMO if name == "cli" else ())}
+        return {*above, name, *(DEMO if name in DEMO else ())}
     listed = set(re.findall(r"`(\w+)`", table[name]))
-    return {*listed, *FOUNDATION, name, *BESIDES.get(name, ())}
+    return {*listed, *FOUNDATION, name}
 
 
 def _modules() -> list[Path]:
@@ -71,7 +69,7 @@ def _inner_homes(path: Path) -> set[str]:
 
 def test_every_package_is_in_the_table() -> None:
     homes = {_home(path) for path in _modules()} - {"__init__", "__main__"}
-    assert homes - DEMO == set(_table())
+    assert homes == set(_table())
 
 
 @pytest.mark.parametrize("home", sorted(_table()))
