@@ -3,7 +3,7 @@
     python -m tests.bench                          # all cases, about 15 minutes
     python -m tests.bench pk small --json /tmp/b.json
     python -m tests.bench --quick                  # tiny sizes: only that it runs
-    python -m tests.bench --large                  # a bucket of 5 GB; needs 12 GB of disk
+    python -m tests.bench --large                  # a bucket of 5 GB; needs 10 GB of disk
 
 Cases: pk (with pk-bigint, pk-string and pk-three), append and small compare both sides; scan looks
 at reading a table's state, kernel at the merge kernel, rewrite at one part beside its floor.
