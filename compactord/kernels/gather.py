@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from compactord.kernels.columns import Int64s, batch_bytes
 
@@ -55,11 +56,14 @@ def gather(
         indices = pa.array(rows)
         schema = parts[0].schema
         columns = [
-            (
+            # The rows come from a sort of these very parts: within bounds.
+            pc.take(
                 ready[name]
                 if name in ready
-                else concat_column([part.column(position) for part in parts])
-            ).take(indices)
+                else concat_column([part.column(position) for part in parts]),
+                indices,
+                boundscheck=False,
+            )
             for position, name in enumerate(schema.names)
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -71,10 +71,10 @@ class _Piece:
 
     __slots__ = ("batch", "first_key", "keys", "last_key", "size_bytes", "start")
 
-    def __init__(self, batch: pa.RecordBatch, key_columns: Sequence[str]) -> None:
+    def __init__(self, batch: pa.RecordBatch, size_bytes: int, key_columns: Sequence[str]) -> None:
         self.batch = batch
         self.start = 0
-        self.size_bytes = batch_bytes(batch)
+        self.size_bytes = size_bytes
         self.keys = BatchKeys(batch, key_columns)
         self.first_key = self.keys[0]
         self.last_key = self.keys[batch.num_rows - 1]
@@ -90,7 +90,7 @@ class _RunBuffer:
     def __init__(
         self,
         index: int,
-        pieces: Iterator[pa.RecordBatch],
+        pieces: Iterator[tuple[pa.RecordBatch, int]],
         key_columns: Sequence[str],
     ) -> None:
         self._index = index
@@ -112,15 +112,16 @@ class _RunBuffer:
 
     def read(self) -> None:
         """Buffer one more batch that is not empty, or find that there is none."""
-        batch = next(self._batches, None)
-        if batch is None:
+        found = next(self._batches, None)
+        if found is None:
             self.is_exhausted = True
             return
+        batch, size_bytes = found
         for name in self._key_columns:
             nulls = batch.column(name).null_count
             if nulls:
                 raise TaskError(f"run {self._index}: key column {name} holds {nulls} nulls")
-        piece = _Piece(batch, self._key_columns)
+        piece = _Piece(batch, size_bytes, self._key_columns)
         if piece.last_key < piece.first_key or (
             self._last_read is not None and piece.first_key <= self._last_read
         ):
@@ -160,14 +161,18 @@ class _RunBuffer:
 
 def _pieces(
     batches: Iterator[pa.RecordBatch], max_rows: int, max_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    """Batches that are not empty and within the limits, but for single rows larger than them."""
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Batches that are not empty and within the limits, but for single rows larger than them.
+
+    Each with its size in bytes.
+    """
     for batch in batches:
         waiting = [batch] if batch.num_rows else []
         while waiting:
             part = waiting.pop()
-            if part.num_rows > 1 and (part.num_rows > max_rows or batch_bytes(part) > max_bytes):
+            size_bytes = batch_bytes(part)
+            if part.num_rows > 1 and (part.num_rows > max_rows or size_bytes > max_bytes):
                 half = part.num_rows // 2
                 waiting += [part.slice(half), part.slice(0, half)]
             else:
-                yield part
+                yield part, size_bytes

