@@ -9,7 +9,7 @@ SPARKS := 3.5 4.0 4.1 4.3
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint bench bench-large compat
+.PHONY: help setup demo test test-fast lint bench bench-large compat compat-pypaimon
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
@@ -30,20 +30,31 @@ test: setup ## All tests; fetches the jar of Java Paimon once
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-fast: setup ## The tests that need no Java
-	$(BIN)/python -m pytest -m 'not oracle and not spark and not bench' $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m 'not oracle and not spark and not bench and not compat' $(PYTEST_ARGS)
 
 lint: setup ## Style, formatting and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python -m mypy
 
-bench: setup ## Measure at a small size
+bench: setup ## Measure against Java's core compaction and its Flink job
 	$(BIN)/python -m tests.bench
 
-bench-large: setup ## Measure at the size of the reports
+bench-large: setup ## Measure a bucket of 5 GB; needs 10 GB of disk
 	$(BIN)/python -m tests.bench --large
 
-compat: $(addprefix compat-,$(SPARKS)) ## The Spark tests under other Spark versions and Spark Connect
+compat: $(addprefix compat-,$(SPARKS)) compat-pypaimon ## Other Spark versions, Spark Connect, pypaimon as a reader
+
+compat-pypaimon: setup $(CACHE)/compat/pypaimon/.installed
+	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m pytest -m compat tests/compat $(PYTEST_ARGS)
+
+# It wants other versions of our own dependencies, so it lives apart.
+$(CACHE)/compat/pypaimon/.installed:
+	mkdir -p $(CACHE)/compat
+	$(PYTHON) -m venv $(CACHE)/compat/pypaimon
+	$(CACHE)/compat/pypaimon/bin/python -m pip install --quiet 'pypaimon>=2,<3'
+	@touch $@
 
 # Each version has a virtual environment of its own in the cache, kept for the next time. What Spark
 # 3.5 wants for Connect cannot be installed beside numpy 2.
