@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -40,7 +42,8 @@ from compactord.service.planning import PlanContext, plan_state
 from compactord.service.table import describe_table, live_reasons, open_table, refuse_live_state
 from compactord.storage.base import Storage
 
-_OK, _BUG, _USAGE, _FAILED, _NO_ENGINE, _DENIED = 0, 1, 2, 3, 69, 77
+_OK, _USAGE, _FAILED, _NO_ENGINE, _DENIED = 0, 2, 3, 69, 77
+_LEAST_MEMORY = 32 << 20
 
 _COMPACT_EXAMPLES = """\
 examples:
@@ -68,20 +71,41 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the result is the exit code."""
-    parser = _parser()
-    args = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal cannot show must not end the work.
+            stream.reconfigure(errors="backslashreplace")
+    args = _parser().parse_args(arguments)
     _configure_logs(verbose=args.verbose)
+    try:
+        code = _run(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        # Only writing our own output can raise this: stores have errors of their own.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            _say(f"compactord: its output cannot be written: {error}")
+        return _FAILED
+    return code
+
+
+def _run(args: argparse.Namespace) -> int:
     command: Callable[[argparse.Namespace], int] = args.command
     try:
         return command(args)
     except CompactordError as error:
         if args.json:
             print(json.dumps({"error": str(error), "kind": type(error).__name__}))
-        print(f"compactord: {error}", file=sys.stderr)
+        _say(f"compactord: {error}")
         return _exit_code(error)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return _FAILED
+
+
+def _say(text: str) -> None:
+    """A line on stderr, if there is one."""
+    if sys.stderr is not None:
+        print(text, file=sys.stderr)
 
 
 def _exit_code(error: CompactordError) -> int:
@@ -211,7 +235,7 @@ def _compact(args: argparse.Namespace) -> int:
     clock = SystemClock()
     worker = WorkerSpec(
         owner=ids.this_process(),
-        memory_bytes=_value(memory_size, args.memory, "--memory"),
+        memory_bytes=_memory(args.memory),
         zone=clock.time_zone,
     )
     grace_ms = _value(duration_ms, args.orphan_grace, "--orphan-grace")
@@ -240,6 +264,8 @@ def _compact(args: argparse.Namespace) -> int:
         print(line, file=sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps(asdict(totals)))
+    if totals.failures and totals.denied == len(totals.failures):
+        return _DENIED
     return _FAILED if totals.failures or totals.stopped else _OK
 
 
@@ -321,6 +347,8 @@ def _inspect(args: argparse.Namespace) -> int:
 
 
 def _find(args: argparse.Namespace) -> tuple[Storage, TableRef]:
+    if not args.warehouse:
+        raise UsageError("--warehouse is empty")
     storage, warehouse = open_warehouse(args.warehouse)
     return storage, find_table(storage, warehouse, args.table)
 
@@ -367,18 +395,31 @@ def _value(parse: Callable[[str], int], text: str, argument: str) -> int:
         raise UsageError(f"{argument} {text!r}: {error}") from error
 
 
+def _memory(text: str) -> int:
+    size = _value(memory_size, text, "--memory")
+    if size < _LEAST_MEMORY:
+        raise UsageError(
+            f"--memory {text}: a merge needs {report.size_text(_LEAST_MEMORY)} or more"
+        )
+    return size
+
+
 @contextlib.contextmanager
 def _stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; a second signal ends the process as usual."""
+    """An event that the signals to end set; a second signal of any of them ends the process."""
     stop = threading.Event()
-    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    previous = {number: signal.getsignal(number) for number in numbers}
 
     def on_signal(number: int, frame: object) -> None:
         stop.set()
-        signal.signal(number, signal.SIG_DFL)
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
 
-    for number in previous:
-        signal.signal(number, on_signal)
+    for number in numbers:
+        # Who starts us with nohup wants SIGHUP to be ignored.
+        if previous[number] is not signal.SIG_IGN:
+            signal.signal(number, on_signal)
     try:
         yield stop
     finally:
@@ -388,7 +429,7 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 
 def _configure_logs(*, verbose: bool) -> None:
     """Events go to stderr: readable on a terminal, one JSON object per line elsewhere."""
-    is_terminal = sys.stderr.isatty()
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -398,5 +439,5 @@ def _configure_logs(*, verbose: bool) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.INFO if verbose else logging.WARNING
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr or io.StringIO()),
     )

@@ -10,7 +10,6 @@
     │   ├── StoreFull             no space or quota left
     │   └── TransientStorageError worth another try
     ├── FormatError               bytes that are not what the format says; `path` names the file
-    ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is as it was
     │   └── CommitUnknown         nobody can tell whether the snapshot is there; nothing is deleted

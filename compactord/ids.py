@@ -13,6 +13,7 @@ attempts of one owner apart.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import os
 import re
@@ -79,15 +80,24 @@ def this_process() -> Owner:
     return Owner(host=_host_digest(), start_ticks=start % (1 << _START_BITS), pid=pid)
 
 
-def is_provably_dead(owner: Owner) -> bool:
-    """True only if the owner ran on this host, in this process-id namespace, and runs no more.
+class Liveness(enum.Enum):
+    """What can be told of an owner from here."""
+
+    DEAD = "dead"
+    ALIVE = "alive"
+    UNKNOWN = "unknown"
+
+
+def liveness(owner: Owner) -> Liveness:
+    """Dead or alive for owners of this host, boot and process-id namespace; unknown for others.
 
     A process id that was given to a later process is told apart by its start.
     """
     if owner.host != _host_digest():
-        return False
+        return Liveness.UNKNOWN
     start = _start_ticks(owner.pid)
-    return start is None or start % (1 << _START_BITS) != owner.start_ticks
+    runs = start is not None and start % (1 << _START_BITS) == owner.start_ticks
+    return Liveness.ALIVE if runs else Liveness.DEAD
 
 
 def _host_digest() -> int:

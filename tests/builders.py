@@ -14,7 +14,7 @@ from compactord.commit.cleanup import OwnerRule, remove_orphans
 from compactord.demo import WriteOnlyWriter, create_table
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
-from compactord.ids import Owner, owner_of
+from compactord.ids import Liveness, Owner, owner_of
 from compactord.model import Committed, Compaction
 from compactord.paimon import paths
 from compactord.paimon.manifest import read_entries
@@ -162,7 +162,7 @@ def remove_leftovers(
     """What a new process does first, when it can prove that the `dead` are gone."""
     rule = OwnerRule(
         myself=myself,
-        is_provably_dead=lambda owner: owner in dead,
+        liveness=lambda owner: Liveness.DEAD if owner in dead else Liveness.UNKNOWN,
         now_ms=NOW_MS,
         grace_ms=DAY_MS * 365 * 100,
     )

@@ -1,8 +1,9 @@
 """What may be deleted: files that we made and that nothing names.
 
 Three conditions, all of them: the name says that the file is ours (`ids.owner_of`); its owner is
-proved dead, or the file is older than the grace; and no snapshot, tag or branch of the table, nor a
-long-lived changelog, names it. If any of these cannot be read, nothing is deleted.
+proved dead, or cannot be told and the file is older than the grace; and no snapshot, tag or branch
+of the table, nor a long-lived changelog, names it. If any of these cannot be read, nothing is
+deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from compactord.errors import ObjectNotFound, StorageError
-from compactord.ids import Owner, owner_of
+from compactord.ids import Liveness, Owner, owner_of
 from compactord.model import BucketChange
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
@@ -43,10 +44,10 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRule:
-    """When an owner's files may go: it is provably dead, or they are older than `grace_ms`."""
+    """When an owner's files may go: it is dead, or unknown and they are older than `grace_ms`."""
 
     myself: Owner
-    is_provably_dead: Callable[[Owner], bool]
+    liveness: Callable[[Owner], Liveness]
     now_ms: int
     grace_ms: int
 
@@ -54,7 +55,13 @@ class OwnerRule:
         owner = owner_of(status.name)
         if owner is None or status.is_folder or owner == self.myself:
             return False
-        return self.is_provably_dead(owner) or status.modified_ms < self.now_ms - self.grace_ms
+        match self.liveness(owner):
+            case Liveness.DEAD:
+                return True
+            case Liveness.ALIVE:
+                return False
+            case Liveness.UNKNOWN:
+                return status.modified_ms < self.now_ms - self.grace_ms
 
 
 def remove_orphans(

@@ -20,7 +20,7 @@ from compactord.engine.inspection import inspect_batches
 from compactord.engine.pool import JobFailed, brief
 from compactord.engine.shipping import check_workers, package_zip
 from compactord.engine.worker import Assignment, run_batches
-from compactord.model import FailureKind, Subcompaction
+from compactord.model import FailureKind, Subcompaction, TaskOutcome
 
 # Rows enough for a partition in each task slot.
 _CHECK_ROWS = 100_000
@@ -55,12 +55,14 @@ class ConnectCarrier:
     def start_seconds(self) -> float:
         return self._start_seconds
 
-    def run(self, part: Subcompaction, group: str) -> bytes:
+    def run(self, part: Subcompaction, group: str) -> TaskOutcome:
         # No lease: what the executors of a remote server could reach of this machine is unknown.
         payload = pickle.dumps(Assignment(part=part, lease=None))
         self._session.addTag(group)
         rows = self._session.createDataFrame([(payload,)], "payload binary")
-        return self._collect(rows.mapInArrow(run_batches, "outcome binary"))[0]
+        answers = self._collect(rows.mapInArrow(run_batches, "outcome binary"))
+        outcome: TaskOutcome = pickle.loads(answers[0])
+        return outcome
 
     def cancel(self, group: str) -> None:
         with contextlib.suppress(Exception):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,18 +57,25 @@ _NOT_SAID = (
     "Setting default log level",
     "To adjust logging level",
 )
-# The path of a Unix domain socket has at most 107 bytes; Spark names its sockets /.<uuid>.sock.
-_SOCKET_FOLDER_BYTES_MAX = 107 - 43
+# Spark refuses longer folders for its Unix domain sockets.
+_SOCKET_FOLDER_BYTES_MAX = 60
+_POLL_SECONDS = 0.05
 
 
 class Driver:
     """A running SparkContext, `context`, in a JVM of its own; a process can have one at a time."""
 
-    def __init__(self, master: str, settings: Mapping[str, str]) -> None:
-        """Raises `EngineUnavailable` when there is no Java or Spark does not start."""
+    def __init__(
+        self, master: str, settings: Mapping[str, str], *, start_seconds_max: float
+    ) -> None:
+        """Raises `EngineUnavailable` when there is no Java, or Spark does not start in time."""
         self.master = master
         self.is_embedded = master.startswith("local")
-        self.scratch = Path(tempfile.mkdtemp(prefix="compactord-spark-"))
+        self._start_seconds_max = start_seconds_max
+        try:
+            self.scratch = Path(tempfile.mkdtemp(prefix="compactord-spark-"))
+        except OSError as error:
+            raise EngineUnavailable(f"no folder for temporary files: {error}") from error
         # For Unix domain sockets on this machine; None where the temporary folder lies too deep.
         self.socket_folder: Path | None = None
         if self.is_embedded and len(os.fsencode(self.scratch)) <= _SOCKET_FOLDER_BYTES_MAX:
@@ -75,6 +84,11 @@ class Driver:
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._start(settings)
+        except OSError as error:
+            self.close()
+            raise EngineUnavailable(
+                f"Spark at {master} did not start: {error} (temporary files go to {self.scratch})"
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -121,12 +135,15 @@ class Driver:
         for name, value in self._settings(settings).items():
             conf.set(name, value)
         handler = signal.getsignal(signal.SIGINT)
-        with _environment(self._variables(settings, java.home)), self._log_path.open("wb") as log:
+        with _environment(self._variables(settings, java.home)):
             try:
-                # Java's words go to a file: they are for a developer, quoted when a start fails.
-                gateway = launch_gateway(conf, {"stderr": log, "stdout": log})  # type: ignore[no-untyped-call]
-                self._process = gateway.proc
+                with _environment(self._launch(conf)):
+                    gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
                 self.context = SparkContext(conf=conf, gateway=gateway)
+                # When its connection breaks as the JVM ends, this server would print a stack.
+                self.context._accumulatorServer.handle_error = lambda request, address: None
+            except EngineUnavailable:
+                raise
             except Exception as error:
                 message = f"Spark at {self.master} did not start: {brief(error)}"
                 raise EngineUnavailable(message + self.last_words()) from error
@@ -135,13 +152,57 @@ class Driver:
                 if threading.current_thread() is threading.main_thread():
                     signal.signal(signal.SIGINT, handler)
 
+    def _launch(self, conf: Any) -> dict[str, str | None]:
+        """Start the JVM; the variables by which PySpark finds it.
+
+        PySpark would start it itself, but waits without bound for a JVM that says nothing. In a
+        session of its own it hears no signal that is sent to our process group: its end is ours to
+        say, and it comes with that of its standard input, so also when we are killed.
+        """
+        from pyspark.find_spark_home import _find_spark_home
+        from pyspark.serializers import UTF8Deserializer, read_int
+
+        answer = self.scratch / "gateway"
+        command = [f"{_find_spark_home()}/bin/spark-submit"]
+        for name, value in conf.getAll():
+            command += ["--conf", f"{name}={value}"]
+        command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        answered = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_CONNECT_MODE": "0"}
+        # Java's words go to a file: they are for a developer, quoted when a start fails.
+        with self._log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=os.environ | answered,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + self._start_seconds_max
+        while not answer.exists():
+            if self._process.poll() is not None:
+                raise EngineUnavailable(
+                    f"Spark at {self.master} did not start: its driver process ended with code "
+                    f"{self._process.returncode}.{self.last_words()}"
+                )
+            if time.monotonic() > deadline:
+                self._process.kill()
+                raise EngineUnavailable(
+                    f"Spark at {self.master} did not start within {self._start_seconds_max:.0f} s."
+                    f"{self.last_words()}"
+                )
+            time.sleep(_POLL_SECONDS)
+        with answer.open("rb") as info:
+            port, secret = read_int(info), UTF8Deserializer().loads(info)  # type: ignore[no-untyped-call]
+        return {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+
     def _settings(self, theirs: Mapping[str, str]) -> dict[str, str]:
         logs = self.scratch / "log4j2.properties"
         logs.write_text(_LOG_SETTINGS.format(level="error" if self.is_embedded else "warn"))
         options = [f"-Dlog4j2.configurationFile={logs.as_uri()}"]
         ours = dict(_QUIET)
         if self.is_embedded:
-            options.append(_EMBEDDED_JVM)
+            options += [_EMBEDDED_JVM, f'"-Djava.io.tmpdir={self.scratch}"']
             ours["spark.driver.memory"] = "600m"
             ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
             ours["spark.local.dir"] = str(self.scratch)
@@ -185,10 +246,8 @@ class Driver:
     def _stop_context(self) -> None:
         if not self._is_running():
             self.context._jsc = None  # there is no JVM to be told
-        # PySpark would wait a second for this server, which nothing of ours uses; and when its
-        # connection breaks as the JVM ends, it would print a stack.
+        # PySpark would wait a second for this server, which nothing of ours uses.
         server, self.context._accumulatorServer = self.context._accumulatorServer, None
-        server.handle_error = lambda request, address: None
 
         def stop_server() -> None:
             with contextlib.suppress(OSError):

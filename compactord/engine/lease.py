@@ -4,22 +4,31 @@ Spark does not tell a Python worker that its task was killed: after about three 
 gets a SIGKILL, and what it wrote would stay. So each part travels with a lease. The worker keeps a
 connection to the driver while it works, and the driver closes it when the part's job has ended, for
 whatever reason: a result came (a speculative twin has to stop), it was cancelled, or the driver
-died. A worker that cannot reach the driver works without.
+died. Before a worker gives its result to Spark it tells the driver the names of its files, and
+waits until the driver has heard it: so the driver can remove those of a twin that was as quick, or
+of a worker whose result got lost. A worker that cannot reach the driver works without.
+
+On the connection: a token; then, at most once, the length of the names (4 bytes, big-endian) and
+the names in UTF-8, each ended by a newline; answered by one byte.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import secrets
 import selectors
 import socket
 import threading
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _TOKEN_BYTES = 16
-_CONNECT_SECONDS_MAX = 5.0
+_LENGTH_BYTES = 4
+_READ_BYTES = 1 << 16
+_REPORT_BYTES_MAX = 1 << 24
+# For each call on a worker's connection.
+_ANSWER_SECONDS_MAX = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +44,37 @@ def hold(lease: Lease) -> socket.socket | None:
     is_local = isinstance(lease.address, str)
     connection = socket.socket(socket.AF_UNIX if is_local else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        connection.settimeout(_CONNECT_SECONDS_MAX)
+        connection.settimeout(_ANSWER_SECONDS_MAX)
         connection.connect(lease.address)
         connection.sendall(lease.token)
     except OSError:
         connection.close()
         return None
     return connection
+
+
+def report(connection: socket.socket, names: Sequence[str]) -> bool:
+    """Tell the driver which files were written; False when the lease has ended.
+
+    True also when the driver does not answer: only the end of the lease is a reason to stop.
+    """
+    text = "".join(f"{name}\n" for name in names).encode()
+    try:
+        connection.sendall(len(text).to_bytes(_LENGTH_BYTES, "big") + text)
+        return connection.recv(1) != b""
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+
+
+@dataclass(slots=True, eq=False)
+class _Holder:
+    """A connection and what came in on it; `token` once it has shown a valid one."""
+
+    connection: socket.socket
+    token: bytes | None = None
+    received: bytearray = field(default_factory=bytearray)
 
 
 class LeaseOffice:
@@ -64,7 +97,9 @@ class LeaseOffice:
         self._listener.listen()
         self._listener.setblocking(False)
         self._lock = threading.Lock()
-        self._valid: dict[bytes, list[socket.socket]] = {}
+        # By token, while the lease is valid.
+        self._holders: dict[bytes, list[_Holder]] = {}
+        self._reported: dict[bytes, set[str]] = {}
         self._wake, self._awake = socket.socketpair()
         self._thread = threading.Thread(target=self._serve, name="leases", daemon=True)
         self._thread.start()
@@ -72,15 +107,22 @@ class LeaseOffice:
     def grant(self) -> Lease:
         token = secrets.token_bytes(_TOKEN_BYTES)
         with self._lock:
-            self._valid[token] = []
+            self._holders[token] = []
+            self._reported[token] = set()
         return Lease(address=self._address, token=token)
 
-    def end(self, lease: Lease) -> None:
-        """Who holds the lease is told so, and so is whoever comes with it later."""
+    def end(self, lease: Lease) -> set[str]:
+        """Who holds the lease is told so, and so is whoever comes with it later.
+
+        Gives back the names of all files that holders have reported.
+        """
         with self._lock:
-            holders = self._valid.pop(lease.token, [])
-        for connection in holders:
-            _hang_up(connection)
+            holders = self._holders.pop(lease.token, [])
+            reported = self._reported.pop(lease.token, set())
+        for holder in holders:
+            with contextlib.suppress(OSError):
+                holder.connection.shutdown(socket.SHUT_RDWR)
+        return reported
 
     def close(self) -> None:
         self._wake.close()
@@ -101,27 +143,50 @@ class LeaseOffice:
                     with contextlib.suppress(OSError):
                         connection, _ = self._listener.accept()
                         connection.setblocking(False)
-                        selector.register(connection, selectors.EVENT_READ)
-                elif isinstance(key.fileobj, socket.socket) and not self._admit(key.fileobj):
-                    selector.unregister(key.fileobj)
-                    key.fileobj.close()
+                        selector.register(connection, selectors.EVENT_READ, _Holder(connection))
+                elif not self._hear(key.data):
+                    selector.unregister(key.data.connection)
+                    self._forget(key.data)
 
-    def _admit(self, connection: socket.socket) -> bool:
-        """Whether the connection stays open after it became readable."""
+    def _hear(self, holder: _Holder) -> bool:
+        """Take in what a holder says; False when its connection is of no more use."""
         try:
-            said = connection.recv(_TOKEN_BYTES)
+            said = holder.connection.recv(_READ_BYTES)
+        except BlockingIOError:
+            return True
         except OSError:
-            said = b""
+            return False
+        holder.received += said
+        if not said or len(holder.received) > _REPORT_BYTES_MAX:
+            return False
+        if holder.token is None and len(holder.received) >= _TOKEN_BYTES:
+            holder.token = bytes(holder.received[:_TOKEN_BYTES])
+            del holder.received[:_TOKEN_BYTES]
+            with self._lock:
+                if holder.token not in self._holders:
+                    return False
+                self._holders[holder.token].append(holder)
+        return holder.token is None or self._take_report(holder.token, holder)
+
+    def _take_report(self, token: bytes, holder: _Holder) -> bool:
+        """Note the names once they are whole, and answer."""
+        text = holder.received[_LENGTH_BYTES:]
+        length = int.from_bytes(holder.received[:_LENGTH_BYTES], "big")
+        if len(holder.received) < _LENGTH_BYTES or len(text) < length:
+            return True
+        holder.received.clear()
         with self._lock:
-            for token, holders in self._valid.items():
-                if hmac.compare_digest(token, said):
-                    holders.append(connection)
-                    return True
-                if connection in holders:
-                    holders.remove(connection)
-        return False
+            if token not in self._reported:
+                return False
+            self._reported[token].update(text.decode().splitlines())
+        try:
+            holder.connection.send(b"!")
+        except OSError:
+            return False
+        return True
 
-
-def _hang_up(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+    def _forget(self, holder: _Holder) -> None:
+        with self._lock:
+            if holder.token is not None and holder in self._holders.get(holder.token, []):
+                self._holders[holder.token].remove(holder)
+        holder.connection.close()

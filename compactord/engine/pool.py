@@ -1,4 +1,4 @@
-"""An engine on top of anything that can carry one payload there and back.
+"""An engine on top of anything that can carry a part there and its outcome back.
 
 Each part is one job, begun from a bounded pool of threads that wait for their job's answer. A job
 that fails by whatever cause becomes the outcome of its part; only an engine that is gone for good
@@ -7,7 +7,6 @@ is raised.
 
 from __future__ import annotations
 
-import pickle
 import queue
 import threading
 import traceback
@@ -60,8 +59,8 @@ class Carrier(Protocol):
     @property
     def start_seconds(self) -> float: ...
 
-    def run(self, part: Subcompaction, group: str) -> bytes:
-        """The pickled outcome; raises `JobFailed`."""
+    def run(self, part: Subcompaction, group: str) -> TaskOutcome:
+        """The outcome that a worker gave; raises `JobFailed` when none came back."""
         ...
 
     def cancel(self, group: str) -> None:
@@ -180,7 +179,7 @@ class PooledEngine:
     def _outcome(self, part: Subcompaction, generation: int) -> TaskOutcome:
         if generation != self._generation:
             return cancelled(part)
-        outcome: TaskOutcome = pickle.loads(self._carrier.run(part, _group(generation)))
+        outcome = self._carrier.run(part, _group(generation))
         assert (outcome.compaction, outcome.part) == (part.compaction, part.part)
         return outcome
 

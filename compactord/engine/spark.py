@@ -26,9 +26,9 @@ from compactord.engine.inspection import inspect_workers
 from compactord.engine.lease import LeaseOffice
 from compactord.engine.pool import Carrier, JobFailed, PooledEngine, brief
 from compactord.engine.shipping import check_workers
-from compactord.engine.worker import Assignment, run_payloads
+from compactord.engine.worker import Assignment, discard, file_names, run_payloads
 from compactord.errors import UsageError
-from compactord.model import FailureKind, Subcompaction
+from compactord.model import FailureKind, Subcompaction, TaskOutcome
 
 START_SECONDS_MAX = 120.0
 # With no executor at all for so long, running parts are given up.
@@ -92,7 +92,7 @@ class ClassicCarrier:
         self._no_executor_seconds_max = no_executor_seconds_max
         self._executor_seen_s = start
         self._leases: LeaseOffice | None = None
-        self._driver = Driver(master, settings)
+        self._driver = Driver(master, settings, start_seconds_max=start_seconds_max)
         try:
             # Asked once: the settings come through the gateway one by one.
             self._cores_per_task = int(self._driver.context.getConf().get("spark.task.cpus", "1"))
@@ -118,15 +118,18 @@ class ClassicCarrier:
     def start_seconds(self) -> float:
         return self._start_seconds
 
-    def run(self, part: Subcompaction, group: str) -> bytes:
+    def run(self, part: Subcompaction, group: str) -> TaskOutcome:
         assert self._leases is not None, "the engine is in use"
         lease = self._leases.grant()
-        payload = pickle.dumps(Assignment(part=part, lease=lease))
+        outcome: TaskOutcome | None = None
         try:
             self._name_job(group)
-            return self._collect(payload, run_payloads)[0]
+            payload = pickle.dumps(Assignment(part=part, lease=lease))
+            outcome = pickle.loads(self._collect(payload, run_payloads)[0])
         finally:
-            self._leases.end(lease)
+            # Files of a twin that was as quick, or of a worker whose answer got lost.
+            discard(part, self._leases.end(lease).difference(file_names(outcome)))
+        return outcome
 
     def cancel(self, group: str) -> None:
         # Of a JVM that is gone nothing is left to be cancelled.

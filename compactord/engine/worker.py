@@ -1,9 +1,8 @@
 """The worker's end of an engine: bytes of a part in, bytes of its outcome out.
 
-A task can be stopped from outside in three ways, and in all
-of them the worker has to remove what it wrote: its lease ends, or it is sent SIGTERM, or SIGHUP as
-its daemon does when the executor is gone. Only SIGKILL leaves files behind; their names tell whose
-they were.
+A task can be stopped from outside in three ways, and in all of them the worker has to remove what
+it wrote: its lease ends, or it is sent SIGTERM, or SIGHUP as its daemon does when the executor is
+gone. Only SIGKILL leaves files behind; their names tell whose they were.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ import os
 import pickle
 import select
 import signal
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
 
 from compactord.engine.inspection import TASK_MODULE
-from compactord.engine.lease import Lease, hold
+from compactord.engine.lease import Lease, hold, report
 from compactord.errors import StorageError
 from compactord.model import Subcompaction, SubcompactionResult, TaskOutcome
 
@@ -54,11 +54,10 @@ def run_assignment(payload: bytes) -> bytes:
     try:
         with stop:
             outcome = run_part(assignment.part)
+            stop.report(file_names(outcome))
     finally:
-        if stop.was_asked and isinstance(outcome, SubcompactionResult):
-            _discard(assignment.part, outcome)
-    if stop.was_asked:
-        raise KeyboardInterrupt
+        if stop.was_asked:
+            discard(assignment.part, file_names(outcome))
     return pickle.dumps(outcome)
 
 
@@ -78,11 +77,19 @@ def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays([outcome], ["outcome"])
 
 
-def _discard(part: Subcompaction, result: SubcompactionResult) -> None:
-    for file in result.after:
+def file_names(outcome: TaskOutcome | None) -> list[str]:
+    """Names of the files that an attempt at a part has left behind."""
+    if isinstance(outcome, SubcompactionResult):
+        return [file.file_name for file in outcome.after]
+    return []
+
+
+def discard(part: Subcompaction, names: Iterable[str]) -> None:
+    """Remove files of an attempt that nobody uses."""
+    for name in names:
         # The next clean-up finds by its name what cannot be removed now.
         with contextlib.suppress(StorageError):
-            part.storage.delete(f"{part.write.folder}/{file.file_name}")
+            part.storage.delete(f"{part.write.folder}/{name}")
 
 
 class StopWatch:
@@ -98,6 +105,8 @@ class StopWatch:
         self._previous: dict[signal.Signals, Any] = {}
         self._watcher: threading.Thread | None = None
         self._over: int | None = None
+        self._held: socket.socket | None = None
+        self._has_tried = threading.Event()
         self.was_asked = False
 
     def __enter__(self) -> StopWatch:
@@ -127,6 +136,17 @@ class StopWatch:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    def report(self, names: Sequence[str]) -> None:
+        """Let the driver know the files of this attempt, before Spark gets its result.
+
+        Raises `KeyboardInterrupt` when the lease has ended: another attempt was quicker.
+        """
+        if self._watcher is None or not names:
+            return
+        self._has_tried.wait()
+        if self._held is not None and not report(self._held, names):
+            self._interrupt(signal.SIGTERM, None)
+
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if not self.was_asked:
             self.was_asked = True
@@ -135,7 +155,8 @@ class StopWatch:
     def _watch(self, over: int) -> None:
         """Sleeps in `poll` until the lease ends or the task is over."""
         # Connecting happens here, because it must not delay the task.
-        held = hold(self._lease) if self._lease is not None else None
+        self._held = held = hold(self._lease) if self._lease is not None else None
+        self._has_tried.set()
         poller = select.poll()
         poller.register(over, 0)
         if held is not None:

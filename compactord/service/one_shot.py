@@ -18,8 +18,8 @@ from compactord import ids
 from compactord.clock import Clock, local_ms
 from compactord.commit.cleanup import OwnerRule, discard_outputs, remove_files, remove_orphans
 from compactord.commit.committer import Committer, index_entries
-from compactord.engine.base import Engine
-from compactord.errors import CommitUnknown, CompactordError
+from compactord.engine.base import Engine, EngineUnavailable
+from compactord.errors import AccessDenied, CommitUnknown, CompactordError
 from compactord.model import (
     Committed,
     Compaction,
@@ -89,6 +89,8 @@ class CompactTotals:
     seconds: float = 0.0
     start_seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
+    # Failures for lack of permission.
+    denied: int = 0
     lost_snapshots: list[str] = field(default_factory=list)
     orphans_removed: int = 0
     stopped: bool = False
@@ -157,8 +159,12 @@ class OneShot:
             worked = True
             while worked and not self._stop.is_set():
                 state, worked = self._round(state)
-            self.totals.stopped = self._stop.is_set()
+        except EngineUnavailable:
+            # A signal to the whole process group ends the engine as well: that is the stop.
+            if not self._stop.is_set():
+                raise
         finally:
+            self.totals.stopped = self._stop.is_set()
             self.totals.lost_snapshots = self._committer.lost_snapshots
             self._abandon()
         return self.totals
@@ -167,7 +173,7 @@ class OneShot:
         """Delete what earlier runs left; a failure is logged and keeps nothing from going on."""
         rule = OwnerRule(
             myself=self._worker.owner,
-            is_provably_dead=ids.is_provably_dead,
+            liveness=ids.liveness,
             now_ms=self._clock.now_ms(),
             grace_ms=grace_ms,
         )
@@ -211,12 +217,15 @@ class OneShot:
         """Hand a decision's parts to the engine."""
         self._started += 1
         self._progress.planned(self._table, compaction)
+        free_slots = self._running_engine().capacity - len(self._flights)
+        if self._stop.is_set():
+            return
         try:
             parts = subcompactions(
                 self._table,
                 compaction,
                 number=self._started,
-                free_slots=max(1, self._running_engine().capacity - len(self._flights)),
+                free_slots=max(1, free_slots),
                 worker=self._worker,
                 clock=self._clock,
             )
@@ -249,6 +258,8 @@ class OneShot:
         outcome = self._running_engine().next_outcome(timeout_s)
         if outcome is None:
             return False
+        if self._stop.is_set():
+            self._flights.stop_retrying()
         match self._flights.arrived(outcome):
             case Landed() as landed:
                 self._progress.landed(landed)
@@ -256,6 +267,7 @@ class OneShot:
             case Crashed() as crashed:
                 folder = self._table.bucket_folder(crashed.compaction.bucket)
                 remove_files(self._storage, folder, crashed.finished)
+                self.totals.denied += crashed.failure.error == AccessDenied.__name__
                 self._fail(crashed.compaction, crashed.failure.message)
             case Subcompaction() as again:
                 _log.warning("task_retry", table=again.table, compaction=again.compaction)

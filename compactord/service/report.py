@@ -226,7 +226,7 @@ class TerminalProgress:
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._shown = self._stream.isatty()
+        self._shown = self._stream is not None and self._stream.isatty()
         self._planned = self._landed = self._snapshots = 0
         self._bytes_planned = self._bytes_landed = 0
 

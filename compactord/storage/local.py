@@ -30,6 +30,9 @@ def _named(path: str, action: str) -> Iterator[None]:
     """Turn the operating system's errors into ours, with the path and what was tried."""
     try:
         yield
+    except ValueError as error:
+        # Metadata may name what no file can be called: a NUL, half a surrogate pair.
+        raise StorageError(path, f"{action} failed ({error})") from error
     except OSError as error:
         reason = f"{action} failed ({error.strerror or error})"
         number = error.errno
@@ -76,8 +79,9 @@ class LocalStorage:
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
         with _named(path, "create"):
             os.makedirs(_folder(path), exist_ok=True)
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
+            os.close(descriptor)
             with _named(path, "write"):
                 with pa.OSFile(path, "wb") as stream:
                     yield stream
@@ -150,4 +154,3 @@ def _status(name: str, found: os.stat_result) -> ObjectStatus:
         size_bytes=found.st_size,
         modified_ms=found.st_mtime_ns // 1_000_000,
     )
-

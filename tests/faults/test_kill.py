@@ -51,7 +51,7 @@ def _heal(killed: Path, expected: dict[int, int]) -> set[str]:
     is_published = len(snapshot_ids(LOCAL, table.location)) > 5
     rule = OwnerRule(
         myself=ids.this_process(),
-        is_provably_dead=ids.is_provably_dead,
+        liveness=ids.liveness,
         now_ms=builders.NOW_MS,
         grace_ms=builders.DAY_MS * 365 * 100,
     )

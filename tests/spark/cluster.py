@@ -75,13 +75,14 @@ class Cluster:
     def _start_worker(self, number: int) -> subprocess.Popen[bytes]:
         work = self._folder / f"worker-{number}"
         options = ("--cores", "2", "--memory", "2g", "--work-dir", str(work))
-        return self._start("worker.Worker", *options, self.master)
+        # Hosts of their own: Spark starts no speculative twin on the host of the first attempt.
+        return self._start("worker.Worker", *options, self.master, host=f"127.0.0.{2 + number}")
 
-    def _start(self, name: str, *options: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, *options: str, host: str = "127.0.0.1") -> subprocess.Popen[bytes]:
         command = [
             str(SPARK_HOME / "bin" / "spark-class"),
             f"org.apache.spark.deploy.{name}",
-            *("--host", "127.0.0.1", "--webui-port", "0"),
+            *("--host", host, "--webui-port", "0"),
             *options,
         ]
         with (self._folder / "daemons.log").open("ab") as log:

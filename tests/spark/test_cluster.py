@@ -83,6 +83,23 @@ def test_cancelled_parts_leave_no_file_on_a_cluster(engine: RemoteEngine, tmp_pa
     assert {o.kind for o in outcomes if isinstance(o, TaskFailure)} == {FailureKind.LOST}
 
 
+def test_of_speculative_twins_one_file_stays(cluster: Cluster, tmp_path: Path) -> None:
+    speculation = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.task.duration.threshold": "500ms",
+    }
+    gate = tmp_path / "gate"
+    with RemoteEngine(cluster.master, _conf(tmp_path) | speculation) as engine:
+        engine.submit(append_part(tmp_path, 0, GatedStorage(gate=str(gate))))
+        with waiting(gate, 2):
+            assert len(outputs(tmp_path)) == 2
+        outcome = engine.next_outcome(60)
+        assert isinstance(outcome, SubcompactionResult), outcome
+        (file,) = outcome.after
+        eventually(lambda: outputs(tmp_path) == [file.file_name], "the twin's file goes")
+
+
 def test_without_any_executor_a_part_is_lost_and_nothing_hangs(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     folder.mkdir()

@@ -39,7 +39,7 @@ def test_files_of_others_have_no_owner() -> None:
 
 def test_the_running_process_is_not_dead_and_an_ended_one_is() -> None:
     me = ids.this_process()
-    assert not ids.is_provably_dead(me)
+    assert ids.liveness(me) is ids.Liveness.ALIVE
     code = "from compactord import ids; print(ids.this_process().new_uuid(), flush=True)"
     child = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=os.getcwd()
@@ -47,15 +47,16 @@ def test_the_running_process_is_not_dead_and_an_ended_one_is() -> None:
     owner = ids.owner_of(child.stdout)
     assert owner is not None
     assert owner.host == me.host
-    assert ids.is_provably_dead(owner)
+    assert ids.liveness(owner) is ids.Liveness.DEAD
 
 
 def test_a_reused_process_id_does_not_bring_an_owner_back() -> None:
     me = ids.this_process()
     earlier = ids.Owner(host=me.host, start_ticks=(me.start_ticks - 1) % 2**28, pid=me.pid)
-    assert ids.is_provably_dead(earlier)
+    assert ids.liveness(earlier) is ids.Liveness.DEAD
 
 
-def test_an_owner_of_another_host_is_never_provably_dead() -> None:
+def test_nothing_is_known_of_an_owner_on_another_host() -> None:
     me = ids.this_process()
-    assert not ids.is_provably_dead(ids.Owner(host=me.host ^ 1, start_ticks=0, pid=1))
+    stranger = ids.Owner(host=me.host ^ 1, start_ticks=0, pid=1)
+    assert ids.liveness(stranger) is ids.Liveness.UNKNOWN

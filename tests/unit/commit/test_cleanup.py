@@ -9,7 +9,7 @@ import pytest
 
 from compactord.commit.cleanup import OwnerRule, discard_outputs, remove_files, remove_orphans
 from compactord.errors import FormatError, ObjectNotFound, StorageError, TransientStorageError
-from compactord.ids import Owner
+from compactord.ids import Liveness, Owner
 from compactord.model import Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, snapshot_json
@@ -24,7 +24,7 @@ ALIVE = Owner(host=0x444444, start_ticks=1, pid=1)
 def _rule(**changed: object) -> OwnerRule:
     rule = OwnerRule(
         myself=SECOND,
-        is_provably_dead=lambda owner: owner == FIRST,
+        liveness=lambda owner: Liveness.DEAD if owner == FIRST else Liveness.UNKNOWN,
         now_ms=NOW_MS,
         grace_ms=DAY_MS,
     )
@@ -228,7 +228,7 @@ def test_a_table_without_leftovers_costs_listings_only() -> None:
     _published(table)
     storage = RecordingStorage(table.storage)
     removed = remove_orphans(
-        storage, HOME, partition_depth=0, rule=_rule(is_provably_dead=lambda owner: False)
+        storage, HOME, partition_depth=0, rule=_rule(liveness=lambda owner: Liveness.UNKNOWN)
     )
     assert removed == ()
     assert {call.method for call in storage.log} == {"list"}

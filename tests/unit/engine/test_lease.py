@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.lease import Lease, LeaseOffice, hold
+from compactord.engine.lease import Lease, LeaseOffice, hold, report
 
 SECONDS = 5.0
 
@@ -67,3 +67,31 @@ def test_all_leases_end_with_the_office(tmp_path: Path) -> None:
 
 def test_an_office_that_cannot_be_reached_gives_no_connection(tmp_path: Path) -> None:
     assert hold(Lease(address=str(tmp_path / "nowhere"), token=b"x" * 16)) is None
+
+
+def test_the_end_tells_what_all_holders_have_reported(office: LeaseOffice) -> None:
+    lease, other = office.grant(), office.grant()
+    many = [f"file-{number}.parquet" for number in range(5000)]
+    with _held(lease) as first, _held(lease) as second, _held(other) as third:
+        assert report(first, ["a", "b"])
+        assert report(second, many)
+        assert report(third, ["c"])
+        assert office.end(lease) == {"a", "b", *many}
+    assert office.end(other) == {"c"}
+
+
+def test_a_report_after_the_end_is_refused(office: LeaseOffice) -> None:
+    lease = office.grant()
+    with _held(lease) as connection:
+        assert report(connection, ["a"])
+        office.end(lease)
+        assert not report(connection, ["b"])
+    with _held(lease) as connection:
+        assert not report(connection, ["b"])
+
+
+def test_a_driver_that_does_not_answer_is_no_reason_to_stop() -> None:
+    mine, silent = socket.socketpair()
+    with mine, silent:
+        mine.settimeout(0.01)
+        assert report(mine, ["a"])

@@ -10,10 +10,16 @@ import pytest
 from compactord.engine.base import EngineUnavailable
 from compactord.engine.pool import MESSAGE_CHARACTERS_MAX, JobFailed, PooledEngine, brief
 from compactord.engine.worker import run_part
-from compactord.model import FailureKind, Subcompaction, SubcompactionResult, TaskFailure
+from compactord.model import (
+    FailureKind,
+    Subcompaction,
+    SubcompactionResult,
+    TaskFailure,
+    TaskOutcome,
+)
 from tests.spark.parts import append_part
 
-Run = Callable[[Subcompaction], bytes]
+Run = Callable[[Subcompaction], TaskOutcome]
 SECONDS = 10.0
 
 
@@ -24,13 +30,13 @@ class ThreadCarrier:
     start_seconds = 0.5
 
     def __init__(self) -> None:
-        self.run_one: Run = lambda part: pickle.dumps(run_part(part))
+        self.run_one: Run = run_part
         self.gone: str | None = None
         self.cancelled = threading.Event()
         self.watched = threading.Event()
         self.closed = 0
 
-    def run(self, part: Subcompaction, group: str) -> bytes:
+    def run(self, part: Subcompaction, group: str) -> TaskOutcome:
         return self.run_one(part)
 
     def cancel(self, group: str) -> None:
@@ -58,7 +64,7 @@ def engine(carrier: ThreadCarrier) -> Iterator[PooledEngine]:
 
 
 def _fail_when_cancelled(carrier: ThreadCarrier) -> Run:
-    def run(part: Subcompaction) -> bytes:
+    def run(part: Subcompaction) -> TaskOutcome:
         assert carrier.cancelled.wait(SECONDS)
         raise JobFailed(FailureKind.LOST, "JobCancelled", "job 3 was cancelled")
 
@@ -78,10 +84,10 @@ def test_the_part_that_finished_first_comes_first(
 ) -> None:
     release = threading.Event()
 
-    def run(part: Subcompaction) -> bytes:
+    def run(part: Subcompaction) -> TaskOutcome:
         if part.part == 0:
             release.wait(SECONDS)
-        return pickle.dumps(run_part(part))
+        return run_part(part)
 
     carrier.run_one = run
     for number in range(2):
@@ -95,7 +101,7 @@ def test_the_part_that_finished_first_comes_first(
 def test_a_failed_job_is_its_part_s_outcome(
     engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
-    def run(part: Subcompaction) -> bytes:
+    def run(part: Subcompaction) -> TaskOutcome:
         raise JobFailed(FailureKind.LOST, "ExecutorLost", "executor 4 is gone", "a long text")
 
     carrier.run_one = run
@@ -110,10 +116,13 @@ def test_a_failed_job_is_its_part_s_outcome(
     )
 
 
-def test_an_answer_that_cannot_be_read_is_a_transient_failure(
+def test_an_unforeseen_error_is_a_transient_failure(
     engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
-    carrier.run_one = lambda part: b"not a pickle"
+    def run(part: Subcompaction) -> TaskOutcome:
+        raise pickle.UnpicklingError("not a pickle")
+
+    carrier.run_one = run
     engine.submit(append_part(tmp_path))
     outcome = engine.next_outcome(SECONDS)
     assert isinstance(outcome, TaskFailure)
@@ -142,7 +151,7 @@ def test_cancelled_parts_are_lost_whether_they_had_begun_or_not(
     assert {(o.kind, o.error) for o in outcomes if isinstance(o, TaskFailure)} == {
         (FailureKind.LOST, "Cancelled")
     }
-    carrier.run_one = lambda part: pickle.dumps(run_part(part))
+    carrier.run_one = run_part
     engine.submit(append_part(tmp_path, 9))
     assert isinstance(engine.next_outcome(SECONDS), SubcompactionResult)
 
@@ -152,9 +161,9 @@ def test_a_result_that_was_there_before_the_cancel_is_kept(
 ) -> None:
     finished = threading.Event()
 
-    def run(part: Subcompaction) -> bytes:
+    def run(part: Subcompaction) -> TaskOutcome:
         finished.set()
-        return pickle.dumps(run_part(part))
+        return run_part(part)
 
     carrier.run_one = run
     engine.submit(append_part(tmp_path))

@@ -94,19 +94,20 @@ def test_a_task_that_ends_in_time_leaves_no_handler_behind(office: LeaseOffice) 
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_result_that_nobody_waits_for_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_driver_knows_the_files_before_spark_gets_the_result(
+    office: LeaseOffice, tmp_path: Path
 ) -> None:
-    part = append_part(tmp_path)
+    lease = office.grant()
+    run_assignment(pickle.dumps(Assignment(part=append_part(tmp_path), lease=lease)))
+    assert sorted(office.end(lease)) == outputs(tmp_path)
+    assert len(outputs(tmp_path)) == 1
 
-    class AskedAtTheEnd(StopWatch):
-        def __exit__(self, *details: object) -> None:
-            super().__exit__(None, None, None)
-            self.was_asked = True
 
-    monkeypatch.setattr("compactord.engine.worker.StopWatch", AskedAtTheEnd)
+def test_a_result_that_nobody_waits_for_is_removed(office: LeaseOffice, tmp_path: Path) -> None:
+    lease = office.grant()
+    office.end(lease)
     with pytest.raises(KeyboardInterrupt):
-        run_assignment(pickle.dumps(Assignment(part=part, lease=None)))
+        run_assignment(pickle.dumps(Assignment(part=append_part(tmp_path), lease=lease)))
     assert outputs(tmp_path) == []
 
 

@@ -1,0 +1,7 @@
+"""`python -m compactord`: the same as the command `compactord`."""
+
+import sys
+
+from compactord.cli import main
+
+sys.exit(main())

@@ -1,0 +1,277 @@
+"""What `compactord` commands do and say as processes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import resource
+import select
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from compactord.demo import create_table
+from compactord.paimon.snapshot import read_snapshot, snapshot_ids
+from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from tests import builders
+from tests.e2e import tables
+from tests.e2e.command import SECONDS_MAX, Commands, Outcome
+from tests.e2e.tables import LOCAL, of_table
+
+pytestmark = pytest.mark.spark
+ON_TWO_CORES = ("--master", "local[2]")
+JSON_KEYS = {
+    "snapshots",
+    "files_in",
+    "files_out",
+    "bytes_in",
+    "bytes_out",
+    "rows_in",
+    "rows_out",
+    "seconds",
+    "start_seconds",
+}
+
+
+def _planned(commands: Commands, warehouse: Path, *arguments: str) -> list[dict[str, Any]]:
+    outcome = commands.run("plan", *of_table(warehouse), "--json", *arguments)
+    assert outcome.code == 0, outcome.err
+    compactions: list[dict[str, Any]] = outcome.found["compactions"]
+    return compactions
+
+
+def _sizes(warehouse: Path) -> list[int]:
+    state = load_state(LOCAL, tables.ref(warehouse))
+    return [
+        file.file_size
+        for bucket in state.files.bucket_ids()
+        for file in state.files.files_in(bucket)
+    ]
+
+
+def test_compact_does_all_that_was_planned_and_says_what_it_did(
+    commands: Commands, tmp_path: Path
+) -> None:
+    expected = tables.small_keyed(tmp_path)
+    sizes = _sizes(tmp_path)
+    rows = load_state(LOCAL, tables.ref(tmp_path)).snapshot
+    assert rows is not None
+    planned = _planned(commands, tmp_path)
+    command = commands.start("compact", *of_table(tmp_path), "--json", *ON_TWO_CORES)
+    outcome = command.outcome()
+    command.assert_nothing_remains()
+    assert outcome.code == 0, outcome.err
+    found = outcome.found
+    assert found.keys() >= JSON_KEYS
+    assert found["snapshots"] == list(snapshot_ids(LOCAL, tables.location(tmp_path))[6:])
+    assert found["compactions"] == len(planned) == 2
+    assert found["files_in"] == sum(len(compaction["files"]) for compaction in planned)
+    assert found["rows_in"] == rows.total_record_count
+    assert found["bytes_in"] == sum(sizes)
+    assert found["files_out"] == 2
+    assert found["bytes_out"] == sum(_sizes(tmp_path))
+    assert found["rows_out"] == len(expected)
+    assert 0 < found["seconds"] < 60
+    assert 0 < found["start_seconds"] < 60
+    assert len(outcome.out.splitlines()) == 1
+    assert "db.t: 2 compactions" in outcome.err
+    assert builders.read_keyed(LOCAL, tables.ref(tmp_path)) == expected
+    builders.check_chain(LOCAL, tables.ref(tmp_path))
+    assert tables.leftovers(tmp_path) == set()
+    assert _planned(commands, tmp_path) == []
+    again = commands.run("compact", *of_table(tmp_path), "--json")
+    assert (again.code, again.found["snapshots"]) == (0, [])
+
+
+def test_full_with_small_target_size_makes_many_files_on_the_highest_level(
+    commands: Commands, tmp_path: Path
+) -> None:
+    tables.large_keyed(tmp_path, buckets=1)
+    rows = tables.rows_of(tmp_path)
+    how = ("--strategy", "full", "--option", "target-file-size=256kb")
+    outcome = commands.run("compact", *of_table(tmp_path), "--json", *ON_TWO_CORES, *how)
+    assert outcome.code == 0, outcome.err
+    assert outcome.found["files_out"] > 5
+    (bucket,) = commands.run("inspect", *of_table(tmp_path), "--json").found["buckets"]
+    assert [level["level"] for level in bucket["levels"]] == [5]
+    assert tables.rows_of(tmp_path).equals(rows)
+    assert _planned(commands, tmp_path, *how) == []
+
+
+def _partitioned_append_table(warehouse: Path) -> TableRef:
+    """Partitions of `dt` a and b with ten small files each."""
+    fields = (
+        DataField(
+            id=0,
+            name="dt",
+            type=AtomicType(root=TypeRoot.VARCHAR, precision=2**31 - 1, nullable=False),
+        ),
+        DataField(id=1, name="v", type=AtomicType(root=TypeRoot.BIGINT)),
+    )
+    table = tables.ref(warehouse)
+    options = {"bucket": "-1", "write-only": "true"}
+    create_table(LOCAL, table, fields, partition_keys=["dt"], options=options)
+    writer = builders.writer(LOCAL, table)
+    for commit in range(10):
+        writer.write(pa.table({"dt": ["a", "b"] * 5, "v": list(range(commit, commit + 10))}))
+    return table
+
+
+def test_only_the_named_partition_of_an_append_table_is_compacted(
+    commands: Commands, tmp_path: Path
+) -> None:
+    table = _partitioned_append_table(tmp_path)
+    where = ("--partition", "dt=a")
+    outcome = commands.run("compact", *of_table(tmp_path), "--json", *ON_TWO_CORES, *where)
+    assert outcome.code == 0, outcome.err
+    assert (outcome.found["files_in"], outcome.found["files_out"]) == (10, 1)
+    assert outcome.found["rows_in"] == outcome.found["rows_out"] == 50
+    assert _planned(commands, tmp_path, *where) == []
+    left = _planned(commands, tmp_path)
+    assert [compaction["partition"].rstrip("/") for compaction in left] == ["dt=b"]
+    builders.check_chain(LOCAL, table)
+    (bucket_a, bucket_b) = commands.run("inspect", *of_table(tmp_path), "--json").found["buckets"]
+    assert {bucket_a["files"], bucket_b["files"]} == {1, 10}
+
+
+def test_progress_is_shown_on_a_terminal_and_erased_at_the_end(
+    commands: Commands, tmp_path: Path
+) -> None:
+    # Whatever characters its name has, a folder is a folder.
+    warehouse = tmp_path / "a b%20'ü#$?*[x]"
+    expected = tables.small_keyed(warehouse)
+    ours, theirs = pty.openpty()
+    command = commands.start(
+        "compact", *of_table(warehouse), *ON_TWO_CORES, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    said = _read_all(ours)
+    assert command.process.wait(SECONDS_MAX) == 0
+    assert "\r\x1b[K1/2 compactions" in said or "\r\x1b[K2/2 compactions" in said
+    *_, last_progress, end = said.split("\r\x1b[K")
+    assert last_progress.endswith("snapshots") or "2/2 compactions" in last_progress
+    assert end.startswith("db.t: 2 compactions in")
+    assert "{" not in said, "events are for people here"
+    assert builders.read_keyed(LOCAL, tables.ref(warehouse)) == expected
+    assert tables.leftovers(warehouse) == set()
+
+
+def _read_all(terminal: int) -> str:
+    pieces = []
+    while select.select([terminal], [], [], SECONDS_MAX)[0]:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # Linux says so when the last writer is gone
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    os.close(terminal)
+    return b"".join(pieces).decode()
+
+
+def test_the_demo_makes_two_tables_whose_rows_stay_the_same(
+    commands: Commands, tmp_path: Path
+) -> None:
+    command = commands.start("demo", "--warehouse", str(tmp_path))
+    outcome = command.outcome()
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("after: the same") == 2
+    command.assert_nothing_remains()
+    for name in ("sales.orders", "logs.clicks"):
+        planned = commands.run("plan", "--warehouse", str(tmp_path), "--table", name, "--json")
+        assert planned.found["compactions"] == []
+        location = f"{tmp_path}/{name.replace('.', '.db/')}"
+        newest = read_snapshot(LOCAL, location, snapshot_ids(LOCAL, location)[-1])
+        assert newest.commit_kind.value == "COMPACT"
+        assert abs(newest.time_ms / 1000 - time.time()) < SECONDS_MAX
+
+
+@pytest.mark.parametrize("command", ["compact", "plan", "inspect", "demo"])
+def test_help_has_examples(command: str, commands: Commands) -> None:
+    outcome = commands.run(command, "--help")
+    assert outcome.code == 0
+    assert "examples:" in outcome.out
+    assert f"  compactord {command}" in outcome.out
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(
+    commands: Commands, tmp_path: Path
+) -> None:
+    tables.small_keyed(tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    outcome = _said_into(commands, tmp_path, writer)
+    assert outcome.code == 3
+    assert outcome.err == ""
+
+
+def test_output_that_cannot_be_written_is_told(commands: Commands, tmp_path: Path) -> None:
+    tables.small_keyed(tmp_path)
+    outcome = _said_into(commands, tmp_path, os.open("/dev/full", os.O_WRONLY))
+    assert outcome.code == 3
+    assert "No space left on device" in outcome.err
+    assert outcome.err.startswith("compactord: ")
+
+
+def _said_into(commands: Commands, warehouse: Path, output: int) -> Outcome:
+    """How `plan` ends with this file as its standard output."""
+    buffered = {"PYTHONUNBUFFERED": ""}
+    command = commands.start("plan", *of_table(warehouse), stdout=output, environment=buffered)
+    os.close(output)
+    return command.outcome()
+
+
+def test_temporary_files_may_lie_in_a_deep_folder(commands: Commands, tmp_path: Path) -> None:
+    tables.small_keyed(tmp_path)
+    # With Spark's own folder in it, a few characters too long for the name of a socket.
+    folder = commands.scratch / "d"
+    folder = folder.with_name("d" * (62 - len(f"{commands.scratch}//compactord-spark-12345678")))
+    folder.mkdir()
+    outcome = commands.start(
+        "compact", *of_table(tmp_path), *ON_TWO_CORES, environment={"TMPDIR": str(folder)}
+    ).outcome()
+    assert outcome.code == 0, outcome.err
+
+
+def test_an_engine_that_cannot_start_is_told_once_and_ends_with_69(
+    commands: Commands, tmp_path: Path
+) -> None:
+    tables.small_keyed(tmp_path)
+    before = tables.digest(tmp_path)
+    outcome = commands.run("compact", *of_table(tmp_path), "--json", "--master", "local[0]")
+    assert outcome.code == 69
+    assert outcome.found["kind"] == "EngineUnavailable"
+    assert "0 threads" in outcome.found["error"]
+    assert tables.digest(tmp_path) == before
+    assert "task_failed" not in outcome.err
+
+
+def test_what_a_terminal_cannot_show_is_shown_otherwise(commands: Commands, tmp_path: Path) -> None:
+    tables.small_keyed(tmp_path / "ü")
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    outcome = commands.start("inspect", *of_table(tmp_path / "ü"), environment=ascii_only).outcome()
+    assert outcome.code == 0, outcome.err
+    assert "\\xfc" in outcome.out
+
+
+def test_a_full_folder_for_temporary_files_is_named_and_ends_with_69(
+    commands: Commands, tmp_path: Path
+) -> None:
+    tables.small_keyed(tmp_path)
+    before = tables.digest(tmp_path)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    command = commands.start("compact", *of_table(tmp_path), preexec_fn=limit)
+    outcome = command.outcome()
+    assert outcome.code == 69
+    assert str(command.scratch) in outcome.err
+    assert "Traceback" not in outcome.err
+    command.assert_nothing_remains()
+    assert tables.digest(tmp_path) == before
