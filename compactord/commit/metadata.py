@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from compactord.errors import StorageError, TransientStorageError
+from compactord.paimon import paths
 from compactord.paimon.avro import Codec
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.manifest import (
     ManifestFile,
     encode_manifest_list,
-    manifest_path,
     roll_entries,
 )
 from compactord.paimon.types import DataType
@@ -79,7 +79,7 @@ class MetadataFiles:
             if name in keep or (only is not None and name not in only):
                 continue
             with contextlib.suppress(StorageError):
-                self._storage.delete(manifest_path(self._location, name))
+                self._storage.delete(paths.manifest_path(self._location, name))
             self._written.remove(name)
 
     def let_go(self) -> None:
@@ -88,7 +88,7 @@ class MetadataFiles:
 
     def _write(self, name: str, data: bytes) -> None:
         try:
-            self._storage.write_new(manifest_path(self._location, name), data)
+            self._storage.write_new(paths.manifest_path(self._location, name), data)
         except TransientStorageError:
             # It may be there all the same. After other errors it may be somebody else's.
             self._written.append(name)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from compactord.errors import FormatError, UnsupportedTable
+from compactord.paimon import paths
 from compactord.paimon.avro import encode_record, open_container
 from compactord.paimon.data_file import BucketId, EntryKind
-from compactord.paimon.manifest import manifest_path
 from compactord.paimon.manifest_schema import (
     INDEX_MANIFEST,
     INDEX_MANIFEST_VERSION,
@@ -43,7 +43,7 @@ def read_index_entries(storage: Storage, location: str, name: str) -> tuple[Inde
 
     Raises `FormatError` for damage, `UnsupportedTable` for columns or versions not known.
     """
-    path = manifest_path(location, name)
+    path = paths.manifest_path(location, name)
     container = open_container(storage.read(path), path)
     require_readable(container.schema, INDEX_MANIFEST, path)
     return tuple(_entry(record, location, path) for record in container.records())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compactord.errors import FormatError, UnsupportedTable
+from compactord.paimon import paths
 from compactord.paimon.avro import (
     Codec,
     Container,
@@ -56,11 +57,6 @@ class ManifestFile:
     max_row_id: int | None = None
 
 
-def manifest_path(location: str, name: str) -> str:
-    """Manifests, manifest lists and index manifests share one folder, also with branches."""
-    return f"{location}/manifest/{name}"
-
-
 def read_manifest_list(
     storage: Storage, path: str, size: int | None = None
 ) -> tuple[ManifestFile, ...]:
@@ -94,7 +90,7 @@ def read_entries(
 
 def open_manifest(storage: Storage, location: str, manifest: ManifestFile) -> Container:
     """The manifest's frame and schema, checked; entries are still encoded."""
-    path = manifest_path(location, manifest.file_name)
+    path = paths.manifest_path(location, manifest.file_name)
     data = storage.read(path)
     _require_size(path, found=len(data), recorded=manifest.file_size)
     container = open_container(data, path)

@@ -15,11 +15,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
+from compactord.paimon import paths
 from compactord.storage.base import Storage
 
 _VERSION = 3
-_LATEST, _EARLIEST = "LATEST", "EARLIEST"
-_SNAPSHOT, _TAG, _BRANCH = "snapshot-", "tag-", "branch-"
 _ID = re.compile(r"[0-9]{1,18}")
 # After a hint, so many successors are probed before the folder is listed.
 _PROBES = 4
@@ -160,13 +159,9 @@ def snapshot_json(snapshot: Snapshot) -> bytes:
     return json.dumps(out, indent=2, ensure_ascii=False).encode()
 
 
-def snapshot_path(location: str, snapshot_id: int) -> str:
-    return f"{location}/snapshot/{_SNAPSHOT}{snapshot_id}"
-
-
 def read_snapshot(storage: Storage, location: str, snapshot_id: int) -> Snapshot:
     """Raises `ObjectNotFound` when there is none (expired, rolled back or not yet written)."""
-    path = snapshot_path(location, snapshot_id)
+    path = paths.snapshot_path(location, snapshot_id)
     snapshot = parse_snapshot(storage.read(path), path)
     if snapshot.id != snapshot_id:
         raise FormatError(path, f"holds snapshot {snapshot.id}")
@@ -175,8 +170,9 @@ def read_snapshot(storage: Storage, location: str, snapshot_id: int) -> Snapshot
 
 def snapshot_ids(storage: Storage, location: str) -> tuple[int, ...]:
     """All ids in ascending order, from a listing. Temporary and foreign names do not count."""
-    names = (status.name for status in storage.list(f"{location}/snapshot"))
-    ids = (name[len(_SNAPSHOT) :] for name in names if name.startswith(_SNAPSHOT))
+    names = (status.name for status in storage.list(paths.snapshot_folder(location)))
+    prefix = paths.SNAPSHOT_PREFIX
+    ids = (name[len(prefix) :] for name in names if name.startswith(prefix))
     return tuple(sorted(int(text) for text in ids if _ID.fullmatch(text)))
 
 
@@ -186,7 +182,7 @@ def latest_snapshot_id(storage: Storage, location: str) -> int | None:
     The hint is trusted only when the snapshot it names exists; its successors are probed. A hint
     that is absent, half-written or wrong costs a listing and nothing else.
     """
-    hint = _read_hint(storage, location, _LATEST)
+    hint = _read_hint(storage, paths.latest_hint(location))
     if hint is not None and _exists(storage, location, hint):
         for newest in range(hint, hint + _PROBES):
             if not _exists(storage, location, newest + 1):
@@ -196,26 +192,23 @@ def latest_snapshot_id(storage: Storage, location: str) -> int | None:
 
 def earliest_snapshot_id(storage: Storage, location: str) -> int | None:
     """The oldest snapshot that has not expired, None when there is none."""
-    hint = _read_hint(storage, location, _EARLIEST)
+    hint = _read_hint(storage, paths.earliest_hint(location))
     if hint is not None and _exists(storage, location, hint):
         return hint
     return min(snapshot_ids(storage, location), default=None)
 
 
-def latest_hint_path(location: str) -> str:
-    """Overwritten with the decimal id after each commit; nothing rests on it."""
-    return f"{location}/snapshot/{_LATEST}"
-
-
 def read_tags(storage: Storage, location: str) -> Mapping[str, Snapshot]:
     """Every tag by name. A tag that vanishes while it is read is not among them."""
     tags: dict[str, Snapshot] = {}
-    for status in sorted(storage.list(f"{location}/tag"), key=lambda status: status.name):
-        if status.is_folder or not status.name.startswith(_TAG):
+    folder, prefix = paths.tag_folder(location), paths.TAG_PREFIX
+    for status in sorted(storage.list(folder), key=lambda status: status.name):
+        if status.is_folder or not status.name.startswith(prefix):
             continue
-        path = f"{location}/tag/{status.name}"
+        name = status.name[len(prefix) :]
+        path = paths.tag_path(location, name)
         try:
-            tags[status.name[len(_TAG) :]] = parse_snapshot(storage.read(path), path)
+            tags[name] = parse_snapshot(storage.read(path), path)
         except ObjectNotFound:
             continue
     return tags
@@ -223,25 +216,21 @@ def read_tags(storage: Storage, location: str) -> Mapping[str, Snapshot]:
 
 def branch_names(storage: Storage, location: str) -> tuple[str, ...]:
     """Every branch but main, sorted."""
-    names = (status.name for status in storage.list(f"{location}/branch") if status.is_folder)
-    return tuple(sorted(name[len(_BRANCH) :] for name in names if name.startswith(_BRANCH)))
+    folders = (status for status in storage.list(paths.branch_folder(location)) if status.is_folder)
+    prefix = paths.BRANCH_PREFIX
+    return tuple(sorted(f.name[len(prefix) :] for f in folders if f.name.startswith(prefix)))
 
 
-def branch_location(location: str, branch: str) -> str:
-    """Where a branch keeps its snapshots, tags and schemas; its manifests are with main's."""
-    return f"{location}/branch/{_BRANCH}{branch}"
-
-
-def _read_hint(storage: Storage, location: str, name: str) -> int | None:
+def _read_hint(storage: Storage, path: str) -> int | None:
     try:
-        text = storage.read(f"{location}/snapshot/{name}").decode("ascii", "replace").strip()
+        text = storage.read(path).decode("ascii", "replace").strip()
     except ObjectNotFound:
         return None
     return int(text) if _ID.fullmatch(text) else None
 
 
 def _exists(storage: Storage, location: str, snapshot_id: int) -> bool:
-    return storage.status(snapshot_path(location, snapshot_id)) is not None
+    return storage.status(paths.snapshot_path(location, snapshot_id)) is not None
 
 
 def _table_of(path: str) -> str:

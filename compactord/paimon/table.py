@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compactord.errors import ObjectNotFound
+from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, ManifestEntry
 from compactord.paimon.live_files import LiveFiles, UnknownFile, load_live_files, no_files
 from compactord.paimon.manifest import (
     ManifestFile,
-    manifest_path,
     read_entries,
     read_manifest_list,
 )
@@ -98,7 +98,7 @@ def data_manifests(storage: Storage, location: str, snapshot: Snapshot) -> tuple
     """The manifests whose entries make the snapshot: its base list, then its delta list."""
     base = read_manifest_list(
         storage,
-        manifest_path(location, snapshot.base_manifest_list),
+        paths.manifest_path(location, snapshot.base_manifest_list),
         snapshot.base_manifest_list_size,
     )
     return base + delta_manifests(storage, location, snapshot)
@@ -110,7 +110,7 @@ def delta_manifests(
     """The manifests that the snapshot itself added."""
     return read_manifest_list(
         storage,
-        manifest_path(location, snapshot.delta_manifest_list),
+        paths.manifest_path(location, snapshot.delta_manifest_list),
         snapshot.delta_manifest_list_size,
     )
 

@@ -21,21 +21,19 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest import (
     ManifestFile,
     encode_manifest_list,
-    manifest_path,
     roll_entries,
 )
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
-    latest_hint_path,
     snapshot_json,
-    snapshot_path,
 )
 from compactord.paimon.table import TableRef, data_manifests, load_state, refresh_state
 from compactord.paimon.types import AtomicType, TypeRoot
@@ -113,9 +111,9 @@ class _Writer:
             total_record_count=rows + (before.total_record_count if before else 0),
             delta_record_count=rows,
         )
-        path = snapshot_path(self._table.location, self._snapshot.id)
+        path = paths.snapshot_path(self._table.location, self._snapshot.id)
         self._storage.write_new(path, snapshot_json(self._snapshot))
-        hint = latest_hint_path(self._table.location)
+        hint = paths.latest_hint(self._table.location)
         self._storage.overwrite(hint, str(self._snapshot.id).encode())
 
     def _write_manifests(self, entries: Iterator[ManifestEntry]) -> tuple[ManifestFile, ...]:
@@ -127,14 +125,14 @@ class _Writer:
             codec=CODEC,
             partition_types=[TEXT],
         ):
-            path = manifest_path(self._table.location, manifest.file_name)
+            path = paths.manifest_path(self._table.location, manifest.file_name)
             self._storage.write_new(path, data)
             described.append(manifest)
         return tuple(described)
 
     def _write_list(self, manifests: tuple[ManifestFile, ...]) -> tuple[str, int]:
         name, data = self._name("manifest-list"), encode_manifest_list(manifests, CODEC)
-        self._storage.write_new(manifest_path(self._table.location, name), data)
+        self._storage.write_new(paths.manifest_path(self._table.location, name), data)
         return name, len(data)
 
     def _name(self, kind: str) -> str:

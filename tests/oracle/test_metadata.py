@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compactord.paimon import entry_columns
+from compactord.paimon import entry_columns, paths
 from compactord.paimon.avro import codec_of, open_container
 from compactord.paimon.data_file import ColumnStats, FileSource, ManifestEntry
 from compactord.paimon.index_manifest import read_index_entries
@@ -20,7 +20,6 @@ from compactord.paimon.manifest import (
     ManifestFile,
     describe_entries,
     encode_manifest_list,
-    manifest_path,
     read_entries,
     roll_entries,
 )
@@ -29,7 +28,6 @@ from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
-    branch_location,
     branch_names,
     earliest_snapshot_id,
     latest_snapshot_id,
@@ -38,7 +36,6 @@ from compactord.paimon.snapshot import (
     read_tags,
     snapshot_ids,
     snapshot_json,
-    snapshot_path,
 )
 from compactord.paimon.table import (
     TableRef,
@@ -293,7 +290,7 @@ def test_snapshots_tags_and_branches_are_found(judge: Judge, tmp_path: Path) -> 
     assert {name: tag.id for name, tag in tags.items()} == {"kept": 2, "newest": 5}
     assert tags["newest"] == read_snapshot(STORAGE, location, 5)
     assert branch_names(STORAGE, location) == ("b1",)
-    branch = branch_location(location, "b1")
+    branch = paths.branch_root(location, "b1")
     newest = latest_snapshot_id(STORAGE, branch)
     assert newest == 2
     on_branch = judge.snapshot(path, options={"branch": "b1"})
@@ -379,12 +376,12 @@ def _commit_rewritten_manifests(path: Path, compression: str) -> list[ManifestFi
         codec=codec,
         partition_types=[f.type for f in latest_schema(STORAGE, str(path)).partition_fields],
     ):
-        STORAGE.write_new(manifest_path(str(path), manifest.file_name), data)
+        STORAGE.write_new(paths.manifest_path(str(path), manifest.file_name), data)
         described.append(manifest)
     lists = []
     for manifests in (described, []):
         name, data = f"manifest-list-{uuid.uuid4()}-0", encode_manifest_list(manifests, codec)
-        STORAGE.write_new(manifest_path(str(path), name), data)
+        STORAGE.write_new(paths.manifest_path(str(path), name), data)
         lists.append((name, len(data)))
     snapshot = replace(
         state.snapshot,
@@ -397,7 +394,7 @@ def _commit_rewritten_manifests(path: Path, compression: str) -> list[ManifestFi
         commit_kind=CommitKind.COMPACT,
         delta_record_count=0,
     )
-    STORAGE.write_new(snapshot_path(str(path), snapshot.id), snapshot_json(snapshot))
+    STORAGE.write_new(paths.snapshot_path(str(path), snapshot.id), snapshot_json(snapshot))
     return described
 
 

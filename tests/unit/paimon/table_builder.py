@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from compactord.errors import ObjectNotFound
+from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
 from compactord.paimon.data_file import (
     EMPTY_ROW,
@@ -21,16 +22,13 @@ from compactord.paimon.data_file import (
 from compactord.paimon.manifest import (
     ManifestFile,
     encode_manifest_list,
-    manifest_path,
     read_entries,
     roll_entries,
 )
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
-    latest_hint_path,
     snapshot_json,
-    snapshot_path,
 )
 from compactord.paimon.table import TableRef, data_manifests
 from compactord.paimon.types import DataType
@@ -199,8 +197,8 @@ class History:
         """Drop all later snapshots, as Java's rollback does."""
         assert self.snapshot is not None
         for snapshot_id in range(snapshot.id + 1, self.snapshot.id + 1):
-            self.storage.delete(snapshot_path(self.table.location, snapshot_id))
-        self.storage.overwrite(latest_hint_path(self.table.location), str(snapshot.id).encode())
+            self.storage.delete(paths.snapshot_path(self.table.location, snapshot_id))
+        self.storage.overwrite(paths.latest_hint(self.table.location), str(snapshot.id).encode())
         self.snapshot = snapshot
 
     def write_manifests(self, entries: Sequence[ManifestEntry]) -> tuple[ManifestFile, ...]:
@@ -212,22 +210,24 @@ class History:
             codec=CODEC,
             partition_types=self.partition_types,
         ):
-            self.storage.write_new(manifest_path(self.table.location, manifest.file_name), data)
+            self.storage.write_new(
+                paths.manifest_path(self.table.location, manifest.file_name), data
+            )
             described.append(manifest)
         return tuple(described)
 
     def _write_list(self, manifests: Sequence[ManifestFile]) -> tuple[str, int]:
         name, data = self._name("manifest-list"), encode_manifest_list(manifests, CODEC)
-        self.storage.write_new(manifest_path(self.table.location, name), data)
+        self.storage.write_new(paths.manifest_path(self.table.location, name), data)
         return name, len(data)
 
     def _manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         return data_manifests(self.storage, self.table.location, snapshot)
 
     def _publish(self, snapshot: Snapshot) -> None:
-        path = snapshot_path(self.table.location, snapshot.id)
+        path = paths.snapshot_path(self.table.location, snapshot.id)
         self.storage.write_new(path, snapshot_json(snapshot))
-        hint = latest_hint_path(self.table.location)
+        hint = paths.latest_hint(self.table.location)
         self.storage.overwrite(hint, str(snapshot.id).encode())
 
     def _name(self, kind: str) -> str:

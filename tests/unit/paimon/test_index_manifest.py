@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
+from compactord.paimon import paths
 from compactord.paimon.avro import codec_of, encode_container
 from compactord.paimon.data_file import EMPTY_ROW, BucketId
 from compactord.paimon.index_manifest import IndexEntry, read_index_entries
-from compactord.paimon.manifest import manifest_path
 from compactord.paimon.manifest_schema import INDEX_MANIFEST
 from tests.unit.paimon.table_builder import MemoryStorage
 
@@ -41,7 +41,7 @@ GLOBAL = {
 
 def _read(*records: dict[str, Any]) -> tuple[IndexEntry, ...]:
     data = encode_container(INDEX_MANIFEST, records, codec_of("zstd"))
-    return read_index_entries(MemoryStorage({manifest_path(ROOT, "i"): data}), ROOT, "i")
+    return read_index_entries(MemoryStorage({paths.manifest_path(ROOT, "i"): data}), ROOT, "i")
 
 
 def test_entries_are_read_in_order() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
-from compactord.paimon import entry_columns
+from compactord.paimon import entry_columns, paths
 from compactord.paimon.avro import AvroSchema, compile_schema, encode_container
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, EntryKind, ManifestEntry
@@ -19,7 +19,6 @@ from compactord.paimon.manifest import (
     encode_entries,
     encode_manifest_list,
     entry_record,
-    manifest_path,
     read_entries,
     read_manifest_list,
     roll_entries,
@@ -58,7 +57,7 @@ def _stored(
     entries: list[ManifestEntry], schema: AvroSchema = MANIFEST
 ) -> tuple[MemoryStorage, ManifestFile]:
     data = encode_container(schema, map(entry_record, entries), CODEC)
-    storage = MemoryStorage({manifest_path(ROOT, "m"): data})
+    storage = MemoryStorage({paths.manifest_path(ROOT, "m"): data})
     return storage, describe_entries("m", len(data), entries, [])
 
 
@@ -136,7 +135,7 @@ def test_a_missing_column_that_was_always_written_is_a_format_error() -> None:
 def test_a_column_of_another_type_is_a_format_error() -> None:
     schema = _schema_with(lambda top, file: file[0].update(type="bytes"))
     data = encode_container(schema, [], CODEC)
-    storage = MemoryStorage({manifest_path(ROOT, "m"): data})
+    storage = MemoryStorage({paths.manifest_path(ROOT, "m"): data})
     _, manifest = _stored([BARE])
     manifest = replace(manifest, file_size=len(data))
     with pytest.raises(FormatError, match="_FILE_NAME has the Avro type 'bytes'"):
@@ -165,7 +164,7 @@ def test_schemas_that_say_the_same_in_another_way_are_read(
 @pytest.mark.parametrize("version", [1, 3])
 def test_an_unknown_entry_version_is_refused(version: int) -> None:
     data = encode_container(MANIFEST, [{**entry_record(BARE), "_VERSION": version}], CODEC)
-    storage = MemoryStorage({manifest_path(ROOT, "m"): data})
+    storage = MemoryStorage({paths.manifest_path(ROOT, "m"): data})
     _, manifest = _stored([BARE])
     with pytest.raises(UnsupportedTable, match=f"entry version {version}"):
         read_entries(storage, ROOT, replace(manifest, file_size=len(data)))
@@ -173,7 +172,7 @@ def test_an_unknown_entry_version_is_refused(version: int) -> None:
 
 def test_an_unknown_entry_kind_is_a_format_error() -> None:
     data = encode_container(MANIFEST, [{**entry_record(BARE), "_KIND": 2}], CODEC)
-    storage = MemoryStorage({manifest_path(ROOT, "m"): data})
+    storage = MemoryStorage({paths.manifest_path(ROOT, "m"): data})
     _, manifest = _stored([BARE])
     with pytest.raises(FormatError, match="kind 2"):
         read_entries(storage, ROOT, replace(manifest, file_size=len(data)))
@@ -196,7 +195,7 @@ def test_manifests_roll_at_a_thousandth_entry_only() -> None:
     rolled = _roll(entries, target_size=1)
     assert [manifest.num_added_files for _, manifest in rolled] == [1000, 1000, 500]
     assert [manifest.file_name for _, manifest in rolled] == ["m-0", "m-1", "m-2"]
-    storage = MemoryStorage({manifest_path(ROOT, m.file_name): data for data, m in rolled})
+    storage = MemoryStorage({paths.manifest_path(ROOT, m.file_name): data for data, m in rolled})
     read = [one for _, manifest in rolled for one in read_entries(storage, ROOT, manifest)]
     assert read == entries
     assert len(_roll(entries, target_size=8 << 20)) == 1
@@ -252,7 +251,7 @@ def test_partition_stats_of_nulls_alone_are_null() -> None:
 def test_encode_entries_keeps_kind_and_order() -> None:
     entries = [BARE, deleted(RICH), RICH]
     data = encode_entries(entries, CODEC)
-    storage = MemoryStorage({manifest_path(ROOT, "m"): data})
+    storage = MemoryStorage({paths.manifest_path(ROOT, "m"): data})
     read = read_entries(storage, ROOT, describe_entries("m", len(data), entries, []))
     assert [one.kind for one in read] == [EntryKind.ADD, EntryKind.DELETE, EntryKind.ADD]
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import FormatError, UnsupportedTable
-from compactord.paimon import entry_columns
+from compactord.paimon import entry_columns, paths
 from compactord.paimon.avro import codec_of, encode_container
 from compactord.paimon.data_file import EMPTY_ROW, ColumnStats, ManifestEntry
 from compactord.paimon.index_manifest import IndexEntry, read_index_entries
@@ -25,7 +25,6 @@ from compactord.paimon.manifest import (
     describe_entries,
     encode_entries,
     encode_manifest_list,
-    manifest_path,
     read_entries,
     read_manifest_list,
 )
@@ -110,7 +109,7 @@ def test_a_damaged_manifest(
     @given(DAMAGES)
     def check(damage: tuple[float, int, bool]) -> None:
         data = _damaged(whole, damage)
-        storage = MemoryStorage({manifest_path(ROOT, "m"): data})
+        storage = MemoryStorage({paths.manifest_path(ROOT, "m"): data})
         # The recorded size is that of the damaged file, so that the size is not what tells.
         manifest = describe_entries("m", len(data), ENTRIES, [])
         read = _refused_or(lambda: read_entries(storage, ROOT, manifest), "manifest/m")
@@ -154,7 +153,7 @@ def test_a_damaged_index_manifest(compression: str) -> None:
     @settings(deadline=None, max_examples=150)
     @given(DAMAGES)
     def check(damage: tuple[float, int, bool]) -> None:
-        path = manifest_path(ROOT, "i")
+        path = paths.manifest_path(ROOT, "i")
         storage = MemoryStorage({path: _damaged(whole, damage)})
         read = _refused_or(lambda: read_index_entries(storage, ROOT, "i"), path)
         assert read is None or all(isinstance(one, IndexEntry) for one in read)

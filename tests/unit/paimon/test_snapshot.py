@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
+from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
-    branch_location,
     branch_names,
     earliest_snapshot_id,
     latest_snapshot_id,
@@ -219,5 +219,5 @@ def test_branches_are_the_folders_of_that_name() -> None:
     for branch in ("b2", "b1"):
         storage.overwrite(f"{ROOT}/branch/branch-{branch}/schema/schema-0", b"{}")
     assert branch_names(storage, ROOT) == ("b1", "b2")
-    assert branch_location(ROOT, "b1") == f"{ROOT}/branch/branch-b1"
+    assert paths.branch_root(ROOT, "b1") == f"{ROOT}/branch/branch-b1"
     assert branch_names(MemoryStorage(), ROOT) == ()

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError, ObjectNotFound
-from compactord.paimon import entry_columns, live_files, table
+from compactord.paimon import entry_columns, live_files, paths, table
 from compactord.paimon.data_file import BucketId, ManifestEntry
 from compactord.paimon.live_files import UnknownFile, no_files
-from compactord.paimon.manifest import manifest_path
-from compactord.paimon.snapshot import CommitKind, snapshot_json, snapshot_path
+from compactord.paimon.snapshot import CommitKind, snapshot_json
 from compactord.paimon.table import TableState, load_state, refresh_state
 from tests.unit.paimon.table_builder import (
     TABLE,
@@ -127,7 +126,7 @@ def test_a_dropped_and_recreated_table_is_not_mistaken_for_the_old_one() -> None
 def test_an_expired_known_snapshot_means_reading_anew_and_is_not_lost() -> None:
     history, state = _history("a", "b")
     history.commit([_file("c")])
-    history.storage.delete(snapshot_path(history.table.location, 2))
+    history.storage.delete(paths.snapshot_path(history.table.location, 2))
     refreshed = refresh_state(history.storage, state)
     assert (_names(refreshed.state), refreshed.changed) == (["a", "b", "c"], None)
     assert refreshed.lost is None
@@ -137,7 +136,7 @@ def test_a_delta_manifest_that_is_gone_means_reading_anew() -> None:
     history, state = _history("a")
     gone = history.commit([_file("b")])
     history.merge_manifests()
-    history.storage.delete(manifest_path(history.table.location, gone.delta_manifest_list))
+    history.storage.delete(paths.manifest_path(history.table.location, gone.delta_manifest_list))
     refreshed = refresh_state(history.storage, state)
     assert (_names(refreshed.state), refreshed.changed) == (["a", "b"], None)
 
@@ -152,7 +151,7 @@ def test_a_delta_that_deletes_what_is_not_live_means_reading_anew() -> None:
 def test_record_counts_that_do_not_add_up_mean_reading_anew() -> None:
     history, state = _history("a")
     wrong = replace(history.commit([_file("b")]), total_record_count=7)
-    path = snapshot_path(history.table.location, wrong.id)
+    path = paths.snapshot_path(history.table.location, wrong.id)
     history.storage.overwrite(path, snapshot_json(wrong))
     assert refresh_state(history.storage, state).changed is None
 
@@ -169,7 +168,7 @@ def test_far_behind_means_reading_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_snapshot_that_expires_while_it_is_loaded_is_not_the_end() -> None:
     history, state = _history("a", "b")
     assert state.snapshot is not None
-    name = manifest_path(history.table.location, state.snapshot.delta_manifest_list)
+    name = paths.manifest_path(history.table.location, state.snapshot.delta_manifest_list)
     storage = history.storage
     read = storage.read
 
@@ -189,7 +188,7 @@ def test_a_missing_manifest_of_the_newest_snapshot_is_an_error() -> None:
     history, state = _history("a", "b")
     assert state.snapshot is not None
     history.storage.delete(
-        manifest_path(history.table.location, state.snapshot.delta_manifest_list)
+        paths.manifest_path(history.table.location, state.snapshot.delta_manifest_list)
     )
     with pytest.raises(ObjectNotFound):
         load_state(history.storage, history.table)
