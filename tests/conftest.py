@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,3 +20,9 @@ def spark_engine() -> Iterator[PooledEngine]:
     conf = {"spark.executorEnv.PYTHONPATH": str(REPOSITORY)}
     with start_spark("local[2]", conf) as engine:
         yield engine
+
+
+def pytest_configure() -> None:
+    """A shell's background job ignores SIGINT, and so would the programs that tests interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

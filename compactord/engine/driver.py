@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import shutil
@@ -60,6 +61,7 @@ _NOT_SAID = (
 # Spark refuses longer folders for its Unix domain sockets.
 _SOCKET_FOLDER_BYTES_MAX = 60
 _POLL_SECONDS = 0.05
+_LAST_MOMENT_SECONDS = 2.0
 
 
 class Driver:
@@ -101,6 +103,11 @@ class Driver:
             stopped = bool(self.context._jsc.sc().isStopped())
         except gateway_errors():
             stopped = True
+            # The connection breaks a moment before the process has ended.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                assert self._process is not None, "it was running just now"
+                self._process.wait(_LAST_MOMENT_SECONDS)
+                return f"Spark's driver process has ended.{self.last_words()}"
         return f"Spark at {self.master} has stopped.{self.last_words()}" if stopped else None
 
     def last_words(self) -> str:
@@ -128,6 +135,8 @@ class Driver:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
+        # What it logs of a connection that broke, stack and all, its callers are told anyway.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if SparkContext._active_spark_context is not None:
             raise UsageError("this process has a Spark already; a process can have only one")
         java = find_java(pyspark.__version__, os.environ, self.scratch)
