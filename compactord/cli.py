@@ -20,11 +20,11 @@ import structlog
 from compactord import __version__, ids, showcase
 from compactord.catalog.filesystem import find_table, open_warehouse
 from compactord.clock import SystemClock
-from compactord.engine.base import EngineUnavailable
 from compactord.engine.spark import start_spark
 from compactord.errors import (
     AccessDenied,
     CompactordError,
+    EngineUnavailable,
     TableNotFound,
     UsageError,
 )

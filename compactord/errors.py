@@ -10,6 +10,7 @@
     │   ├── StoreFull             no space or quota left
     │   └── TransientStorageError worth another try
     ├── FormatError               bytes that are not what the format says; `path` names the file
+    ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is as it was
     │   └── CommitUnknown         nobody can tell whether the snapshot is there; nothing is deleted
@@ -86,6 +87,10 @@ class FormatError(CompactordError):
 
     def __reduce__(self) -> tuple[type[FormatError], tuple[str, str]]:
         return type(self), (self.path, self.message)
+
+
+class EngineUnavailable(CompactordError):
+    """The place where parts should run could not be reached, or is gone for good."""
 
 
 class CommitError(CompactordError):

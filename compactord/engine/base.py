@@ -9,12 +9,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol
 
-from compactord.errors import CompactordError
 from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
-
-
-class EngineUnavailable(CompactordError):
-    """The place where parts should run could not be reached, or is gone for good."""
 
 
 class Engine(Protocol):

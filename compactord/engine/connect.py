@@ -15,11 +15,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from compactord.clock import Clock
-from compactord.engine.base import EngineUnavailable
 from compactord.engine.inspection import inspect_batches
 from compactord.engine.pool import JobFailed, brief
 from compactord.engine.shipping import check_workers, package_zip
 from compactord.engine.worker import Assignment, run_batches
+from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, Subcompaction, TaskOutcome
 
 # Rows enough for a partition in each task slot.

@@ -17,11 +17,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compactord.engine.base import EngineUnavailable
 from compactord.engine.jre import find_java
 from compactord.engine.pool import MESSAGE_CHARACTERS_MAX, brief
 from compactord.engine.shipping import package_zip
-from compactord.errors import UsageError
+from compactord.errors import EngineUnavailable, UsageError
 
 _STOP_SECONDS_MAX = 10.0
 _QUIET = {

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compactord.engine.base import EngineUnavailable
+from compactord.errors import EngineUnavailable
 
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')

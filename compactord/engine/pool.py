@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Protocol
 
 from compactord.clock import Clock, SystemClock
-from compactord.engine.base import EngineUnavailable, cancelled
-from compactord.errors import CompactordError
+from compactord.engine.base import cancelled
+from compactord.errors import CompactordError, EngineUnavailable
 from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
 
 # A thread only waits, so this bounds the parts in flight on a large cluster, not the work.

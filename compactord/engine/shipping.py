@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import compactord
-from compactord.engine.base import EngineUnavailable
 from compactord.engine.inspection import WorkerFacts
+from compactord.errors import EngineUnavailable
 
 
 def package_zip(folder: Path) -> Path:

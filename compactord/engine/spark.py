@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from compactord.clock import Clock, SystemClock
-from compactord.engine.base import EngineUnavailable
 from compactord.engine.connect import ConnectCarrier
 from compactord.engine.driver import Driver, gateway_errors
 from compactord.engine.inspection import inspect_workers
@@ -27,7 +26,7 @@ from compactord.engine.lease import LeaseOffice
 from compactord.engine.pool import Carrier, JobFailed, PooledEngine, brief
 from compactord.engine.shipping import check_workers
 from compactord.engine.worker import Assignment, discard, file_names, run_payloads
-from compactord.errors import UsageError
+from compactord.errors import EngineUnavailable, UsageError
 from compactord.model import FailureKind, Subcompaction, TaskOutcome
 
 START_SECONDS_MAX = 120.0

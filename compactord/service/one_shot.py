@@ -18,8 +18,8 @@ from compactord import ids
 from compactord.clock import Clock, local_ms
 from compactord.commit.cleanup import OwnerRule, discard_outputs, remove_files, remove_orphans
 from compactord.commit.committer import Committer, index_entries
-from compactord.engine.base import Engine, EngineUnavailable
-from compactord.errors import AccessDenied, CommitUnknown, CompactordError
+from compactord.engine.base import Engine
+from compactord.errors import AccessDenied, CommitUnknown, CompactordError, EngineUnavailable
 from compactord.model import (
     Committed,
     Compaction,

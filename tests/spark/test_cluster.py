@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.base import EngineUnavailable
+from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
 from tests.spark.cluster import Cluster, doubles_zip, free_port, worker_python
 from tests.spark.parts import GatedStorage, append_part, eventually, outputs, waiters, waiting

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from compactord.engine.base import EngineUnavailable
 from compactord.engine.jre import find_java
+from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
 from tests.spark.cluster import SPARK_HOME, doubles_zip, free_port, is_listening, worker_python
 from tests.spark.parts import DyingStorage, GatedStorage, append_part, eventually, outputs, waiting

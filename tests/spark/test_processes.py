@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.base import EngineUnavailable
+from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
 from tests.conftest import REPOSITORY
 from tests.spark.parts import GatedStorage, append_part, eventually, outputs, waiting

