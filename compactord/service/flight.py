@@ -74,17 +74,17 @@ class Flights:
         compaction: Compaction,
         parts: Sequence[Subcompaction],
         *,
-        live: Iterable[DataFile],
+        neighbours: Iterable[DataFile],
         index_entries: tuple[bytes, ...],
     ) -> Landed | None:
         """Register a compaction; one without parts (only upgrades) lands at once.
 
-        `live` are the bucket's files at planning time.
+        `neighbours` are the files of a merge's bucket at planning time.
         """
         level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
         flight = _InFlight(
             compaction=compaction,
-            files_above=frozenset(file.file_name for file in live if file.level >= level),
+            files_above=frozenset(file.file_name for file in neighbours if file.level >= level),
             index_entries=index_entries,
             parts=tuple(parts),
             outstanding=len(parts),

@@ -30,7 +30,7 @@ from compactord.model import (
     Subcompaction,
     Upgrade,
 )
-from compactord.paimon.data_file import BucketId
+from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.table import TableRef, TableState, load_state
 from compactord.plan.table import Strategy, settled_by
 from compactord.service.flight import Crashed, Flights, Landed
@@ -236,7 +236,7 @@ class OneShot:
             self._started,
             compaction,
             parts,
-            live=state.files.files_in(compaction.bucket),
+            neighbours=_neighbours(compaction, state),
             index_entries=indexes,
         )
         if landed is not None:
@@ -376,6 +376,13 @@ class OneShot:
                 self._storage, self._table.bucket_folder(landed.change.bucket), landed.change
             )
         self._ready = []
+
+
+def _neighbours(compaction: Compaction, state: TableState) -> tuple[DataFile, ...]:
+    """What lies beside a merge matters to its commit; append files have no levels."""
+    if isinstance(compaction, MergeCompaction):
+        return state.files.files_in(compaction.bucket)
+    return ()
 
 
 def _upgraded(compaction: Compaction) -> int:

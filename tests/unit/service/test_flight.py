@@ -60,13 +60,13 @@ def _failure(part: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = "
 def _flights(parts: int, *, attempts: int = 3) -> tuple[Flights, list[Subcompaction]]:
     flights = Flights(part_attempts=attempts)
     flown = [_part(number) for number in range(parts)]
-    assert flights.take_off(1, APPEND, flown, live=[A, B], index_entries=(b"i",)) is None
+    assert flights.take_off(1, APPEND, flown, neighbours=[A, B], index_entries=(b"i",)) is None
     return flights, flown
 
 
 def test_a_compaction_of_upgrades_alone_lands_at_once() -> None:
     flights = Flights(part_attempts=3)
-    landed = flights.take_off(1, MERGE, [], live=[A, B, C], index_entries=())
+    landed = flights.take_off(1, MERGE, [], neighbours=[A, B, C], index_entries=())
     assert isinstance(landed, Landed)
     assert len(flights) == 0
     assert landed.change.before == (A, B)
