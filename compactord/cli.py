@@ -33,7 +33,6 @@ from compactord.paimon.option_values import duration_ms, memory_size
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef, load_state
-from compactord.plan.shape import bucket_shape
 from compactord.plan.table import Strategy
 from compactord.service import report
 from compactord.service.one_shot import CompactRequest, OneShot
@@ -334,10 +333,7 @@ def _inspect(args: argparse.Namespace) -> int:
     table = describe_table(storage, ref, latest_schema(storage, ref.location), _overrides(args))
     state = load_state(storage, ref)
     reasons = (*reasons_to_refuse(table.schema, table.options), *live_reasons(table, state))
-    shapes = [
-        bucket_shape(state.files.bucket(bucket), table.options.compaction)
-        for bucket in sorted(state.files.bucket_ids())
-    ]
+    shapes = report.bucket_shapes(table, state)
     if args.json:
         print(json.dumps(report.inspect_json(table, state, shapes, reasons)))
     else:

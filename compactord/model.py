@@ -86,6 +86,11 @@ class MergeCompaction:
     actions: tuple[Rewrite | Upgrade, ...]
 
     @property
+    def upgraded(self) -> tuple[DataFile, ...]:
+        """Files that only change their level, as they are before."""
+        return tuple(action.file for action in self.actions if isinstance(action, Upgrade))
+
+    @property
     def inputs(self) -> tuple[DataFile, ...]:
         """All files that the commit deletes from their level."""
         files: list[DataFile] = []

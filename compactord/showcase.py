@@ -15,7 +15,6 @@ from compactord.ids import Owner
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef, load_state
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.plan.shape import bucket_shape
 from compactord.service import report
 from compactord.service.table import open_table
 from compactord.storage.base import Storage
@@ -136,10 +135,7 @@ def _fill_clicks(
 def _show(storage: Storage, tables: tuple[TableRef, ...], say: Say) -> None:
     for ref in tables:
         table, state = open_table(storage, ref, {}), load_state(storage, ref)
-        shapes = [
-            bucket_shape(state.files.bucket(bucket), table.options.compaction)
-            for bucket in sorted(state.files.bucket_ids())
-        ]
+        shapes = report.bucket_shapes(table, state)
         for line in report.inspect_text(table, state, shapes, ()):
             say(f"    {line}")
         say("")

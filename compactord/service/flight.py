@@ -16,7 +16,6 @@ from compactord.model import (
     SubcompactionResult,
     TaskFailure,
     TaskOutcome,
-    Upgrade,
 )
 from compactord.paimon.data_file import DataFile
 
@@ -125,12 +124,8 @@ def _landed(flight: _InFlight) -> Landed:
     results = [flight.results[part] for part in range(len(flight.parts))]
     outputs = [file for result in results for file in result.after]
     match compaction:
-        case MergeCompaction(actions=actions, output_level=level):
-            upgraded = [
-                replace(action.file, level=level)
-                for action in actions
-                if isinstance(action, Upgrade)
-            ]
+        case MergeCompaction(output_level=level):
+            upgraded = [replace(file, level=level) for file in compaction.upgraded]
         case AppendCompaction():
             level, upgraded = 0, []
     return Landed(

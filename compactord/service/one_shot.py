@@ -28,7 +28,6 @@ from compactord.model import (
     NothingCommitted,
     Replaced,
     Subcompaction,
-    Upgrade,
 )
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.table import TableRef, TableState, load_state
@@ -386,6 +385,4 @@ def _neighbours(compaction: Compaction, state: TableState) -> tuple[DataFile, ..
 
 
 def _upgraded(compaction: Compaction) -> int:
-    if not isinstance(compaction, MergeCompaction):
-        return 0
-    return sum(isinstance(action, Upgrade) for action in compaction.actions)
+    return len(compaction.upgraded) if isinstance(compaction, MergeCompaction) else 0

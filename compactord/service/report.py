@@ -12,11 +12,9 @@ from compactord.model import (
     Committed,
     Compaction,
     MergeCompaction,
-    Rewrite,
-    Upgrade,
 )
 from compactord.paimon.table import TableState
-from compactord.plan.shape import BucketShape
+from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan
 from compactord.service.flight import Landed
 from compactord.service.one_shot import CompactTotals
@@ -86,11 +84,7 @@ def compaction_json(table: OpenTable, compaction: Compaction) -> dict[str, Any]:
         case MergeCompaction():
             found["output_level"] = compaction.output_level
             found["drop_deletes"] = compaction.drop_deletes
-            found["upgrades"] = [
-                action.file.file_name
-                for action in compaction.actions
-                if isinstance(action, Upgrade)
-            ]
+            found["upgrades"] = [file.file_name for file in compaction.upgraded]
         case AppendCompaction():
             found["output_level"] = 0
     return found
@@ -102,15 +96,9 @@ def compaction_text(table: OpenTable, compaction: Compaction) -> str:
     size = size_text(sum(file.file_size for file in compaction.inputs))
     text = f"{place}: {compaction.reason.value}, "
     match compaction:
-        case MergeCompaction(actions=actions, output_level=level):
-            rewritten = sum(
-                len(run.files)
-                for action in actions
-                if isinstance(action, Rewrite)
-                for section in action.sections
-                for run in section.runs
-            )
-            upgraded = len(compaction.inputs) - rewritten
+        case MergeCompaction(output_level=level):
+            upgraded = len(compaction.upgraded)
+            rewritten = len(compaction.inputs) - upgraded
             what = [f"rewrite {rewritten} files"] if rewritten else []
             what += [f"upgrade {upgraded} files"] if upgraded else []
             return f"{text}{' and '.join(what)} ({size}) to level {level}"
@@ -122,6 +110,14 @@ def plan_notes(table: OpenTable, plan: BucketPlan) -> Iterator[str]:
     place = place_text(table, plan.bucket.partition, plan.bucket.bucket)
     for note in plan.notes:
         yield f"{place}: {note}"
+
+
+def bucket_shapes(table: OpenTable, state: TableState) -> list[BucketShape]:
+    """Every bucket's shape, in the order in which they are shown."""
+    return [
+        bucket_shape(state.files.bucket(bucket), table.options.compaction)
+        for bucket in sorted(state.files.bucket_ids())
+    ]
 
 
 def inspect_json(
