@@ -19,19 +19,19 @@ from compactord.storage.base import Storage
 class CompactReason(enum.Enum):
     """Why a compaction was picked: the closed list for plans, logs and metrics."""
 
-    EARLY_FULL_INTERVAL = "early-full-interval"
-    EARLY_FULL_TOTAL_SIZE = "early-full-total-size"
-    EARLY_FULL_INCREMENTAL_SIZE = "early-full-incremental-size"
-    SIZE_AMPLIFICATION = "size-amplification"
-    SIZE_RATIO = "size-ratio"
-    RUN_COUNT = "run-count"
-    FORCED_LEVEL_0 = "forced-level-0"
-    DELTA_COMMITS = "delta-commits"
+    EARLY_FULL_INTERVAL = "full_interval"
+    EARLY_FULL_TOTAL_SIZE = "total_size"
+    EARLY_FULL_INCREMENTAL_SIZE = "incremental_size"
+    SIZE_AMPLIFICATION = "size_amp"
+    SIZE_RATIO = "size_ratio"
+    RUN_COUNT = "file_num"
+    FORCED_LEVEL_0 = "force_l0"
+    DELTA_COMMITS = "delta_commits"
     FULL = "full"
-    FORCED_REWRITE = "forced-rewrite"
-    APPEND_SMALL_FILES = "append-small-files"
-    APPEND_WAITED = "append-waited"
-    APPEND_FULL = "append-full"
+    FORCED_REWRITE = "force_rewrite"
+    APPEND_SMALL_FILES = "append_pack"
+    APPEND_WAITED = "append_wait"
+    APPEND_FULL = "append_full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

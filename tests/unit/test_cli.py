@@ -113,11 +113,11 @@ def test_a_plan_names_its_reason_and_does_nothing(
     common = ["plan", "--warehouse", str(tmp_path), "--table", "d.t"]
     assert main([*common, "--json"]) == 0
     (planned,) = json.loads(capsys.readouterr().out)["compactions"]
-    assert planned["reason"] == "size-amplification"
+    assert planned["reason"] == "size_amp"
     assert planned["output_level"] == 5
     assert len(planned["files"]) == 6
     assert main(common) == 0
-    assert "bucket 0: size-amplification, rewrite 6 files" in capsys.readouterr().out
+    assert "bucket 0: size_amp, rewrite 6 files" in capsys.readouterr().out
     assert _files(table) == before
 
 
