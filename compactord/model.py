@@ -279,11 +279,24 @@ class BucketChange:
     index_entries: tuple[bytes, ...]
 
 
+class Conflict(enum.Enum):
+    """What a commit met. `snapshot_race` is harmless and retried; the rest discard work."""
+
+    SNAPSHOT_RACE = "snapshot_race"
+    FILE_REMOVED = "file_removed"
+    PARTITION_EXPIRED = "partition_expired"
+    BUCKET_COUNT_CHANGED = "bucket_count_changed"
+    SCHEMA_CHANGED = "schema_changed"
+    DV_CHANGED = "dv_changed"
+    OTHER = "other"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedChange:
     """A change that was not published because its bucket had moved on."""
 
     change: BucketChange
+    conflict: Conflict
     why: str
 
 

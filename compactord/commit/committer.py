@@ -20,6 +20,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -51,12 +52,20 @@ from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.options import CommitOptions
 from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_ids, snapshot_json
-from compactord.paimon.table import TableState, refresh_state
+from compactord.paimon.table import Refreshed, TableState, refresh_state
 from compactord.storage.base import Creation, Storage
 
 # How often an unknown outcome is looked into before we say that we do not know.
 _OUTCOME_ATTEMPTS = 5
 _log = structlog.get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class Drift:
+    """What refreshing a state has met: changed buckets (None: any may be), bytes appended."""
+
+    changed: set[BucketId] | None = field(default_factory=set)
+    appended_bytes: int = 0
 
 
 class Committer:
@@ -83,6 +92,7 @@ class Committer:
         self._metadata_numbers = itertools.count()
         # Snapshots of ours that other writers replaced, as texts.
         self.lost_snapshots: list[str] = []
+        self._drift = Drift()
 
     def commit(
         self, state: TableState, changes: Sequence[BucketChange], settings: CommitSettings
@@ -281,7 +291,7 @@ class Committer:
     def _newest_after(self, state: TableState) -> TableState:
         """The newest state, or the known one when it cannot be read."""
         try:
-            return refresh_state(self._storage, state).state
+            return self._refresh(state).state
         except CompactordError as error:
             _log.warning("refresh_failed", reason=str(error))
             return state
@@ -307,10 +317,25 @@ class Committer:
 
     def refreshed(self, state: TableState) -> TableState:
         """The newest state; a snapshot of ours that it no longer builds upon is reported."""
-        refreshed = refresh_state(self._storage, state)
+        refreshed = self._refresh(state)
         if refreshed.lost is not None and refreshed.lost.commit_user == self.user:
             self._report_lost(state, _lost(refreshed.lost, None))
         return refreshed.state
+
+    def take_drift(self) -> Drift:
+        """What all refreshing since the last call has met, commits included."""
+        drift, self._drift = self._drift, Drift()
+        return drift
+
+    def _refresh(self, state: TableState) -> Refreshed:
+        refreshed = refresh_state(self._storage, state)
+        drift = self._drift
+        drift.appended_bytes += refreshed.appended_bytes
+        if refreshed.changed is None or drift.changed is None:
+            drift.changed = None
+        else:
+            drift.changed |= refreshed.changed
+        return refreshed
 
     def _report_lost(self, state: TableState, why: str) -> None:
         self.lost_snapshots.append(why)
@@ -351,17 +376,18 @@ def _still_valid(
                 "ours was confirmed; nothing was removed, the next run plans anew"
             )
         summary = state.files.summary(change.bucket)
-        why = conflict(
+        found = conflict(
             change,
             live=live,
             total_buckets=summary.total_buckets if summary.file_count else None,
             index_entries=indexes.get(change.bucket, ()),
             key_of=settings.key_of,
         )
-        if why is None:
+        if found is None:
             valid.append(change)
         else:
-            dropped.append(DroppedChange(change=change, why=why))
+            kind, why = found
+            dropped.append(DroppedChange(change=change, conflict=kind, why=why))
     return valid, dropped
 
 

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from compactord.model import BucketChange
+from compactord.model import BucketChange, Conflict
 from compactord.paimon.data_file import DataFile, file_identity
 
 
@@ -24,28 +24,32 @@ def conflict(
     total_buckets: int | None,
     index_entries: tuple[bytes, ...],
     key_of: Callable[[bytes], Any] | None,
-) -> str | None:
+) -> tuple[Conflict, str] | None:
     """Why `change` must not be published over a bucket that now holds `live`, or None.
 
     `total_buckets` is None when the bucket has no file any more; `key_of` makes serialised keys
     comparable and is None for tables without a primary key.
     """
     if total_buckets is not None and total_buckets != change.total_buckets:
-        return f"the partition now has {total_buckets} buckets, not {change.total_buckets}"
+        why = f"the partition now has {total_buckets} buckets, not {change.total_buckets}"
+        return Conflict.BUCKET_COUNT_CHANGED, why
     now = {file_identity(change.bucket, file) for file in live}
     for file in change.before:
         if file_identity(change.bucket, file) not in now:
-            return f"input {file.file_name} of level {file.level} is no longer there"
+            is_empty = total_buckets is None
+            gone = Conflict.PARTITION_EXPIRED if is_empty else Conflict.FILE_REMOVED
+            return gone, f"input {file.file_name} of level {file.level} is no longer there"
     if index_entries != change.index_entries:
-        return "the bucket's index entries have changed"
+        return Conflict.DV_CHANGED, "the bucket's index entries have changed"
     before = {file.file_name for file in change.before}
     if key_of is None:
         return None
     remaining = [file for file in live if file.file_name not in before]
     for file in remaining:
         if file.level >= change.output_level and file.file_name not in change.files_above:
-            return f"{file.file_name} appeared on level {file.level}"
-    return _overlap([*remaining, *change.after], key_of)
+            return Conflict.OTHER, f"{file.file_name} appeared on level {file.level}"
+    overlap = _overlap([*remaining, *change.after], key_of)
+    return (Conflict.OTHER, overlap) if overlap else None
 
 
 def already_live(change: BucketChange, live: Sequence[DataFile]) -> str | None:

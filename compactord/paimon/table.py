@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from compactord.errors import ObjectNotFound
 from compactord.paimon import paths
-from compactord.paimon.data_file import BucketId, ManifestEntry
+from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.live_files import LiveFiles, UnknownFile, load_live_files, no_files
 from compactord.paimon.manifest import (
     ManifestFile,
@@ -60,12 +60,14 @@ class TableState:
 class Refreshed:
     """The newest state. `changed` are the buckets whose files may differ; None means all.
 
+    `appended_bytes` is what APPEND snapshots in between added, as far as their deltas were read.
     `lost` is the known snapshot when its id now belongs to another one, or to none although newer
     or older ones exist that say it did not expire: it was replaced or rolled back.
     """
 
     state: TableState
     changed: frozenset[BucketId] | None
+    appended_bytes: int = 0
     lost: Snapshot | None = None
 
 
@@ -161,6 +163,7 @@ def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -
     files = state.files
     newest = known
     changed: set[BucketId] = set()
+    appended_bytes = 0
     for snapshot_id in range(known.id + 1, latest + 1):
         snapshot = read_snapshot(storage, location, snapshot_id)
         # A rollback while we read shows in the counts of the first snapshot after it.
@@ -170,9 +173,12 @@ def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -
         delta = delta_entries(storage, location, snapshot)
         files = files.applied(delta)
         changed.update(entry.bucket_id for entry in delta)
+        if snapshot.commit_kind is CommitKind.APPEND:
+            added = (entry.file.file_size for entry in delta if entry.kind is EntryKind.ADD)
+            appended_bytes += sum(added)
         newest = snapshot
     table_state = TableState(table=state.table, snapshot=newest, files=files)
-    return Refreshed(state=table_state, changed=frozenset(changed))
+    return Refreshed(state=table_state, changed=frozenset(changed), appended_bytes=appended_bytes)
 
 
 def _reloaded(storage: Storage, state: TableState, *, lost: Snapshot | None = None) -> Refreshed:

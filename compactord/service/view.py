@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from compactord.model import CompactReason
+from compactord.model import CompactReason, Conflict
 
 
 class TableName(NamedTuple):
@@ -83,18 +83,6 @@ class Outcome(enum.Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     EMPTY = "empty"
-
-
-class Conflict(enum.Enum):
-    """What a commit met. `snapshot_race` is harmless and retried; the rest discard work."""
-
-    SNAPSHOT_RACE = "snapshot_race"
-    FILE_REMOVED = "file_removed"
-    PARTITION_EXPIRED = "partition_expired"
-    BUCKET_COUNT_CHANGED = "bucket_count_changed"
-    SCHEMA_CHANGED = "schema_changed"
-    DV_CHANGED = "dv_changed"
-    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compactord.commit.conflicts import already_live, conflict
-from compactord.model import BucketChange
+from compactord.model import BucketChange, Conflict
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import DataFile
 from tests.lineage import KEY_TYPES, bucket_id
@@ -34,7 +34,7 @@ CHANGE = BucketChange(
 )
 
 
-def _why(change: BucketChange = CHANGE, **now: Any) -> str | None:
+def _found(change: BucketChange = CHANGE, **now: Any) -> tuple[Conflict, str] | None:
     known: dict[str, Any] = {
         "live": [A, B],
         "total_buckets": 4,
@@ -42,6 +42,27 @@ def _why(change: BucketChange = CHANGE, **now: Any) -> str | None:
         "key_of": KEY_OF,
     }
     return conflict(change, **{**known, **now})
+
+
+def _why(change: BucketChange = CHANGE, **now: Any) -> str | None:
+    found = _found(change, **now)
+    return found and found[1]
+
+
+@pytest.mark.parametrize(
+    ("now", "kind"),
+    [
+        ({"live": [A]}, Conflict.FILE_REMOVED),
+        ({"live": [], "total_buckets": None}, Conflict.PARTITION_EXPIRED),
+        ({"total_buckets": 8}, Conflict.BUCKET_COUNT_CHANGED),
+        ({"index_entries": ()}, Conflict.DV_CHANGED),
+        ({"live": [A, B, _file("stranger", level=5, keys=(50, 60))]}, Conflict.OTHER),
+    ],
+)
+def test_a_conflict_says_which_kind_it_is(now: dict[str, Any], kind: Conflict) -> None:
+    found = _found(**now)
+    assert found is not None
+    assert found[0] is kind
 
 
 def test_a_bucket_as_it_was_has_no_conflict() -> None:
