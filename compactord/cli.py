@@ -35,9 +35,10 @@ from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef, load_state
 from compactord.plan.table import Strategy
 from compactord.service import report
-from compactord.service.one_shot import CompactRequest, OneShot
+from compactord.service.one_shot import OneShot
 from compactord.service.parts import WorkerSpec
 from compactord.service.planning import PlanContext, plan_state
+from compactord.service.session import SessionRequest
 from compactord.service.table import describe_table, live_reasons, open_table, refuse_live_state
 from compactord.storage.base import Storage
 
@@ -223,8 +224,7 @@ def _add_engine_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _compact(args: argparse.Namespace) -> int:
     storage, table = _find(args)
-    request = CompactRequest(
-        table=table,
+    request = SessionRequest(
         strategy=_strategy(args),
         overrides=_overrides(args),
         partitions=_partitions(args),
@@ -243,6 +243,7 @@ def _compact(args: argparse.Namespace) -> int:
         closing.callback(progress.close)
         stop = closing.enter_context(_stop_on_signals())
         run = OneShot(
+            table,
             request,
             storage=storage,
             start_engine=lambda: closing.enter_context(start_spark(args.master, spark_conf)),

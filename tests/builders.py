@@ -23,8 +23,9 @@ from compactord.paimon.table import TableRef, TableState, data_manifests, load_s
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.service.flight import Landed
-from compactord.service.one_shot import CompactRequest, CompactTotals, OneShot
+from compactord.service.one_shot import CompactTotals, OneShot
 from compactord.service.parts import WorkerSpec
+from compactord.service.session import SessionRequest
 from compactord.service.table import OpenTable, open_table
 from compactord.storage.base import Storage
 
@@ -136,12 +137,11 @@ def one_shot(
     """A run with the inline engine and virtual time."""
     clock = VirtualClock()
     return OneShot(
-        CompactRequest(
-            table=table,
+        table,
+        SessionRequest(
             strategy=strategy,
             overrides=overrides or {},
             partitions=partitions,
-            append_wait_ms=None,
         ),
         storage=storage,
         start_engine=start_engine,

@@ -8,63 +8,37 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
-from compactord import ids
-from compactord.clock import Clock, local_ms
-from compactord.commit.cleanup import OwnerRule, discard_outputs, remove_files, remove_orphans
-from compactord.commit.committer import Committer, index_entries
+from compactord.clock import Clock
 from compactord.engine.base import Engine
-from compactord.errors import AccessDenied, CommitUnknown, CompactordError, EngineUnavailable
-from compactord.model import (
-    Committed,
-    Compaction,
-    CompactReason,
-    MergeCompaction,
-    NothingCommitted,
-    Replaced,
-    Subcompaction,
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    EngineUnavailable,
+    TransientStorageError,
 )
-from compactord.paimon.data_file import BucketId, DataFile
-from compactord.paimon.table import TableRef, TableState, load_state
-from compactord.plan.table import Strategy, settled_by
+from compactord.model import Committed, Compaction, MergeCompaction, Subcompaction
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.table import TableRef, TableState
 from compactord.service.flight import Crashed, Flights, Landed
-from compactord.service.parts import WorkerSpec, subcompactions
-from compactord.service.planning import PartitionTest, PlanContext, plan_state
-from compactord.service.table import OpenTable, open_table, refuse_live_state
+from compactord.service.parts import WorkerSpec
+from compactord.service.session import SessionRequest, TableSession, neighbours
+from compactord.service.table import OpenTable
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()
-# A part that fails in a way that may pass is tried so often in all.
-_PART_ATTEMPTS = 3
+# A part, or a round of planning, that fails in a way that may pass is tried so often in all.
+_ATTEMPTS = 3
+_RETRY_WAIT_S = 0.5
 # A bucket whose result was dropped so often is left to a later run: writers outrun us there.
 _DROPS_PER_BUCKET = 5
 # Cancelled parts have so long to remove what they wrote, before the engine is closed.
 _CANCEL_WAIT_S = 10
-# The reasons that make a compaction full: the clock of compaction.optimization-interval.
-_FULL = {
-    CompactReason.FULL,
-    CompactReason.DELTA_COMMITS,
-    CompactReason.EARLY_FULL_INTERVAL,
-    CompactReason.EARLY_FULL_TOTAL_SIZE,
-    CompactReason.EARLY_FULL_INCREMENTAL_SIZE,
-    CompactReason.SIZE_AMPLIFICATION,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactRequest:
-    """What to compact; `partitions` None: all. `append_wait_ms` None: few small files just wait."""
-
-    table: TableRef
-    strategy: Strategy
-    overrides: Mapping[str, str]
-    partitions: tuple[Mapping[str, str], ...]
-    append_wait_ms: int | None
 
 
 @dataclass(slots=True)
@@ -110,7 +84,8 @@ class OneShot:
 
     def __init__(
         self,
-        request: CompactRequest,
+        table: TableRef,
+        request: SessionRequest,
         *,
         storage: Storage,
         start_engine: Callable[[], Engine],
@@ -119,30 +94,17 @@ class OneShot:
         progress: Progress,
         stop: threading.Event,
     ) -> None:
-        self._request = request
-        self._storage = storage
         self._start_engine = start_engine
         self._engine: Engine | None = None
         self._clock = clock
-        self._worker = worker
         self._progress = progress
         self._stop = stop
-        self._table = open_table(storage, request.table, request.overrides)
-        # What cannot be meant is said before anything is touched.
-        PartitionTest(self._table, request.partitions)
-        self._committer = Committer(
-            storage=storage,
-            clock=clock,
-            owner=worker.owner,
-            user_prefix=self._table.options.commit.user_prefix,
-        )
-        self._flights = Flights(part_attempts=_PART_ATTEMPTS)
+        self._session = TableSession(table, request, storage=storage, clock=clock, worker=worker)
+        self._flights = Flights(part_attempts=_ATTEMPTS)
         self._started = 0
         self._ready: list[Landed] = []
         self._set_aside: set[BucketId] = set()
         self._drops: Counter[BucketId] = Counter()
-        self._settled: set[str] = set()
-        self._last_full_ms: dict[BucketId, int] = {}
         self._start_s = 0.0
         self.totals = CompactTotals()
 
@@ -154,80 +116,70 @@ class OneShot:
         """
         self._start_s = self._clock.monotonic_s()
         try:
-            state = load_state(self._storage, self._request.table)
             worked = True
             while worked and not self._stop.is_set():
-                state, worked = self._round(state)
+                worked = self._tried_round()
         except EngineUnavailable:
             # A signal to the whole process group ends the engine as well: that is the stop.
             if not self._stop.is_set():
                 raise
         finally:
             self.totals.stopped = self._stop.is_set()
-            self.totals.lost_snapshots = self._committer.lost_snapshots
+            self.totals.lost_snapshots = list(self._session.lost_snapshots)
             self._abandon()
         return self.totals
 
     def remove_orphans(self, *, grace_ms: int) -> None:
         """Delete what earlier runs left; a failure is logged and keeps nothing from going on."""
-        rule = OwnerRule(
-            myself=self._worker.owner,
-            liveness=ids.liveness,
-            now_ms=self._clock.now_ms(),
-            grace_ms=grace_ms,
-        )
-        location, keys = self._request.table.location, self._table.schema.partition_keys
-        try:
-            removed = remove_orphans(self._storage, location, partition_depth=len(keys), rule=rule)
-        except CompactordError as error:
-            _log.warning("orphans_kept", table=self._request.table.full_name, reason=str(error))
-        else:
-            self.totals.orphans_removed = len(removed)
+        self.totals.orphans_removed = self._session.remove_orphans(grace_ms=grace_ms)
 
-    def _round(self, state: TableState) -> tuple[TableState, bool]:
+    def _tried_round(self) -> bool:
+        """A round, begun again after a failure that may pass; whether there was anything to do."""
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return self._round()
+            except TransientStorageError as error:
+                _log.warning(
+                    "plan_retry",
+                    table=self._session.ref.full_name,
+                    attempt=attempt,
+                    reason=str(error),
+                )
+                self._clock.sleep(_RETRY_WAIT_S * 2**attempt)
+                # What flies was planned before: it is settled first.
+                self._advance(room=1)
+        return self._round()
+
+    def _round(self) -> bool:
         """One pass over the table; whether there was anything to do."""
-        state = self._committer.refreshed(state)
-        self._table = open_table(self._storage, self._request.table, self._request.overrides)
-        refuse_live_state(self._table, state)
-        planned_on = state
-        indexes = index_entries(self._storage, state)
-        context = PlanContext(
-            strategy=self._request.strategy,
-            partitions=self._request.partitions,
-            append_wait_ms=self._request.append_wait_ms,
-            now_ms=self._clock.now_ms(),
-            zone=self._worker.zone,
-            last_full_ms=self._last_full_ms,
-            settled=self._settled,
-        )
+        session = self._session
+        session.refresh()
+        planned_on, indexes = session.state, session.index_entries()
+        assert planned_on is not None, "just refreshed"
         worked = False
-        for plan in plan_state(self._storage, self._table, planned_on, context):
+        for plan in session.plans():
             for compaction in plan.compactions:
                 if plan.bucket in self._set_aside or self._stop.is_set():
                     continue
                 worked = True
                 self._take_off(compaction, planned_on, indexes.get(plan.bucket, ()))
-                state = self._advance(state, room=2 * self._running_engine().capacity)
-        return self._advance(state, room=1), worked
+                self._advance(room=self._room())
+        self._advance(room=1)
+        return worked
 
     def _take_off(
-        self, compaction: Compaction, state: TableState, indexes: tuple[bytes, ...]
+        self, compaction: Compaction, planned_on: TableState, indexes: tuple[bytes, ...]
     ) -> None:
         """Hand a decision's parts to the engine."""
         self._started += 1
-        self._progress.planned(self._table, compaction)
-        free_slots = self._running_engine().capacity - len(self._flights)
+        self._progress.planned(self._session.table, compaction)
+        # Files that only change their level need no engine.
+        only_upgrades = len(compaction.inputs) == _upgraded(compaction)
+        free_slots = 0 if only_upgrades else self._capacity() - len(self._flights)
         if self._stop.is_set():
             return
         try:
-            parts = subcompactions(
-                self._table,
-                compaction,
-                number=self._started,
-                free_slots=max(1, free_slots),
-                worker=self._worker,
-                clock=self._clock,
-            )
+            parts = self._session.parts(compaction, number=self._started, free_slots=free_slots)
         except CompactordError as error:
             self._fail(compaction, str(error))
             return
@@ -235,7 +187,7 @@ class OneShot:
             self._started,
             compaction,
             parts,
-            neighbours=_neighbours(compaction, state),
+            neighbours=neighbours(compaction, planned_on),
             index_entries=indexes,
         )
         if landed is not None:
@@ -243,15 +195,15 @@ class OneShot:
         for part in parts:
             self._running_engine().submit(part)
 
-    def _advance(self, state: TableState, *, room: int) -> TableState:
+    def _advance(self, *, room: int) -> None:
         """Take in outcomes until fewer than `room` compactions fly; commit what is finished."""
         while len(self._flights) >= room and not self._stop.is_set():
             # Short waits, so that a signal is heard.
             if self._take_in(timeout_s=0.2):
                 while self._take_in(timeout_s=0):
                     pass
-                state = self._commit(state)
-        return self._commit(state)
+                self._commit()
+        self._commit()
 
     def _take_in(self, *, timeout_s: float) -> bool:
         outcome = self._running_engine().next_outcome(timeout_s)
@@ -264,8 +216,7 @@ class OneShot:
                 self._progress.landed(landed)
                 self._ready.append(landed)
             case Crashed() as crashed:
-                folder = self._table.bucket_folder(crashed.compaction.bucket)
-                remove_files(self._storage, folder, crashed.finished)
+                self._session.discard(crashed=[crashed])
                 self.totals.denied += crashed.failure.error == AccessDenied.__name__
                 self._fail(crashed.compaction, crashed.failure.message)
             case Subcompaction() as again:
@@ -275,35 +226,18 @@ class OneShot:
                 pass
         return True
 
-    def _commit(self, state: TableState) -> TableState:
+    def _commit(self) -> None:
         """Publish all finished compactions in one snapshot."""
         ready, self._ready = self._ready, []
         if not ready:
-            return state
-        landed_by_change = {id(landed.change): landed for landed in ready}
-        try:
-            outcome, state = self._committer.commit(
-                state, [landed.change for landed in ready], self._table.commit_settings
-            )
-        except CommitUnknown:
-            raise
-        except CompactordError:
-            # Certainly not published, and nobody will ask for these files any more.
-            for landed in ready:
-                discard_outputs(
-                    self._storage, self._table.bucket_folder(landed.change.bucket), landed.change
-                )
-            raise
-        match outcome:
-            case Committed(published=published, dropped=dropped):
-                self._count(outcome, [landed_by_change[id(change)] for change in published])
-            case NothingCommitted(dropped=dropped) | Replaced(dropped=dropped):
-                pass
-        for drop in dropped:
-            self._drop(landed_by_change[id(drop.change)], drop.why)
-        return state
+            return
+        settled = self._session.settle(ready)
+        if settled.committed is not None:
+            self._count(settled.committed, settled.published)
+        for landed, drop in settled.dropped:
+            self._drop(landed, drop.why)
 
-    def _count(self, committed: Committed, published: list[Landed]) -> None:
+    def _count(self, committed: Committed, published: Sequence[Landed]) -> None:
         totals = self.totals
         totals.snapshots.append(committed.snapshot_id)
         totals.seconds = self._clock.monotonic_s() - self._start_s - totals.start_seconds
@@ -313,11 +247,6 @@ class OneShot:
             totals.upgraded_files += upgraded
             totals.files_in += len(inputs) - upgraded
             totals.files_out += len(landed.change.after) - upgraded
-            self._settled |= settled_by(landed.compaction, landed.change.after)
-            if landed.compaction.reason in _FULL:
-                self._last_full_ms[landed.compaction.bucket] = local_ms(
-                    self._clock.now_ms(), self._worker.zone
-                )
             for stats in landed.stats:
                 totals.bytes_in += stats.bytes_in
                 totals.bytes_out += stats.bytes_out
@@ -330,12 +259,10 @@ class OneShot:
         self._progress.committed(committed)
 
     def _drop(self, landed: Landed, why: str) -> None:
-        """The bucket moved on under us: its result goes, the next round plans it anew."""
+        """The bucket moved on under us: the next round plans it anew."""
         bucket = landed.compaction.bucket
         self.totals.dropped += 1
         self.totals.wasted_bytes += sum(stats.bytes_out for stats in landed.stats)
-        _log.warning("commit_conflict", **self._named(bucket), reason=why)
-        discard_outputs(self._storage, self._table.bucket_folder(bucket), landed.change)
         self._drops[bucket] += 1
         if self._drops[bucket] >= _DROPS_PER_BUCKET:
             self._fail(landed.compaction, f"{why}; writers outran {_DROPS_PER_BUCKET} attempts")
@@ -343,17 +270,17 @@ class OneShot:
     def _fail(self, compaction: Compaction, why: str) -> None:
         """Leave a bucket alone for the rest of this run."""
         self._set_aside.add(compaction.bucket)
-        named = self._named(compaction.bucket)
+        named = self._session.named(compaction.bucket)
         _log.error("task_failed", **named, reason=why)
         place = f"partition {named['partition']} " if named["partition"] else ""
         self.totals.failures.append(f"{place}bucket {named['bucket']}: {why}")
 
-    def _named(self, bucket: BucketId) -> dict[str, str | int]:
-        return {
-            "table": self._request.table.full_name,
-            "partition": self._table.partition_text(bucket.partition),
-            "bucket": bucket.bucket,
-        }
+    def _capacity(self) -> int:
+        return self._running_engine().capacity
+
+    def _room(self) -> int:
+        """How many compactions may fly: enough to keep the engine busy, if it runs at all."""
+        return 2 * self._capacity() if len(self._flights) else 1
 
     def _running_engine(self) -> Engine:
         """The engine, started when the first part needs it: a run without work needs none."""
@@ -370,18 +297,8 @@ class OneShot:
             self._running_engine().cancel()
             while len(self._flights) and self._take_in(timeout_s=_CANCEL_WAIT_S):
                 pass
-        for landed in self._ready:
-            discard_outputs(
-                self._storage, self._table.bucket_folder(landed.change.bucket), landed.change
-            )
+        self._session.discard(landed=self._ready)
         self._ready = []
-
-
-def _neighbours(compaction: Compaction, state: TableState) -> tuple[DataFile, ...]:
-    """What lies beside a merge matters to its commit; append files have no levels."""
-    if isinstance(compaction, MergeCompaction):
-        return state.files.files_in(compaction.bucket)
-    return ()
 
 
 def _upgraded(compaction: Compaction) -> int:

@@ -16,8 +16,9 @@ from compactord.model import Committed, Compaction
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.service.flight import Landed
-from compactord.service.one_shot import CompactRequest, OneShot
+from compactord.service.one_shot import OneShot
 from compactord.service.parts import WorkerSpec
+from compactord.service.session import SessionRequest
 from compactord.service.table import OpenTable
 from compactord.storage.local import LocalStorage
 
@@ -75,12 +76,9 @@ class OurSide:
         tree_cpu_s = tree_cpu_seconds(self._excluded)
         start = time.perf_counter()
         run = OneShot(
-            CompactRequest(
-                table=table_ref(path),
+            table_ref(path),
+            SessionRequest(
                 strategy=Strategy.FULL if full else Strategy.MINOR,
-                overrides={},
-                partitions=(),
-                append_wait_ms=None,
             ),
             storage=LocalStorage(),
             start_engine=lambda: self._engine,

@@ -14,8 +14,9 @@ from compactord.engine.inline import InlineEngine
 from compactord.ids import Owner
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.plan.table import Strategy
-from compactord.service.one_shot import CompactRequest, CompactTotals, OneShot
+from compactord.service.one_shot import CompactTotals, OneShot
 from compactord.service.parts import WorkerSpec
+from compactord.service.session import SessionRequest
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, WRITER
 from tests.e2e import tables
@@ -57,12 +58,10 @@ def _one_shot(warehouse: Path, clock: JumpingClock, *, owner: Owner = FIRST) -> 
         planned = landed = committed = staticmethod(lambda *_: None)
 
     return OneShot(
-        CompactRequest(
-            table=tables.ref(warehouse),
+        tables.ref(warehouse),
+        SessionRequest(
             strategy=Strategy.MINOR,
             overrides={"compaction.optimization-interval": "1 h"},
-            partitions=(),
-            append_wait_ms=None,
         ),
         storage=LOCAL,
         start_engine=InlineEngine,

@@ -22,8 +22,9 @@ from compactord.engine.inline import InlineEngine
 from compactord.model import Committed, Compaction
 from compactord.plan.table import Strategy
 from compactord.service.flight import Landed
-from compactord.service.one_shot import CompactRequest, CompactTotals, OneShot
+from compactord.service.one_shot import CompactTotals, OneShot
 from compactord.service.parts import WorkerSpec
+from compactord.service.session import SessionRequest
 from compactord.service.table import OpenTable
 from compactord.storage.local import LocalStorage
 from tests.oracle.judge import Judge, Row, TypeName, Value
@@ -211,12 +212,11 @@ def compact(
     storage, clock = LocalStorage(), SystemClock()
     name = f"{path.parent.name.removesuffix('.db')}.{path.name}"
     run = OneShot(
-        CompactRequest(
-            table=find_table(storage, str(path.parent.parent), name),
+        find_table(storage, str(path.parent.parent), name),
+        SessionRequest(
             strategy=strategy,
             overrides=overrides or {},
             partitions=tuple(partitions),
-            append_wait_ms=None,
         ),
         storage=storage,
         start_engine=InlineEngine,

@@ -15,6 +15,7 @@ from compactord.paimon.avro import codec_of
 from compactord.paimon.manifest import encode_manifest_list
 from compactord.paimon.snapshot import snapshot_ids, snapshot_json
 from compactord.paimon.table import TableRef, data_manifests, load_state
+from compactord.plan.table import Strategy
 from tests import builders
 from tests.builders import FIRST, SECOND
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
@@ -54,6 +55,38 @@ def test_a_run_without_work_starts_no_engine() -> None:
         raise AssertionError("there is nothing to do")
 
     assert builders.compact(storage, table, start_engine=no_engine).snapshots == []
+
+
+def test_a_run_that_only_moves_files_to_another_level_starts_no_engine() -> None:
+    storage = MemoryStorage()
+    table = builders.keyed_table(
+        storage, LOCATION, buckets=1, options={"target-file-size": "100 b"}
+    )
+    builders.writer(storage, table).write(builders.rows_of([(1, 10), (2, 20)]))
+
+    def no_engine() -> InlineEngine:
+        raise AssertionError("no row is rewritten")
+
+    totals = builders.compact(storage, table, strategy=Strategy.FULL, start_engine=no_engine)
+    assert (totals.upgraded_files, totals.files_in, len(totals.snapshots)) == (1, 0, 1)
+    _check(storage, table, {1: 10, 2: 20})
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_failure_that_passes_while_a_round_is_planned_is_tried_again(n: int) -> None:
+    storage, table, expected = _keyed()
+    faulty = FaultyStorage(
+        storage,
+        Fault(
+            at=n,
+            error=TransientStorageError,
+            concerns=lambda call: call.method == "read" and "/manifest/" in call.path,
+        ),
+    )
+    totals = builders.compact(faulty, table)
+    assert len(faulty.failed) == 1
+    assert (totals.snapshots, totals.failures) == ([6], [])
+    _check(storage, table, expected)
 
 
 def test_a_bucket_that_moved_on_is_dropped_counted_and_planned_anew() -> None:

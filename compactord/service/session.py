@@ -1,0 +1,271 @@
+"""One table as a compactor works on it, whether for one command or for months.
+
+A session owns what is known of the table: its newest state, its schema and options, the files that
+running compactions read. One thread at a time uses it; `table` and `state` are values that others
+may look at meanwhile. The table is the whole truth: a session can be thrown away at any moment.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from compactord import ids
+from compactord.clock import Clock, local_ms
+from compactord.commit.cleanup import OwnerRule, discard_outputs, remove_files, remove_orphans
+from compactord.commit.committer import Committer, Drift, index_entries
+from compactord.errors import CommitUnknown, CompactordError
+from compactord.model import (
+    Committed,
+    Compaction,
+    CompactReason,
+    DroppedChange,
+    MergeCompaction,
+    NothingCommitted,
+    Replaced,
+    Subcompaction,
+)
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.schema import schema_ids
+from compactord.paimon.snapshot import SnapshotIdentity
+from compactord.paimon.table import TableRef, TableState, load_state
+from compactord.plan.table import BucketPlan, Strategy, settled_by
+from compactord.service.flight import Crashed, Landed
+from compactord.service.parts import WorkerSpec, subcompactions
+from compactord.service.planning import PartitionTest, PlanContext, plan_state
+from compactord.service.table import open_table, refuse_live_state
+from compactord.storage.base import Storage
+
+_log = structlog.get_logger()
+# Names of our own outputs that are not to be picked again; the oldest are forgotten beyond this.
+_SETTLED_MAX = 100_000
+# The reasons that make a compaction full: the clock of compaction.optimization-interval.
+FULL_REASONS = frozenset(
+    {
+        CompactReason.FULL,
+        CompactReason.DELTA_COMMITS,
+        CompactReason.EARLY_FULL_INTERVAL,
+        CompactReason.EARLY_FULL_TOTAL_SIZE,
+        CompactReason.EARLY_FULL_INCREMENTAL_SIZE,
+        CompactReason.SIZE_AMPLIFICATION,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequest:
+    """What to compact; `partitions` empty: all. `append_wait_ms` None: few small files just wait.
+
+    `overrides` are table options over the table's own.
+    """
+
+    strategy: Strategy = Strategy.MINOR
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    partitions: tuple[Mapping[str, str], ...] = ()
+    append_wait_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What became of finished compactions. `committed` None: no snapshot was made."""
+
+    committed: Committed | None = None
+    published: tuple[Landed, ...] = ()
+    dropped: tuple[tuple[Landed, DroppedChange], ...] = ()
+    # Published, and then replaced by another writer: nothing of them is known to be live.
+    replaced: tuple[Landed, ...] = ()
+
+
+class TableSession:
+    """See the module. Opens the table: raises what `open_table` raises, before data is read."""
+
+    def __init__(
+        self,
+        ref: TableRef,
+        request: SessionRequest,
+        *,
+        storage: Storage,
+        clock: Clock,
+        worker: WorkerSpec,
+    ) -> None:
+        self.ref = ref
+        self._request = request
+        self._storage = storage
+        self._clock = clock
+        self._worker = worker
+        self.table = open_table(storage, ref, request.overrides)
+        # What cannot be meant is said before anything is touched.
+        PartitionTest(self.table, request.partitions)
+        self._committer = Committer(
+            storage=storage,
+            clock=clock,
+            owner=worker.owner,
+            user_prefix=self.table.options.commit.user_prefix,
+        )
+        self.state: TableState | None = None
+        # Whether the table as it now is was found to be one that we may touch.
+        self._is_checked = False
+        self._settled: OrderedDict[str, None] = OrderedDict()
+        self._last_full_ms: dict[BucketId, int] = {}
+
+    @property
+    def lost_snapshots(self) -> Sequence[str]:
+        """Snapshots of ours that another writer replaced, as texts; grows."""
+        return self._committer.lost_snapshots
+
+    @property
+    def last_full_ms(self) -> Mapping[BucketId, int]:
+        """Full compactions made by this session, by local wall-clock."""
+        return self._last_full_ms
+
+    def refresh(self) -> bool:
+        """Take in the newest snapshot and schema; whether anything is different.
+
+        Raises `UnsupportedTable` for what we must not touch, `TableNotFound` for a table that is
+        gone, and what reading raises. Nothing new costs the hint, a probe, one snapshot and one
+        listing.
+        """
+        known = self.state
+        if known is None:
+            self.state = load_state(self._storage, self.ref)
+        else:
+            self.state = self._committer.refreshed(known)
+        is_same = self._is_checked and _identity(known) == _identity(self.state)
+        if is_same and schema_ids(self._storage, self.ref.location)[-1:] == (self.table.schema.id,):
+            return False
+        self._is_checked = False
+        self.table = open_table(self._storage, self.ref, self._request.overrides)
+        refuse_live_state(self.table, self.state)
+        self._is_checked = True
+        return True
+
+    def take_drift(self) -> Drift:
+        """What refreshing has met since the last call."""
+        return self._committer.take_drift()
+
+    def plans(self) -> Iterator[BucketPlan]:
+        """Plans of the buckets of the newest state that may have something to do."""
+        assert self.state is not None, "refreshed before"
+        return plan_state(self._storage, self.table, self.state, self.plan_context())
+
+    def plan_context(self) -> PlanContext:
+        return PlanContext(
+            strategy=self._request.strategy,
+            partitions=self._request.partitions,
+            append_wait_ms=self._request.append_wait_ms,
+            now_ms=self._clock.now_ms(),
+            zone=self._worker.zone,
+            last_full_ms=self._last_full_ms,
+            settled=self._settled.keys(),
+        )
+
+    def parts(
+        self, compaction: Compaction, *, number: int, free_slots: int
+    ) -> tuple[Subcompaction, ...]:
+        """What workers do of a decision; nothing when it only upgrades files."""
+        return subcompactions(
+            self.table,
+            compaction,
+            number=number,
+            free_slots=max(1, free_slots),
+            worker=self._worker,
+            clock=self._clock,
+        )
+
+    def index_entries(self) -> dict[BucketId, tuple[bytes, ...]]:
+        assert self.state is not None, "refreshed before"
+        return index_entries(self._storage, self.state)
+
+    def settle(self, landed: Sequence[Landed]) -> Settled:
+        """Publish finished compactions in one snapshot; files of those that cannot be are removed.
+
+        Raises what `Committer.commit` raises; but for `CommitUnknown`, no file of theirs is left.
+        """
+        assert self.state is not None, "refreshed before"
+        by_change = {id(each.change): each for each in landed}
+        try:
+            outcome, self.state = self._committer.commit(
+                self.state, [each.change for each in landed], self.table.commit_settings
+            )
+        except CommitUnknown:
+            raise
+        except CompactordError:
+            # Certainly not published, and nobody will ask for these files any more.
+            for each in landed:
+                self._discard(each)
+            raise
+        dropped = tuple((by_change[id(drop.change)], drop) for drop in outcome.dropped)
+        for each, drop in dropped:
+            _log.warning("commit_conflict", **self.named(each.compaction.bucket), reason=drop.why)
+            self._discard(each)
+        match outcome:
+            case Committed(published=changes):
+                published = tuple(by_change[id(change)] for change in changes)
+                for each in published:
+                    self._remember(each)
+                return Settled(committed=outcome, published=published, dropped=dropped)
+            case NothingCommitted():
+                return Settled(dropped=dropped)
+            case Replaced(changes=changes):
+                replaced = tuple(by_change[id(change)] for change in changes)
+                return Settled(dropped=dropped, replaced=replaced)
+
+    def discard(self, *, landed: Iterable[Landed] = (), crashed: Iterable[Crashed] = ()) -> None:
+        """Remove the files of compactions that will not be published."""
+        for each in landed:
+            self._discard(each)
+        for crash in crashed:
+            folder = self.table.bucket_folder(crash.compaction.bucket)
+            remove_files(self._storage, folder, crash.finished)
+
+    def remove_orphans(self, *, grace_ms: int) -> int:
+        """Delete what dead processes of ours left; how many files. A failure is only logged."""
+        rule = OwnerRule(
+            myself=self._worker.owner,
+            liveness=ids.liveness,
+            now_ms=self._clock.now_ms(),
+            grace_ms=grace_ms,
+        )
+        location, keys = self.ref.location, self.table.schema.partition_keys
+        try:
+            removed = remove_orphans(self._storage, location, partition_depth=len(keys), rule=rule)
+        except CompactordError as error:
+            _log.warning("orphans_kept", table=self.ref.full_name, reason=str(error))
+            return 0
+        return len(removed)
+
+    def named(self, bucket: BucketId) -> dict[str, str | int]:
+        """The fields that name a bucket in a log event."""
+        return {
+            "table": self.ref.full_name,
+            "partition": self.table.partition_text(bucket.partition),
+            "bucket": bucket.bucket,
+        }
+
+    def _remember(self, landed: Landed) -> None:
+        compaction = landed.compaction
+        for name in settled_by(compaction, landed.change.after):
+            self._settled[name] = None
+        while len(self._settled) > _SETTLED_MAX:
+            self._settled.popitem(last=False)
+        if compaction.reason in FULL_REASONS:
+            now = local_ms(self._clock.now_ms(), self._worker.zone)
+            self._last_full_ms[compaction.bucket] = now
+
+    def _discard(self, landed: Landed) -> None:
+        folder = self.table.bucket_folder(landed.change.bucket)
+        discard_outputs(self._storage, folder, landed.change)
+
+
+def neighbours(compaction: Compaction, planned_on: TableState) -> tuple[DataFile, ...]:
+    """What lay beside a merge when it was planned matters to its commit; nothing else does."""
+    if isinstance(compaction, MergeCompaction):
+        return planned_on.files.files_in(compaction.bucket)
+    return ()
+
+
+def _identity(state: TableState | None) -> SnapshotIdentity | None:
+    return state.snapshot.identity if state and state.snapshot else None
