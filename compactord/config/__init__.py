@@ -1,0 +1,1 @@
+"""What the service was told to do: read, checked as a whole, explained."""

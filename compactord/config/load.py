@@ -1,0 +1,257 @@
+"""From a file, the environment and the command line to one valid configuration.
+
+Strongest first: `--set key=value`, variables `COMPACTORD__SECTION__KEY` (two underscores for each
+step down, list items by index, values as YAML), the file, defaults. A mapping or list that is given
+as a whole replaces the one below it. Everything wrong is reported at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from compactord.config.keys import Path, dotted, known_keys, leaves, nearest, path_of, written
+from compactord.config.model import ServiceConfig
+from compactord.config.problems import (
+    COMMAND_LINE,
+    DEFAULT,
+    ConfigInvalid,
+    Origin,
+    OriginKind,
+    Problem,
+)
+from compactord.config.source import Node, References, YamlReader, put, scalar_yaml
+
+ENVIRONMENT_PREFIX = "COMPACTORD__"
+
+_EXPECTED = {
+    "model_type": "a mapping",
+    "dict_type": "a mapping",
+    "tuple_type": "a list",
+    "int_type": "a whole number",
+    "string_type": "a text",
+    "bool_type": "true or false",
+    "missing": "a value: it has no default",
+}
+_KIND_ORDER = list(OriginKind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedConfig:
+    """A configuration and how it came about.
+
+    `origins` has an entry for every effective value, by dotted key. `references` are the texts, as
+    written, of values that were given as `${env:…}` or `${file:…}`: what is shown in their place.
+    `digest` changes with the file's bytes and with what its references stand for; it is for
+    comparing only, as secrets went into it.
+    """
+
+    path: str
+    config: ServiceConfig
+    origins: Mapping[str, Origin] = field(repr=False)
+    references: Mapping[str, str] = field(repr=False)
+    digest: str = field(repr=False)
+
+
+def load_config(
+    path: str, *, environ: Mapping[str, str], overrides: Sequence[str] = ()
+) -> LoadedConfig:
+    """Read and check; `overrides` are texts `key=value`.
+
+    Raises `ConfigInvalid` with all problems; environment variables come from `environ` alone.
+    """
+    problems: list[Problem] = []
+    content, root = _read_file(path, problems)
+    digest = hashlib.sha256(content)
+    readable = root is not None
+    root = root or Node(content=None, origin=Origin(kind=OriginKind.FILE, name=path))
+    _overlay_environment(root, environ, problems)
+    _overlay_command_line(root, overrides, problems)
+    references = References(environ, problems)
+    references.resolve(root)
+    for text, value in references.resolved:
+        digest.update(repr((text, value)).encode("utf-8", "surrogatepass"))
+    config: ServiceConfig | None = None
+    if readable:
+        reported = {problem.key for problem in problems}
+        try:
+            config = ServiceConfig.model_validate(root.plain())
+        except ValidationError as error:
+            found = _problems_of(error, root)
+            problems.extend(problem for problem in found if problem.key not in reported)
+        problems.extend(_unknown_catalogs(root))
+    if problems or config is None:
+        raise ConfigInvalid(sorted(problems, key=_order), digest=digest.hexdigest())
+    origins: dict[str, Origin] = {}
+    referring: dict[str, str] = {}
+    for leaf, _ in leaves(config):
+        node, found_it = root.at(leaf)
+        origins[dotted(leaf)] = node.origin if found_it else DEFAULT
+        if found_it and (shown := _reference_at(node)) is not None:
+            referring[dotted(leaf)] = shown
+    return LoadedConfig(
+        path=path,
+        config=config,
+        origins=origins,
+        references=referring,
+        digest=digest.hexdigest(),
+    )
+
+
+def _read_file(path: str, problems: list[Problem]) -> tuple[bytes, Node | None]:
+    """The bytes, or why there are none; and what they say, if it can be read."""
+
+    def origin_at(line: int) -> Origin:
+        return Origin(kind=OriginKind.FILE, name=path, line=line + 1)
+
+    whole = Origin(kind=OriginKind.FILE, name=path)
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n")
+        problems.append(Problem(origin=origin_at(line), key="", value=None, expected="UTF-8 text"))
+        return content, None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        expected = f"a file that can be read ({why})"
+        problems.append(Problem(origin=whole, key="", value=None, expected=expected))
+        return str(why).encode(), None
+    root = YamlReader(origin_at, problems).read(text)
+    if root is not None and root.content is not None and not isinstance(root.content, dict):
+        problems.append(Problem(origin=root.origin, key="", value=None, expected="a mapping"))
+        return content, None
+    return content, root
+
+
+def _overlay_environment(root: Node, environ: Mapping[str, str], problems: list[Problem]) -> None:
+    found = [
+        (path_of(name[len(ENVIRONMENT_PREFIX) :].split("__"), any_case=True), name)
+        for name in environ
+        if name.startswith(ENVIRONMENT_PREFIX)
+    ]
+    # Wholes before their parts, and list items in their order.
+    found.sort(key=lambda one: [(isinstance(p, str), p) for p in one[0]])
+    for path, name in found:
+        origin = Origin(kind=OriginKind.ENVIRONMENT, name=name)
+        _overlay(root, path, environ[name], origin, problems, any_case=True)
+
+
+def _overlay_command_line(root: Node, overrides: Sequence[str], problems: list[Problem]) -> None:
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            problems.append(
+                Problem(origin=COMMAND_LINE, key=key.strip(), value=None, expected="key=value")
+            )
+            continue
+        path = path_of(key.strip().split("."))
+        _overlay(root, path, text, COMMAND_LINE, problems, any_case=False)
+
+
+def _overlay(
+    root: Node,
+    path: Path,
+    text: str,
+    origin: Origin,
+    problems: list[Problem],
+    *,
+    any_case: bool,
+) -> None:
+    if "" in path:
+        problems.append(
+            Problem(origin=origin, key=dotted(path), value=None, expected="keys that are not empty")
+        )
+        return
+    value = YamlReader(lambda _: origin, problems, under=path).read(text)
+    wrong = None if value is None else put(root, path, value, any_case=any_case)
+    if wrong is not None:
+        problems.append(Problem(origin=origin, key=dotted(path), value=None, expected=wrong))
+
+
+def _problems_of(error: ValidationError, root: Node) -> Iterator[Problem]:
+    for details in error.errors(include_url=False, include_input=False):
+        path = written([part for part in details["loc"] if part != "[key]"])
+        node, found_it = root.at(path)
+        kind, context = details["type"], details.get("ctx", {})
+        hint = None
+        match kind:
+            case "value_error":
+                expected = str(context["error"])
+            case "enum":
+                expected = "one of " + str(context["expected"]).replace("'", "")
+            case "option":
+                expected, hint = context["expected"], context["hint"]
+            case "greater_than_equal":
+                expected = f"a whole number, {context['ge']} or more"
+            case "less_than_equal":
+                expected = f"a whole number, {context['le']} or less"
+            case "extra_forbidden":
+                known = known_keys(path[:-1])
+                hint = nearest(str(path[-1]), known)
+                if hint is None and found_it and node.content is None:
+                    # What {days: sat,sun} comes to.
+                    hint = "a text that holds a comma needs quotes"
+                expected = f"a key that exists ({', '.join(known)})"
+            case _:
+                expected = _EXPECTED.get(kind, details["msg"])
+        value = None
+        if kind != "missing":
+            value = node.shown(path) if found_it else _default_at(path)
+        yield Problem(
+            origin=node.origin,
+            key=dotted(path),
+            value=value,
+            expected=expected,
+            hint=hint or None,
+        )
+
+
+def _default_at(path: Path) -> str | None:
+    """The default that a check of another value found wanting."""
+    place: object = ServiceConfig.model_construct(catalogs={}).model_dump(
+        mode="json", by_alias=True
+    )
+    for part in path:
+        if not isinstance(place, dict) or part not in place:
+            return None
+        place = place[part]
+    return None if isinstance(place, dict | list) else f"{scalar_yaml(place)} by default"
+
+
+def _unknown_catalogs(root: Node) -> Iterator[Problem]:
+    """Rules for catalogs that do not exist: a misspelt name would silently match nothing."""
+    catalogs, has_catalogs = root.at(("catalogs",))
+    rules, has_rules = root.at(("rules",))
+    if not (has_catalogs and has_rules and isinstance(catalogs.content, dict)):
+        return
+    count = len(rules.content) if isinstance(rules.content, list) else 0
+    for index in range(count):
+        path: Path = ("rules", index, "match", "catalog")
+        node, found_it = root.at(path)
+        if found_it and isinstance(node.content, str) and node.content not in catalogs.content:
+            yield Problem(
+                origin=node.origin,
+                key=dotted(path),
+                value=node.shown(path),
+                expected=f"a catalog that exists ({', '.join(catalogs.content)})",
+                hint=nearest(node.content, catalogs.content),
+            )
+
+
+def _reference_at(node: Node) -> str | None:
+    """What is shown for a value that was made of references, or of parts that were."""
+    if node.reference is not None:
+        return node.reference
+    if any(below.reference is not None for _, below in node.walk()):
+        return "${…}"
+    return None
+
+
+def _order(problem: Problem) -> tuple[int, int, str]:
+    origin = problem.origin
+    return (_KIND_ORDER.index(origin.kind), origin.line or 0, problem.key)

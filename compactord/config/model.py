@@ -1,0 +1,408 @@
+"""The configuration: its keys, what they mean, their defaults. Frozen, and valid once it exists.
+
+Attributes carry their unit where the key does not: key `max_backlog_age`, attribute
+`max_backlog_age_ms`. Keys, descriptions and defaults are what the JSON Schema says.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from datetime import tzinfo
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from compactord.config.section import Section
+from compactord.config.values import (
+    Digits,
+    DurationMs,
+    Flag,
+    ScalarText,
+    Several,
+    SizeBytes,
+    TablePattern,
+    Text,
+    ZoneNameOrLocal,
+    at_least,
+    duration_text,
+    zone_named,
+)
+from compactord.config.windows import Window
+from compactord.errors import UsageError
+from compactord.paimon.option_catalogue import canonical_key, check_override
+from compactord.paimon.option_values import duration_ms, memory_size
+
+# A merge below this cannot hold its own buffers.
+LEAST_TASK_MEMORY_BYTES = 32 << 20
+
+_SECOND = at_least(1000, "1 s")
+_CATALOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_EVERYTHING = re.compile(".*", re.ASCII)
+
+
+class Mode(enum.Enum):
+    """AUTO: work is picked as it is due. PAUSED: the table is watched, and left alone."""
+
+    AUTO = "auto"
+    PAUSED = "paused"
+
+
+class SnapshotExpiry(enum.Enum):
+    """Who ends the life of snapshots: the table's own options, or nobody here."""
+
+    FROM_TABLE = "from_table"
+    OFF = "off"
+
+
+class LogLevel(enum.Enum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(enum.Enum):
+    """AUTO: readable on a terminal, JSON elsewhere."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
+
+
+def _metastore(value: object) -> str:
+    if value != "filesystem":
+        raise ValueError("filesystem, the only metastore that is supported so far")
+    return "filesystem"
+
+
+def _catalog_name(name: str) -> str:
+    if _CATALOG_NAME.fullmatch(name) is None:
+        raise ValueError("a catalog's name of letters, digits, _ and -")
+    return name
+
+
+def _table_options(options: dict[str, str]) -> dict[str, str]:
+    """Options under the keys as written; every wrong one is an error at its own place."""
+    wrong: list[InitErrorDetails] = []
+    names: dict[str, str] = {}
+    for key, value in options.items():
+        try:
+            check_override(key, value)
+            first = names.setdefault(canonical_key(key), key)
+            if first != key:
+                raise UsageError(f"{first} is another name of the same option")
+        except UsageError as error:
+            # The text before names the value, which may have come from a secret.
+            _, separator, expected = str(error).rpartition(": expected ")
+            context = {"expected": expected, "hint": ""}
+            if not separator:
+                context = {"expected": "an option that may be set here", "hint": expected}
+            wrong.append(
+                InitErrorDetails(
+                    type=PydanticCustomError("option", "{expected}", context),
+                    loc=(key,),
+                    input=value,
+                )
+            )
+    if wrong:
+        raise ValidationError.from_exception_data("options", wrong)
+    return options
+
+
+def _no_entries_if_null(value: object) -> object:
+    return {} if value is None else value
+
+
+TableOptions = Annotated[
+    dict[str, ScalarText], BeforeValidator(_no_entries_if_null), AfterValidator(_table_options)
+]
+Settings = Annotated[dict[str, ScalarText], BeforeValidator(_no_entries_if_null)]
+CatalogName = Annotated[str, AfterValidator(_catalog_name)]
+
+
+class Http(Section):
+    bind: Text = Field(default="0.0.0.0", description="address to listen on")
+    port: Annotated[StrictInt, Field(ge=0, le=65535), Digits] = Field(
+        default=9464, description="port of metrics, health and the page; 0: any free one"
+    )
+
+
+class Service(Section):
+    instance_name: Text = Field(
+        default="auto", description="this daemon's name in logs and metrics; auto: the host's name"
+    )
+    timezone: ZoneNameOrLocal = Field(
+        default="local",
+        description="zone of windows, off-peak hours and creation times: that of the writers; "
+        "local: the machine's",
+    )
+    http: Http = Http()
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The zone that is named; None: the machine's."""
+        return None if self.timezone == "local" else zone_named(self.timezone)
+
+
+class Spark(Section):
+    master: Text | None = Field(
+        default=None,
+        description="Spark master, sc://… for Spark Connect; null: a Spark inside this process, "
+        "one task per core",
+    )
+    app_name: Text = Field(
+        default="compactord", description="the application's name in Spark's pages"
+    )
+    conf: Settings = Field(default={}, description="Spark settings, verbatim")
+    task_memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] = Field(
+        default=memory_size("512 mb"),
+        alias="task_memory",
+        description="memory of one merge beside its idle worker",
+    )
+
+
+class Catalog(Section):
+    metastore: Annotated[str, BeforeValidator(_metastore)] = Field(
+        default="filesystem",
+        description="kind of the catalog",
+        json_schema_extra={"enum": ["filesystem"]},
+    )
+    warehouse: Text = Field(description="root folder of the warehouse")
+
+
+class Discovery(Section):
+    catalog_list_interval_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("60 s"),
+        alias="catalog_list_interval",
+        description="how often databases and tables are listed",
+    )
+    including_databases: TablePattern = Field(
+        default=_EVERYTHING,
+        description="regular expression that a database's whole name must match",
+    )
+    including_tables: TablePattern = Field(
+        default=_EVERYTHING,
+        description="regular expression that the whole of database.table must match",
+    )
+    excluding_tables: TablePattern | None = Field(
+        default=None, description="tables left out by database.table; wins over including"
+    )
+    only_write_only: Flag = Field(
+        default=True, description="leave alone tables whose writers compact themselves"
+    )
+
+
+class TableSettings(Section):
+    """What may be set for all tables, and by rules for some of them."""
+
+    mode: Mode = Field(default=Mode.AUTO, description="auto: compact when due; paused: only watch")
+    priority: Annotated[StrictInt, Field(ge=0, le=100), Digits] = Field(
+        default=50, description="weight against other tables, from 0 to 100"
+    )
+    windows: Several[Window] = Field(default=(), description="when which kinds of work may start")
+    windows_strict: Flag = Field(
+        default=False, description="hold to the windows also when writers are about to stall"
+    )
+    max_backlog_age_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("30 min"),
+        alias="max_backlog_age",
+        description="how long work may wait before it goes first",
+    )
+    max_concurrent_tasks: Annotated[StrictInt, Field(ge=1), Digits] = Field(
+        default=4, description="task slots that one table may hold"
+    )
+    discovery_interval_ms: Annotated[DurationMs, _SECOND] | None = Field(
+        default=None,
+        alias="discovery_interval",
+        description="how often a table is looked at; null: its own continuous.discovery-interval",
+    )
+    append_wait_ms: DurationMs | None = Field(
+        default=duration_ms("30 min"),
+        alias="append_wait",
+        description="small append files that waited longer are merged although they are few; "
+        "null: they wait for more",
+    )
+    expire_snapshots: SnapshotExpiry = Field(
+        default=SnapshotExpiry.FROM_TABLE,
+        description="from_table: expire snapshots as the table's options say; off: never",
+    )
+    options: TableOptions = Field(default={}, description="table options over the table's own")
+
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    for key in schema["properties"].values():
+        key.pop("default", None)
+
+
+class RuleSettings(TableSettings):
+    """Only what is set counts (`model_fields_set`); the rest holds defaults without meaning."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
+
+
+class Match(Section):
+    catalog: Text | None = Field(default=None, description="a catalog's exact name; absent: any")
+    table: TablePattern | None = Field(
+        default=None, description="regular expression for the whole of database.table; absent: any"
+    )
+
+
+class Rule(Section):
+    match: Match = Field(description="which tables the rule concerns")
+    settings: RuleSettings = Field(alias="set", description="what holds for them")
+
+
+class Limits(Section):
+    task_slots: Annotated[StrictInt, Field(ge=1), Digits] | None = Field(
+        default=None, description="merges at once; null: as many as the engine can run"
+    )
+    memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] | None = Field(
+        default=None,
+        alias="memory",
+        description="memory of all merges at once; null: 3/4 of the machine's, or the cgroup's",
+    )
+
+
+class Backoff(Section):
+    min_ms: Annotated[DurationMs, at_least(1, "1 ms")] = Field(
+        default=duration_ms("5 s"), alias="min", description="pause after the first failure"
+    )
+    max_ms: DurationMs = Field(
+        default=duration_ms("10 min"),
+        alias="max",
+        validate_default=True,
+        description="longest pause",
+    )
+
+    @field_validator("max_ms")
+    @classmethod
+    def _is_not_below_min(cls, max_ms: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_ms", 0)
+        if max_ms < least:
+            raise ValueError(f"min ({duration_text(least)}) or more")
+        return max_ms
+
+
+class Retry(Section):
+    task_attempts: Annotated[StrictInt, Field(ge=1), Digits] = Field(
+        default=3, description="tries of one merge before its bucket waits"
+    )
+    halt_after_consecutive_failures: Annotated[StrictInt, Field(ge=1), Digits] = Field(
+        default=10, description="failures of a table in a row after which it is left alone"
+    )
+    halt_after_lost_snapshots: Annotated[StrictInt, Field(ge=1), Digits] = Field(
+        default=1,
+        description="snapshots replaced by another writer after which a table is left alone",
+    )
+    backoff: Backoff = Backoff()
+
+
+class Recovery(Section):
+    orphan_grace_ms: DurationMs = Field(
+        default=duration_ms("1 d"),
+        alias="orphan_grace",
+        description="age at which files go whose run cannot be proved dead; above that of a merge",
+    )
+    interval_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("1 h"), alias="interval", description="how often orphans are looked for"
+    )
+
+
+class Metrics(Section):
+    max_tables: Annotated[StrictInt, Field(ge=1), Digits] = Field(
+        default=2000, description="tables with metrics of their own; the rest is summed up"
+    )
+    top_n: Annotated[StrictInt, Field(ge=0), Digits] = Field(
+        default=20, description="buckets that lists of the worst ones hold"
+    )
+
+
+class Alerts(Section):
+    stop_trigger_fallback: Annotated[StrictInt, Field(ge=1), Digits] = Field(
+        default=3,
+        description="runs above the compaction trigger at which a table without a stop trigger "
+        "counts as stalled",
+    )
+
+
+class Startup(Section):
+    timeout_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("5 min"), alias="timeout", description="to reach Spark and a catalog"
+    )
+
+
+class Shutdown(Section):
+    grace_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("300 s"), alias="grace", description="from the signal to the end"
+    )
+    commit_reserve_ms: DurationMs = Field(
+        default=duration_ms("30 s"),
+        alias="commit_reserve",
+        validate_default=True,
+        description="part of the grace that is kept for commits; merges are cancelled before it",
+    )
+
+    @field_validator("commit_reserve_ms")
+    @classmethod
+    def _is_a_part(cls, commit_reserve_ms: int, info: ValidationInfo) -> int:
+        grace = info.data.get("grace_ms")
+        if grace is not None and commit_reserve_ms >= grace:
+            raise ValueError(f"less than grace ({duration_text(grace)})")
+        return commit_reserve_ms
+
+
+class Reload(Section):
+    interval_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("30 s"), alias="interval", description="how often the file is looked at"
+    )
+
+
+class Log(Section):
+    level: LogLevel = Field(default=LogLevel.INFO, description="least level that is written")
+    format: LogFormat = Field(
+        default=LogFormat.AUTO, description="auto: readable on a terminal, JSON elsewhere"
+    )
+
+
+def _some_catalog(catalogs: dict[str, Catalog]) -> dict[str, Catalog]:
+    if not catalogs:
+        raise ValueError("one catalog or more, each under its name")
+    return catalogs
+
+
+class ServiceConfig(Section):
+    """The whole of it."""
+
+    service: Service = Service()
+    spark: Spark = Spark()
+    catalogs: Annotated[dict[CatalogName, Catalog], AfterValidator(_some_catalog)] = Field(
+        description="catalogs by name"
+    )
+    discovery: Discovery = Discovery()
+    defaults: TableSettings = Field(
+        default=TableSettings(), description="what holds for every table"
+    )
+    rules: Several[Rule] = Field(
+        default=(),
+        description="top to bottom, later keys win, merged per key; options merged per option",
+    )
+    limits: Limits = Limits()
+    retry: Retry = Retry()
+    recovery: Recovery = Recovery()
+    metrics: Metrics = Metrics()
+    alerts: Alerts = Alerts()
+    startup: Startup = Startup()
+    shutdown: Shutdown = Shutdown()
+    reload: Reload = Reload()
+    log: Log = Log()

@@ -1,0 +1,84 @@
+"""Where a value came from, and what is wrong with it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compactord.errors import UsageError
+
+
+class OriginKind(enum.Enum):
+    """From the weakest to the strongest."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """`name` is the file's path or the variable's name; `line` counts from 1, in files only."""
+
+    kind: OriginKind
+    name: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        match self.kind:
+            case OriginKind.DEFAULT:
+                return "default"
+            case OriginKind.FILE:
+                return self.name if self.line is None else f"{self.name}:{self.line}"
+            case OriginKind.ENVIRONMENT:
+                return f"env {self.name}"
+            case OriginKind.COMMAND_LINE:
+                return "--set"
+
+
+DEFAULT = Origin(kind=OriginKind.DEFAULT)
+COMMAND_LINE = Origin(kind=OriginKind.COMMAND_LINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing to correct. `value` is fit to be shown; None when there is none."""
+
+    origin: Origin
+    key: str
+    value: str | None
+    expected: str
+    hint: str | None = None
+
+    @property
+    def file(self) -> str | None:
+        return self.origin.name if self.origin.kind is OriginKind.FILE else None
+
+    @property
+    def line(self) -> int | None:
+        return self.origin.line
+
+    def __str__(self) -> str:
+        found = "" if self.value is None else f" is {self.value}"
+        key = f"{self.key}{found}: " if self.key else ""
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"{self.origin}: {key}expected {self.expected}{hint}"
+
+
+class ConfigInvalid(UsageError):
+    """The configuration cannot be used; `problems` are all that were found, in file order.
+
+    `digest` tells two states of the file apart, as `LoadedConfig.digest` does.
+    """
+
+    def __init__(self, problems: Sequence[Problem], *, digest: str = "") -> None:
+        self.problems = tuple(problems)
+        self.digest = digest
+        count = f"{len(self.problems)} problem{'' if len(self.problems) == 1 else 's'}"
+        lines = "".join(f"\n  {problem}" for problem in self.problems)
+        super().__init__(f"the configuration is invalid, {count}:{lines}")
+
+    def __reduce__(self) -> tuple[type[ConfigInvalid], tuple[tuple[Problem, ...]], dict[str, str]]:
+        return ConfigInvalid, (self.problems,), {"digest": self.digest}

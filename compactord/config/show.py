@@ -1,0 +1,49 @@
+"""The effective configuration for people and programs, without anything secret, and its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from compactord.config.keys import Path, dotted, leaves, plain
+from compactord.config.load import LoadedConfig
+from compactord.config.model import ServiceConfig
+from compactord.config.redaction import redacted
+from compactord.config.source import scalar_yaml
+
+
+def show_text(loaded: LoadedConfig) -> list[str]:
+    """One line per effective value: `key = value`, and where it came from."""
+    lines = []
+    for path, value in leaves(loaded.config):
+        key = dotted(path)
+        shown = loaded.references.get(key)
+        if shown is None:
+            hidden = redacted(value, key=key)
+            shown = "{}" if hidden == {} else "[]" if hidden == [] else scalar_yaml(hidden)
+        lines.append((f"{key} = {shown}", str(loaded.origins[key])))
+    width = max(len(left) for left, _ in lines if len(left) <= 60)
+    return [f"{left:<{width}}  # {origin}" for left, origin in lines]
+
+
+def effective_json(loaded: LoadedConfig) -> dict[str, Any]:
+    """The effective values in the shape of the file; references stand as they were written."""
+    shown = redacted(_with_references(plain(loaded.config), (), loaded.references))
+    assert isinstance(shown, dict)
+    return shown
+
+
+def _with_references(value: object, path: Path, references: Mapping[str, str]) -> object:
+    if isinstance(value, dict) and value:
+        return {k: _with_references(v, (*path, k), references) for k, v in value.items()}
+    if isinstance(value, list) and value:
+        return [_with_references(v, (*path, i), references) for i, v in enumerate(value)]
+    return references.get(dotted(path), value)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the file, for editors; defaults are as they would be written."""
+    schema = ServiceConfig.model_json_schema(mode="serialization")
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "compactord"
+    return schema

@@ -1,0 +1,305 @@
+"""Values as they were written, each with its place: YAML, layers over it, references resolved.
+
+Scalars are those of YAML 1.2's core schema: `off`, `no` and `01:00` are texts, as people mean them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from compactord.config.keys import Path, dotted
+from compactord.config.problems import Origin, Problem
+from compactord.config.redaction import HIDDEN, is_secret_key, redact_text
+
+Scalar = str | int | float | bool | None
+OriginAt = Callable[[int], Origin]
+
+_REFERENCE = re.compile(r"\$(?:(\$)(?=\{)|\{([^{}]*)\})")
+_LONGEST_VALUE = 80
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class Node:
+    """A value and where it stands. `reference` is the text as written, if it held `${…}`."""
+
+    content: Scalar | dict[str, Node] | list[Node]
+    origin: Origin
+    reference: str | None = None
+
+    def plain(self) -> object:
+        """As dictionaries, lists and scalars."""
+        if isinstance(self.content, dict):
+            return {key: node.plain() for key, node in self.content.items()}
+        if isinstance(self.content, list):
+            return [node.plain() for node in self.content]
+        return self.content
+
+    def at(self, path: Path) -> tuple[Node, bool]:
+        """The deepest node on the way to `path`; False when a mapping lacks the next key."""
+        node = self
+        for part in path:
+            if isinstance(node.content, dict):
+                if part not in node.content:
+                    return node, False
+                node = node.content[str(part)]
+            elif isinstance(node.content, list):
+                if not isinstance(part, int) or part >= len(node.content):
+                    return node, True
+                node = node.content[part]
+            else:
+                return node, node.content is not None
+        return node, True
+
+    def walk(self, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+        """This node and all below it, parents first."""
+        yield path, self
+        if isinstance(self.content, dict):
+            for key, node in self.content.items():
+                yield from node.walk((*path, key))
+        elif isinstance(self.content, list):
+            for index, node in enumerate(self.content):
+                yield from node.walk((*path, index))
+
+    def shown(self, path: Path) -> str:
+        """The value for people: short, without secrets, references as they were written."""
+        if self.reference is not None:
+            return self.reference
+        if any(is_secret_key(str(part)) for part in path):
+            return HIDDEN
+        if isinstance(self.content, dict):
+            return "a mapping"
+        if isinstance(self.content, list):
+            return "a list"
+        text = scalar_yaml(self.content)
+        return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
+
+
+def scalar_yaml(value: object) -> str:
+    """A scalar as YAML would hold it on one line, credentials hidden."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        text = redact_text(value)
+        return repr(text) if not text or text != text.strip() or not text.isprintable() else text
+    return str(value)
+
+
+class _CoreLoader(yaml.SafeLoader):
+    """Resolves the plain scalars of YAML 1.2's core schema and nothing else."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
+    ("merge", r"<<", ["<"]),
+):
+    _CoreLoader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), _first
+    )
+
+
+class YamlReader:
+    """Reads one text; what is wrong with it is added to `problems`."""
+
+    def __init__(self, origin_at: OriginAt, problems: list[Problem], *, under: Path = ()) -> None:
+        self._origin_at = origin_at
+        self._problems = problems
+        self._under = under
+
+    def read(self, text: str) -> Node | None:
+        """None when the text is no YAML at all."""
+        try:
+            tree = yaml.compose(text, Loader=_CoreLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            self._report(mark.line if mark else 0, (), "YAML", _why(error))
+            return None
+        except yaml.YAMLError as error:
+            self._report(0, (), "YAML", str(error).splitlines()[0])
+            return None
+        except RecursionError:
+            self._report(0, (), "YAML", "it is nested too deeply")
+            return None
+        if tree is None:
+            return Node(content=None, origin=self._origin_at(0))
+        return self._node(tree, (), frozenset())
+
+    def _node(self, tree: yaml.Node, path: Path, above: frozenset[int]) -> Node:
+        line = tree.start_mark.line
+        node = Node(content=None, origin=self._origin_at(line))
+        if id(tree) in above:
+            self._report(line, path, "a value that does not contain itself")
+        elif isinstance(tree, yaml.MappingNode):
+            node.content = self._mapping(tree, path, above | {id(tree)})
+        elif isinstance(tree, yaml.SequenceNode):
+            node.content = [
+                self._node(item, (*path, index), above | {id(tree)})
+                for index, item in enumerate(tree.value)
+            ]
+        else:
+            node.content = self._scalar(tree, path)
+        return node
+
+    def _mapping(
+        self, tree: yaml.MappingNode, path: Path, above: frozenset[int]
+    ) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        for key, value in tree.value:
+            line = key.start_mark.line
+            if not isinstance(key, yaml.ScalarNode):
+                self._report(line, path, "keys that are plain texts")
+                continue
+            if key.tag == "tag:yaml.org,2002:merge":
+                self._report(line, path, "keys without <<", "write the entries out")
+                continue
+            node = self._node(value, (*path, key.value), above)
+            # The key's line: its value may begin on a later one, or at an anchor elsewhere.
+            node.origin = self._origin_at(line)
+            if key.value in found:
+                first = found[key.value].origin
+                where = "" if first.line is None else f"; the first is on line {first.line}"
+                self._report(line, (*path, key.value), f"each key once{where}")
+            else:
+                found[key.value] = node
+        return found
+
+    def _scalar(self, tree: yaml.Node, path: Path) -> Scalar:
+        text, tag = str(tree.value), tree.tag.removeprefix("tag:yaml.org,2002:")
+        match tag:
+            case "null":
+                return None
+            case "bool" if text.lower() in ("true", "false"):
+                return text.lower() == "true"
+            case "int" | "float":
+                return _number(text)
+            case "str" | "bool" | "merge":
+                return text
+            case _:
+                self._report(tree.start_mark.line, path, "a value without a tag")
+                return text
+
+    def _report(self, line: int, path: Path, expected: str, hint: str | None = None) -> None:
+        self._problems.append(
+            Problem(
+                origin=self._origin_at(line),
+                key=dotted((*self._under, *path)),
+                value=None,
+                expected=expected,
+                hint=hint,
+            )
+        )
+
+
+def _number(text: str) -> int | float | str:
+    """A number only where it says the same: settings of others are passed on verbatim."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            if len(text) <= 20 and str(kind(text)) == text:
+                return kind(text)
+    return text
+
+
+def _why(error: yaml.MarkedYAMLError) -> str:
+    text = ", ".join(text for text in (error.context, error.problem) if text)
+    # An unquoted password may look like an alias or a tag; kinds of tokens are written <so>.
+    return re.sub(r"'(?!<)[^']{3,}'", f"'{HIDDEN}'", text) or "it cannot be read"
+
+
+def put(root: Node, path: Path, value: Node, *, any_case: bool) -> str | None:
+    """Set the value at `path`, making what is missing on the way; what is wrong with the path.
+
+    With `any_case` a key that exists is met in any case.
+    """
+    node = root
+    for depth, part in enumerate(path):
+        is_last = depth == len(path) - 1
+        fresh = value if is_last else Node(content=None, origin=value.origin)
+        if isinstance(part, int):
+            if not isinstance(node.content, list):
+                node.content, node.origin = [], value.origin
+            if part > len(node.content):
+                return f"an index up to {len(node.content)}"
+            if part == len(node.content):
+                node.content.append(fresh)
+            elif is_last:
+                node.content[part] = fresh
+            node = node.content[part]
+            continue
+        if not isinstance(node.content, dict):
+            node.content, node.origin = {}, value.origin
+        key = part
+        if any_case and key not in node.content:
+            key = next((k for k in node.content if k.lower() == part.lower()), part)
+        if is_last or key not in node.content:
+            node.content[key] = fresh
+        node = node.content[key]
+    return None
+
+
+class References:
+    """Resolves `${env:NAME}` and `${file:/path}`; `$${` stands for `${` itself.
+
+    `resolved` holds what was met, in order: the text of each reference and its value.
+    """
+
+    def __init__(self, environ: Mapping[str, str], problems: list[Problem]) -> None:
+        self._environ = environ
+        self._problems = problems
+        self.resolved: list[tuple[str, str]] = []
+
+    def resolve(self, root: Node) -> None:
+        """In place, in every text below `root`; values are not searched again."""
+        for path, node in root.walk():
+            if isinstance(node.content, str) and "${" in node.content:
+                node.content, node.reference = self._filled(node, path), node.content
+
+    def _filled(self, node: Node, path: Path) -> str:
+        def fill(found: re.Match[str]) -> str:
+            if found[1]:
+                return "$"
+            value = self._value(found[2])
+            if isinstance(value, _Missing):
+                self._problems.append(
+                    Problem(
+                        origin=node.origin,
+                        key=dotted(path),
+                        value=found[0],
+                        expected=value.expected,
+                    )
+                )
+                return found[0]
+            self.resolved.append((found[2], value))
+            return value
+
+        return _REFERENCE.sub(fill, str(node.content))
+
+    def _value(self, text: str) -> str | _Missing:
+        kind, _, name = text.partition(":")
+        if kind == "env" and name:
+            value = self._environ.get(name)
+            return _Missing(f"the variable {name} to be set") if value is None else value
+        if kind == "file" and os.path.isabs(name):
+            try:
+                with open(name, encoding="utf-8") as file:
+                    return file.read().rstrip("\r\n")
+            except (OSError, UnicodeDecodeError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+                return _Missing(f"a file that can be read ({why})")
+        return _Missing("${env:NAME} or ${file:/path}; $${ for the signs themselves")
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    expected: str

@@ -1,0 +1,200 @@
+"""Kinds of single values: how a text becomes one, what is said of a wrong one, how it is shown.
+
+Durations and sizes are written as Paimon's options are and held as milliseconds and bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
+
+from compactord.paimon.option_values import duration_ms, memory_size
+
+_T = TypeVar("_T")
+
+_DURATION_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
+_SIZE_UNITS = (("tb", 1 << 40), ("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10))
+
+
+def duration_text(amount_ms: int) -> str:
+    """`90000` → `90 s`: exact, in the largest unit that leaves no rest."""
+    for unit, size in _DURATION_UNITS:
+        if amount_ms and amount_ms % size == 0:
+            return f"{amount_ms // size} {unit}"
+    return f"{amount_ms} ms"
+
+
+def size_text(amount_bytes: int) -> str:
+    """`536870912` → `512 mb`: exact, in the largest unit that leaves no rest."""
+    for unit, size in _SIZE_UNITS:
+        if amount_bytes and amount_bytes % size == 0:
+            return f"{amount_bytes // size} {unit}"
+    return f"{amount_bytes} b"
+
+
+def _amount(read: Callable[[str], int]) -> Callable[[object], int]:
+    """A reader of texts, and of whole numbers as if they were texts."""
+
+    def amount(value: object) -> int:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return read(str(value) if is_number or isinstance(value, str) else "")
+
+    return amount
+
+
+def _whole_number(value: object) -> object:
+    """A reference or an environment variable may hold digits as text."""
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value.strip()):
+        return int(value)
+    return value
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError("true or false")
+
+
+def _words(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a text")
+    if not value.strip():
+        raise ValueError("a text that is not empty")
+    return str(value)
+
+
+def scalar_text(value: object) -> str:
+    """A scalar as the text that it was written as: `true`, `5`, `0.7`; ValueError for others."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError("a text, a number, true or false")
+
+
+def _empty_if_null(value: object) -> object:
+    """A key whose entries are all commented out holds null, and means none."""
+    return () if value is None else value
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """The zone of an IANA name; ValueError when there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        raise ValueError("a time zone's name such as Asia/Shanghai") from None
+
+
+def _zone_name(value: object) -> str:
+    zone_named(_words(value))
+    return str(value)
+
+
+def _zone_name_or_local(value: object) -> str:
+    if value == "local":
+        return "local"
+    try:
+        return _zone_name(value)
+    except ValueError as error:
+        raise ValueError(f"local, or {error}") from None
+
+
+# Escapes that Java has and Python has not, or reads as something else.
+_JAVA_ESCAPES = frozenset("pPQEGhHvVRXzZeck0")
+_ESCAPE_HINTS = {
+    "z": "; the whole name is matched anyway",
+    "Z": "; the whole name is matched anyway",
+}
+
+
+def _table_pattern(value: object) -> re.Pattern[str]:
+    """A pattern that means the same to Java's Matcher.matches and to re.fullmatch.
+
+    Classes such as `\\w` are ASCII, as Java's are by default.
+    """
+    text = _words(value)
+    _refuse_foreign_syntax(text)
+    try:
+        return re.compile(text, re.ASCII)
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"a regular expression ({error})") from None
+
+
+def _refuse_foreign_syntax(text: str) -> None:
+    at, in_class = 0, False
+    while at < len(text):
+        sign, following = text[at], text[at + 1 : at + 2]
+        if sign == "\\":
+            if following in _JAVA_ESCAPES:
+                raise ValueError(
+                    f"a regular expression without \\{following}, which Java and Python "
+                    f"read differently{_ESCAPE_HINTS.get(following, '')}"
+                )
+            at += 1
+        elif in_class:
+            if sign == "[" or text[at : at + 2] in ("&&", "||", "--", "~~"):
+                raise ValueError(
+                    "a regular expression without sets inside [...]; "
+                    f"write \\{sign} for the sign itself"
+                )
+            in_class = sign != "]"
+        elif sign == "[":
+            in_class = True
+            at += following == "^"
+        elif text.startswith("(?<", at) and text[at + 3 : at + 4] not in ("=", "!"):
+            raise ValueError("a regular expression with unnamed groups")
+        at += 1
+
+
+def at_least(least: int, text: str) -> AfterValidator:
+    """A lower bound of a duration or size; `text` is the bound as it is written."""
+
+    def check(value: int) -> int:
+        if value < least:
+            raise ValueError(f"{text} or more; a number alone is the smallest unit")
+        return value
+
+    return AfterValidator(check)
+
+
+_AMOUNT_SCHEMA = {"type": ["string", "integer"]}
+
+# Milliseconds.
+DurationMs = Annotated[
+    int,
+    BeforeValidator(_amount(duration_ms)),
+    PlainSerializer(duration_text, return_type=str),
+    WithJsonSchema({**_AMOUNT_SCHEMA, "examples": ["10 min", "30 s"]}),
+]
+# Bytes.
+SizeBytes = Annotated[
+    int,
+    BeforeValidator(_amount(memory_size)),
+    PlainSerializer(size_text, return_type=str),
+    WithJsonSchema({**_AMOUNT_SCHEMA, "examples": ["512 mb", "24 gb"]}),
+]
+# Beside StrictInt: digits as text are a number too.
+Digits = BeforeValidator(_whole_number)
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Text = Annotated[str, BeforeValidator(_words)]
+ZoneName = Annotated[str, BeforeValidator(_zone_name)]
+ZoneNameOrLocal = Annotated[str, BeforeValidator(_zone_name_or_local)]
+# Matched against a whole name.
+TablePattern = Annotated[
+    re.Pattern[str],
+    BeforeValidator(_table_pattern),
+    PlainSerializer(lambda pattern: pattern.pattern, return_type=str),
+    WithJsonSchema({"type": "string", "format": "regex"}),
+]
+ScalarText = Annotated[
+    str,
+    BeforeValidator(scalar_text),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+Several = Annotated[tuple[_T, ...], BeforeValidator(_empty_if_null)]

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compactord.config.model import Discovery, Mode, ServiceConfig, SnapshotExpiry
+from compactord.config.policy import cold_differences, is_included, policy_for
+
+
+def _config(**sections: Any) -> ServiceConfig:
+    return ServiceConfig.model_validate({"catalogs": {"lake": {"warehouse": "/w"}}, **sections})
+
+
+def test_without_rules_the_defaults_hold() -> None:
+    policy = policy_for(_config(), "lake", "d", "t")
+    assert policy.mode is Mode.AUTO
+    assert policy.priority == 50
+    assert policy.max_backlog_age_ms == 30 * 60_000
+    assert policy.append_wait_ms == 30 * 60_000
+    assert policy.discovery_interval_ms is None
+    assert policy.expire_snapshots is SnapshotExpiry.FROM_TABLE
+
+
+def test_later_rules_win_key_by_key() -> None:
+    config = _config(
+        defaults={"priority": 10, "max_concurrent_tasks": 7},
+        rules=[
+            {"match": {"table": "d\\..*"}, "set": {"priority": 20, "mode": "paused"}},
+            {"match": {"table": "d\\.t"}, "set": {"priority": 30}},
+            {"match": {"table": "d\\.other"}, "set": {"priority": 40}},
+        ],
+    )
+    policy = policy_for(config, "lake", "d", "t")
+    assert (policy.priority, policy.mode, policy.max_concurrent_tasks) == (30, Mode.PAUSED, 7)
+
+
+def test_a_rule_can_set_a_default_back() -> None:
+    config = _config(
+        defaults={"priority": 10, "append_wait": None},
+        rules=[{"match": {}, "set": {"priority": 50, "append_wait": "30 min"}}],
+    )
+    policy = policy_for(config, "lake", "d", "t")
+    assert (policy.priority, policy.append_wait_ms) == (50, 1_800_000)
+
+
+def test_a_rule_can_set_null() -> None:
+    config = _config(rules=[{"match": {}, "set": {"append_wait": None}}])
+    assert policy_for(config, "lake", "d", "t").append_wait_ms is None
+
+
+def test_windows_of_a_rule_replace_those_before() -> None:
+    config = _config(
+        defaults={"windows": [{"days": "sat"}, {"days": "sun"}]},
+        rules=[{"match": {}, "set": {"windows": [{"days": "mon"}]}}],
+    )
+    assert [w.days for w in policy_for(config, "lake", "d", "t").windows] == [(0,)]
+
+
+def test_options_are_merged_one_by_one_under_any_of_their_names() -> None:
+    config = _config(
+        defaults={"options": {"num-levels": 5, "write-only": True, "target-file-size": "1 gb"}},
+        rules=[
+            {"match": {}, "set": {"options": {"num-levels": 6}}},
+            {"match": {}, "set": {"options": {"write.compaction-skip": False}}},
+        ],
+    )
+    assert policy_for(config, "lake", "d", "t").options == {
+        "num-levels": "6",
+        "write-only": "false",
+        "target-file-size": "1 gb",
+    }
+    assert config.defaults.options["num-levels"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("match", "matches"),
+    [
+        ({}, True),
+        ({"catalog": "lake"}, True),
+        ({"catalog": "lak"}, False),
+        ({"catalog": "lake.*"}, False),
+        ({"table": "d.t"}, True),
+        ({"table": "t"}, False),
+        ({"table": "d"}, False),
+        ({"table": "D\\.T"}, False),
+        ({"catalog": "other", "table": ".*"}, False),
+        ({"catalog": "lake", "table": "d\\.[tu]"}, True),
+    ],
+)
+def test_a_rule_needs_the_exact_catalog_and_the_whole_name(
+    match: dict[str, str], matches: bool
+) -> None:
+    config = _config(rules=[{"match": match, "set": {"priority": 99}}])
+    assert (policy_for(config, "lake", "d", "t").priority == 99) is matches
+
+
+@pytest.mark.parametrize(
+    ("discovery", "included"),
+    [
+        ({}, True),
+        ({"including_databases": "d"}, True),
+        ({"including_databases": "d\\.t"}, False),
+        ({"including_databases": "[a-c].*"}, False),
+        ({"including_tables": "d\\.t"}, True),
+        ({"including_tables": "t"}, False),
+        ({"excluding_tables": "d\\.t"}, False),
+        ({"excluding_tables": "t"}, True),
+        ({"including_tables": "d\\.t", "excluding_tables": ".*"}, False),
+        ({"including_tables": "x\\.t|d\\..*"}, True),
+    ],
+)
+def test_a_table_is_included_by_both_patterns_unless_excluded(
+    discovery: dict[str, str], included: bool
+) -> None:
+    assert is_included(Discovery.model_validate(discovery), "d", "t") is included
+
+
+def test_cold_keys_are_told_from_hot_ones() -> None:
+    old = _config(spark={"conf": {"a": "1", "gone": "1"}})
+    new = ServiceConfig.model_validate(
+        {
+            "catalogs": {"lake": {"warehouse": "/other"}, "new": {"warehouse": "/w"}},
+            "service": {"timezone": "UTC", "http": {"port": 1}},
+            "spark": {"conf": {"a": "2"}, "task_memory": "1 gb"},
+            "defaults": {"priority": 1},
+            "rules": [{"match": {}, "set": {}}],
+            "limits": {"memory": "1 gb", "task_slots": 1},
+            "log": {"level": "debug"},
+            "shutdown": {"grace": "1 h"},
+        }
+    )
+    assert set(cold_differences(old, new)) == {
+        "service.timezone",
+        "service.http.port",
+        "spark.conf.a",
+        "spark.conf.gone",
+        "spark.task_memory",
+        "catalogs.lake.warehouse",
+        "catalogs.new.metastore",
+        "catalogs.new.warehouse",
+    }
+    assert cold_differences(new, new) == ()
