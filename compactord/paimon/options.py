@@ -96,6 +96,22 @@ class CommitOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireOptions:
+    """How long snapshots are kept (options/ExpireConfig.java). Durations in milliseconds.
+
+    `limit` is how many may expire at a time. `changelog_decoupled`: changelogs shall outlive their
+    snapshots.
+    """
+
+    num_retained_min: int
+    num_retained_max: int
+    time_retained_ms: int
+    limit: int
+    clean_empty_directories: bool
+    changelog_decoupled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions:
     """What output files look like. Per-level maps win over the table-wide value."""
 
@@ -132,6 +148,7 @@ class TableOptions:
     discovery_interval_ms: int
     compaction: CompactionOptions
     commit: CommitOptions
+    expire: ExpireOptions
     files: FileOptions
     raw: Mapping[str, str]
 
@@ -176,6 +193,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         ),
         compaction=_compaction(texts, trigger, has_key=bool(schema.primary_keys)),
         commit=_commit(texts),
+        expire=_expire(texts),
         files=_files(texts),
         raw=texts.merged,
     )
@@ -302,6 +320,25 @@ def _commit(texts: _Texts) -> CommitOptions:
             SequenceInit.SCAN,
         ),
         full_compaction_delta_commits=texts.maybe("full-compaction.delta-commits", integer),
+    )
+
+
+def _expire(texts: _Texts) -> ExpireOptions:
+    integer, duration = option_values.integer, option_values.duration_ms
+    fewest = texts.read("snapshot.num-retained.min", integer, 10)
+    most = texts.read("snapshot.num-retained.max", integer, _INT_MAX)
+    time_ms = texts.read("snapshot.time-retained", duration, 3_600_000)
+    return ExpireOptions(
+        num_retained_min=fewest,
+        num_retained_max=most,
+        time_retained_ms=time_ms,
+        limit=texts.read("snapshot.expire.limit", integer, 50),
+        clean_empty_directories=texts.read(
+            "snapshot.clean-empty-directories", option_values.boolean, False
+        ),
+        changelog_decoupled=texts.read("changelog.num-retained.min", integer, fewest) > fewest
+        or texts.read("changelog.num-retained.max", integer, most) > most
+        or texts.read("changelog.time-retained", duration, time_ms) > time_ms,
     )
 
 

@@ -19,6 +19,8 @@ SCHEMA_PREFIX = "schema-"
 SNAPSHOT_PREFIX = "snapshot-"
 TAG_PREFIX = "tag-"
 BRANCH_PREFIX = "branch-"
+CHANGELOG_PREFIX = "changelog-"
+CONSUMER_PREFIX = "consumer-"
 LATEST = "LATEST"
 EARLIEST = "EARLIEST"
 
@@ -97,6 +99,19 @@ def changelog_folder(root: str) -> str:
     return join(root, "changelog")
 
 
+def changelog_path(root: str, id_: int) -> str:
+    return join(changelog_folder(root), f"{CHANGELOG_PREFIX}{id_}")
+
+
+def consumer_folder(root: str) -> str:
+    """Where streaming readers note the snapshot that they need next."""
+    return join(root, "consumer")
+
+
+def consumer_path(root: str, name: str) -> str:
+    return join(consumer_folder(root), CONSUMER_PREFIX + name)
+
+
 def manifest_folder(location: str) -> str:
     """Manifests, manifest lists and index manifests, of branches as well."""
     return join(location, "manifest")
@@ -104,6 +119,11 @@ def manifest_folder(location: str) -> str:
 
 def manifest_path(location: str, name: str) -> str:
     return join(manifest_folder(location), name)
+
+
+def index_path(location: str, name: str) -> str:
+    """An index file: they lie together, of all partitions and branches."""
+    return join(location, "index", name)
 
 
 def statistics_path(location: str, name: str) -> str:

@@ -1,12 +1,14 @@
-"""Snapshots, the hints that lead to them, tags and branches.
+"""Snapshots, the hints that lead to them, tags, branches, consumers and long-lived changelogs.
 
 A snapshot file is one JSON object. Ids are reused after rollbacks and after a table was dropped
 and made again: what was known about an id counts only while `Snapshot.identity` is the same.
-Sources: Snapshot.java, utils/{SnapshotManager,HintFileUtils,TagManager,BranchManager}.java.
+Sources: Snapshot.java, utils/{SnapshotManager,ChangelogManager,HintFileUtils,TagManager,
+BranchManager}.java, consumer/ConsumerManager.java.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import re
@@ -219,6 +221,57 @@ def branch_names(storage: Storage, location: str) -> tuple[str, ...]:
     folders = (status for status in storage.list(paths.branch_folder(location)) if status.is_folder)
     prefix = paths.BRANCH_PREFIX
     return tuple(sorted(f.name[len(prefix) :] for f in folders if f.name.startswith(prefix)))
+
+
+def read_changelogs(storage: Storage, root: str) -> Mapping[int, Snapshot]:
+    """Changelogs that outlive their snapshots, by id. One that vanishes meanwhile is not there."""
+    changelogs: dict[int, Snapshot] = {}
+    for status in storage.list(paths.changelog_folder(root)):
+        id_ = paths.id_of(status.name, paths.CHANGELOG_PREFIX)
+        if id_ is None:
+            continue
+        path = paths.changelog_path(root, id_)
+        with contextlib.suppress(ObjectNotFound):
+            changelogs[id_] = parse_snapshot(storage.read(path), path)
+    return changelogs
+
+
+def read_consumers(storage: Storage, root: str) -> Mapping[str, int]:
+    """The snapshot that each consumer reads next, by the consumer's name.
+
+    It and later ones must not expire. Raises `FormatError` naming the file that cannot be
+    understood: nobody knows then what may go.
+    """
+    consumers: dict[str, int] = {}
+    for status in storage.list(paths.consumer_folder(root)):
+        if status.is_folder or not status.name.startswith(paths.CONSUMER_PREFIX):
+            continue
+        name = status.name[len(paths.CONSUMER_PREFIX) :]
+        path = paths.consumer_path(root, name)
+        with contextlib.suppress(ObjectNotFound):
+            consumers[name] = _next_snapshot(storage.read(path), path)
+    return consumers
+
+
+def has_earliest_hint(storage: Storage, location: str) -> bool:
+    """Whether the hint is there and holds a number; whether it is right is not looked at."""
+    return _read_hint(storage, paths.earliest_hint(location)) is not None
+
+
+def write_earliest_hint(storage: Storage, location: str, snapshot_id: int) -> None:
+    """Tell readers where the snapshots begin; only whoever expires snapshots says so."""
+    storage.overwrite(paths.earliest_hint(location), str(snapshot_id).encode())
+
+
+def _next_snapshot(data: bytes, path: str) -> int:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(path, f"a consumer that is not JSON ({error})") from error
+    next_snapshot = found.get("nextSnapshot") if isinstance(found, dict) else None
+    if type(next_snapshot) is not int:
+        raise FormatError(path, f"consumer key nextSnapshot is {next_snapshot!r}, expected int")
+    return next_snapshot
 
 
 def _read_hint(storage: Storage, path: str) -> int | None:

@@ -128,11 +128,17 @@ _PARQUET_REFUSED = (
 )
 
 # Duties of a committer that compactord leaves to others.
-_UNSERVED = {
+_UNSERVED_MAINTENANCE = {
     "tag.automatic-creation": "no tags are created",
+    "tag.default-time-retained": "tags are not expired",
     "partition.expiration-time": "partitions are not expired",
     "consumer.expiration-time": "consumers are not expired",
     "partition.mark-done-action": "partitions are not marked done",
+    "partition.idle-time-to-done": "partitions are not marked done",
+    "partition.end-input-to-done": "partitions are not marked done",
+}
+# What else a table may ask for in vain.
+_UNSERVED = {
     "compaction.skip-expired-partitions": "expired partitions are compacted like others",
     "commit.strict-mode.last-safe-snapshot": "writers that set it fail after a compaction "
     "in their partitions",
@@ -176,11 +182,7 @@ def reasons_in_files(
 def warnings(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
     """What an operator should know about a table that is compacted all the same."""
     texts = _canonical(options.raw)
-    found = [
-        f"option {key}={texts[key]}: {what}"
-        for key, what in _UNSERVED.items()
-        if texts.get(key, "").strip().lower() not in ("", "none", "false")
-    ]
+    found = [*unserved_maintenance(options), *_asked_for(texts, _UNSERVED)]
     found += [
         f"option {key}={text}: not applied to new files"
         for key, text in sorted(texts.items())
@@ -190,6 +192,26 @@ def warnings(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
     if unknown:
         found.append(f"options of schema {schema.id} that are not Paimon's: {', '.join(unknown)}")
     return tuple(found)
+
+
+def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
+    """What the table asks its committers to do and compactord does not: one sentence for each.
+
+    Java's dedicated job does these after its commits (table/sink/TableCommitImpl.java).
+    """
+    found = list(_asked_for(_canonical(options.raw), _UNSERVED_MAINTENANCE))
+    if options.expire.changelog_decoupled:
+        found.append(
+            "changelogs are to be kept longer than snapshots (options changelog.num-retained.* and "
+            "changelog.time-retained): neither are expired"
+        )
+    return tuple(found)
+
+
+def _asked_for(texts: Mapping[str, str], duties: Mapping[str, str]) -> Iterator[str]:
+    for key, what in duties.items():
+        if texts.get(key, "").strip().lower() not in ("", "none", "false"):
+            yield f"option {key}={texts[key]}: {what}"
 
 
 def _canonical(raw: Mapping[str, str]) -> dict[str, str]:

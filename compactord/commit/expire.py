@@ -1,0 +1,287 @@
+"""Snapshot expiry: snapshots that are too old or too many go, and what only they need.
+
+Safe to end at any moment. Everything is decided before the first deletion; then data files go,
+then manifests, then the lists that lead to them, at last the snapshots, oldest first. Whatever ends
+it, the snapshots that stay are whole, and the next expiry, ours or Java's, finds the rest by the
+metadata that is still there. An expiring snapshot may be unreadable meanwhile, as with Java.
+
+Others may expire, roll back or tag at the same time. The snapshot that becomes the oldest is looked
+at again and again: when it is gone or another one, or when tags have changed, nothing more goes.
+Agrees with table/ExpireSnapshotsImpl.java; `expire_plan` says where it spares more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import structlog
+
+from compactord.commit.expire_plan import ExpiringHistory, plan_expiry
+from compactord.commit.expire_range import ExpireRange, expire_range
+from compactord.commit.expire_reader import MetadataReader
+from compactord.errors import ObjectNotFound, StorageError
+from compactord.paimon import paths
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.options import ExpireOptions
+from compactord.paimon.snapshot import (
+    Snapshot,
+    branch_names,
+    earliest_snapshot_id,
+    has_earliest_hint,
+    latest_snapshot_id,
+    read_changelogs,
+    read_consumers,
+    read_snapshot,
+    read_tags,
+    snapshot_ids,
+    write_earliest_hint,
+)
+from compactord.paimon.table import TableRef
+from compactord.storage.base import Storage
+
+_log = structlog.get_logger()
+# Between so many deletions it is made sure that the table is still as it was planned for.
+_CHECK_INTERVAL = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """What one round removed: snapshots `first` to `end` - 1 and the files that only they needed.
+
+    Counts are of files (extra files of data files included); `manifests` are all files of the
+    manifest folder, `index_files` include statistics. `more`: the limit per round left some.
+    `why_not`: nothing (more) was removed for this reason; the next round looks again.
+    """
+
+    first: int = 0
+    end: int = 0
+    snapshots: int = 0
+    data_files: int = 0
+    changelog_files: int = 0
+    manifests: int = 0
+    index_files: int = 0
+    folders: int = 0
+    size_bytes: int = 0
+    more: bool = False
+    why_not: str | None = None
+
+
+def expire_snapshots(
+    storage: Storage,
+    table: TableRef,
+    *,
+    bucket_folder: Callable[[BucketId], str],
+    options: ExpireOptions,
+    now_ms: int,
+    keep_from: int | None,
+    remove_empty_folder: Callable[[str], bool] | None = None,
+) -> Expired:
+    """One round: at most `options.limit` snapshots of the main branch.
+
+    `keep_from` is the lowest snapshot that somebody reads now; it, all later ones and their files
+    stay. `remove_empty_folder` removes a folder unless something is in it and says whether it is
+    gone; without it no folder is removed, whatever the options say.
+
+    Raises `FormatError`, `StorageError` or `UnsupportedTable` when anything that has a say cannot
+    be read, and `UsageError` for options that contradict each other: nothing is deleted then.
+    Raises `StorageError` when a deletion fails: the next round takes it up.
+    """
+    if options.changelog_decoupled:
+        return Expired(why_not="its changelogs are to be kept longer than its snapshots")
+    latest = latest_snapshot_id(storage, table.location)
+    earliest = earliest_snapshot_id(storage, table.location)
+    if latest is None or earliest is None:
+        return Expired()
+    snapshots = _Snapshots(storage, table.location)
+    wanted = expire_range(
+        options,
+        earliest=earliest,
+        latest=latest,
+        next_of_consumers=min(read_consumers(storage, table.location).values(), default=None),
+        keep_from=keep_from,
+        time_of=snapshots.time_ms,
+        now_ms=now_ms,
+    )
+    if wanted.is_empty:
+        if not has_earliest_hint(storage, table.location):
+            write_earliest_hint(storage, table.location, earliest)
+        return Expired(first=earliest, end=earliest, more=wanted.more)
+    tally = _Tally(first=wanted.first, end=wanted.end, more=wanted.more)
+    try:
+        round_ = _Round(storage, table.location, wanted, latest, snapshots)
+        round_.delete(bucket_folder, tally, remove_empty_folder, options)
+    except _TableMoved as moved:
+        tally.why_not = str(moved)
+    return tally.expired()
+
+
+class _TableMoved(Exception):
+    """Others changed the table since it was read."""
+
+
+class _Snapshots:
+    """Snapshot files, each read once."""
+
+    def __init__(self, storage: Storage, location: str) -> None:
+        self._storage = storage
+        self._location = location
+        self._known: dict[int, Snapshot | None] = {}
+
+    def get(self, snapshot_id: int) -> Snapshot | None:
+        """None when it is gone."""
+        if snapshot_id not in self._known:
+            try:
+                found = read_snapshot(self._storage, self._location, snapshot_id)
+            except ObjectNotFound:
+                found = None
+            self._known[snapshot_id] = found
+        return self._known[snapshot_id]
+
+    def time_ms(self, snapshot_id: int) -> int | None:
+        found = self.get(snapshot_id)
+        return None if found is None else found.time_ms
+
+    def those_of(self, ids: Iterable[int]) -> tuple[Snapshot, ...]:
+        return tuple(found for id_ in ids if (found := self.get(id_)) is not None)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """`Expired` while it grows."""
+
+    first: int
+    end: int
+    more: bool
+    counts: dict[str, int] = field(default_factory=dict)
+    size_bytes: int = 0
+    why_not: str | None = None
+
+    def expired(self) -> Expired:
+        return Expired(
+            first=self.first,
+            end=self.end,
+            more=self.more and self.why_not is None,
+            size_bytes=self.size_bytes,
+            why_not=self.why_not,
+            **self.counts,
+        )
+
+
+class _Round:
+    """One range of snapshots, read whole; then deleted."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        location: str,
+        wanted: ExpireRange,
+        latest: int,
+        snapshots: _Snapshots,
+    ) -> None:
+        self._storage = storage
+        self._location = location
+        end = snapshots.get(wanted.end)
+        expiring = snapshots.those_of(range(wanted.first, wanted.end))
+        if end is None or not expiring:
+            what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
+            raise _TableMoved(what)
+        self._end = end
+        self._tag_names = self._list_tags()
+        self._history = ExpiringHistory(
+            expiring=expiring,
+            end=end,
+            later=snapshots.those_of(range(wanted.end + 1, latest + 1)),
+            tags=tuple(read_tags(storage, location).values()),
+            others=tuple(_others(storage, location)),
+        )
+
+    def delete(
+        self,
+        bucket_folder: Callable[[BucketId], str],
+        tally: _Tally,
+        remove_empty_folder: Callable[[str], bool] | None,
+        options: ExpireOptions,
+    ) -> None:
+        reader = MetadataReader(self._storage, self._location)
+        try:
+            plan = plan_expiry(reader, self._history, bucket_folder=bucket_folder)
+        except ObjectNotFound:
+            # Another expiry took what was being read; if not, the table is damaged.
+            self._check()
+            raise
+        self._check()
+        self._delete("data_files", plan.data_files, tally)
+        self._delete("changelog_files", plan.changelog_files, tally)
+        if options.clean_empty_directories and remove_empty_folder is not None:
+            tally.counts["folders"] = _remove_folders(
+                self._location, plan.bucket_folders, remove_empty_folder
+            )
+        self._check()
+        self._delete("manifests", plan.manifests, tally)
+        self._delete("index_files", (*plan.index_files, *plan.statistics), tally)
+        self._delete("manifests", plan.lists, tally)
+        tally.size_bytes = plan.size_bytes
+        for snapshot in self._history.expiring:
+            self._check()
+            path = paths.snapshot_path(self._location, snapshot.id)
+            self._delete("snapshots", [path], tally)
+        self._check()
+        try:
+            write_earliest_hint(self._storage, self._location, self._end.id)
+        except StorageError as error:
+            # Readers that miss it list the folder.
+            _log.warning("earliest_hint_not_written", table=self._location, error=str(error))
+
+    def _delete(self, kind: str, doomed: Iterable[str], tally: _Tally) -> None:
+        for number, path in enumerate(doomed, 1):
+            if number % _CHECK_INTERVAL == 0:
+                self._check()
+            self._storage.delete(path)
+            tally.counts[kind] = tally.counts.get(kind, 0) + 1
+
+    def _check(self) -> None:
+        try:
+            found = read_snapshot(self._storage, self._location, self._end.id)
+        except ObjectNotFound:
+            raise _TableMoved(f"snapshot {self._end.id} is gone") from None
+        if found.identity != self._end.identity:
+            raise _TableMoved(f"snapshot {self._end.id} was replaced by another one")
+        if self._list_tags() != self._tag_names:
+            raise _TableMoved("tags were made or deleted meanwhile")
+
+    def _list_tags(self) -> frozenset[tuple[str, int]]:
+        """Names and times of writing: a tag may be replaced by one on another snapshot."""
+        folder = paths.tag_folder(self._location)
+        return frozenset((s.name, s.modified_ms) for s in self._storage.list(folder))
+
+
+def _others(storage: Storage, location: str) -> Iterator[Snapshot]:
+    """What keeps files beside main's snapshots and tags: branches and long-lived changelogs."""
+    yield from read_changelogs(storage, location).values()
+    for branch in branch_names(storage, location):
+        root = paths.branch_root(location, branch)
+        yield from _Snapshots(storage, root).those_of(snapshot_ids(storage, root))
+        yield from read_tags(storage, root).values()
+        yield from read_changelogs(storage, root).values()
+
+
+def _remove_folders(
+    location: str, bucket_folders: Iterable[str], remove_empty: Callable[[str], bool]
+) -> int:
+    """Bucket folders that have become empty, then their partitions', from the deepest up.
+
+    Returns how many are gone. As operation/FileDeletionBase.java (cleanEmptyDirectories).
+    """
+    removed = 0
+    level = dict.fromkeys(bucket_folders)
+    while level:
+        above: dict[str, None] = {}
+        for folder in level:
+            gone = remove_empty(folder)
+            removed += gone
+            parent = folder.rsplit("/", 1)[0]
+            if parent != location:
+                above[parent] = None
+        level = above
+    return removed

@@ -1,0 +1,79 @@
+"""Which snapshots may expire: pure arithmetic over ids and times.
+
+Agrees with table/ExpireSnapshotsImpl.java (expire), but for two cases in which Java goes on where
+the table would suffer: see `expire_range`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from compactord.errors import UsageError
+from compactord.paimon.options import ExpireOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireRange:
+    """Snapshots from `first` up to, and without, `end`; none unless `is_empty` is false.
+
+    `more`: only the limit per round keeps later ones from going, too.
+    """
+
+    first: int
+    end: int
+    more: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return self.end <= self.first
+
+
+def expire_range(
+    options: ExpireOptions,
+    *,
+    earliest: int,
+    latest: int,
+    next_of_consumers: int | None,
+    keep_from: int | None,
+    time_of: Callable[[int], int | None],
+    now_ms: int,
+) -> ExpireRange:
+    """The snapshots that expire now.
+
+    `next_of_consumers` is the lowest snapshot that a consumer still has to read, `keep_from` the
+    lowest that somebody reads at this moment: neither goes, nor does anything later. `time_of` is
+    the time in milliseconds of a snapshot, None when it is gone; it is asked for `limit` + 2
+    snapshots at most. A snapshot goes by age once its successor is older than the time retained;
+    beyond `num_retained_max` it goes whatever its age.
+
+    Raises `UsageError` for options with which Java expires nothing or everything: a maximum below
+    the minimum, a minimum below 1.
+    """
+    fewest, most = options.num_retained_min, options.num_retained_max
+    if fewest < 1:
+        raise UsageError(
+            f"option snapshot.num-retained.min={fewest}: expected 1 or more, "
+            "or the newest snapshot would expire"
+        )
+    if most < fewest:
+        raise UsageError(
+            f"option snapshot.num-retained.max={most}: expected at least {fewest}, "
+            "which is snapshot.num-retained.min"
+        )
+    always_kept = [latest - fewest + 1]
+    always_kept += [id_ for id_ in (next_of_consumers, keep_from) if id_ is not None]
+    by_age = max(latest - most + 1, earliest)
+
+    def end_within(limit: int) -> int:
+        end = min(*always_kept, earliest + limit)
+        for snapshot_id in range(by_age, end):
+            successor_ms = time_of(snapshot_id + 1)
+            if successor_ms is not None and now_ms - options.time_retained_ms <= successor_ms:
+                return snapshot_id
+        return end
+
+    # A limit of 0 switches expiry off: there is no next round then.
+    limit = max(options.limit, 0)
+    end = max(end_within(limit), earliest)
+    return ExpireRange(first=earliest, end=end, more=limit > 0 and end_within(limit + 1) > end)

@@ -1,0 +1,214 @@
+"""Reads the metadata of many snapshots once each, and finds a few files in all that is live."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from compactord.errors import ObjectNotFound, UnsupportedTable
+from compactord.paimon import paths
+from compactord.paimon.base_files import Hashes
+from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity
+from compactord.paimon.entry_columns import EntryColumns, identity_hashes, read_entry_columns
+from compactord.paimon.index_manifest import IndexEntry, read_index_entries
+from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest_list
+from compactord.paimon.snapshot import Snapshot
+from compactord.storage.base import Storage
+
+# Index files whose place is known: they lie in the index folder.
+_KNOWN_INDEXES = {"HASH", "DELETION_VECTORS"}
+_ReadList = Callable[[Snapshot], tuple[ManifestFile, ...]]
+
+
+class FileKey(NamedTuple):
+    """A data file whatever its level: upgrading it makes no other file of it."""
+
+    bucket: BucketId
+    file_name: str
+
+
+class FileChange(NamedTuple):
+    """What expiry needs of a manifest entry: an entry as such is ten times as large."""
+
+    kind: EntryKind
+    key: FileKey
+    size_bytes: int
+    extra_files: tuple[str, ...]
+    external_path: str | None
+
+
+class MetadataReader:
+    """One table's metadata; whatever was read is remembered. Raises what reading raises."""
+
+    def __init__(self, storage: Storage, location: str) -> None:
+        self.location = location
+        self._storage = storage
+        self._lists: dict[str, tuple[ManifestFile, ...]] = {}
+        self._indexes: dict[str, tuple[IndexEntry, ...]] = {}
+        self._buckets: dict[BucketId, BucketId] = {}
+        self._wanted: frozenset[FileKey] = frozenset()
+        self._hashes: dict[int, Hashes] = {}
+        self._found: dict[str, list[tuple[int, FileIdentity]]] = {}
+
+    def base(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        return self._list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+
+    def delta(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        return self._list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+
+    def changelog(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        """Empty for a snapshot without changelog."""
+        if snapshot.changelog_manifest_list is None:
+            return ()
+        return self._list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+
+    def lists(self, snapshot: Snapshot) -> Iterator[tuple[str, _ReadList]]:
+        """The name of each list that the snapshot has, and what reads it."""
+        yield snapshot.base_manifest_list, self.base
+        yield snapshot.delta_manifest_list, self.delta
+        if snapshot.changelog_manifest_list is not None:
+            yield snapshot.changelog_manifest_list, self.changelog
+
+    def if_there(self, read: _ReadList, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        with contextlib.suppress(ObjectNotFound):
+            return read(snapshot)
+        return ()
+
+    def changes(self, manifest: ManifestFile) -> Iterator[FileChange]:
+        """The manifest's entries in order; one manifest is in memory as a whole."""
+        for entry in read_entries(self._storage, self.location, manifest):
+            bucket = self._buckets.setdefault(entry.bucket_id, entry.bucket_id)
+            file = entry.file
+            yield FileChange(
+                entry.kind,
+                FileKey(bucket, file.file_name),
+                file.file_size,
+                file.extra_files,
+                file.external_path,
+            )
+
+    def delta_changes(self, snapshot: Snapshot) -> tuple[FileChange, ...]:
+        """What the snapshot itself added and deleted."""
+        return tuple(c for manifest in self.delta(snapshot) for c in self.changes(manifest))
+
+    @staticmethod
+    def names(manifests: Iterable[ManifestFile]) -> set[str]:
+        return {manifest.file_name for manifest in manifests}
+
+    def index_files(self, snapshot: Snapshot, *, missing_ok: bool = False) -> set[str]:
+        """Names of the snapshot's index files.
+
+        Raises `UnsupportedTable` for indexes of kinds whose files may lie anywhere.
+        """
+        if snapshot.index_manifest is None:
+            return set()
+        try:
+            entries = self._index(snapshot.index_manifest)
+        except ObjectNotFound:
+            if missing_ok:
+                return set()
+            raise
+        unknown = {entry.index_type for entry in entries} - _KNOWN_INDEXES
+        if unknown:
+            kinds = ", ".join(sorted(unknown))
+            raise UnsupportedTable(self.location, [f"it has index files of type {kinds}"])
+        return {entry.file_name for entry in entries}
+
+    def index_names(self, snapshot: Snapshot, *, missing_ok: bool = False) -> set[str]:
+        """The index manifest and the files that it lists."""
+        if snapshot.index_manifest is None:
+            return set()
+        return {snapshot.index_manifest} | self.index_files(snapshot, missing_ok=missing_ok)
+
+    def metadata_to_read(self, snapshot: Snapshot) -> set[str]:
+        """What a reader of the snapshot's rows needs, but for data files."""
+        names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
+        names |= self.names(self.base(snapshot)) | self.names(self.delta(snapshot))
+        names |= self.index_names(snapshot)
+        return names if snapshot.statistics is None else names | {snapshot.statistics}
+
+    def metadata_named(self, snapshot: Snapshot) -> set[str]:
+        """Everything that the snapshot leads to, but for data files; what is gone names nothing."""
+        names = self.index_names(snapshot, missing_ok=True)
+        if snapshot.statistics is not None:
+            names.add(snapshot.statistics)
+        for name, read in self.lists(snapshot):
+            names |= {name, *self.names(self.if_there(read, snapshot))}
+        return names
+
+    def look_for(self, keys: Iterable[FileKey]) -> None:
+        """Say which files `live` is about."""
+        self._wanted = frozenset(keys)
+        self._hashes.clear()
+        self._found.clear()
+
+    def live(self, snapshot: Snapshot, *, missing_ok: bool = False) -> frozenset[FileKey]:
+        """Those of the files looked for that are live in this snapshot.
+
+        Reads every manifest of it once, as columns. `missing_ok`: what is gone names nothing.
+        """
+        if not self._wanted:
+            return frozenset()
+        count: Counter[FileIdentity] = Counter()
+        for read in (self.base, self.delta):
+            for manifest in self.if_there(read, snapshot) if missing_ok else read(snapshot):
+                try:
+                    found = self._find(manifest)
+                except ObjectNotFound:
+                    if not missing_ok:
+                        raise
+                    continue
+                for kind, identity in found:
+                    count[identity] += 1 if kind == EntryKind.ADD else -1
+        return frozenset(
+            FileKey(BucketId(identity.partition, identity.bucket), identity.file_name)
+            for identity, times in count.items()
+            if times > 0
+        )
+
+    def _list(self, name: str, size: int | None) -> tuple[ManifestFile, ...]:
+        if name not in self._lists:
+            path = paths.manifest_path(self.location, name)
+            self._lists[name] = read_manifest_list(self._storage, path, size)
+        return self._lists[name]
+
+    def _index(self, name: str) -> tuple[IndexEntry, ...]:
+        if name not in self._indexes:
+            self._indexes[name] = read_index_entries(self._storage, self.location, name)
+        return self._indexes[name]
+
+    def _find(self, manifest: ManifestFile) -> list[tuple[int, FileIdentity]]:
+        """Kind and identity of each entry of the manifest that is about a file looked for."""
+        if manifest.file_name not in self._found:
+            batches = read_entry_columns(self._storage, self.location, [manifest])
+            self._found[manifest.file_name] = [
+                found for columns in batches for found in self._matches(columns)
+            ]
+        return self._found[manifest.file_name]
+
+    def _matches(self, columns: EntryColumns) -> Iterator[tuple[int, FileIdentity]]:
+        levels = np.unique(columns.level).tolist()
+        if not levels:
+            return
+        hashes = np.concatenate([self._hashes_on(level) for level in levels])
+        rows = np.flatnonzero(np.isin(columns.identity_hash, hashes))
+        kinds = columns.kind[rows].tolist()
+        for kind, identity in zip(kinds, columns.identities(rows), strict=True):
+            bucket = BucketId(identity.partition, identity.bucket)
+            if FileKey(bucket, identity.file_name) in self._wanted:
+                yield kind, identity
+
+    def _hashes_on(self, level: int) -> Hashes:
+        """A hash is that of a name, a bucket and a level: a file may be found on any level."""
+        if level not in self._hashes:
+            self._hashes[level] = identity_hashes(
+                [
+                    FileIdentity(b"", key.bucket.bucket, level, key.file_name, (), None, None)
+                    for key in self._wanted
+                ]
+            )
+        return self._hashes[level]

@@ -1,0 +1,130 @@
+"""What a table says about expiry: its options, its consumers, and the duties nobody does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from compactord.errors import FormatError, UsageError
+from compactord.paimon import paths
+from compactord.paimon.options import ExpireOptions, TableOptions, parse_options
+from compactord.paimon.schema import latest_schema
+from compactord.paimon.snapshot import read_changelogs, read_consumers, snapshot_json
+from compactord.paimon.support import unserved_maintenance, warnings
+from tests.lineage import TABLE, Lineage
+
+HOME = TABLE.location
+
+
+def _options(texts: Mapping[str, str]) -> TableOptions:
+    return parse_options(latest_schema(Lineage().storage, HOME), texts)
+
+
+def test_defaults_are_javas() -> None:
+    assert _options({}).expire == ExpireOptions(
+        num_retained_min=10,
+        num_retained_max=2**31 - 1,
+        time_retained_ms=3_600_000,
+        limit=50,
+        clean_empty_directories=False,
+        changelog_decoupled=False,
+    )
+
+
+def test_every_option_is_read_the_former_key_too() -> None:
+    texts = {
+        "snapshot.num-retained.min": "2",
+        "snapshot.num-retained.max": "3",
+        "snapshot.time-retained": "4 d",
+        "snapshot.expire.limit": "5",
+        "snapshot.expire.clean-empty-directories": "true",
+    }
+    assert _options(texts).expire == ExpireOptions(
+        num_retained_min=2,
+        num_retained_max=3,
+        time_retained_ms=4 * 86_400_000,
+        limit=5,
+        clean_empty_directories=True,
+        changelog_decoupled=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ({"changelog.num-retained.min": "10"}, False),
+        ({"changelog.num-retained.min": "11"}, True),
+        ({"changelog.num-retained.max": "2147483647"}, False),
+        ({"snapshot.num-retained.max": "20", "changelog.num-retained.max": "21"}, True),
+        ({"changelog.time-retained": "1 h"}, False),
+        ({"changelog.time-retained": "61 min"}, True),
+        ({"snapshot.time-retained": "1 d", "changelog.time-retained": "61 min"}, False),
+    ],
+)
+def test_changelogs_are_on_their_own_when_anything_keeps_them_longer(
+    texts: Mapping[str, str], expected: bool
+) -> None:
+    options = _options(texts)
+    assert options.expire.changelog_decoupled is expected
+    assert any("changelog" in said for said in unserved_maintenance(options)) is expected
+
+
+def test_a_text_that_is_no_number_is_named() -> None:
+    with pytest.raises(UsageError, match=r"snapshot\.expire\.limit='many'"):
+        _options({"snapshot.expire.limit": "many"})
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "what"),
+    [
+        ("tag.automatic-creation", "process-time", "no tags are created"),
+        ("tag.default-time-retained", "7 d", "tags are not expired"),
+        ("partition.expiration-time", "7 d", "partitions are not expired"),
+        ("consumer.expiration-time", "1 d", "consumers are not expired"),
+        ("partition.mark-done-action", "success-file", "partitions are not marked done"),
+        ("partition.idle-time-to-done", "1 h", "partitions are not marked done"),
+        ("partition.end-input-to-done", "true", "partitions are not marked done"),
+    ],
+)
+def test_a_duty_that_is_asked_for_and_not_done_is_named(key: str, text: str, what: str) -> None:
+    options = _options({key: text})
+    assert unserved_maintenance(options) == (f"option {key}={text}: {what}",)
+    assert f"option {key}={text}: {what}" in warnings(
+        latest_schema(Lineage().storage, HOME), options
+    )
+
+
+def test_a_table_that_asks_for_nothing_is_served() -> None:
+    quiet = {"tag.automatic-creation": "none", "partition.end-input-to-done": "false"}
+    assert unserved_maintenance(_options(quiet)) == ()
+
+
+def test_consumers_are_read_by_name() -> None:
+    table = Lineage()
+    assert read_consumers(table.storage, HOME) == {}
+    for name, number in (("a", 7), ("b-c", 3)):
+        data = f'{{"nextSnapshot": {number}}}'.encode()
+        table.storage.overwrite(paths.consumer_path(HOME, name), data)
+    table.storage.overwrite(f"{HOME}/consumer/.consumer-d.tmp", b"half")
+    assert read_consumers(table.storage, HOME) == {"a": 7, "b-c": 3}
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"nextSnapshot": "3"}', b'{"nextSnapshot": true}'])
+def test_a_consumer_that_cannot_be_understood_is_an_error_with_its_path(data: bytes) -> None:
+    table = Lineage()
+    path = paths.consumer_path(HOME, "a")
+    table.storage.overwrite(path, data)
+    with pytest.raises(FormatError) as raised:
+        read_consumers(table.storage, HOME)
+    assert raised.value.path == path
+
+
+def test_long_lived_changelogs_are_read_by_id_and_hints_beside_them_are_not() -> None:
+    table = Lineage()
+    table.append(1)
+    snapshot = table.state().snapshot
+    assert snapshot is not None
+    table.storage.overwrite(paths.changelog_path(HOME, 1), snapshot_json(snapshot))
+    table.storage.overwrite(f"{paths.changelog_folder(HOME)}/LATEST", b"1")
+    assert read_changelogs(table.storage, HOME) == {1: snapshot}
