@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compactord.kernels.columns import Int64s, batch_bytes
+from compactord.kernels.columns import Int64s, RowSizes
 
 # Slices shorter than this on average cost more further down than their copies would.
 _MIN_SLICE_ROWS = 4096
@@ -70,7 +70,9 @@ def gather(
 
 
 def _fits(parts: Sequence[pa.RecordBatch]) -> bool:
-    return sum(batch_bytes(part) for part in parts) <= MAX_CONCAT_BYTES
+    """Columns of fixed width always do: a window has far fewer rows than an offset can count."""
+    sizes = RowSizes(parts[0].schema)
+    return sum(sizes.of_varying(part) for part in parts) <= MAX_CONCAT_BYTES
 
 
 def _concat(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

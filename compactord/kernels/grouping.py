@@ -1,10 +1,12 @@
 """Rows of a window in key order, and where each key's rows end.
 
-Three ways, chosen by what the window's keys look like (ns per row: 400 k rows, ten runs):
+Four ways, chosen by what the window's keys look like (ns per row: 250 k rows, ten runs):
 
-1. codes and row numbers fit 64 bits together: one stable sort of numbers (about 12)
-2. codes fit 64 bits: stable argsort (about 15); numpy's stable sort finds the sorted runs
-3. codes are cut off and would collide too often: Arrow's sort of whole columns (60 to 90)
+1. only the last row of a key is asked for, and there are hardly more codes than rows: a table of
+   the last row by code, no sort (about 4)
+2. codes and row numbers fit 64 bits together: one stable sort of numbers (about 16)
+3. codes fit 64 bits: stable argsort (about 20); numpy's stable sort finds the sorted runs
+4. codes are cut off and would collide too often: Arrow's sort of whole columns (60 to 90)
 
 Cut-off codes are verified: rows with equal codes are compared in full, and sorted in full where
 they differ. How often cut-off codes collide is known before sorting: neighbours within a run are
@@ -23,6 +25,8 @@ from compactord.kernels.codes import Codes, equal_rows, pack, sorted_rows
 from compactord.kernels.columns import Bools, Int64s, UInt64s
 
 _MAX_COLLISION_SHARE = 0.02
+# Codes per row up to which a table of them is quicker than a sort.
+_MAX_TABLE_SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +43,32 @@ def group_rows(columns: list[pa.Array], run_count: int) -> Groups:
     The rows are `run_count` runs of ascending keys, one after the other: that is what makes it
     fast. Raises `TaskError` where the codes show that they are not.
     """
+    return _groups(_codes(columns, run_count))
+
+
+def last_rows(columns: list[pa.Array], run_count: int) -> Int64s:
+    """Of each key the last row in the given order, by key; columns and errors of `group_rows`."""
+    codes = _codes(columns, run_count)
+    row_count = len(codes.values)
+    if not codes.rest and 1 << codes.bits <= _MAX_TABLE_SHARE * row_count:
+        last = np.full(1 << codes.bits, -1, np.int32)
+        # Of several assignments to one place numpy leaves the last.
+        last[codes.values.view(np.int64)] = np.arange(row_count, dtype=np.int32)
+        return last[last >= 0].astype(np.int64)
+    groups = _groups(codes)
+    winners: Int64s = groups.order.take(np.flatnonzero(groups.ends))
+    return winners
+
+
+def _codes(columns: list[pa.Array], run_count: int) -> Codes:
     codes = pack(columns)
     descents = np.count_nonzero(codes.values[1:] < codes.values[:-1])
     if descents >= run_count:
         raise TaskError(f"{run_count} sorted runs were expected, but keys descend {descents} times")
+    return codes
+
+
+def _groups(codes: Codes) -> Groups:
     if codes.rest:
         collisions = np.count_nonzero(codes.values[1:] == codes.values[:-1])
         if collisions > len(codes.values) * _MAX_COLLISION_SHARE:
@@ -59,8 +85,9 @@ def _sort_codes(codes: Codes) -> tuple[Groups, UInt64s]:
         packed = codes.values << np.uint64(row_bits)
         packed |= np.arange(row_count, dtype=np.uint64)
         packed.sort(kind="stable")
-        ordered = packed >> np.uint64(row_bits)
         order = (packed & np.uint64((1 << row_bits) - 1)).view(np.int64)
+        packed >>= np.uint64(row_bits)
+        ordered = packed
     else:
         order = np.argsort(codes.values, kind="stable")
         ordered = codes.values[order]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from compactord.kernels.columns import Int64s
 from compactord.kernels.deduplicate import SEQUENCE_NUMBER, VALUE_KIND
 from compactord.kernels.gather import concat_column, gather, hand_on
-from compactord.kernels.grouping import group_rows
+from compactord.kernels.grouping import group_rows, last_rows
 from compactord.kernels.order import MergeOrder
 from compactord.kernels.records import Records
 from compactord.kernels.ties import MergeTree
@@ -75,10 +75,11 @@ class _Merge:
             name: concat_column([part.column(name) for part in parts])
             for name in self._compared_columns
         }
-        groups = group_rows([columns[name] for name in order.key_columns], len(present))
+        keys = [columns[name] for name in order.key_columns]
         if order.disjoint_sequences and not order.sequence_fields and not order.ignore_delete:
-            winners = groups.order.take(np.flatnonzero(groups.ends))
+            winners = last_rows(keys, len(present))
         else:
+            groups = group_rows(keys, len(present))
             run_ends = np.cumsum([sum(batch.num_rows for batch in run) for run in window])
             winners = self._pick(Records(order, groups, columns, run_ends), present)
         return gather(parts, winners, columns)

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from compactord.errors import TaskError
-from compactord.kernels.columns import batch_bytes
+from compactord.kernels.columns import RowSizes
 from compactord.kernels.keys import BatchKeys, Key
 
 # Per run, in the order of the runs, its batches of this window.
@@ -166,11 +166,13 @@ def _pieces(
 
     Each with its size in bytes.
     """
+    sizes: RowSizes | None = None
     for batch in batches:
+        sizes = sizes or RowSizes(batch.schema)
         waiting = [batch] if batch.num_rows else []
         while waiting:
             part = waiting.pop()
-            size_bytes = batch_bytes(part)
+            size_bytes = sizes.of(part)
             if part.num_rows > 1 and (part.num_rows > max_rows or size_bytes > max_bytes):
                 half = part.num_rows // 2
                 waiting += [part.slice(half), part.slice(0, half)]

@@ -2,7 +2,7 @@
 
 With R runs in a section, w bytes of a decoded row, C columns, the memory of a part is
 
-    readers      R x min(C x (buffer + 2 pages), 3 x the largest file)     open column chunks
+    readers      R x min(C x buffer + pages, 3 x the largest file)     open column chunks
   + decoded      R x batch x w x (2 with decode-ahead, else 1)
   + window       4 x window x w      buffered, one merged, one column's copies, codes and order
   + row groups   3 x group x w       filling, being encoded, encoded pages
@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from compactord.errors import TaskError
 from compactord.rewrite.reader import BUFFER_BYTES
 
-PAGE_BYTES = 1 << 20
 # Speed is flat in these ranges, memory is not (tests/bench/bench_rewrite.py).
 MAX_WINDOW_ROWS = 256 << 10
 MIN_WINDOW_ROWS = 4_096
@@ -53,11 +52,15 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a section asks for. `largest_file` in bytes on disk; `runs` at least 1."""
+    """What a section asks for. `largest_file` in bytes on disk; `runs` at least 1.
+
+    `page_bytes`: of one page of every column in an open file, as stored and as decoded.
+    """
 
     runs: int
     row_bytes: float
     columns: int
+    page_bytes: int
     largest_file: int
     decodes_ahead: bool
 
@@ -109,7 +112,7 @@ def _sizes(runs: int, share: float) -> tuple[int, int, int]:
 
 def _needed(load: Load, runs: int, row: float, share: float) -> int:
     batch, window, group = _sizes(runs, share)
-    reader = min(load.columns * (BUFFER_BYTES + 2 * PAGE_BYTES), 3 * load.largest_file)
+    reader = min(load.columns * BUFFER_BYTES + load.page_bytes, 3 * load.largest_file)
     decoded = runs * batch * row * (2 if load.decodes_ahead else 1)
     merging = _WINDOW_COPIES * window * row if load.runs > 1 else 0
     return int(runs * reader + decoded + merging + _GROUP_COPIES * group * row)

@@ -25,6 +25,9 @@ def converted(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordB
 
     Raises `FormatError` for a value that does not fit, and for a null where the schema forbids it.
     """
+    if batch.schema.equals(schema):
+        # Parquet cannot hold nulls in a column that the file itself declares required.
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     columns = []
     for field in schema:
         column = batch.column(field.name)

@@ -106,7 +106,7 @@ def profile(
             for column_index in range(footer.num_columns):
                 chunk = group.column(column_index)
                 path = chunk.path_in_schema
-                if _top(path, names) is not None:
+                if top_column(path, names) is not None:
                     leaves.setdefault(path, _Leaf()).add(chunk, group.num_rows)
     binary = {field.name for field in layout.row_fields if is_binary_like(field)}
     dictionaries = frozenset(
@@ -182,7 +182,7 @@ def _typical_length(chunk: pq.ColumnChunkMetaData) -> int:
     return max(len(low), len(high)) if isinstance(low, bytes) else 16
 
 
-def _top(path: str, names: frozenset[str]) -> str | None:
+def top_column(path: str, names: frozenset[str]) -> str | None:
     """The row column that a leaf belongs to; names may contain dots themselves."""
     if path in names:
         return path

@@ -144,11 +144,12 @@ def _header(data: bytes, position: int, previous: int) -> tuple[int, int, int]:
         return previous, _STOP, position + 1
     if delta:
         return previous + delta, kind, position + 1
-    number, position = _varint(data, position + 1)
+    number, position = varint(data, position + 1)
     return number >> 1, kind, position
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def varint(data: bytes, position: int) -> tuple[int, int]:
+    """An unsigned number and where it ends; `IndexError` when the bytes end before it."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -163,7 +164,7 @@ def _list_header(data: bytes, position: int) -> tuple[int, int]:
     count = data[position] >> 4
     if count < 15:
         return count, position + 1
-    return _varint(data, position + 1)
+    return varint(data, position + 1)
 
 
 def _skip(data: bytes, position: int, kind: int) -> int:
@@ -173,9 +174,9 @@ def _skip(data: bytes, position: int, kind: int) -> int:
     if kind == _BYTE:
         return position + 1
     if kind in _NUMBERS:
-        return _varint(data, position)[1]
+        return varint(data, position)[1]
     if kind == _BINARY:
-        size, position = _varint(data, position)
+        size, position = varint(data, position)
         return position + size
     if kind == _STRUCT:
         field = 0

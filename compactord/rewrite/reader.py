@@ -23,11 +23,13 @@ from compactord.rewrite.conversion import check_convertible, converted
 from compactord.rewrite.footer import check_file, check_sequences, check_size
 from compactord.rewrite.keyrange import RowRange, groups_in_range
 from compactord.rewrite.layout import Layout
+from compactord.rewrite.pages import open_pages_bytes
 from compactord.storage.base import Storage
 
 SMALL_FILE = 1 << 20
-# Per open column chunk: more costs memory (times runs, times columns) and brings no speed.
-BUFFER_BYTES = 128 << 10
+# Per open column chunk: more costs memory (times runs, times columns) and brings no speed. Pages
+# are larger than this and are read past the buffer.
+BUFFER_BYTES = 32 << 10
 _ENOENT = 2
 
 
@@ -56,10 +58,17 @@ class InputReader:
         """The file's footer, kept for when it is read."""
         found = self.footers.get(file.path)
         if found is None:
-            with _reading(file.path), _opened(self.storage, file) as stream:
+            with _reading(file.path), self.storage.open_input(file.path) as stream:
+                check_size(file, stream.size())
                 found = pq.ParquetFile(stream, pre_buffer=False).metadata
             self.footers[file.path] = found
         return found
+
+    def open_pages_bytes(self, file: InputFile) -> int:
+        """Memory for one page of every column that is read, as stored and as decoded."""
+        footer = self.footer(file)
+        with _reading(file.path), self.storage.open_input(file.path) as stream:
+            return open_pages_bytes(stream, footer, self.layout.row_names)
 
     def batches(self, file: InputFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The file's rows in their order, in the layout's row schema.

@@ -89,7 +89,8 @@ def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> Subcompaction
     layout = layout.with_dictionaries(facts.dictionaries)
     reader = dataclasses.replace(reader, layout=layout)
     threaded = use_threads(sum(file.size_bytes for file in files))
-    budgets = _budgets(part, facts, decodes_ahead=threaded)
+    page_bytes = reader.open_pages_bytes(max(files, key=lambda file: file.size_bytes))
+    budgets = _budgets(part, facts, page_bytes, decodes_ahead=threaded)
     with (
         Decoding(threaded=threaded) as decoding,
         _writer(part, layout, facts, budgets, Encoding(threaded=threaded), clock) as writer,
@@ -143,7 +144,7 @@ def _concatenated(
 
 
 def _budgets(
-    part: Subcompaction, facts: InputProfile, *, decodes_ahead: bool
+    part: Subcompaction, facts: InputProfile, page_bytes: int, *, decodes_ahead: bool
 ) -> tuple[Budget, ...]:
     """One per section of a merge, one for a concatenation, which has one file open at a time."""
     if isinstance(part.source, MergeSpec):
@@ -157,6 +158,7 @@ def _budgets(
                 runs=len(section),
                 row_bytes=facts.row_bytes,
                 columns=facts.columns,
+                page_bytes=page_bytes,
                 largest_file=max(file.size_bytes for run in section for file in run),
                 decodes_ahead=decodes_ahead,
             ),

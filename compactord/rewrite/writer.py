@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from compactord.clock import Clock
 from compactord.errors import StorageError
+from compactord.kernels.columns import RowSizes
 from compactord.model import WriteSpec
 from compactord.paimon.data_file import DataFile
 from compactord.rewrite.ahead import Encoding
@@ -60,6 +61,7 @@ class RollingWriter:
         self._spec = spec
         self._layout = layout
         self._schema = layout.file_schema
+        self._sizes = RowSizes(layout.row_schema)
         self._name_uuid = name_uuid
         self._describe = describe
         self._size = size
@@ -94,7 +96,7 @@ class RollingWriter:
         self.rows += batch.num_rows
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
-        self._pending_bytes += data_bytes(batch)
+        self._pending_bytes += self._sizes.of(batch)
         while self._is_group_full():
             # What is written so far decides how large this group should be.
             self._encoding.wait()
@@ -170,7 +172,7 @@ class RollingWriter:
                 self._pending[0] = batch.slice(missing)
             missing -= taken[-1].num_rows
         self._pending_rows -= rows
-        self._pending_bytes = sum(data_bytes(batch) for batch in self._pending)
+        self._pending_bytes = sum(self._sizes.of(batch) for batch in self._pending)
         table = pa.Table.from_batches(taken)
         return table.unify_dictionaries() if self._layout.dictionaries else table
 
@@ -217,11 +219,3 @@ class RollingWriter:
             for path in self._created:
                 with contextlib.suppress(StorageError):
                     self._storage.delete(path)
-
-
-def data_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of a batch's rows without the dictionaries, which batches share."""
-    return sum(
-        column.indices.nbytes if isinstance(column, pa.DictionaryArray) else column.nbytes
-        for column in batch.columns
-    )

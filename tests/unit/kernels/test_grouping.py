@@ -13,7 +13,7 @@ import pytest
 from compactord.errors import TaskError
 from compactord.kernels import codes as codes_module
 from compactord.kernels import grouping
-from compactord.kernels.grouping import group_rows
+from compactord.kernels.grouping import group_rows, last_rows
 from tests.unit.kernels import model
 
 RUN_COUNT = 4
@@ -141,3 +141,35 @@ def test_the_way_of_sorting_suits_the_keys(shape: str, monkeypatch: pytest.Monke
 def test_a_run_that_is_not_sorted_is_an_error() -> None:
     with pytest.raises(TaskError, match="keys descend 2 times"):
         group_rows([pa.array([1, 3, 2, 4, 1, 5])], 2)
+
+
+@pytest.mark.parametrize(("spread", "sorts"), [(1, False), (9, True)])
+def test_last_rows_of_dense_keys_are_found_without_a_sort(monkeypatch, spread, sorts):
+    is_sorted = []
+    sort = grouping._sort_codes
+    monkeypatch.setattr(
+        grouping, "_sort_codes", lambda codes: is_sorted.append(True) or sort(codes)
+    )
+    runs = [np.arange(100, 200) * spread, np.arange(150, 250) * spread]
+    found = last_rows([pa.array(np.concatenate(runs))], 2)
+    assert found.tolist() == [*range(50), *range(100, 200)]
+    assert bool(is_sorted) is sorts
+
+
+def test_last_rows_of_unsorted_runs_are_an_error():
+    with pytest.raises(TaskError, match="sorted runs were expected"):
+        last_rows([pa.array([3, 1, 2, 0])], 1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_last_rows_are_the_ends_of_the_groups(shape):
+    keys, types, _ = SHAPES[shape]
+    rows = runs_of(keys)
+    columns = [pa.array([row[column] for row in rows], type_) for column, type_ in enumerate(types)]
+    groups = group_rows(columns, RUN_COUNT)
+    assert last_rows(columns, RUN_COUNT).tolist() == groups.order[groups.ends].tolist()
+
+
+def test_last_rows_of_texts_that_differ_in_a_zero_byte_only():
+    texts = ["k", "k\0", "k", "k\0\0"]
+    assert last_rows([pa.array(texts)], 2).tolist() == [2, 1, 3]

@@ -5,7 +5,14 @@ import pytest
 from compactord.errors import TaskError
 from compactord.rewrite.budget import MAX_GROUP_ROWS, MAX_WINDOW_ROWS, Load, budget
 
-LOAD = Load(runs=10, row_bytes=70, columns=9, largest_file=20 << 20, decodes_ahead=True)
+LOAD = Load(
+    runs=10,
+    row_bytes=70,
+    columns=9,
+    page_bytes=18 << 20,
+    largest_file=20 << 20,
+    decodes_ahead=True,
+)
 
 
 def load(**changes):
@@ -35,6 +42,11 @@ def test_wider_rows_give_fewer_of_them():
 def test_runs_beyond_the_memory_are_merged_in_passes():
     sizes = budget(512 << 20, load(runs=300))
     assert 2 <= sizes.fan_in < 300
+
+
+def test_small_pages_let_many_runs_be_open_at_once():
+    sizes = budget(512 << 20, load(runs=100, row_bytes=100, page_bytes=3 << 20))
+    assert sizes.fan_in == 100
 
 
 def test_small_files_do_not_count_as_large_readers():

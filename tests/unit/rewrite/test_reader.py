@@ -127,6 +127,16 @@ def test_small_files_and_large_ones_are_read_alike(tmp_path, rows):
     assert found.column("v").combine_chunks().equals(values.cast(pa.int64()))
 
 
+def test_a_file_cut_short_is_told_by_its_size_before_its_footer_is_read(tmp_path):
+    path = tmp_path / "in.parquet"
+    write_parquet(path, pa.table({"v": pa.array(range(100), pa.int32())}))
+    file = input_file(path, 100)
+    path.write_bytes(path.read_bytes()[:-1])
+    layout = task_layout(concat_part(tmp_path, fields(v="INT"), [file]))
+    with pytest.raises(FormatError, match=r"the manifest says \d+ bytes, the store \d+"):
+        InputReader(LocalStorage(), layout).footer(file)
+
+
 def test_batches_are_no_larger_than_asked_for(tmp_path):
     write_parquet(tmp_path / "in.parquet", pa.table({"v": pa.array(range(100), pa.int32())}))
     file = input_file(tmp_path / "in.parquet", 100)

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.errors import FormatError
+from compactord.errors import FormatError, TaskError
 from compactord.ids import owner_of, this_process
 from compactord.model import FailureKind, KeyRange, TaskFailure
+from compactord.paimon.arrow import file_schema
 from compactord.paimon.binary_row import decode_row, encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, FileSource
 from compactord.rewrite.split import cut_ranges
@@ -273,6 +274,36 @@ def test_many_runs_are_merged_in_passes_when_memory_is_short(tmp_path):
     one, other = rewrite(roomy), rewrite(tight)
     assert output_rows(roomy, one) == output_rows(tight, other)
     assert other.stats.rows_in == one.stats.rows_in
+
+
+@pytest.mark.parametrize(("rows_per_page", "fits"), [(10_000, True), (300_000, False)])
+def test_large_pages_need_memory_and_small_ones_do_not(tmp_path, rows_per_page, fits):
+    columns = fields(k="BIGINT NOT NULL")
+    rows = 300_000
+    runs = []
+    for run in range(2):
+        keys = pa.array(range(run, 2 * rows, 2))
+        sequences = pa.array(range(run * rows, (run + 1) * rows))
+        table = pa.Table.from_arrays(
+            [keys, sequences, pa.array([0] * rows, pa.int8()), keys],
+            schema=file_schema(columns, ["k"], thin=False),
+        )
+        path = tmp_path / f"{run}.parquet"
+        write_parquet(
+            path,
+            table,
+            compression="none",
+            use_dictionary=False,
+            data_page_size=64 << 20,
+            max_rows_per_page=rows_per_page,
+        )
+        runs.append([input_file(path, rows, run * rows, (run + 1) * rows - 1)])
+    part = merge_part(tmp_path, columns, ["k"], runs, memory_bytes=8 << 20)
+    if fits:
+        assert rewrite(part).stats.rows_out == 2 * rows
+    else:
+        with pytest.raises(TaskError, match="raise the memory"):
+            rewrite(part)
 
 
 def test_a_part_that_cannot_run_in_its_memory_says_how_much_it_needs(tmp_path):
