@@ -20,7 +20,15 @@ from compactord.storage.base import Creation, ObjectStatus, Storage
 
 T = TypeVar("T")
 MUTATIONS = frozenset(
-    {"open_output", "close_output", "create_if_absent", "write_new", "overwrite", "delete"}
+    {
+        "open_output",
+        "close_output",
+        "create_if_absent",
+        "write_new",
+        "overwrite",
+        "delete",
+        "remove_empty_folder",
+    }
 )
 
 
@@ -87,6 +95,11 @@ class WatchedStorage:
 
     def delete(self, path: str) -> None:
         self._watch("delete", path, lambda: self.inner.delete(path))
+
+    def remove_empty_folder(self, path: str) -> bool:
+        return self._watch(
+            "remove_empty_folder", path, lambda: self.inner.remove_empty_folder(path)
+        )
 
 
 class RecordingStorage(WatchedStorage):
@@ -323,6 +336,10 @@ class MemoryStorage:
 
     def delete(self, path: str) -> None:
         self.objects.pop(path, None)
+
+    def remove_empty_folder(self, path: str) -> bool:
+        # Folders are what paths have in common: an empty one is not there.
+        return not any(name.startswith(f"{path}/") for name in self.objects)
 
     def _put_new(self, path: str, data: bytes) -> bool:
         with self._lock:

@@ -78,3 +78,7 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Remove one object; no error when it is not there."""
         ...
+
+    def remove_empty_folder(self, path: str) -> bool:
+        """Remove a folder unless something is in it; whether it is gone now."""
+        ...

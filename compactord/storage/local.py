@@ -104,8 +104,16 @@ class LocalStorage:
         with _named(folder, "list"), contextlib.suppress(FileNotFoundError):
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    with contextlib.suppress(FileNotFoundError):
-                        yield _status(entry.name, entry.stat())
+                    try:
+                        found = entry.stat()
+                    except FileNotFoundError:
+                        continue
+                    except OSError as error:
+                        # A link that leads to itself is there as little as one that leads nowhere.
+                        if error.errno == errno.ELOOP:
+                            continue
+                        raise
+                    yield _status(entry.name, found)
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
         with _named(path, "publish"):
@@ -134,6 +142,18 @@ class LocalStorage:
     def delete(self, path: str) -> None:
         with _named(path, "delete"), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+    def remove_empty_folder(self, path: str) -> bool:
+        with _named(path, "remove folder"):
+            try:
+                os.rmdir(path)
+            except FileNotFoundError:
+                return True
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    return False
+                raise
+        return True
 
     def _write_synced(self, path: str, data: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

@@ -110,3 +110,14 @@ def test_listing_tells_folders_from_files(tmp_path: Path) -> None:
     found = {status.name: status for status in LocalStorage().list(str(tmp_path))}
     assert (found["f"].is_folder, found["f"].size_bytes) == (False, 3)
     assert found["d"].is_folder
+
+
+def test_only_an_empty_folder_is_removed(tmp_path: Path) -> None:
+    storage, folder = LocalStorage(), tmp_path / "bucket-0"
+    folder.mkdir()
+    (folder / "file").write_bytes(b"x")
+    assert not storage.remove_empty_folder(str(folder))
+    (folder / "file").unlink()
+    assert storage.remove_empty_folder(str(folder))
+    assert not folder.exists()
+    assert storage.remove_empty_folder(str(folder)), "gone is gone"

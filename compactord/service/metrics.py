@@ -1,0 +1,206 @@
+"""Everything that is exposed to Prometheus, described in docs/metrics.md.
+
+What the service *is* comes from the picture, read anew at each scrape: a table that is gone has no
+series from then on. What *happens* between two pictures is counted here as it happens, without
+table. A scrape does no I/O.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from importlib.metadata import version as installed_version
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    Summary,
+    disable_created_metrics,
+)
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+from compactord.service.exposition import Family
+from compactord.service.fleet_metrics import FleetMetrics
+from compactord.service.overflow import Overflow
+from compactord.service.table_catalogue import STOP_DISTANCE_RUNS
+from compactord.service.table_metrics import TableMetrics
+from compactord.service.view import FleetView, PriorityClass, WorkKind
+from compactord.storage.metered import StorageOp, StorageOutcome
+
+MAX_TABLES = 2000
+TOP_BUCKETS = 20
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_NAMESPACE = "compactord"
+_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+_BYTES = tuple(float(4**power << 20) for power in range(9))
+_BUCKETS = (1, 4, 16, 64, 256, 1000)
+
+
+class Metrics:
+    """The service's counts and the text of a scrape. Any thread may call any method.
+
+    Tables beyond `max_tables` are summed up. Those without stop trigger are shown with their
+    compaction trigger + `stop_trigger_fallback`.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_tables: int = MAX_TABLES,
+        top_buckets: int = TOP_BUCKETS,
+        stop_trigger_fallback: int = STOP_DISTANCE_RUNS,
+    ) -> None:
+        # Else every counter would come with a series that tells when it was made.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # its library left it so
+        self._counted = CollectorRegistry()
+        ProcessCollector("", lambda: "self", "/proc", self._counted)
+        self._versions = {
+            "python": platform.python_version(),
+            "pyspark": installed_version("pyspark"),
+            "pyarrow": installed_version("pyarrow"),
+        }
+        self._overflow = Overflow(max_tables)
+        self._make_work_metrics()
+        self._make_service_metrics()
+        self.configure(
+            max_tables=max_tables,
+            top_buckets=top_buckets,
+            stop_trigger_fallback=stop_trigger_fallback,
+        )
+
+    def configure(self, *, max_tables: int, top_buckets: int, stop_trigger_fallback: int) -> None:
+        """Take other settings, from the next scrape on. What was counted stays."""
+        self._overflow.max_tables = max_tables
+        self._fleet = FleetMetrics(self._versions, top_buckets=top_buckets)
+        self._tables = TableMetrics(stop_trigger_fallback)
+
+    def _make_work_metrics(self) -> None:
+        self._wait = self._histogram(
+            "task_wait_seconds", "Time from pick to start.", _SECONDS, "priority_class"
+        )
+        self._compaction = self._histogram(
+            "compaction_duration_seconds", "Time from start to closed outputs.", _SECONDS, "kind"
+        )
+        self._input = self._histogram(
+            "compaction_input_bytes", "Size of a compaction's inputs.", _BYTES, "kind"
+        )
+        self._output = self._histogram(
+            "compaction_output_bytes", "Size of a compaction's outputs.", _BYTES, "kind"
+        )
+        self._commit = self._histogram(
+            "commit_duration_seconds", "Time of a whole commit with its retries.", _SECONDS
+        )
+        self._commit_buckets = self._histogram(
+            "commit_buckets", "Buckets that a commit changed.", _BUCKETS
+        )
+        self._expire = self._summary(
+            "expire_duration_seconds", "Time of an expiry of a table's snapshots."
+        )
+
+    def _make_service_metrics(self) -> None:
+        self._poll = self._histogram(
+            "poll_duration_seconds", "Time of one poll of a table.", _SECONDS
+        )
+        self._scan = self._histogram(
+            "scan_duration_seconds", "Time to read what changed in a table's files.", _SECONDS
+        )
+        self._manifests = self._counter("scan_manifests", "Manifests read to learn of files.")
+        self._entries = self._counter(
+            "scan_entries", "Manifest entries kept and skipped in scans.", "result"
+        )
+        self._loop = self._histogram(
+            "loop_duration_seconds", "Time of an iteration of a loop.", _SECONDS, "loop"
+        )
+        self._discovery = self._summary(
+            "discovery_duration_seconds", "Time to list a catalog's tables.", "catalog"
+        )
+        self._requests = self._counter("storage_requests", "Requests to stores.", "op", "outcome")
+        self._request_seconds = self._summary(
+            "storage_request_duration_seconds", "Time of requests to stores.", "op"
+        )
+
+    # The library takes name, help, labels, namespace, subsystem, unit, and where to list them.
+
+    def _histogram(
+        self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(name, meaning, labels, _NAMESPACE, "", "", self._counted, buckets=buckets)
+
+    def _summary(self, name: str, meaning: str, *labels: str) -> Summary:
+        return Summary(name, meaning, labels, _NAMESPACE, "", "", self._counted)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(name, meaning, labels, _NAMESPACE, "", "", self._counted)
+
+    def task_waited(self, priority_class: PriorityClass, seconds: float) -> None:
+        """A compaction has started, `seconds` after it was picked."""
+        self._wait.labels(priority_class.value).observe(seconds)
+
+    def compaction_finished(
+        self, kind: WorkKind, seconds: float, *, input_bytes: int, output_bytes: int
+    ) -> None:
+        """A compaction's outputs are closed; whether they are committed is another matter."""
+        self._compaction.labels(kind.value).observe(seconds)
+        self._input.labels(kind.value).observe(input_bytes)
+        self._output.labels(kind.value).observe(output_bytes)
+
+    def committed(self, seconds: float, buckets: int) -> None:
+        """A commit ended, with `buckets` changed; however it ended."""
+        self._commit.observe(seconds)
+        self._commit_buckets.observe(buckets)
+
+    def expired(self, seconds: float) -> None:
+        """An expiry of one table's snapshots ended, however."""
+        self._expire.observe(seconds)
+
+    def polled(self, seconds: float) -> None:
+        """One table was polled, successfully or not."""
+        self._poll.observe(seconds)
+
+    def scanned(self, seconds: float, *, manifests: int, kept: int, skipped: int) -> None:
+        """A poll read manifests: entries kept concern live files, the others were skipped."""
+        self._scan.observe(seconds)
+        self._manifests.inc(manifests)
+        self._entries.labels("kept").inc(kept)
+        self._entries.labels("skipped").inc(skipped)
+
+    def loop_ran(self, loop: str, seconds: float) -> None:
+        self._loop.labels(loop).observe(seconds)
+
+    def discovered(self, catalog: str, seconds: float) -> None:
+        """A catalog was listed; whether it succeeded is in the picture."""
+        self._discovery.labels(catalog).observe(seconds)
+
+    def storage_request(self, op: StorageOp, outcome: StorageOutcome, seconds: float) -> None:
+        """What `MeteredStorage` reports."""
+        self._requests.labels(op.value, outcome.value).inc()
+        self._request_seconds.labels(op.value).observe(seconds)
+
+    def expose(self, view: FleetView, accept: str = "") -> tuple[bytes, str]:
+        """The text of a scrape and its content type: OpenMetrics for those who `accept` it."""
+        is_openmetrics = _accepts_openmetrics(accept)
+        split = self._overflow.split(view.tables)
+        fleet = self._fleet.write(view, aggregated=split.aggregated, is_openmetrics=is_openmetrics)
+        tables = self._tables.write((*split.tables, *split.others), is_openmetrics=is_openmetrics)
+        # The library's part is last, since it ends with OpenMetrics' mark of the end.
+        generate = generate_openmetrics if is_openmetrics else generate_latest
+        body = (fleet + tables).encode() + generate(self._counted)
+        return body, OPENMETRICS if is_openmetrics else TEXT
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """What is made from the picture; what is counted here, the library describes itself."""
+        return (*self._fleet.families, *self._tables.families)
+
+
+def _accepts_openmetrics(accept: str) -> bool:
+    for choice in accept.lower().split(","):
+        kind, *parameters = (part.replace(" ", "") for part in choice.split(";"))
+        if kind == "application/openmetrics-text":
+            return not any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
+    return False

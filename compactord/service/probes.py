@@ -1,0 +1,89 @@
+"""Health as an orchestrator asks for it: what restarts help against, and what they do not.
+
+Every answer comes from the newest picture and a clock of its own, since the picture's clock stops
+with the loop that makes it. Stores, catalogs and single tables never fail `livez`: a restart heals
+none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compactord.service.view import FleetView
+
+# A catalog that has not been listed for so long counts as unreachable.
+CATALOG_REACHABLE_MS = 300_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedCheck:
+    """What is wrong, for the people who read the orchestrator's events."""
+
+    check: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """An answer to a probe; it passes when nothing failed."""
+
+    status: str
+    failed: tuple[FailedCheck, ...]
+
+    @property
+    def is_well(self) -> bool:
+        return not self.failed
+
+
+def _health(*failed: FailedCheck) -> Health:
+    return Health(status="failed" if failed else "ok", failed=failed)
+
+
+def liveness(view: FleetView, now_ms: int) -> Health:
+    """Every loop has shown life of late. One that hangs is what a restart is for."""
+    return _health(
+        *(
+            FailedCheck(
+                check=f"loop {loop.name}",
+                message=f"no sign of life for {(now_ms - loop.heartbeat_ms) // 1000} s, "
+                f"at most {loop.stale_after_ms // 1000} s are allowed",
+            )
+            for loop in view.loops
+            if now_ms - loop.heartbeat_ms > loop.stale_after_ms
+        )
+    )
+
+
+def startup(view: FleetView) -> Health:
+    """The service has once had its engine and the list of a catalog's tables."""
+    if view.is_started:
+        return _health()
+    waits = [FailedCheck(check="start", message="the service is starting")]
+    if not view.engine.is_up:
+        waits.append(_engine(view))
+    if not any(catalog.last_success_ms for catalog in view.catalogs):
+        waits.append(_catalogs(view, "no catalog has been listed yet"))
+    return _health(*waits)
+
+
+def readiness(view: FleetView, now_ms: int) -> Health:
+    """Started, not ending, the engine up and a catalog within reach."""
+    failed = list(startup(view).failed)
+    if view.is_started and not view.engine.is_up:
+        failed.append(_engine(view))
+    reachable = (now_ms - catalog.last_success_ms for catalog in view.catalogs)
+    if view.is_started and not any(age_ms <= CATALOG_REACHABLE_MS for age_ms in reachable):
+        minutes = CATALOG_REACHABLE_MS // 60_000
+        failed.append(_catalogs(view, f"no catalog has been listed for {minutes} minutes"))
+    if view.is_draining:
+        failed.append(FailedCheck(check="draining", message="the service is ending"))
+    return _health(*failed)
+
+
+def _engine(view: FleetView) -> FailedCheck:
+    return FailedCheck(check="engine", message=view.engine.error or "the engine is not up")
+
+
+def _catalogs(view: FleetView, message: str) -> FailedCheck:
+    errors = (f"{catalog.name}: {catalog.error}" for catalog in view.catalogs if catalog.error)
+    return FailedCheck(check="catalogs", message="; ".join((message, *errors)))

@@ -1,0 +1,102 @@
+"""What is served at which path. Everything is answered from memory and changes nothing.
+
+/metrics                        Prometheus: text or OpenMetrics
+/livez /readyz /startupz        probes; /healthz is /readyz
+/v1/status                      the service without its tables
+/v1/tables                      all tables
+/v1/tables/{c}/{d}/{t}          one table looked into
+/v1/buckets/top?n=20            the buckets with the most sorted runs
+/v1/plan?table=c.d.t            what would be compacted now, and why
+/config                         the configuration in effect, secrets redacted
+/ and all others                the page
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from compactord.clock import Clock
+from compactord.service import api, probes
+from compactord.service.http import JSON, BadRequest, PageResponse, Request, error_response
+from compactord.service.metrics import Metrics
+from compactord.service.view import Picture, TableName
+
+Page = Callable[[str, Mapping[str, str]], PageResponse | None]
+
+TOP_BUCKETS = 20
+TOP_BUCKETS_MAX = 1000
+_ECHO_MAX = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Answers requests; any number of threads may ask. `page` answers None for unknown paths."""
+
+    picture: Picture
+    metrics: Metrics
+    clock: Clock
+    config: Callable[[], Mapping[str, object]]
+    page: Page
+
+    def answer(self, request: Request) -> PageResponse:
+        match request.path.removeprefix("/").split("/"):
+            case ["metrics"]:
+                body, content_type = self.metrics.expose(self.picture.view(), request.accept)
+                return PageResponse(status=HTTPStatus.OK, content_type=content_type, body=body)
+            case ["livez"]:
+                return _probe(probes.liveness(self.picture.view(), self.clock.now_ms()))
+            case ["readyz" | "healthz"]:
+                return _probe(probes.readiness(self.picture.view(), self.clock.now_ms()))
+            case ["startupz"]:
+                return _probe(probes.startup(self.picture.view()))
+            case ["config"]:
+                return _json(self.config())
+            case ["v1", *rest]:
+                return self._v1(rest, request.query)
+        return self.page(request.path, request.query) or _unknown(request.path)
+
+    def _v1(self, path: list[str], query: Mapping[str, str]) -> PageResponse:
+        match path:
+            case ["status"]:
+                return _json(api.status(self.picture.view()))
+            case ["tables"]:
+                return _json(api.tables(self.picture.view()))
+            case ["tables", catalog, database, table]:
+                name = TableName(catalog, database, table)
+                detail = self.picture.detail(name)
+                return _no_table(str(name)) if detail is None else _json(detail)
+            case ["buckets", "top"]:
+                return _json(api.top_buckets(self.picture.view(), _count(query)))
+            case ["plan"]:
+                text = query.get("table", "")
+                if text.count(".") < 2:
+                    raise BadRequest("name a table: ?table=catalog.database.table")
+                detail = api.find_table(self.picture, text)
+                return _no_table(text) if detail is None else _json(api.plan(detail))
+        return _unknown("/".join(("", "v1", *path)))
+
+
+def _count(query: Mapping[str, str]) -> int:
+    text = query.get("n", str(TOP_BUCKETS))
+    # isdigit alone would let pass digits that int() reads and no URL means.
+    if not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise BadRequest(f"n must be a number from 0 to {TOP_BUCKETS_MAX}, not {text[:40]!r}")
+    return min(int(text), TOP_BUCKETS_MAX)
+
+
+def _json(value: object, status: int = HTTPStatus.OK) -> PageResponse:
+    return PageResponse(status=status, content_type=JSON, body=api.encode(value))
+
+
+def _probe(health: probes.Health) -> PageResponse:
+    return _json(health, HTTPStatus.OK if health.is_well else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _no_table(text: str) -> PageResponse:
+    return error_response(HTTPStatus.NOT_FOUND, f"table {text[:_ECHO_MAX]} is not served")
+
+
+def _unknown(path: str) -> PageResponse:
+    return error_response(HTTPStatus.NOT_FOUND, f"nothing is served at {path[:_ECHO_MAX]}")

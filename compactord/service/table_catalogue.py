@@ -1,0 +1,398 @@
+"""The metrics of a table: their names and meanings, whom they concern, where their numbers are.
+
+A table of 100,000 buckets has as many series as one of a single bucket. Of a closed list of label
+values, those are shown that occurred, and at 0 from the start those whose first increase an alert
+waits for.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from compactord.service.exposition import Family, Sample, counter, gauge, label, labels_of
+from compactord.service.overflow import has_sorted_runs
+from compactord.service.view import Outcome, RunState, TableStatus, TableView, WorkKind
+
+# Java's Integer.MAX_VALUE, with which tables say that nothing shall ever stop a writer.
+NO_STOP_TRIGGER = 2_147_483_647
+# How far above the compaction trigger Paimon stops writers by default.
+STOP_DISTANCE_RUNS = 3
+TABLE_LABELS = ("catalog", "database", "table")
+
+
+class Value(NamedTuple):
+    """A metric with one sample per table that it `concerns`."""
+
+    family: Family
+    concerns: Callable[[TableView], bool]
+    read: Callable[[TableView], float]
+
+
+class Values(NamedTuple):
+    """A metric with samples per value of its own labels."""
+
+    family: Family
+    concerns: Callable[[TableView], bool]
+    read: Callable[[TableView], Iterator[Sample]]
+
+
+def _always(table: TableView) -> bool:
+    return True
+
+
+def _is_halted(table: TableView) -> bool:
+    return table.halt is not None
+
+
+def _is_served(table: TableView) -> bool:
+    return table.status in (TableStatus.ACTIVE, TableStatus.ERROR)
+
+
+def is_polled(table: TableView) -> bool:
+    return table.first_poll_ms > 0
+
+
+def _has_runs(table: TableView) -> bool:
+    return is_polled(table) and has_sorted_runs(table)
+
+
+def _has_changelog(table: TableView) -> bool:
+    return is_polled(table) and table.info.changelog_producer not in ("", "none")
+
+
+def _is_expired(table: TableView) -> bool:
+    counters = table.counters
+    return bool(table.last_expire_ms or counters.expired_snapshots or counters.expire_failures)
+
+
+def _gauge(name: str, meaning: str, *labels: str) -> Family:
+    return gauge(f"compactord_table_{name}", meaning, *TABLE_LABELS, *labels)
+
+
+def _counter(name: str, meaning: str, *labels: str) -> Family:
+    return counter(f"compactord_{name}", meaning, *TABLE_LABELS, *labels)
+
+
+def _info(table: TableView) -> Iterator[Sample]:
+    info = table.info
+    values = {
+        "bucket_mode": info.bucket_mode,
+        "merge_engine": info.merge_engine,
+        "changelog_producer": info.changelog_producer,
+        "write_only": str(info.write_only).lower(),
+        "priority_class": str(table.priority),
+    }
+    yield labels_of(values), 1
+
+
+def _bands(table: TableView) -> Iterator[Sample]:
+    counts = table.shape.buckets_by_run_state
+    for state in RunState:
+        yield label("run_state", state.value), counts.get(state, 0)
+
+
+def _last_success(table: TableView) -> Iterator[Sample]:
+    for kind, at_ms in table.last_success_ms.items():
+        # An expiry is no compaction: it would hide that none succeeds.
+        if kind is not WorkKind.EXPIRE:
+            yield label("kind", kind.value), at_ms / 1000
+
+
+def _halted(table: TableView) -> Iterator[Sample]:
+    if table.halt is not None:
+        yield label("reason", table.halt.reason.value), 1
+
+
+def _compactions(table: TableView) -> Iterator[Sample]:
+    usual = WorkKind.MINOR if has_sorted_runs(table) else WorkKind.APPEND
+    counts = {(usual, Outcome.COMMITTED): 0, (usual, Outcome.FAILED): 0}
+    counts.update(table.counters.compactions)
+    for (kind, outcome), count in counts.items():
+        yield f"{label('kind', kind.value)},{label('outcome', outcome.value)}", count
+
+
+def _commits(table: TableView) -> Iterator[Sample]:
+    counters = table.counters
+    yield label("result", "committed"), counters.commits_committed
+    yield label("result", "gave_up"), counters.commits_gave_up
+    if counters.commits_error:
+        yield label("result", "error"), counters.commits_error
+
+
+def _conflicts(table: TableView) -> Iterator[Sample]:
+    for conflict, count in table.counters.conflicts.items():
+        yield label("conflict", conflict.value), count
+
+
+def _state_metrics() -> tuple[Value | Values, ...]:
+    return (
+        Values(
+            _gauge(
+                "info",
+                "1; what kind of table it is and its priority from 0 to 100.",
+                "bucket_mode",
+                "merge_engine",
+                "changelog_producer",
+                "write_only",
+                "priority_class",
+            ),
+            _always,
+            _info,
+        ),
+        Values(
+            _gauge("halted", "1 for a table that is left alone, with the reason.", "reason"),
+            _is_halted,
+            _halted,
+        ),
+        Value(
+            _gauge("max_backlog_age_seconds", "How old due work may become, as configured."),
+            _always,
+            lambda t: t.max_backlog_age_ms / 1000,
+        ),
+        Value(
+            _gauge("discovery_interval_seconds", "Time between polls in effect."),
+            _always,
+            lambda t: t.discovery_interval_ms / 1000,
+        ),
+        Value(
+            _gauge("window_open", "1 while its schedule lets work start."),
+            _always,
+            lambda t: int(t.window_open),
+        ),
+        Value(
+            _gauge("consecutive_failures", "Failures since the last success."),
+            _always,
+            lambda t: t.consecutive_failures,
+        ),
+        Value(
+            _gauge(
+                "last_poll_timestamp_seconds",
+                "Last poll that succeeded, 0 for none; of tables that are neither paused nor "
+                "left alone.",
+            ),
+            _is_served,
+            lambda t: t.last_poll_ms / 1000,
+        ),
+    )
+
+
+def _run_metrics(stop_trigger_fallback: int) -> tuple[Value | Values, ...]:
+    def stop_trigger(table: TableView) -> int:
+        info = table.info
+        is_set = info.stop_trigger < NO_STOP_TRIGGER
+        return info.stop_trigger if is_set else info.compaction_trigger + stop_trigger_fallback
+
+    values = (
+        ("sorted_runs_max", "Sorted runs of the bucket with the most.", "sorted_runs_max"),
+        ("sorted_runs_avg", "Sorted runs per bucket.", "sorted_runs_avg"),
+        ("level0_files_max", "Level-0 files of the bucket with the most.", "level0_files_max"),
+        ("level0_files_avg", "Level-0 files per bucket.", "level0_files_avg"),
+        (
+            "size_amplification_ratio_max",
+            "All runs but the oldest, against the oldest, in the worst bucket.",
+            "size_amplification_max",
+        ),
+    )
+    return (
+        *(_shape_value(name, meaning, field, _has_runs) for name, meaning, field in values),
+        Value(
+            _gauge("compaction_trigger_runs", "Sorted runs from which a bucket is compacted."),
+            _has_runs,
+            lambda t: t.info.compaction_trigger,
+        ),
+        Value(
+            _gauge(
+                "stop_trigger_runs",
+                "Sorted runs beyond which Paimon stops writers that compact themselves; where the "
+                "table has none, alerts.stop_trigger_fallback above the compaction trigger.",
+            ),
+            _has_runs,
+            stop_trigger,
+        ),
+        Values(
+            _gauge(
+                "buckets_by_run_state",
+                "Buckets whose sorted runs are below the trigger (idle), from it on (due), from "
+                "one below the stop trigger to it (near_stop), above it (over_stop).",
+                "run_state",
+            ),
+            _has_runs,
+            _bands,
+        ),
+        Value(
+            _gauge(
+                "last_full_compaction_timestamp_seconds",
+                "Last full compaction of the bucket that waits longest, 0 for none.",
+            ),
+            _has_runs,
+            lambda t: t.shape.last_full_compaction_ms / 1000,
+        ),
+    )
+
+
+def _file_metrics() -> tuple[Value, ...]:
+    values = (
+        ("files", "Live data files.", "files"),
+        (
+            "small_files",
+            "Data files below target-file-size times compaction.small-file-ratio.",
+            "small_files",
+        ),
+        ("size_bytes", "Size of the live data files.", "size_bytes"),
+        (
+            "avg_file_size_bytes_min",
+            "Average file size of the bucket where it is smallest.",
+            "avg_file_size_bytes_min",
+        ),
+        ("bucket_size_bytes_max", "Size of the largest bucket.", "bucket_size_bytes_max"),
+        ("bucket_size_bytes_avg", "Size per bucket.", "bucket_size_bytes_avg"),
+        ("snapshots", "Retained snapshots.", "snapshots"),
+        ("latest_snapshot_id", "Newest snapshot that was seen.", "snapshot_id"),
+    )
+    return tuple(_shape_value(name, meaning, field, is_polled) for name, meaning, field in values)
+
+
+def _shape_value(
+    name: str, meaning: str, field: str, concerns: Callable[[TableView], bool]
+) -> Value:
+    read = operator.attrgetter(f"shape.{field}")
+    return Value(_gauge(name, meaning), concerns, read)
+
+
+def _work_metrics() -> tuple[Value | Values, ...]:
+    backlog = "Due and not committed, running work included: "
+    return (
+        Value(
+            _gauge("planned_snapshot_id", "Snapshot of the last plan."),
+            is_polled,
+            lambda t: t.planned_snapshot_id,
+        ),
+        Value(
+            _gauge("last_commit_snapshot_id", "Last snapshot of this service, 0 for none."),
+            is_polled,
+            lambda t: t.last_commit_snapshot_id,
+        ),
+        Value(
+            _gauge("backlog_tasks", backlog + "compactions."),
+            is_polled,
+            lambda t: t.backlog.tasks,
+        ),
+        Value(
+            _gauge("backlog_files", backlog + "input files."), is_polled, lambda t: t.backlog.files
+        ),
+        Value(
+            _gauge("backlog_bytes", backlog + "size of input files."),
+            is_polled,
+            lambda t: t.backlog.size_bytes,
+        ),
+        Value(
+            _gauge(
+                "backlog_oldest_timestamp_seconds",
+                "Creation of the oldest input that made a bucket due, 0 for none.",
+            ),
+            is_polled,
+            lambda t: t.backlog.oldest_ms / 1000,
+        ),
+        Values(
+            _gauge(
+                "last_success_timestamp_seconds",
+                "Last compaction committed by this service; starts with the first poll.",
+                "kind",
+            ),
+            is_polled,
+            _last_success,
+        ),
+        Value(
+            _gauge("last_expire_timestamp_seconds", "Last expiry of snapshots, 0 for none."),
+            _is_expired,
+            lambda t: t.last_expire_ms / 1000,
+        ),
+        Values(
+            _counter("compactions_total", "Compactions by how they ended.", "kind", "outcome"),
+            is_polled,
+            _compactions,
+        ),
+    )
+
+
+def _commit_metrics() -> tuple[Value | Values, ...]:
+    return (
+        Values(
+            _counter("commits_total", "Commits by how they ended.", "result"), is_polled, _commits
+        ),
+        Values(
+            _counter(
+                "commit_conflicts_total",
+                "What commits met; a snapshot_race is retried, the others discard work.",
+                "conflict",
+            ),
+            is_polled,
+            _conflicts,
+        ),
+        *(
+            _counter_value(name, meaning, field, is_polled)
+            for name, meaning, field in (
+                (
+                    "commit_attempts_total",
+                    "Attempts to commit, those included that lost a race.",
+                    "commit_attempts",
+                ),
+                (
+                    "commit_lost_snapshots_total",
+                    "Snapshots of this service that another writer replaced later.",
+                    "lost_snapshots",
+                ),
+            )
+        ),
+    )
+
+
+def _volume_metrics() -> tuple[Value, ...]:
+    polled = (
+        ("input_bytes_total", "Size of the files that commits replaced.", "input_bytes"),
+        ("output_bytes_total", "Size of the files that commits added.", "output_bytes"),
+        ("input_files_total", "Files that commits replaced.", "input_files"),
+        ("output_files_total", "Files that commits added.", "output_files"),
+        ("input_records_total", "Records of the files that commits replaced.", "input_records"),
+        ("output_records_total", "Records of the files that commits added.", "output_records"),
+        ("wasted_bytes_total", "Output that was written and discarded.", "wasted_bytes"),
+        ("ingested_bytes_total", "What writers were seen to append.", "ingested_bytes"),
+    )
+    changelog = (
+        ("changelog_files_total", "Changelog files that commits added.", "changelog_files"),
+        ("changelog_records_total", "Records of those changelog files.", "changelog_records"),
+    )
+    expired = (
+        ("expired_snapshots_total", "Snapshots that expired.", "expired_snapshots"),
+        ("expired_files_total", "Files deleted with expired snapshots.", "expired_files"),
+        ("expire_failures_total", "Expiries that failed.", "expire_failures"),
+    )
+    return (
+        *(_counter_value(*row, is_polled) for row in polled),
+        *(_counter_value(*row, _has_changelog) for row in changelog),
+        *(_counter_value(*row, _is_expired) for row in expired),
+    )
+
+
+def _counter_value(
+    name: str, meaning: str, field: str, concerns: Callable[[TableView], bool]
+) -> Value:
+    read = operator.attrgetter(f"counters.{field}")
+    return Value(_counter(name, meaning), concerns, read)
+
+
+def table_catalogue(stop_trigger_fallback: int) -> tuple[Value | Values, ...]:
+    """All metrics with one sample per table or per value of a closed list.
+
+    Tables that stop no writer are measured against compaction trigger + `stop_trigger_fallback`.
+    """
+    return (
+        *_state_metrics(),
+        *_run_metrics(stop_trigger_fallback),
+        *_file_metrics(),
+        *_work_metrics(),
+        *_commit_metrics(),
+        *_volume_metrics(),
+    )

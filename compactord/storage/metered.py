@@ -1,0 +1,148 @@
+"""A store that tells what was asked of it, how it went, and how long it took."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
+
+import pyarrow as pa
+
+from compactord.clock import Clock
+from compactord.errors import ObjectNotFound
+from compactord.storage.base import Creation, ObjectStatus, Storage
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StorageOp(enum.Enum):
+    """Requests as object stores name them. No method of a `Storage` renames."""
+
+    GET = "get"
+    PUT = "put"
+    PUT_IF_ABSENT = "put_if_absent"
+    LIST = "list"
+    DELETE = "delete"
+    HEAD = "head"
+    RENAME = "rename"
+
+
+class StorageOutcome(enum.Enum):
+    """`throttled` is for stores that say so; that nothing is there is an answer, hence `ok`."""
+
+    OK = "ok"
+    THROTTLED = "throttled"
+    ERROR = "error"
+    PRECONDITION_FAILED = "precondition_failed"
+
+
+Report = Callable[[StorageOp, StorageOutcome, float], None]
+
+
+class MeteredStorage:
+    """Another store, each call reported with its operation, outcome and seconds.
+
+    `report` is called in the caller's thread after each call, failed ones included; it must not
+    raise. Of streams only opening and closing are the store's time: a read one is reported when
+    it is open, a written one when it is closed, and not at all when its writer gave it up. A
+    listing is reported when it ends. Pickled, this is the store inside: workers have nobody to
+    report to.
+    """
+
+    __slots__ = ("_inner", "_now_s", "_report")
+
+    def __init__(self, inner: Storage, report: Report, clock: Clock) -> None:
+        self._inner = inner
+        self._report = report
+        self._now_s = clock.monotonic_s
+
+    def __reduce__(self) -> tuple[Callable[[Storage], Storage], tuple[Storage]]:
+        return _without_meter, (self._inner,)
+
+    def read(self, path: str) -> bytes:
+        return self._timed(StorageOp.GET, self._inner.read, path)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self._timed(StorageOp.GET, self._inner.open_input, path)
+
+    @contextlib.contextmanager
+    def open_output(self, path: str) -> Iterator[pa.NativeFile]:
+        opened = self._now_s()
+        closed = opened
+        with contextlib.ExitStack() as entered:
+            try:
+                stream = entered.enter_context(self._inner.open_output(path))
+            except Exception as error:
+                self._report(StorageOp.PUT, _outcome(error), self._now_s() - opened)
+                raise
+            closed -= self._now_s()
+            yield stream
+            closed += self._now_s()
+            try:
+                entered.close()
+            except Exception as error:
+                self._report(StorageOp.PUT, _outcome(error), self._now_s() - closed)
+                raise
+            self._report(StorageOp.PUT, StorageOutcome.OK, self._now_s() - closed)
+
+    def status(self, path: str) -> ObjectStatus | None:
+        return self._timed(StorageOp.HEAD, self._inner.status, path)
+
+    def list(self, folder: str) -> Iterator[ObjectStatus]:
+        now_s = self._now_s
+        seconds = 0.0
+        outcome = StorageOutcome.OK
+        asked = now_s()
+        try:
+            entries = self._inner.list(folder)
+            while (entry := next(entries, None)) is not None:
+                seconds += now_s() - asked
+                yield entry
+                asked = now_s()
+            seconds += now_s() - asked
+        except Exception as error:
+            seconds += now_s() - asked
+            outcome = _outcome(error)
+            raise
+        finally:
+            self._report(StorageOp.LIST, outcome, seconds)
+
+    def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
+        create = self._inner.create_if_absent
+        return self._timed(StorageOp.PUT_IF_ABSENT, create, path, data, temporary=temporary)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        self._timed(StorageOp.PUT, self._inner.write_new, path, data)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        self._timed(StorageOp.PUT, self._inner.overwrite, path, data)
+
+    def delete(self, path: str) -> None:
+        self._timed(StorageOp.DELETE, self._inner.delete, path)
+
+    def remove_empty_folder(self, path: str) -> bool:
+        return self._timed(StorageOp.DELETE, self._inner.remove_empty_folder, path)
+
+    def _timed(
+        self, op: StorageOp, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        started = self._now_s()
+        try:
+            result = call(*args, **kwargs)
+        except Exception as error:
+            self._report(op, _outcome(error), self._now_s() - started)
+            raise
+        is_taken = result is Creation.EXISTS
+        outcome = StorageOutcome.PRECONDITION_FAILED if is_taken else StorageOutcome.OK
+        self._report(op, outcome, self._now_s() - started)
+        return result
+
+
+def _outcome(error: Exception) -> StorageOutcome:
+    return StorageOutcome.OK if isinstance(error, ObjectNotFound) else StorageOutcome.ERROR
+
+
+def _without_meter(inner: Storage) -> Storage:
+    return inner

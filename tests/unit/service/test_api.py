@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields, replace
+
+import pytest
+
+from compactord.service import api
+from compactord.service.view import FleetView, TableView, WorkKind
+from tests.pictures import (
+    FixedPicture,
+    bucket_detail,
+    busy_detail,
+    busy_night,
+    fleet_view,
+    run_view,
+    table_name,
+    table_view,
+)
+
+
+def test_status_is_the_picture_without_its_tables() -> None:
+    view = busy_night().view()
+    status = json.loads(api.encode(api.status(view)))
+    assert set(status) == {field.name for field in fields(FleetView)} - {"tables"}
+    assert status["tables_by_status"]["lake/halted"] == 1
+    assert status["engine"]["memory_budget_bytes"] == 4 << 30
+    assert status["running"][0]["reason"] == "size_ratio"
+    assert status["queued"] == {"forced": 2, "benefit": 3}
+
+
+def test_tables_keep_the_names_of_their_fields() -> None:
+    (orders, *_) = json.loads(api.encode(api.tables(busy_night().view())))["tables"]
+    assert set(orders) == {field.name for field in fields(TableView)}
+    assert orders["name"] == {"catalog": "lake", "database": "sales", "table": "orders"}
+    assert orders["status"] == "active"
+    assert orders["halt"] is None
+    assert orders["shape"]["buckets_by_run_state"]["near_stop"] == 1
+    assert orders["counters"]["compactions"]["full/committed"] == 12
+    assert list(orders["last_success_ms"]) == ["minor"]
+    assert orders["parked"][0]["bucket"] == 5
+
+
+def test_names_of_any_bytes_and_numbers_beyond_json_are_valid_json() -> None:
+    value = {"half": "\udcff", "far": math.inf, "not": math.nan, "list": [WorkKind.FULL, None]}
+    text = api.encode(value)
+    text.decode("ascii")
+    assert json.loads(text) == {"half": "\udcff", "far": None, "not": None, "list": ["full", None]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Odd:
+    things: object
+
+
+@pytest.mark.parametrize("value", [b"bytes", {1, 2}, object()])
+def test_what_has_no_json_form_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="has no JSON form"):
+        api.encode(_Odd(value))
+
+
+def test_top_buckets_are_cut_to_what_is_asked_for() -> None:
+    top = api.top_buckets(busy_night().view(), 2)
+    assert [bucket["sorted_runs"] for bucket in top["buckets"]] == [9, 7]
+
+
+def test_a_plan_names_the_buckets_that_would_be_compacted_and_why() -> None:
+    plan = api.plan(busy_detail(table_view()))
+    assert plan["name"] == {"catalog": "lake", "database": "sales", "table": "orders"}
+    assert [bucket["bucket"] for bucket in plan["buckets"]] == [3, 11]
+    assert plan["buckets"][0]["plan"].startswith("size_ratio")
+    assert plan["bucket_count"] == 48
+
+
+def test_a_table_is_found_by_its_whole_name_also_with_dots_in_it() -> None:
+    dotted = replace(table_view(), name=table_name("d.a.b"))
+    detail = replace(busy_detail(dotted), buckets=(bucket_detail(run_view(0, 1, "a..b")),))
+    picture = FixedPicture(fleet_view(table_view(), dotted), detail)
+    assert api.find_table(picture, "lake.d.a.b") == detail
+    assert api.find_table(picture, "lake.d.a") is None
+    assert api.find_table(picture, "lake.sales.orders") is None

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from compactord.service import probes
+from compactord.service.probes import Health
+from compactord.service.view import FleetView, LoopView
+from tests.pictures import MINUTE, NOW_MS, SECOND, fleet_view, halt, table_view
+
+
+def checks(health: Health) -> list[str]:
+    assert health.is_well == (health.status == "ok") == (not health.failed)
+    return [failed.check for failed in health.failed]
+
+
+def with_loops(*ages_ms: int) -> FleetView:
+    loops = (
+        LoopView(name=f"l{i}", heartbeat_ms=NOW_MS - age_ms, stale_after_ms=60 * SECOND, overruns=0)
+        for i, age_ms in enumerate(ages_ms)
+    )
+    return fleet_view(loops=tuple(loops))
+
+
+def with_engine(*, is_up: bool, **changes: object) -> FleetView:
+    view = fleet_view(**changes)
+    return replace(view, engine=replace(view.engine, is_up=is_up, error="" if is_up else "gone"))
+
+
+def with_catalogs(*ages_ms: int) -> FleetView:
+    (catalog,) = fleet_view().catalogs
+    catalogs = (
+        replace(catalog, name=f"c{i}", last_success_ms=NOW_MS - age_ms, error="refused")
+        for i, age_ms in enumerate(ages_ms)
+    )
+    return fleet_view(catalogs=tuple(catalogs))
+
+
+def test_a_service_that_runs_well_passes_every_probe() -> None:
+    view = fleet_view(table_view())
+    for health in (
+        probes.liveness(view, NOW_MS),
+        probes.readiness(view, NOW_MS),
+        probes.startup(view),
+    ):
+        assert checks(health) == []
+
+
+def test_it_lives_as_long_as_every_loop_shows_life() -> None:
+    assert checks(probes.liveness(with_loops(60 * SECOND, 0), NOW_MS)) == []
+    stale = probes.liveness(with_loops(0, 60 * SECOND + 1, 90 * SECOND), NOW_MS)
+    assert checks(stale) == ["loop l1", "loop l2"]
+    assert stale.failed[1].message == "no sign of life for 90 s, at most 60 s are allowed"
+
+
+def test_a_picture_that_stands_still_goes_stale_by_the_probes_own_clock() -> None:
+    view = fleet_view()
+    assert checks(probes.liveness(view, NOW_MS + MINUTE)) == ["loop service"]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        with_engine(is_up=False),
+        with_catalogs(60 * MINUTE),
+        fleet_view(is_started=False),
+        fleet_view(is_draining=True),
+        fleet_view(table_view(halt=halt())),
+    ],
+    ids=["engine down", "catalog away", "starting", "draining", "table halted"],
+)
+def test_what_a_restart_does_not_heal_leaves_it_alive(view: FleetView) -> None:
+    assert checks(probes.liveness(view, NOW_MS)) == []
+
+
+def test_a_service_that_starts_says_what_it_waits_for() -> None:
+    fresh = with_engine(is_up=False, is_started=False, catalogs=())
+    assert checks(probes.startup(fresh)) == ["start", "engine", "catalogs"]
+    assert checks(probes.startup(fleet_view(is_started=False))) == ["start"]
+    assert checks(probes.readiness(fresh, NOW_MS)) == ["start", "engine", "catalogs"]
+
+
+def test_once_started_the_startup_probe_stays_content() -> None:
+    assert checks(probes.startup(with_engine(is_up=False))) == []
+    assert checks(probes.startup(with_catalogs(60 * MINUTE))) == []
+
+
+def test_without_its_engine_it_is_not_ready() -> None:
+    health = probes.readiness(with_engine(is_up=False), NOW_MS)
+    assert checks(health) == ["engine"]
+    assert health.failed[0].message == "gone"
+
+
+def test_one_catalog_within_reach_is_enough() -> None:
+    assert checks(probes.readiness(with_catalogs(60 * MINUTE, 5 * MINUTE), NOW_MS)) == []
+    gone = probes.readiness(with_catalogs(60 * MINUTE, 5 * MINUTE + 1), NOW_MS)
+    assert checks(gone) == ["catalogs"]
+    assert "c0: refused; c1: refused" in gone.failed[0].message
+
+
+def test_a_service_that_ends_is_not_ready() -> None:
+    assert checks(probes.readiness(fleet_view(is_draining=True), NOW_MS)) == ["draining"]
+
+
+def test_a_halted_table_fails_no_probe() -> None:
+    assert checks(probes.readiness(fleet_view(table_view(halt=halt())), NOW_MS)) == []
