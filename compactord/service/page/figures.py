@@ -1,0 +1,116 @@
+"""Numbers, sizes, times and names as the page shows them: short for eyes, exact behind it."""
+
+from __future__ import annotations
+
+import datetime
+from urllib.parse import quote
+
+from compactord.model import CompactReason
+from compactord.service.page.markup import Markup, element, join
+from compactord.service.report import size_text
+from compactord.service.view import TableName
+
+# Java's Integer.MAX_VALUE, with which jobs say that nothing shall stop a writer.
+NO_STOP = 2_147_483_647
+
+_REASONS = {
+    CompactReason.EARLY_FULL_INTERVAL: "the last full compaction is older than the table allows",
+    CompactReason.EARLY_FULL_TOTAL_SIZE: "the bucket is small enough to be kept in one run",
+    CompactReason.EARLY_FULL_INCREMENTAL_SIZE: "enough came since the last full compaction",
+    CompactReason.SIZE_AMPLIFICATION: "newer runs are large against the oldest one",
+    CompactReason.SIZE_RATIO: "neighbouring runs are of similar size",
+    CompactReason.RUN_COUNT: "more sorted runs than the compaction trigger allows",
+    CompactReason.FORCED_LEVEL_0: "the table wants level 0 emptied",
+    CompactReason.DELTA_COMMITS: "so many commits since the last full compaction",
+    CompactReason.FULL: "a full compaction was asked for",
+    CompactReason.FORCED_REWRITE: "every file is to be written anew",
+    CompactReason.APPEND_SMALL_FILES: "enough small files to make a larger one",
+    CompactReason.APPEND_WAITED: "small files have waited long enough",
+    CompactReason.APPEND_FULL: "every file below the target size",
+}
+
+
+def count(number: int) -> str:
+    """`1,234,567`."""
+    return f"{number:,}"
+
+
+def size(size_bytes: float) -> Markup:
+    """`1.5 MiB`, with the exact bytes as value and title."""
+    exact = round(size_bytes)
+    return element("data", size_text(size_bytes), value=exact, title=f"{exact:,} bytes")
+
+
+def age_text(milliseconds: int) -> str:
+    """The two largest units of a span of time: `3 d 4 h`, `2 min 5 s`, `0 s`."""
+    seconds = max(0, milliseconds) // 1000
+    for unit, inner, unit_s, inner_s in (
+        ("d", "h", 86_400, 3600),
+        ("h", "min", 3600, 60),
+        ("min", "s", 60, 1),
+    ):
+        if seconds >= unit_s:
+            whole, rest = divmod(seconds, unit_s)
+            return (
+                f"{whole} {unit} {rest // inner_s} {inner}"
+                if rest // inner_s
+                else (f"{whole} {unit}")
+            )
+    return f"{seconds} s"
+
+
+def iso_text(epoch_ms: int) -> str:
+    """`2026-11-01T12:00:00Z`; what no calendar has, as its number."""
+    try:
+        moment = datetime.datetime.fromtimestamp(epoch_ms // 1000, datetime.timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return f"{epoch_ms} ms"
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(epoch_ms: int, now_ms: int, *, never: str = "never") -> Markup:
+    """A time as distance from now and as UTC; `never` for 0."""
+    if not epoch_ms:
+        return element("span", never, class_="quiet")
+    iso = iso_text(epoch_ms)
+    distance = now_ms - epoch_ms
+    text = f"{age_text(distance)} ago" if distance >= 0 else f"in {age_text(-distance)}"
+    return element(
+        "time", text, " ", element("small", iso), datetime=iso if iso.endswith("Z") else None
+    )
+
+
+def words(value: str) -> str:
+    """An enum's value for people."""
+    return value.replace("_", " ")
+
+
+def reason(why: CompactReason) -> Markup:
+    """A pick reason by its closed name, with what it means."""
+    return element("abbr", why.value, title=_REASONS[why])
+
+
+def table_path(name: TableName) -> str:
+    """Where the page of one table is."""
+    return "/tables/" + "/".join(quote(part, safe="", errors="replace") for part in name)
+
+
+def table_link(name: TableName) -> Markup:
+    """A table's name as link; `bdi` keeps names that write right to left in their place."""
+    return element("a", element("bdi", str(name)), href=table_path(name))
+
+
+def nothing() -> Markup:
+    """The mark of an empty cell."""
+    return element("span", "–", class_="none quiet")
+
+
+def place(partition: str, bucket: int) -> Markup:
+    """Which bucket: `dt=2026-01-01 bucket 3`."""
+    text = element("span", f"bucket {bucket}", class_="nowrap")
+    return join([element("bdi", partition), text], " ") if partition else text
+
+
+def status_mark(value: str) -> Markup:
+    """A state as word on its colour."""
+    return element("span", words(value), class_=f"mark {value.replace('_', '-')}")

@@ -1,0 +1,92 @@
+"""Tables of the page: semantic, captioned, wide ones scroll by themselves, narrow screens stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from compactord.service.page.markup import Markup, element, join
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column's title and the class of its cells: `number`, `text`, `runs` or none."""
+
+    title: str
+    kind: str | None = None
+
+
+def column(title: str, kind: str | None = None) -> Column:
+    return Column(title=title, kind=kind)
+
+
+def grid(
+    identity: str,
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    *,
+    empty: str,
+) -> Markup:
+    """A table whose first cells name their rows; the text `empty` when there are no rows.
+
+    Roles are written out because stacked tables lose theirs with their `display`.
+    """
+    body = [_row(columns, row) for row in rows]
+    if not body:
+        return element("p", empty, class_="quiet", id=identity)
+    head = (
+        element("th", c.title, class_=c.kind, scope="col", role="columnheader") for c in columns
+    )
+    return element(
+        "div",
+        element(
+            "table",
+            element("caption", caption, id=f"{identity}-caption"),
+            element("thead", element("tr", *head, role="row"), role="rowgroup"),
+            element("tbody", join(body), role="rowgroup"),
+            role="table",
+        ),
+        id=identity,
+        class_="scroll stack",
+        tabindex=0,
+        role="region",
+        aria_labelledby=f"{identity}-caption",
+    )
+
+
+def _row(columns: Sequence[Column], cells: Sequence[str]) -> Markup:
+    first, *others = cells
+    described = zip(columns[1:], others, strict=True)
+    return element(
+        "tr",
+        element("th", first, scope="row", role="rowheader"),
+        *(
+            element("td", element("div", cell), class_=c.kind, role="cell", data_label=c.title)
+            for c, cell in described
+        ),
+        role="row",
+    )
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
+    """Names and values."""
+    return element("dl", join(_pair(*pair) for pair in pairs), class_="facts")
+
+
+def tiles(pairs: Iterable[tuple[str, str]]) -> Markup:
+    """The few numbers that are read first."""
+    return element("dl", join(_pair(*pair) for pair in pairs), class_="tiles")
+
+
+def _pair(name: str, value: str) -> Markup:
+    return element("div", element("dt", name), element("dd", value))
+
+
+def section(identity: str, title: str, *content: str | None) -> Markup:
+    return element(
+        "section",
+        element("h2", title, id=f"{identity}-title"),
+        *content,
+        aria_labelledby=f"{identity}-title",
+    )

@@ -1,0 +1,191 @@
+"""A bucket's LSM tree drawn as SVG: a lane for each sorted run, the newest on top.
+
+Left the size of the run, right its range of keys. Lanes stack up to the triggers, which are marked
+between them. Places are in percent of the width, so that bars stretch and letters do not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+
+from compactord.service.page.figures import count
+from compactord.service.page.markup import Markup, element, join
+from compactord.service.report import size_text
+from compactord.service.view import BucketDetail, RunView
+
+_LANE, _ROOM, _MARK, _HEAD = 30, 12, 18, 20
+# Where the columns begin and end, in percent.
+_SIZE_X, _SIZE_W, _KEY_X, _KEY_W = 8.0, 44.0, 56.0, 44.0
+_KEY_TEXT_MAX = 22
+# Room is drawn up to a trigger that is at most so many runs away.
+_ROOM_MAX = 8
+_NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?")
+
+# Where a key lies among all keys of the bucket, 0 to 1.
+_Position = Callable[[str], float]
+
+
+def lsm_svg(bucket: BucketDetail, *, compaction_trigger: int, stop_trigger: int) -> Markup:
+    """The drawing. Triggers of 0 mean that the bucket has no sorted runs to count."""
+    total = max(bucket.sorted_runs, len(bucket.runs))
+    widths = _size_widths(bucket.runs)
+    position = key_positions(bucket.runs)
+    marks = {
+        slot: kind
+        for slot, kind in ((compaction_trigger, "trigger"), (stop_trigger, "stop"))
+        if total - len(bucket.runs) < slot <= total + _ROOM_MAX
+    }
+    parts: list[Markup] = [*_heads(has_keys=position is not None)]
+    y = _HEAD
+    for slot in range(max([total, *marks]), total - len(bucket.runs), -1):
+        if slot == stop_trigger and slot in marks:
+            parts.append(_mark(y, "stop", f"stop trigger {count(slot)}"))
+            y += _MARK
+        if slot == compaction_trigger and slot in marks:
+            parts.append(_mark(y, "trigger", f"compaction trigger {count(slot)}"))
+            y += _MARK
+        if slot > total:
+            parts.append(_room(y))
+            y += _ROOM
+        else:
+            index = total - slot
+            parts.append(_lane(y, bucket.runs[index], widths[index], position, index == total - 1))
+            y += _LANE
+    if missing := total - len(bucket.runs):
+        parts.append(_text(0, y + 13, f"{count(missing)} older runs are not drawn", kind="soft"))
+        y += _MARK
+    return element(
+        "svg",
+        *parts,
+        class_="lsm",
+        height=y + 2,
+        role="img",
+        aria_label=f"{count(total)} sorted runs, newest on top; the table below has the numbers",
+    )
+
+
+def scale_text(runs: Sequence[RunView]) -> str:
+    """How the drawing is to be read: both scales in words."""
+    sizes = [run.size_bytes for run in runs]
+    text = (
+        f"Bars: size on a logarithmic scale, {size_text(min(sizes))} to {size_text(max(sizes))}."
+        if sizes
+        else "No files."
+    )
+    if not _keys(runs):
+        return text
+    if _are_numbers(_keys(runs)):
+        return f"{text} Spans: keys from smallest to largest by value."
+    return f"{text} Spans: keys by their rank among all bounds, ordered as text."
+
+
+def key_positions(runs: Sequence[RunView]) -> _Position | None:
+    """Numbers lie by value, other keys by rank among all bounds; None where there are no keys."""
+    keys = _keys(runs)
+    if not keys:
+        return None
+    if _are_numbers(keys):
+        values = [Fraction(key) for key in keys]
+        low, width = min(values), max(values) - min(values)
+        return lambda key: float((Fraction(key) - low) / width) if width else 0.0
+    rank = {key: index for index, key in enumerate(sorted(keys))}
+    last = max(1, len(rank) - 1)
+    return lambda key: rank[key] / last
+
+
+def _keys(runs: Sequence[RunView]) -> set[str]:
+    return {key for run in runs for key in (run.min_key, run.max_key) if key}
+
+
+def _are_numbers(keys: set[str]) -> bool:
+    return all(_NUMBER.fullmatch(key) for key in keys)
+
+
+def _size_widths(runs: Sequence[RunView]) -> list[float]:
+    """Percent of the drawing: the smallest run keeps a twelfth of the largest one's bar."""
+    logs = [math.log(max(1, run.size_bytes)) for run in runs]
+    if not logs:
+        return []
+    low, high = min(logs), max(logs)
+    shares = ((log - low) / (high - low) if high > low else 1.0 for log in logs)
+    return [_SIZE_W * (1 / 12 + share * 11 / 12) for share in shares]
+
+
+def _heads(*, has_keys: bool) -> Iterator[Markup]:
+    yield _text(0, 12, "level", kind="head")
+    yield _text(_SIZE_X, 12, "size", kind="head")
+    if has_keys:
+        yield _text(_KEY_X, 12, "keys", kind="head keys")
+
+
+def _lane(
+    y: int, run: RunView, width: float, position: _Position | None, is_oldest: bool
+) -> Markup:
+    files = "1 file" if run.files == 1 else f"{count(run.files)} files"
+    kind = "level0" if run.level == 0 else "oldest" if is_oldest else "level"
+    keys = f", keys {run.min_key} … {run.max_key}" if run.min_key or run.max_key else ""
+    return element(
+        "g",
+        element(
+            "title",
+            f"level {run.level}: {files}, {count(run.rows)} rows, "
+            f"{count(run.size_bytes)} bytes{keys}",
+        ),
+        _text(0, y + 22, f"L{run.level}"),
+        _text(_SIZE_X, y + 11, f"{size_text(run.size_bytes)} · {files}"),
+        _bar(_SIZE_X, y + 15, width, kind),
+        *(_key_span(y, run, position) if position and run.min_key and run.max_key else ()),
+        class_="run",
+    )
+
+
+def _key_span(y: int, run: RunView, position: _Position) -> Iterator[Markup]:
+    start = _KEY_X + _KEY_W * position(run.min_key)
+    end = _KEY_X + _KEY_W * position(run.max_key)
+    # One key is a span too: it must be seen, and may not stick out.
+    width = max(end - start, 0.6)
+    yield element("rect", x=f"{_KEY_X}%", y=y + 19, width=f"{_KEY_W}%", height="1", class_="rule")
+    yield _bar(min(start, 100 - width), y + 15, width, "span")
+    yield _text(_KEY_X, y + 11, _short(run.min_key), kind="soft keys")
+    yield _text(100, y + 11, _short(run.max_key), kind="soft keys", anchor="end")
+
+
+def _mark(y: int, kind: str, text: str) -> Markup:
+    return join(
+        (
+            _text(100, y + 10, text, kind=f"{kind}-text", anchor="end"),
+            element("rect", x="0", y=y + 13, width="100%", height="2", class_=kind),
+        )
+    )
+
+
+def _room(y: int) -> Markup:
+    """A run that the bucket does not have yet."""
+    return element(
+        "rect",
+        x=f"{_SIZE_X}%",
+        y=y + 3,
+        width=f"{_SIZE_W / 3:.2f}%",
+        height="6",
+        rx="2",
+        class_="room",
+    )
+
+
+def _bar(x: float, y: int, width: float, kind: str) -> Markup:
+    return element(
+        "rect", x=f"{x:.2f}%", y=y, width=f"{width:.2f}%", height="10", rx="2", class_=kind
+    )
+
+
+def _text(
+    x: float, y: int, text: str, *, kind: str | None = None, anchor: str | None = None
+) -> Markup:
+    return element("text", text, x=f"{x}%", y=y, class_=kind, text_anchor=anchor)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _KEY_TEXT_MAX else text[: _KEY_TEXT_MAX - 1] + "…"

@@ -1,0 +1,157 @@
+"""What asks for somebody's attention, the worst first: of the service, and of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from compactord.service.page.figures import (
+    age_text,
+    count,
+    iso_text,
+    moment,
+    place,
+    status_mark,
+    table_link,
+)
+from compactord.service.page.markup import Markup, element, join
+from compactord.service.view import CatalogView, FleetView, Halt, TableStatus, TableView
+
+# The loop publishes about once a second; much later, nobody works on the queue either.
+_PICTURE_STALE_MS = 30_000
+
+
+class Notice(NamedTuple):
+    """`severity` is `bad` (somebody must act), `warn` (somebody may want to) or `plain`."""
+
+    severity: str
+    text: Markup
+
+
+def notice_list(notices: Sequence[Notice]) -> Markup | None:
+    if not notices:
+        return None
+    items = (element("li", text, class_=f"notice {severity}") for severity, text in notices)
+    return element("ul", *items, class_="notices")
+
+
+def service_notices(view: FleetView, now_ms: int) -> Iterator[Notice]:
+    """What is wrong with the service itself."""
+    yield from _loop_notices(view, now_ms)
+    if not view.engine.is_up:
+        yield _notice(
+            "bad",
+            "The engine is down.",
+            view.engine.error or "Nothing can be compacted until it is back.",
+        )
+    for catalog in view.catalogs:
+        if catalog.error:
+            yield _catalog_notice(catalog, now_ms)
+    config = view.config
+    if not config.last_reload_successful:
+        yield _notice(
+            "bad",
+            f"The configuration {config.path} could not be reloaded; the last good one holds.",
+            config.error,
+        )
+    if config.restart_required:
+        keys = ", ".join(config.restart_required)
+        yield _notice("warn", "Changed settings wait for a restart.", keys)
+    if view.is_draining:
+        yield _notice(
+            "warn", "The service is draining.", "It ends what runs and starts nothing new."
+        )
+    elif not view.is_started:
+        yield _notice("warn", "The service is starting.", "Not every table has been looked at yet.")
+
+
+def table_notices(table: TableView, now_ms: int, *, names_table: bool) -> Iterator[Notice]:
+    """Why a table is left alone, in whole or in part; with its name where needed."""
+    name = element("p", element("strong", table_link(table.name))) if names_table else None
+    if table.halt is not None:
+        is_meant = table.status in (TableStatus.UNSUPPORTED, TableStatus.PAUSED)
+        text = join((name, _halt_text(table.status, table.halt, now_ms)))
+        yield Notice("plain" if is_meant else "bad", text)
+    elif table.status is TableStatus.PAUSED:
+        yield Notice("plain", join((name, _sentence(table.status, "Left alone as configured."))))
+    if table.error:
+        yield Notice("bad", join((name, _sentence(table.status, table.error))))
+    if table.parked_count:
+        yield Notice("warn", join((name, _parked_text(table, now_ms))))
+
+
+def _halt_text(status: TableStatus, halt: Halt, now_ms: int) -> Markup:
+    todo = element("p", element("strong", "What to do: "), element("bdi", halt.action))
+    again = join(("; tried again ", moment(halt.next_try_ms, now_ms)))
+    since = element(
+        "small",
+        f"{halt.reason.value}, since ",
+        moment(halt.since_ms, now_ms),
+        again if halt.next_try_ms else None,
+    )
+    return join(
+        (
+            _sentence(status, halt.message),
+            todo if halt.action else None,
+            element("p", since),
+        )
+    )
+
+
+def _parked_text(table: TableView, now_ms: int) -> Markup:
+    """How many buckets are set aside, and what happened to the first of them."""
+    buckets = "bucket is" if table.parked_count == 1 else "buckets are"
+    text = element("p", f"{count(table.parked_count)} {buckets} set aside after failures.")
+    if not table.parked:
+        return text
+    first = table.parked[0]
+    why = element("p", place(first.partition, first.bucket), ": ", element("bdi", first.message))
+    again = element("p", element("small", "Tried again ", moment(first.until_ms, now_ms)))
+    return join((text, why, again))
+
+
+def _sentence(status: TableStatus, text: str) -> Markup:
+    return element("p", join((status_mark(status.value), element("bdi", text)), " "))
+
+
+def _loop_notices(view: FleetView, now_ms: int) -> Iterator[Notice]:
+    age_ms = now_ms - view.now_ms
+    if age_ms > _PICTURE_STALE_MS:
+        yield _notice(
+            "bad",
+            f"These numbers are {age_text(age_ms)} old: the service's loop does not answer.",
+            f"They were taken at {iso_text(view.now_ms)}.",
+        )
+    for loop in view.loops:
+        silent_ms = now_ms - loop.heartbeat_ms
+        if silent_ms > loop.stale_after_ms:
+            yield _notice(
+                "bad",
+                f"The loop {loop.name} has been silent for {age_text(silent_ms)}.",
+                f"It should show itself every {age_text(loop.stale_after_ms)}.",
+            )
+
+
+def _catalog_notice(catalog: CatalogView, now_ms: int) -> Notice:
+    return Notice(
+        "bad",
+        join(
+            (
+                element("p", element("strong", f"Catalog {catalog.name} cannot be listed. ")),
+                element("p", element("bdi", catalog.error)),
+                element(
+                    "p",
+                    element(
+                        "small",
+                        f"{catalog.warehouse}; last listed ",
+                        moment(catalog.last_success_ms, now_ms),
+                    ),
+                ),
+            )
+        ),
+    )
+
+
+def _notice(severity: str, title: str, detail: str) -> Notice:
+    detailed = element("p", element("bdi", detail)) if detail else None
+    return Notice(severity, join((element("p", element("strong", title)), detailed)))

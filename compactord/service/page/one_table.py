@@ -1,0 +1,245 @@
+"""The page of one table: facts, what it is served without, counters, its worst buckets drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compactord.config.windows import WorkKind
+from compactord.service.page.bars import runs_bar
+from compactord.service.page.figures import (
+    NO_STOP,
+    age_text,
+    count,
+    moment,
+    place,
+    size,
+    status_mark,
+    words,
+)
+from compactord.service.page.grid import column, facts, grid, section
+from compactord.service.page.lsm import lsm_svg, scale_text
+from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.notices import Notice, notice_list, table_notices
+from compactord.service.page.work import of_table, queue_grid, recent_grid, running_grid
+from compactord.service.view import (
+    BucketDetail,
+    FleetView,
+    RunState,
+    TableDetail,
+    TableInfo,
+    TableView,
+)
+
+_PARKED = (
+    column("Bucket"),
+    column("Failures", "number"),
+    column("What failed", "text"),
+    column("Tried again"),
+)
+_RUNS = (
+    column("Level"),
+    column("Files", "number"),
+    column("Rows", "number"),
+    column("Size", "number"),
+    column("Smallest key"),
+    column("Largest key"),
+)
+
+
+def one_table(view: FleetView, detail: TableDetail, now_ms: int) -> Markup:
+    """The page's main part."""
+    table = detail.view
+    work = of_table(view, table.name)
+    return join(
+        (
+            element("nav", element("a", "All tables", href="/"), aria_label="Up"),
+            element("h1", element("bdi", str(table.name)), status_mark(table.status.value)),
+            notice_list(list(_notices(table, now_ms))),
+            section("facts-part", "Now", facts(_shape_facts(table, now_ms)), _bands(table)),
+            section("buckets-part", "Worst buckets", *_buckets(detail)),
+            section("parked-part", "Buckets set aside", _parked(table, now_ms))
+            if table.parked_count
+            else None,
+            section("running-part", "Running", running_grid(work.running, now_ms)),
+            section("queue-part", "Queue", queue_grid(work.queue, {}, now_ms)),
+            section("recent-part", "Recent compactions", recent_grid(work.recent, now_ms)),
+            section("settings-part", "What it is", facts(_settings(table, now_ms))),
+            section("counters-part", "Since the service started", facts(_counted(table))),
+        )
+    )
+
+
+def _notices(table: TableView, now_ms: int) -> Iterator[Notice]:
+    yield from table_notices(table, now_ms, names_table=False)
+    for warning in table.info.warnings:
+        yield Notice("warn", element("bdi", warning))
+
+
+def _shape_facts(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
+    shape, info, backlog = table.shape, table.info, table.backlog
+    if info.compaction_trigger:
+        yield (
+            "Sorted runs, worst bucket",
+            runs_bar(shape.sorted_runs_max, info.compaction_trigger, info.stop_trigger),
+        )
+        yield "Sorted runs, on average", f"{shape.sorted_runs_avg:.1f}"
+        yield (
+            "Level-0 files",
+            f"{count(shape.level0_files)}, at most {count(shape.level0_files_max)} a bucket",
+        )
+        yield "Size amplification, worst", f"{shape.size_amplification_max:.0%}"
+    yield "Files", f"{count(shape.files)}, {count(shape.small_files)} of them small"
+    yield "Size", size(shape.size_bytes)
+    yield "Rows", count(shape.rows)
+    yield "Buckets", count(shape.buckets)
+    yield "Largest bucket", size(shape.bucket_size_bytes_max)
+    waits = f", oldest waits {age_text(now_ms - backlog.oldest_ms)}" if backlog.oldest_ms else ""
+    yield (
+        "Backlog",
+        join((f"{count(backlog.tasks)} compactions, ", size(backlog.size_bytes), waits)),
+    )
+    yield "Newest snapshot", f"{count(shape.snapshot_id)} ({count(shape.snapshots)} kept)"
+    yield "Planned at snapshot", count(table.planned_snapshot_id)
+    yield (
+        "Last commit",
+        join(
+            (
+                f"snapshot {count(table.last_commit_snapshot_id)}, ",
+                moment(table.last_commit_ms, now_ms),
+            )
+        )
+        if table.last_commit_ms
+        else moment(0, now_ms),
+    )
+    yield "Last full compaction", moment(shape.last_full_compaction_ms, now_ms, never="not known")
+    yield "Last look", moment(table.last_poll_ms, now_ms)
+    yield "Failures in a row", count(table.consecutive_failures)
+
+
+def _bands(table: TableView) -> Markup | None:
+    bands = table.shape.buckets_by_run_state
+    if not bands:
+        return None
+    items = (
+        element("li", status_mark(state.value), f" {count(bands.get(state, 0))}")
+        for state in RunState
+    )
+    return join((element("p", "Buckets by run state:"), element("ul", *items, class_="bands")))
+
+
+def _buckets(detail: TableDetail) -> Iterator[Markup]:
+    if not detail.buckets:
+        yield element("p", "No bucket has files.", class_="quiet")
+        return
+    shown, total = len(detail.buckets), detail.bucket_count
+    if shown < total:
+        yield element("p", f"The worst {count(shown)} of {count(total)} buckets.")
+    for index, bucket in enumerate(detail.buckets):
+        yield _bucket(index, bucket, detail.view.info)
+
+
+def _bucket(index: int, bucket: BucketDetail, info: TableInfo) -> Markup:
+    runs = f"{count(bucket.sorted_runs)} sorted runs, " if info.compaction_trigger else ""
+    plan = element("p", element("strong", "Next: "), element("bdi", bucket.plan))
+    return element(
+        "figure",
+        element(
+            "h3",
+            place(bucket.partition, bucket.bucket),
+            element("small", f"{runs}{count(bucket.files)} files, ", size(bucket.size_bytes)),
+        ),
+        plan if bucket.plan else element("p", "Nothing would be picked now.", class_="quiet"),
+        lsm_svg(bucket, compaction_trigger=info.compaction_trigger, stop_trigger=info.stop_trigger),
+        element("figcaption", scale_text(bucket.runs)),
+        element(
+            "details",
+            element("summary", "The numbers"),
+            _run_grid(index, bucket),
+            id=f"bucket-{index}",
+        ),
+        class_="bucket",
+    )
+
+
+def _run_grid(index: int, bucket: BucketDetail) -> Markup:
+    rows = (
+        (
+            str(run.level),
+            count(run.files),
+            count(run.rows),
+            size(run.size_bytes),
+            element("bdi", run.min_key or "–"),
+            element("bdi", run.max_key or "–"),
+        )
+        for run in bucket.runs
+    )
+    return grid(f"runs-{index}", "Sorted runs, newest first", _RUNS, rows, empty="No files.")
+
+
+def _parked(table: TableView, now_ms: int) -> Markup:
+    rows = (
+        (
+            place(parked.partition, parked.bucket),
+            count(parked.failures),
+            element("bdi", parked.message),
+            moment(parked.until_ms, now_ms),
+        )
+        for parked in table.parked
+    )
+    caption = f"{count(len(table.parked))} of {count(table.parked_count)}"
+    return grid("parked", caption, _PARKED, rows, empty="None is named.")
+
+
+def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
+    info = table.info
+    yield "Location", element("bdi", table.location)
+    for name, value in (
+        ("Kind", info.kind),
+        ("Bucket mode", info.bucket_mode),
+        ("Merge engine", info.merge_engine),
+        ("Changelog producer", info.changelog_producer),
+    ):
+        if value:
+            yield name, words(value)
+    yield "Write-only", "yes" if info.write_only else "no: its writers compact as well"
+    if info.compaction_trigger:
+        yield "Compaction trigger", f"{count(info.compaction_trigger)} sorted runs"
+        stop = "none" if info.stop_trigger >= NO_STOP else f"{count(info.stop_trigger)} sorted runs"
+        yield "Stop trigger", stop
+    yield "Priority", str(table.priority)
+    yield "Looked at every", age_text(table.discovery_interval_ms)
+    if table.max_backlog_age_ms:
+        yield "Backlog is late after", age_text(table.max_backlog_age_ms)
+    window = "open" if table.window_open else "closed"
+    opens = join((", opens ", moment(table.next_window_ms, now_ms))) if table.next_window_ms else ""
+    yield "Window", window if table.window_open else join((window, opens))
+    yield "First look", moment(table.first_poll_ms, now_ms)
+    for kind in WorkKind:
+        if kind in table.last_success_ms:
+            yield f"Last success: {kind.value}", moment(table.last_success_ms[kind], now_ms)
+    yield "Last expiry", moment(table.last_expire_ms, now_ms)
+
+
+def _counted(table: TableView) -> Iterator[tuple[str, str]]:
+    counters = table.counters
+    for (kind, outcome), number in counters.compactions.items():
+        yield f"Compactions, {kind.value}: {words(outcome.value)}", count(number)
+    for conflict, number in counters.conflicts.items():
+        yield f"Conflicts: {words(conflict.value)}", count(number)
+    yield "Commits", count(counters.commits_committed)
+    yield "Commit attempts", count(counters.commit_attempts)
+    yield "Commits given up", count(counters.commits_gave_up)
+    yield "Commits that failed", count(counters.commits_error)
+    yield "Snapshots lost to other writers", count(counters.lost_snapshots)
+    yield "Files", f"{count(counters.input_files)} → {count(counters.output_files)}"
+    yield "Files moved up without rewriting", count(counters.upgraded_files)
+    yield "Bytes", join((size(counters.input_bytes), size(counters.output_bytes)), " → ")
+    yield "Records", f"{count(counters.input_records)} → {count(counters.output_records)}"
+    yield "Bytes written in vain", size(counters.wasted_bytes)
+    yield "Bytes that writers brought", size(counters.ingested_bytes)
+    if counters.compaction_seconds_count:
+        mean = counters.compaction_seconds_sum / counters.compaction_seconds_count
+        yield "Mean time of a compaction", f"{mean:,.1f} s"
+    yield "Snapshots expired", count(counters.expired_snapshots)
+    yield "Files of expired snapshots", count(counters.expired_files)
+    yield "Expiries that failed", count(counters.expire_failures)

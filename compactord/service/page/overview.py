@@ -1,0 +1,284 @@
+"""The page of all tables: health, what needs somebody, tables by need, work."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from urllib.parse import urlencode
+
+from compactord.service.page.bars import meter, runs_bar
+from compactord.service.page.figures import (
+    age_text,
+    count,
+    moment,
+    nothing,
+    place,
+    size,
+    status_mark,
+    table_link,
+)
+from compactord.service.page.grid import column, grid, section, tiles
+from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.need import Need, need_of, standing_of, urgency
+from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
+from compactord.service.page.work import queue_grid, recent_grid, running_grid, with_work
+from compactord.service.view import BucketView, FleetView, TableStatus, TableView
+
+# So many are shown until all are asked for.
+TABLES_SHOWN = 200
+_NOTICES_SHOWN = 40
+_BUCKETS_SHOWN = 20
+
+_TABLES = (
+    column("Table"),
+    column("State"),
+    column("Sorted runs (worst bucket)", "runs"),
+    column("Level-0 files", "number"),
+    column("Files", "number"),
+    column("Size", "number"),
+    column("Backlog", "number"),
+    column("Oldest waits", "number"),
+    column("Last commit"),
+)
+_BUCKETS = (
+    column("Table"),
+    column("Bucket"),
+    column("Sorted runs", "runs"),
+    column("Level-0 files", "number"),
+    column("Size", "number"),
+)
+_NEED_MARKS = {Need.OVER_STOP: "over_stop", Need.LATE: "late", Need.NEAR_STOP: "near_stop"}
+
+
+def overview(view: FleetView, query: Mapping[str, str], now_ms: int) -> Markup:
+    """The main part. `q` in the query keeps names that contain it, `all` shows all tables."""
+    sought = query.get("q", "").strip()
+    whole = view
+    view = _filtered(view, sought)
+    tables = sorted(
+        view.tables, key=lambda table: urgency(standing_of(table, now_ms), str(table.name))
+    )
+    return join(
+        (
+            element("h1", "Compaction", _health_mark(whole, now_ms)),
+            notice_list(list(service_notices(whole, now_ms))),
+            tiles(_health(whole, now_ms)),
+            _attention(tables, query, now_ms),
+            section(
+                "tables-part",
+                "Tables",
+                _found_text(view, whole, sought),
+                _tables(tables, query, now_ms),
+            ),
+            section("running-part", "Running", running_grid(view.running, now_ms)),
+            section("queue-part", "Queue", queue_grid(view.queue, view.queued, now_ms)),
+            section("recent-part", "Recent compactions", recent_grid(view.recent, now_ms)),
+            section(
+                "buckets-part", "Buckets with the most sorted runs", _buckets(view.top_buckets)
+            ),
+        )
+    )
+
+
+def trouble_count(view: FleetView, now_ms: int) -> int:
+    """Notices of the service, and tables that are halted, over their stop trigger or late."""
+    needs = (need_of(standing_of(table, now_ms)) for table in view.tables)
+    service = sum(notice.severity == "bad" for notice in service_notices(view, now_ms))
+    return service + sum(need <= Need.LATE for need in needs)
+
+
+def _filtered(view: FleetView, sought: str) -> FleetView:
+    if not sought:
+        return view
+    wanted = {t.name for t in view.tables if sought.casefold() in str(t.name).casefold()}
+    kept = tuple(table for table in view.tables if table.name in wanted)
+    return replace(with_work(view, wanted.__contains__), tables=kept)
+
+
+def _health_mark(view: FleetView, now_ms: int) -> Markup:
+    troubles = trouble_count(view, now_ms)
+    if troubles:
+        needs = "needs" if troubles == 1 else "need"
+        return element("span", f"{count(troubles)} {needs} attention", class_="mark trouble")
+    if view.is_draining:
+        return status_mark("draining")
+    return (
+        element("span", "all well", class_="mark well")
+        if view.is_started
+        else (status_mark("starting"))
+    )
+
+
+def _health(view: FleetView, now_ms: int) -> Iterator[tuple[str, str]]:
+    engine = view.engine
+    restarts = f"{count(engine.restarts)} restarts" if engine.restarts != 1 else "1 restart"
+    yield (
+        "Engine",
+        join(
+            (
+                status_mark("up" if engine.is_up else "down"),
+                element("small", f"{engine.master}, {restarts}"),
+            )
+        ),
+    )
+    yield (
+        "Slots",
+        join(
+            (
+                f"{count(engine.running)} of {count(engine.slots)}",
+                meter(engine.running, engine.slots),
+                element("small", "merges running"),
+            )
+        ),
+    )
+    yield (
+        "Memory",
+        join(
+            (
+                size(engine.memory_reserved_bytes),
+                meter(engine.memory_reserved_bytes, engine.memory_budget_bytes),
+                element("small", "reserved of ", size(engine.memory_budget_bytes)),
+            )
+        ),
+    )
+    yield "Tables", join((count(len(view.tables)), element("small", _status_text(view))))
+    yield "Queue", join((count(sum(view.queued.values())), element("small", "compactions wait")))
+    backlog = [table.backlog for table in view.tables]
+    oldest_ms = min((b.oldest_ms for b in backlog if b.oldest_ms), default=0)
+    waits = f"oldest waits {age_text(now_ms - oldest_ms)}" if oldest_ms else "nothing is due"
+    yield "Backlog", join((size(sum(b.size_bytes for b in backlog)), element("small", waits)))
+    stale = [loop.name for loop in view.loops if now_ms - loop.heartbeat_ms > loop.stale_after_ms]
+    loops = join(
+        (
+            status_mark("error" if stale else "active") if view.loops else "–",
+            element("small", f"silent: {', '.join(stale)}" if stale else "every loop shows itself"),
+        )
+    )
+    yield "Loops", loops
+    yield (
+        "Up for",
+        join(
+            (
+                age_text(now_ms - view.started_ms),
+                element("small", f"{view.instance}, version {view.version}"),
+            )
+        ),
+    )
+
+
+def _status_text(view: FleetView) -> str:
+    totals = dict.fromkeys(TableStatus, 0)
+    for (_, status), number in view.tables_by_status.items():
+        totals[status] += number
+    return ", ".join(f"{count(n)} {status.value}" for status, n in totals.items() if n)
+
+
+def _attention(tables: Sequence[TableView], query: Mapping[str, str], now_ms: int) -> Markup | None:
+    notices: list[Notice] = []
+    for table in tables:
+        notices.extend(table_notices(table, now_ms, names_table=True))
+    if not notices:
+        return None
+    shown = notices if "all" in query else notices[:_NOTICES_SHOWN]
+    more = len(notices) - len(shown)
+    return section(
+        "attention-part",
+        "Left alone, and what to do",
+        notice_list(shown),
+        element("p", f"{count(more)} more; ", _all_link(query, "show all")) if more else None,
+    )
+
+
+def _found_text(view: FleetView, whole: FleetView, sought: str) -> Markup | None:
+    if not sought:
+        return None
+    return element(
+        "p",
+        f"{count(len(view.tables))} of {count(len(whole.tables))} names contain ",
+        element("q", element("bdi", sought)),
+        "; ",
+        element("a", "show every table", href="/"),
+    )
+
+
+def _tables(tables: Sequence[TableView], query: Mapping[str, str], now_ms: int) -> Markup:
+    shown = tables if "all" in query else tables[:TABLES_SHOWN]
+    more = len(tables) - len(shown)
+    rows = (_table_row(table, now_ms) for table in shown)
+    found = grid(
+        "tables",
+        "Trouble first, then the larger backlog",
+        _TABLES,
+        rows,
+        empty="No table is served.",
+    )
+    rest = f"{count(more)} more tables need less; "
+    return join((found, element("p", rest, _all_link(query, "show all")) if more else None))
+
+
+def _all_link(query: Mapping[str, str], text: str) -> Markup:
+    return element("a", text, href="/?" + urlencode({**query, "all": "1"}))
+
+
+def _table_row(table: TableView, now_ms: int) -> tuple[str, ...]:
+    shape, backlog = table.shape, table.backlog
+    return (
+        table_link(table.name),
+        _state(table, now_ms),
+        _runs(table),
+        count(shape.level0_files) if table.info.compaction_trigger else nothing(),
+        _files(shape.files, shape.small_files),
+        size(shape.size_bytes),
+        _backlog(table),
+        age_text(now_ms - backlog.oldest_ms) if backlog.oldest_ms else nothing(),
+        moment(table.last_commit_ms, now_ms),
+    )
+
+
+def _state(table: TableView, now_ms: int) -> Markup:
+    need = _NEED_MARKS.get(need_of(standing_of(table, now_ms)))
+    marks: list[str | None] = [status_mark(table.status.value)]
+    if need == "late":
+        marks.append(status_mark(need))
+    if table.running_tasks:
+        marks.append(element("small", f"{count(table.running_tasks)} running"))
+    if not table.window_open:
+        next_window = age_text(table.next_window_ms - now_ms) if table.next_window_ms else ""
+        marks.append(
+            element("small", f"window opens in {next_window}" if next_window else "window closed")
+        )
+    return join(marks, " ")
+
+
+def _runs(table: TableView) -> Markup:
+    if not table.info.compaction_trigger:
+        return element("span", "append: no runs", class_="quiet")
+    info = table.info
+    return runs_bar(table.shape.sorted_runs_max, info.compaction_trigger, info.stop_trigger)
+
+
+def _files(files: int, small: int) -> Markup:
+    return join((count(files), element("small", f"{count(small)} small") if small else None))
+
+
+def _backlog(table: TableView) -> Markup:
+    backlog = table.backlog
+    if not backlog.tasks:
+        return nothing()
+    tasks = "1 compaction" if backlog.tasks == 1 else f"{count(backlog.tasks)} compactions"
+    return join((size(backlog.size_bytes), element("small", tasks)))
+
+
+def _buckets(buckets: Sequence[BucketView]) -> Markup:
+    rows = (
+        (
+            table_link(bucket.name),
+            place(bucket.partition, bucket.bucket),
+            runs_bar(bucket.sorted_runs, bucket.compaction_trigger, bucket.stop_trigger),
+            count(bucket.level0_files),
+            size(bucket.size_bytes),
+        )
+        for bucket in itertools.islice(buckets, _BUCKETS_SHOWN)
+    )
+    return grid("buckets", "Over all tables", _BUCKETS, rows, empty="No bucket has sorted runs.")

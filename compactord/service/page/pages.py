@@ -1,0 +1,114 @@
+"""Which page is at which path, and the frame around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from compactord.clock import Clock
+from compactord.service.http import PageResponse
+from compactord.service.page.figures import count, iso_text
+from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.one_table import one_table
+from compactord.service.page.overview import overview, trouble_count
+from compactord.service.page.style import CONTENT_SECURITY_POLICY, ICON, SCRIPT, STYLE
+from compactord.service.view import FleetView, Picture, TableName
+
+_ICON_PATH = "/icon.svg"
+_TABLES = "/tables/"
+
+
+def render(
+    picture: Picture, path: str, query: Mapping[str, str], *, clock: Clock
+) -> PageResponse | None:
+    """The page at a decoded path, out of memory; None where no page is.
+
+    `/` shows all tables (`q`: only names that contain it, `all`: every one of them),
+    `/tables/{catalog}/{database}/{table}` looks into one.
+    """
+    now_ms = clock.now_ms()
+    if path == "/":
+        view = picture.view()
+        title = _title(view, now_ms)
+        return _page(view, title, overview(view, query, now_ms), query.get("q", ""))
+    if path == _ICON_PATH:
+        return _response(HTTPStatus.OK, "image/svg+xml", ICON)
+    if path.startswith(_TABLES):
+        return _table_page(picture, path.removeprefix(_TABLES), now_ms)
+    return None
+
+
+def _table_page(picture: Picture, path: str, now_ms: int) -> PageResponse | None:
+    parts = path.split("/", 2)
+    if len(parts) != 3 or not all(parts):
+        return None
+    name = TableName(*parts)
+    view, detail = picture.view(), picture.detail(name)
+    if detail is not None:
+        return _page(view, f"{name} · compactord", one_table(view, detail, now_ms), "")
+    missing = join(
+        (
+            element("h1", "No such table"),
+            element("p", "The service does not know ", element("bdi", str(name)), "."),
+            element("p", element("a", "All tables", href="/")),
+        )
+    )
+    return _page(view, "No such table · compactord", missing, "", status=HTTPStatus.NOT_FOUND)
+
+
+def _title(view: FleetView, now_ms: int) -> str:
+    troubles = trouble_count(view, now_ms)
+    return f"({count(troubles)}) compactord" if troubles else "compactord"
+
+
+def _page(
+    view: FleetView, title: str, main: Markup, sought: str, *, status: int = HTTPStatus.OK
+) -> PageResponse:
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", title),
+        element("link", rel="icon", href=_ICON_PATH, type="image/svg+xml"),
+        element("style", Markup(STYLE)),
+    )
+    body = element(
+        "body",
+        element("a", "To the content", href="#main", class_="skip"),
+        _header(sought),
+        element("main", main, id="main", tabindex=-1),
+        element(
+            "footer",
+            f"compactord {view.version} on {view.instance}; numbers of {iso_text(view.now_ms)}. "
+            "Times are UTC. Nothing can be changed here.",
+        ),
+        element("script", Markup(SCRIPT)),
+    )
+    html = join((Markup("<!DOCTYPE html>"), element("html", head, body, lang="en")), "\n")
+    return _response(status, "text/html; charset=utf-8", html)
+
+
+def _header(sought: str) -> Markup:
+    form = element(
+        "form",
+        element("label", element("span", "Tables whose name contains"), for_="q"),
+        element("input", type="search", name="q", id="q", value=sought, autocomplete="off"),
+        element("button", "Filter", type="submit"),
+        action="/",
+        role="search",
+    )
+    # The script takes this line over; without it nothing refreshes by itself.
+    live = element("p", "Reload for newer numbers", id="live", class_="live")
+    brand = element("a", "compactord", href="/", class_="brand")
+    return element("header", brand, live, form)
+
+
+def _response(status: int, content_type: str, text: str) -> PageResponse:
+    # Names come from stores: a lone surrogate in one must not take the page down.
+    return PageResponse(
+        status=int(status),
+        content_type=content_type,
+        body=text.encode("utf-8", errors="replace"),
+        security_policy=CONTENT_SECURITY_POLICY,
+    )

@@ -1,0 +1,154 @@
+"""Tables of work: what runs, what waits, what ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from compactord.service.page.bars import meter
+from compactord.service.page.figures import (
+    age_text,
+    count,
+    moment,
+    nothing,
+    place,
+    reason,
+    size,
+    status_mark,
+    table_link,
+)
+from compactord.service.page.grid import column, grid
+from compactord.service.page.markup import Markup, element, join
+from compactord.service.view import (
+    CompactionView,
+    FleetView,
+    Outcome,
+    PriorityClass,
+    TableName,
+    TaskView,
+)
+
+_RUNNING = (
+    column("Table"),
+    column("Bucket"),
+    column("Kind"),
+    column("Why"),
+    column("Files", "number"),
+    column("Size", "number"),
+    column("Runs", "number"),
+    column("Progress", "runs"),
+    column("For", "number"),
+)
+_QUEUE = (*_RUNNING[:7], column("Class"), column("Waits", "number"))
+_RECENT = (
+    column("Table"),
+    column("Bucket"),
+    column("Kind"),
+    column("Why"),
+    column("Outcome", "text"),
+    column("Files", "number"),
+    column("Bytes", "number"),
+    column("Rows", "number"),
+    column("Took", "number"),
+    column("Ended"),
+)
+
+
+def running_grid(tasks: Sequence[TaskView], now_ms: int) -> Markup:
+    rows = (
+        (*_task_cells(task), _progress(task), age_text(now_ms - task.started_ms)) for task in tasks
+    )
+    return grid("running", "Merges in progress", _RUNNING, rows, empty="Nothing is running.")
+
+
+def queue_grid(
+    tasks: Sequence[TaskView], queued: Mapping[PriorityClass, int], now_ms: int
+) -> Markup:
+    """`queued` counts all that wait; `tasks` may be the first of them."""
+    by_class = ", ".join(
+        f"{count(queued[kind])} {kind.value}" for kind in PriorityClass if queued.get(kind)
+    )
+    rows = (
+        (
+            *_task_cells(task),
+            status_mark(task.priority_class.value),
+            age_text(now_ms - task.queued_ms),
+        )
+        for task in tasks
+    )
+    caption = f"The next {count(len(tasks))}, the most urgent first"
+    caption += f"; waiting in all: {by_class}" if by_class else ""
+    return grid("queue", caption, _QUEUE, rows, empty="Nothing waits.")
+
+
+def recent_grid(compactions: Sequence[CompactionView], now_ms: int) -> Markup:
+    rows = (
+        (
+            table_link(ended.name),
+            place(ended.partition, ended.bucket),
+            ended.kind.value,
+            reason(ended.reason),
+            _outcome(ended),
+            _change(count, ended.files_in, ended.files_out, _upgraded_text(ended.upgraded_files)),
+            _change(size, ended.bytes_in, ended.bytes_out),
+            _change(count, ended.rows_in, ended.rows_out),
+            f"{ended.seconds:,.1f} s",
+            moment(ended.finished_ms, now_ms),
+        )
+        for ended in compactions
+    )
+    return grid("recent", "Newest first", _RECENT, rows, empty="Nothing has been compacted yet.")
+
+
+def of_table(view: FleetView, name: TableName) -> FleetView:
+    """The same picture with only this table's work."""
+    return with_work(view, lambda found: found == name)
+
+
+def with_work(view: FleetView, wanted: Callable[[TableName], bool]) -> FleetView:
+    """The same picture with only the wanted tables' work."""
+    return replace(
+        view,
+        running=tuple(task for task in view.running if wanted(task.name)),
+        queue=tuple(task for task in view.queue if wanted(task.name)),
+        recent=tuple(ended for ended in view.recent if wanted(ended.name)),
+        top_buckets=tuple(bucket for bucket in view.top_buckets if wanted(bucket.name)),
+    )
+
+
+def _task_cells(task: TaskView) -> tuple[str, ...]:
+    return (
+        table_link(task.name),
+        place(task.partition, task.bucket),
+        task.kind.value,
+        reason(task.reason),
+        count(task.files),
+        size(task.size_bytes),
+        count(task.sorted_runs) if task.sorted_runs else nothing(),
+    )
+
+
+def _progress(task: TaskView) -> Markup:
+    return join(
+        (
+            f"{count(task.parts_done)} of {count(task.parts)} parts",
+            meter(task.parts_done, task.parts),
+        )
+    )
+
+
+def _outcome(ended: CompactionView) -> Markup:
+    snapshot = f" snapshot {ended.snapshot_id}" if ended.snapshot_id else None
+    mark = status_mark(ended.outcome.value)
+    if ended.outcome is Outcome.COMMITTED:
+        return join((mark, snapshot))
+    return join((mark, snapshot, element("small", element("bdi", ended.message))))
+
+
+def _change(text: Callable[[int], str], before: int, after: int, note: str | None = None) -> Markup:
+    shown = join((text(before), text(after)), " → ")
+    return join((shown, element("small", note))) if note else shown
+
+
+def _upgraded_text(files: int) -> str | None:
+    return f"{count(files)} moved up" if files else None

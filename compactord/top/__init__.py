@@ -1,0 +1,1 @@
+"""`compactord top`: tables, runs against triggers and work, live in a terminal."""

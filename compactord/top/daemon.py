@@ -1,0 +1,228 @@
+"""Looks at a running daemon through its JSON under `/v1`.
+
+Fields that are absent or of another type count as empty: daemon and command may differ in version.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from compactord.errors import UsageError
+from compactord.service.page.figures import age_text
+from compactord.top.look import Look, NoAnswer, TopCommit, TopService, TopTable, TopTask
+
+_TIMEOUT_S = 5
+_ANSWER_BYTES_MAX = 64 << 20
+
+_Json = Mapping[str, Any]
+
+
+class DaemonSource:
+    """The daemon at a base URL like `http://host:9464`. Raises `UsageError` for anything else."""
+
+    def __init__(self, url: str) -> None:
+        self._url = _base_url(url)
+        # A proxy of the environment leads away from this machine, never back to it.
+        is_here = _is_this_machine(urlsplit(self._url).hostname or "")
+        proxies: dict[str, str] | None = {} if is_here else None
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+
+    def look(self) -> Look:
+        """Raises `NoAnswer` when nothing answers there, or something else than a daemon."""
+        status = self._get("/v1/status")
+        tables = self._get("/v1/tables")
+        if "engine" not in status or "tables" not in tables:
+            raise NoAnswer(f"what answers at {self._url} is not compactord")
+        return look_of(self._url, status, tables)
+
+    def _get(self, path: str) -> _Json:
+        request = urllib.request.Request(
+            self._url + path, headers={"Accept": "application/json", "User-Agent": "compactord top"}
+        )
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
+                body = answer.read(_ANSWER_BYTES_MAX + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise NoAnswer(_refusal(self._url, path, error.code)) from error
+        except urllib.error.URLError as error:
+            raise NoAnswer(f"no daemon answers at {self._url}: {error.reason}") from error
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            why = str(error) or type(error).__name__
+            raise NoAnswer(f"no daemon answers at {self._url}: {why}") from error
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        if len(body) > _ANSWER_BYTES_MAX or not isinstance(found, dict):
+            raise NoAnswer(
+                f"what answers at {self._url} is not compactord: {path} is no JSON object"
+            )
+        return found
+
+
+def look_of(source: str, status: _Json, tables: _Json) -> Look:
+    """A look from the bodies of `/v1/status` and `/v1/tables`."""
+    return Look(
+        source=source,
+        now_ms=_number(status, "now_ms"),
+        service=_service(status),
+        tables=tuple(_table(table) for table in _items(tables, "tables")),
+        running=tuple(_task(task) for task in _items(status, "running")),
+        recent=tuple(_commit(ended) for ended in _items(status, "recent")),
+    )
+
+
+def _base_url(url: str) -> str:
+    example = "give one like http://daemon:9464"
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError as error:
+        raise UsageError(f"--url {url}: {error}; {example}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or not has_port:
+        raise UsageError(f"--url {url}: not an http URL with a host; {example}")
+    if parts.query or parts.fragment or any(c.isspace() or not c.isprintable() for c in url):
+        raise UsageError(f"--url {url}: only the address of the daemon is wanted; {example}")
+    return url.rstrip("/")
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _refusal(url: str, path: str, code: int) -> str:
+    if code == http.client.NOT_FOUND:
+        return f"what answers at {url} is not compactord, or the URL has a path too many: no {path}"
+    return f"the daemon at {url} answers {path} with status {code}"
+
+
+def _service(status: _Json) -> TopService:
+    engine = _object(status, "engine")
+    queued = _object(status, "queued")
+    return TopService(
+        version=_text(status, "version"),
+        is_draining=status.get("is_draining") is True,
+        engine=_text(engine, "master"),
+        slots=_number(engine, "slots"),
+        running=_number(engine, "running"),
+        memory_reserved_bytes=_number(engine, "memory_reserved_bytes"),
+        memory_budget_bytes=_number(engine, "memory_budget_bytes"),
+        queued=sum(_number(queued, kind) for kind in queued),
+        troubles=tuple(_troubles(status, engine)),
+    )
+
+
+def _troubles(status: _Json, engine: _Json) -> list[str]:
+    found = []
+    if engine.get("is_up") is False:
+        found.append(f"the engine is down: {_text(engine, 'error')}")
+    found.extend(
+        f"catalog {_text(catalog, 'name')} cannot be listed: {error}"
+        for catalog in _items(status, "catalogs")
+        if (error := _text(catalog, "error"))
+    )
+    config = _object(status, "config")
+    if config.get("last_reload_successful") is False:
+        found.append(f"the configuration could not be reloaded: {_text(config, 'error')}")
+    now_ms = _number(status, "now_ms")
+    for loop in _items(status, "loops"):
+        silent_ms = now_ms - _number(loop, "heartbeat_ms")
+        if silent_ms > _number(loop, "stale_after_ms"):
+            found.append(f"the loop {_text(loop, 'name')} is silent for {age_text(silent_ms)}")
+    return found
+
+
+def _table(table: _Json) -> TopTable:
+    info, shape = _object(table, "info"), _object(table, "shape")
+    backlog, counters = _object(table, "backlog"), _object(table, "counters")
+    halt = _object(table, "halt")
+    note = "; ".join(text for text in (_text(halt, "message"), _text(halt, "action")) if text)
+    return TopTable(
+        name=_name(table),
+        status=_text(table, "status"),
+        sorted_runs=_number(shape, "sorted_runs_max"),
+        compaction_trigger=_number(info, "compaction_trigger"),
+        stop_trigger=_number(info, "stop_trigger"),
+        level0_files=_number(shape, "level0_files"),
+        files=_number(shape, "files"),
+        size_bytes=_number(shape, "size_bytes"),
+        backlog_bytes=_number(backlog, "size_bytes"),
+        oldest_ms=_number(backlog, "oldest_ms"),
+        max_backlog_age_ms=_number(table, "max_backlog_age_ms"),
+        last_commit_ms=_number(table, "last_commit_ms"),
+        running_tasks=_number(table, "running_tasks"),
+        is_failing=_number(table, "consecutive_failures") + _number(table, "parked_count") > 0,
+        note=_text(table, "error") or note,
+        input_bytes=_number(counters, "input_bytes"),
+        output_bytes=_number(counters, "output_bytes"),
+    )
+
+
+def _task(task: _Json) -> TopTask:
+    return TopTask(
+        table=_name(task),
+        place=_place(task),
+        why=_text(task, "reason"),
+        files=_number(task, "files"),
+        size_bytes=_number(task, "size_bytes"),
+        started_ms=_number(task, "started_ms"),
+        parts=_number(task, "parts"),
+        parts_done=_number(task, "parts_done"),
+    )
+
+
+def _commit(ended: _Json) -> TopCommit:
+    snapshot = _number(ended, "snapshot_id")
+    return TopCommit(
+        table=_name(ended),
+        place=_place(ended),
+        why=_text(ended, "reason"),
+        outcome=_text(ended, "outcome"),
+        detail=f"snapshot {snapshot}" if snapshot else _text(ended, "message"),
+        files_in=_number(ended, "files_in"),
+        files_out=_number(ended, "files_out"),
+        bytes_in=_number(ended, "bytes_in"),
+        bytes_out=_number(ended, "bytes_out"),
+        finished_ms=_number(ended, "finished_ms"),
+    )
+
+
+def _name(found: _Json) -> str:
+    name = _object(found, "name")
+    return ".".join(_text(name, part) for part in ("catalog", "database", "table"))
+
+
+def _place(found: _Json) -> str:
+    """The bucket first: a long partition may be cut short."""
+    return f"b{_number(found, 'bucket')} {_text(found, 'partition')}".rstrip()
+
+
+def _object(found: _Json, key: str) -> _Json:
+    value = found.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _items(found: _Json, key: str) -> list[_Json]:
+    value = found.get(key)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _number(found: _Json, key: str) -> int:
+    value = found.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _text(found: _Json, key: str) -> str:
+    value = found.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,293 @@
+"""One frame of `top`: a look drawn with rich, for any width from 80 columns on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from compactord.service.page.bars import run_state
+from compactord.service.page.figures import NO_STOP, iso_text
+from compactord.service.page.need import Need
+from compactord.service.view import RunState
+from compactord.top.look import Look, Rates, TopCommit, TopService, TopTable, TopTask
+
+_BAR_CELLS = 8
+_UNITS = ("B", "K", "M", "G", "T", "P")
+_RUN_STYLES = {
+    RunState.IDLE: "green",
+    RunState.DUE: "yellow",
+    RunState.NEAR_STOP: "dark_orange",
+    RunState.OVER_STOP: "bold red",
+}
+_STATES = {
+    Need.HALTED: ("halted", "bold red"),
+    Need.OVER_STOP: ("over", "bold red"),
+    Need.LATE: ("late", "dark_orange"),
+    Need.NEAR_STOP: ("near", "dark_orange"),
+    Need.DUE: ("due", "yellow"),
+    Need.NOTHING: ("ok", "green"),
+    Need.PAUSED: ("paused", "dim"),
+    Need.UNSUPPORTED: ("unsupp.", "dim"),
+}
+_NOTES_SHOWN = 3
+_WORK_SHOWN = 6
+# Columns whose texts may be long.
+_NAMES = {"table", "bucket", "outcome"}
+
+
+def frame(
+    look: Look, rates: Rates | None, *, height: int | None = None, trouble: str = ""
+) -> RenderableType:
+    """The frame of a look. With a height in lines, tables that do not fit are counted only.
+
+    `trouble` says why this is not a new look.
+    """
+    head = list(_head(look, rates, trouble))
+    notes = _notes(look)
+    work = list(_work(look))
+    # Beside all that: an empty line, the heads of the columns, what is counted only, the cursor.
+    taken = len(head) + len(notes) + sum(map(_lines, work)) + 4
+    room = None if height is None else max(3, height - taken)
+    return Group(*head, "", *_tables(look, room), *notes, *work)
+
+
+def size_cell(size_bytes: float) -> str:
+    """A size in five characters at most: `18.0G`, `512M`."""
+    for unit in _UNITS:
+        if size_bytes < 1000 or unit == _UNITS[-1]:
+            break
+        size_bytes /= 1024
+    return (
+        f"{size_bytes:.1f}{unit}"
+        if size_bytes < 99.95 and unit != "B"
+        else f"{size_bytes:.0f}{unit}"
+    )
+
+
+def age_cell(milliseconds: int) -> str:
+    """A span of time in four characters at most: `41m`, `2h`, `120d`."""
+    seconds = max(0, milliseconds) // 1000
+    for unit, unit_s in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= unit_s:
+            return f"{seconds // unit_s}{unit}"
+    return f"{seconds}s"
+
+
+def printable(text: str) -> str:
+    """Text without characters that could steer a terminal: names come from stores."""
+    return "".join(character if character.isprintable() else "�" for character in text)
+
+
+def _lines(part: RenderableType) -> int:
+    return part.row_count if isinstance(part, Table) else 1
+
+
+def _head(look: Look, rates: Rates | None, trouble: str) -> Iterator[Text]:
+    title = _line(("compactord top", "bold"), (f"  {printable(look.source)}", ""))
+    title.append(f"  {iso_text(look.now_ms)}", "dim")
+    title.append(f"  {len(look.tables)} tables")
+    yield title
+    if trouble:
+        yield _line((printable(trouble), "bold red"))
+    if look.service is not None:
+        yield _service_line(look, look.service, rates)
+        for text in look.service.troubles:
+            yield _line((printable(text), "bold red"))
+    else:
+        files = sum(table.files for table in look.tables)
+        size = size_cell(sum(table.size_bytes for table in look.tables))
+        yield _line((f"{files:,} files, {size}", ""))
+
+
+def _service_line(look: Look, service: TopService, rates: Rates | None) -> Text:
+    memory = f"{size_cell(service.memory_reserved_bytes)}/{size_cell(service.memory_budget_bytes)}"
+    backlog = size_cell(sum(table.backlog_bytes for table in look.tables))
+    parts = [
+        f"slots {service.running}/{service.slots}",
+        f"mem {memory}",
+        f"queue {service.queued}",
+        f"backlog {backlog}",
+    ]
+    if rates is not None:
+        parts.append(f"in {_speed(rates.input_bytes)}, out {_speed(rates.output_bytes)}")
+    line = _line((", ".join(parts), ""))
+    if service.is_draining:
+        line.append("  draining", "yellow")
+    return line
+
+
+def _speed(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e6:.1f} MB/s"
+
+
+def _tables(look: Look, room: int | None) -> Iterator[RenderableType]:
+    tables = look.by_need()
+    shown = tables if room is None else tables[:room]
+    grid = _grid(
+        ("table", "left"),
+        ("state", "left"),
+        ("runs/trig/stop", "left"),
+        ("L0", "right"),
+        ("files", "right"),
+        ("size", "right"),
+        ("backlog", "right"),
+        ("oldest", "right"),
+        ("commit", "right"),
+    )
+    for table in shown:
+        grid.add_row(*_table_cells(look, table))
+    yield grid
+    if not tables:
+        yield _line(("no tables", "dim"))
+    if len(tables) > len(shown):
+        yield _line((f"{len(tables) - len(shown)} more tables need less", "dim"))
+
+
+def _table_cells(look: Look, table: TopTable) -> Iterator[Text]:
+    word, style = _STATES[look.need(table)]
+    yield _flexible(table.name)
+    yield Text(word, style)
+    yield _runs_cell(table)
+    yield Text(_count_cell(table.level0_files) if table.compaction_trigger else "–")
+    yield Text(_count_cell(table.files))
+    yield Text(size_cell(table.size_bytes))
+    yield Text(size_cell(table.backlog_bytes) if table.backlog_bytes else "–")
+    yield Text(age_cell(look.now_ms - table.oldest_ms) if table.oldest_ms else "–")
+    yield Text(age_cell(look.now_ms - table.last_commit_ms) if table.last_commit_ms else "–")
+
+
+def _runs_cell(table: TopTable) -> Text:
+    """`█████▏··  9/5/8`: the bar is full at the stop trigger."""
+    trigger, stop, runs = table.compaction_trigger, table.stop_trigger, table.sorted_runs
+    if not trigger:
+        return Text("append", "dim")
+    is_far = stop > 10 * max(trigger, runs)
+    style = _RUN_STYLES[run_state(runs, trigger, stop)]
+    text = _bar(runs / max(1, 2 * trigger if is_far else stop), style)
+    stop_text = "–" if stop >= NO_STOP else _count_cell(stop)
+    text.append(f" {_count_cell(runs)}/{trigger}/{stop_text}")
+    return text
+
+
+def _bar(share: float, style: str) -> Text:
+    filled = min(_BAR_CELLS, round(share * _BAR_CELLS))
+    bar = Text("█" * filled, style)
+    bar.append("·" * (_BAR_CELLS - filled), "dim")
+    return bar
+
+
+def _count_cell(number: int) -> str:
+    """A count in five characters at most."""
+    if number < 100_000:
+        return str(number)
+    return f"{number // 1000}k" if number < 10_000_000 else f"{number // 1_000_000}M"
+
+
+def _notes(look: Look) -> list[Text]:
+    """Why tables are halted, the first few of them."""
+    halted = [t for t in look.by_need() if look.need(t) is Need.HALTED and t.note]
+    notes = [
+        _line((printable(f"{table.name}: "), "red"), (printable(table.note), ""))
+        for table in halted[:_NOTES_SHOWN]
+    ]
+    if len(halted) > _NOTES_SHOWN:
+        notes.append(_line((f"{len(halted) - _NOTES_SHOWN} more tables are halted", "red")))
+    return notes
+
+
+def _work(look: Look) -> Iterator[RenderableType]:
+    if look.service is None:
+        yield ""
+        yield _line(("last compactions, as snapshots tell", "bold"))
+    else:
+        yield ""
+        yield _line((f"running ({len(look.running)})", "bold"))
+        if look.running:
+            yield _running(look, look.running[:_WORK_SHOWN])
+        yield _line(("last compactions", "bold"))
+    if look.recent:
+        yield _recent(look, look.recent[:_WORK_SHOWN])
+    else:
+        yield _line(("none yet", "dim"))
+    if look.service is None:
+        yield _line(("running work and speed are known to a daemon only: --url", "dim"))
+
+
+def _running(look: Look, tasks: Sequence[TopTask]) -> Table:
+    grid = _grid(
+        ("table", "left"),
+        ("bucket", "left"),
+        ("why", "left"),
+        ("files", "right"),
+        ("size", "right"),
+        ("parts", "left"),
+        ("for", "right"),
+        headed=False,
+    )
+    for task in tasks:
+        progress = _bar(task.parts_done / max(1, task.parts), "cyan")
+        progress.append(f" {task.parts_done}/{task.parts}")
+        grid.add_row(
+            _flexible(task.table),
+            _flexible(task.place),
+            Text(printable(task.why), "dim"),
+            Text(f"{_count_cell(task.files)} files"),
+            Text(size_cell(task.size_bytes)),
+            progress,
+            Text(age_cell(look.now_ms - task.started_ms)),
+        )
+    return grid
+
+
+def _recent(look: Look, commits: Sequence[TopCommit]) -> Table:
+    grid = _grid(
+        ("table", "left"),
+        ("bucket", "left"),
+        ("why", "left"),
+        ("files", "right"),
+        ("bytes", "right"),
+        ("outcome", "left"),
+        ("ago", "right"),
+        headed=False,
+    )
+    for ended in commits:
+        is_good = ended.outcome == "committed"
+        outcome = ended.detail if is_good else f"{ended.outcome}: {ended.detail}"
+        grid.add_row(
+            _flexible(ended.table),
+            _flexible(ended.place),
+            Text(printable(ended.why), "dim"),
+            _change(ended.files_in, ended.files_out, _count_cell),
+            _change(ended.bytes_in, ended.bytes_out, size_cell),
+            _flexible(outcome, "" if is_good else "yellow"),
+            Text(age_cell(look.now_ms - ended.finished_ms)),
+        )
+    return grid
+
+
+def _change(before: int | None, after: int | None, cell: Callable[[int], str]) -> Text:
+    return Text("" if before is None or after is None else f"{cell(before)}→{cell(after)}")
+
+
+_Justify = Literal["left", "right"]
+
+
+def _grid(*columns: tuple[str, _Justify], headed: bool = True) -> Table:
+    """Rows of one line each. Columns of names give way when the terminal is narrow."""
+    grid = Table(box=None, padding=(0, 1, 0, 0), show_header=headed, header_style="dim")
+    for title, justify in columns:
+        grid.add_column(title, justify=justify, no_wrap=title not in _NAMES, overflow="ellipsis")
+    return grid
+
+
+def _flexible(text: str, style: str = "") -> Text:
+    """A name that is cut short, and never wrapped, where it does not fit."""
+    return Text(printable(text), style, no_wrap=True, overflow="ellipsis")
+
+
+def _line(*parts: tuple[str, str]) -> Text:
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,218 @@
+"""Looks at the tables of a warehouse without a daemon, each grown from the look before."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+from compactord.catalog.filesystem import open_warehouse
+from compactord.clock import Clock
+from compactord.errors import CompactordError, ObjectNotFound, TableNotFound, UnsupportedTable
+from compactord.paimon.schema import latest_schema
+from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
+from compactord.paimon.support import reasons_to_refuse
+from compactord.paimon.table import TableRef, TableState, load_state, refresh_state
+from compactord.plan.table import Strategy
+from compactord.service.planning import PlanContext, StatePlanner
+from compactord.service.survey import Survey
+from compactord.service.table import OpenTable, describe_table, refuse_live_state
+from compactord.service.view import TableShape, TableStatus
+from compactord.storage.base import Storage
+from compactord.top.look import Look, NoAnswer, TopCommit, TopTable
+
+_DATABASE_SUFFIX = ".db"
+# So far back the newest compaction of a table is looked for.
+_SNAPSHOTS_READ = 8
+_RECENT_KEPT = 32
+
+
+class WarehouseSource:
+    """All tables below a warehouse's path; `stop` ends a look between two tables."""
+
+    def __init__(self, warehouse: str, *, clock: Clock, stop: threading.Event) -> None:
+        self._storage, self._warehouse = open_warehouse(warehouse)
+        self._clock = clock
+        self._stop = stop
+        self._watched: dict[TableRef, _WatchedTable] = {}
+
+    def look(self) -> Look:
+        """Raises `TableNotFound` when there is no warehouse, `NoAnswer` when told to stop."""
+        status = self._storage.status(self._warehouse)
+        if status is None or not status.is_folder:
+            raise TableNotFound(f"warehouse does not exist: {self._warehouse}")
+        known, self._watched = self._watched, {}
+        tables = []
+        for ref in sorted(self._refs(), key=lambda ref: ref.full_name):
+            if self._stop.is_set():
+                raise NoAnswer("stopped")
+            watched = known.get(ref) or _WatchedTable(self._storage, ref, self._clock)
+            self._watched[ref] = watched
+            tables.append(watched.look())
+        commits = (
+            commit for watched in self._watched.values() for commit in reversed(watched.commits)
+        )
+        return Look(
+            source=self._warehouse,
+            now_ms=self._clock.now_ms(),
+            service=None,
+            tables=tuple(tables),
+            running=(),
+            recent=tuple(sorted(commits, key=lambda commit: -commit.finished_ms)[:_RECENT_KEPT]),
+        )
+
+    def _refs(self) -> Iterator[TableRef]:
+        """Every folder that has a schema."""
+        for database in self._storage.list(self._warehouse):
+            if not database.is_folder or not database.name.endswith(_DATABASE_SUFFIX):
+                continue
+            folder = f"{self._warehouse}/{database.name}"
+            for child in self._storage.list(folder):
+                ref = TableRef(
+                    database=database.name.removesuffix(_DATABASE_SUFFIX),
+                    name=child.name,
+                    location=f"{folder}/{child.name}",
+                )
+                if child.is_folder and self._storage.status(f"{ref.location}/schema") is not None:
+                    yield ref
+
+
+class _WatchedTable:
+    """One table's state and plan between looks."""
+
+    def __init__(self, storage: Storage, ref: TableRef, clock: Clock) -> None:
+        self.commits: deque[TopCommit] = deque(maxlen=_SNAPSHOTS_READ)
+        self._storage = storage
+        self._ref = ref
+        self._clock = clock
+        self._table: OpenTable | None = None
+        self._state: TableState | None = None
+        self._survey: Survey | None = None
+        self._known: Snapshot | None = None
+
+    def look(self) -> TopTable:
+        """Never raises for what is wrong with the table: its line says so."""
+        try:
+            return self._surveyed()
+        except UnsupportedTable as refused:
+            self._forget()
+            return self._left_alone(TableStatus.UNSUPPORTED, "; ".join(refused.reasons))
+        except CompactordError as error:
+            self._forget()
+            return self._left_alone(TableStatus.ERROR, str(error))
+
+    def _surveyed(self) -> TopTable:
+        schema = latest_schema(self._storage, self._ref.location)
+        if self._table is None or self._table.schema.id != schema.id or self._state is None:
+            self._forget()
+            self._table = describe_table(self._storage, self._ref, schema, {})
+            if reasons := reasons_to_refuse(schema, self._table.options):
+                raise UnsupportedTable(self._ref.full_name, reasons)
+            state, changed = load_state(self._storage, self._ref), None
+        else:
+            refreshed = refresh_state(self._storage, self._state)
+            state, changed = refreshed.state, refreshed.changed
+        table = self._table
+        if state.snapshot != self._known:
+            refuse_live_state(table, state)
+            self._note_commits(state)
+        self._state = state
+        options = table.options.compaction
+        context = _context(self._clock)
+        planner = StatePlanner(self._storage, table, state, context)
+        if self._survey is None:
+            self._survey = Survey(stop_trigger=options.stop_trigger)
+        self._survey.update(planner, state, changed, {}, context)
+        shape = self._survey.shape(table.kind, options, snapshots=0, last_full_ms=0)
+        return self._line(table, shape, self._survey)
+
+    def _line(self, table: OpenTable, shape: TableShape, survey: Survey) -> TopTable:
+        has_runs = table.key_of is not None
+        options, backlog = table.options.compaction, survey.backlog()
+        return TopTable(
+            name=self._ref.full_name,
+            status=TableStatus.ACTIVE.value,
+            sorted_runs=shape.sorted_runs_max,
+            compaction_trigger=options.compaction_trigger if has_runs else 0,
+            stop_trigger=options.stop_trigger if has_runs else 0,
+            level0_files=shape.level0_files,
+            files=shape.files,
+            size_bytes=shape.size_bytes,
+            backlog_bytes=backlog.size_bytes,
+            oldest_ms=backlog.oldest_ms,
+            max_backlog_age_ms=0,
+            last_commit_ms=max((commit.finished_ms for commit in self.commits), default=0),
+            running_tasks=0,
+            is_failing=False,
+            note="",
+            input_bytes=0,
+            output_bytes=0,
+        )
+
+    def _left_alone(self, status: TableStatus, why: str) -> TopTable:
+        return TopTable(
+            name=self._ref.full_name,
+            status=status.value,
+            sorted_runs=0,
+            compaction_trigger=0,
+            stop_trigger=0,
+            level0_files=0,
+            files=0,
+            size_bytes=0,
+            backlog_bytes=0,
+            oldest_ms=0,
+            max_backlog_age_ms=0,
+            last_commit_ms=0,
+            running_tasks=0,
+            is_failing=False,
+            note=why,
+            input_bytes=0,
+            output_bytes=0,
+        )
+
+    def _note_commits(self, state: TableState) -> None:
+        """Remember compactions among the snapshots since the last look, the newest few of them."""
+        newest, known = state.snapshot, self._known
+        self._known = newest
+        if newest is None:
+            return
+        known_id = known.id if known is not None and known.id < newest.id else 0
+        first = max(known_id, newest.id - _SNAPSHOTS_READ) + 1
+        for snapshot_id in range(first, newest.id + 1):
+            try:
+                snapshot = read_snapshot(self._storage, self._ref.location, snapshot_id)
+            except ObjectNotFound:
+                continue  # expired, or expiring under us
+            if snapshot.commit_kind is CommitKind.COMPACT:
+                self.commits.append(_commit(self._ref, snapshot))
+
+    def _forget(self) -> None:
+        self._table = self._state = self._survey = None
+
+
+def _commit(ref: TableRef, snapshot: Snapshot) -> TopCommit:
+    return TopCommit(
+        table=ref.full_name,
+        place="",
+        why="",
+        outcome="committed",
+        detail=f"snapshot {snapshot.id}",
+        files_in=None,
+        files_out=None,
+        bytes_in=None,
+        bytes_out=None,
+        finished_ms=snapshot.time_ms,
+    )
+
+
+def _context(clock: Clock) -> PlanContext:
+    """What the table's own triggers ask for now, as a one-table run would plan it."""
+    return PlanContext(
+        strategy=Strategy.MINOR,
+        partitions=(),
+        append_wait_ms=None,
+        now_ms=clock.now_ms(),
+        zone=clock.time_zone,
+        last_full_ms={},
+        settled=frozenset(),
+    )

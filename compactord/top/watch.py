@@ -1,0 +1,165 @@
+"""Frames one after the other: on a terminal in place, elsewhere as plain text."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Iterator
+from typing import IO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from compactord.errors import UsageError
+from compactord.top.frame import frame
+from compactord.top.look import Look, NoAnswer, Rates, Source, rates_between
+
+_PLAIN_WIDTH = 120
+# So soon a key or a signal is noticed.
+_STEP_S = 0.1
+
+
+def run(
+    source: Source,
+    *,
+    interval_s: float,
+    once: bool,
+    stop: threading.Event,
+    width: int | None = None,
+    stream: IO[str] | None = None,
+) -> None:
+    """Show looks until `stop`, `q` on a terminal, or after one of them (`once`).
+
+    Raises `UsageError` when there is nothing to look at from the start; later on the frame says so
+    and the next look may succeed.
+    """
+    console = _console(stream or sys.stdout, width)
+    watch = _Watch(source)
+    # The first look at a large warehouse takes its time.
+    waiting = console.status("looking …") if console.is_terminal else contextlib.nullcontext()
+    try:
+        with waiting:
+            watch.look()
+    except NoAnswer as error:
+        if stop.is_set():
+            return
+        raise UsageError(str(error)) from error
+    if once or not console.is_terminal:
+        _print_frames(watch, console, interval_s=interval_s, once=once, stop=stop)
+    else:
+        _show_live(watch, console, interval_s=interval_s, stop=stop)
+
+
+class _Watch:
+    """The newest look, the speed since the one before, and what is wrong now."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._rates: Rates | None = None
+        self._newest: Look | None = None
+        self.trouble = ""
+
+    @property
+    def newest(self) -> Look:
+        assert self._newest is not None, "looked at before it is shown"
+        return self._newest
+
+    @property
+    def rates(self) -> Rates | None:
+        return self._rates
+
+    def look(self) -> None:
+        """Raises `NoAnswer`; the look before stays then."""
+        found = self._source.look()
+        before = self._newest
+        # The daemon makes a picture a second: the same one twice is no second look.
+        if before is None or before.now_ms != found.now_ms:
+            self._rates = rates_between(before, found)
+        self._newest, self.trouble = found, ""
+
+    def look_again(self) -> None:
+        try:
+            self.look()
+        except NoAnswer as error:
+            self.trouble = f"{error}; trying again"
+
+
+def _console(stream: IO[str], width: int | None) -> Console:
+    if stream.isatty():
+        return Console(file=stream, width=width, highlight=False)
+    return Console(
+        file=stream,
+        width=width or _PLAIN_WIDTH,
+        force_terminal=False,
+        color_system=None,
+        highlight=False,
+    )
+
+
+def _print_frames(
+    watch: _Watch, console: Console, *, interval_s: float, once: bool, stop: threading.Event
+) -> None:
+    while True:
+        console.print(frame(watch.newest, watch.rates, trouble=watch.trouble))
+        if once or stop.wait(interval_s):
+            return
+        console.print()
+        watch.look_again()
+
+
+def _show_live(
+    watch: _Watch, console: Console, *, interval_s: float, stop: threading.Event
+) -> None:
+    with (
+        _keys() as quits,
+        Live(Text(), console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            drawn = frame(watch.newest, watch.rates, height=console.height, trouble=watch.trouble)
+            live.update(drawn, refresh=True)
+            deadline = time.monotonic() + interval_s
+            while time.monotonic() < deadline:
+                if stop.is_set() or quits(_STEP_S):
+                    return
+            watch.look_again()
+
+
+class _Keys:
+    """Waits for `q` on standard input, if that is a terminal."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def __call__(self, timeout_s: float) -> bool:
+        if self._descriptor is None:
+            time.sleep(timeout_s)
+            return False
+        ready, _, _ = select.select([self._descriptor], [], [], timeout_s)
+        if not ready:
+            return False
+        typed = os.read(self._descriptor, 1)
+        if not typed:
+            self._descriptor = None
+        return typed in (b"q", b"Q")
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[_Keys]:
+    """Keys one by one and unseen; the terminal is as before afterwards."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        yield _Keys(None)
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield _Keys(descriptor)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

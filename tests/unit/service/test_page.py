@@ -1,0 +1,570 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from compactord.model import CompactReason
+from compactord.service.http import PageResponse
+from compactord.service.page.bars import run_state
+from compactord.service.page.figures import age_text, iso_text, moment, reason, size
+from compactord.service.page.lsm import key_positions, lsm_svg, scale_text
+from compactord.service.page.markup import Markup, element, escaped, join
+from compactord.service.page.need import Need, need_of, standing_of
+from compactord.service.page.overview import TABLES_SHOWN
+from compactord.service.page.pages import render
+from compactord.service.page.style import STYLE
+from compactord.service.view import Backlog, HaltReason, RunState, TableDetail, TableStatus
+from tests.pictures import (
+    GIB,
+    HOUR,
+    MIB,
+    MINUTE,
+    NOW_MS,
+    SECOND,
+    FixedClock,
+    FixedPicture,
+    append_view,
+    bucket_detail,
+    busy_detail,
+    busy_night,
+    compaction_view,
+    fleet_view,
+    halt,
+    run_view,
+    table_view,
+    task_view,
+)
+
+ORDERS = "/tables/lake/sales/orders"
+HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>\u202e&amp;"""
+
+
+class Reader(HTMLParser):
+    """What a browser would make of a page: elements with attributes, and their text."""
+
+    def __init__(self, response: PageResponse | None) -> None:
+        super().__init__()
+        assert response is not None
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[str] = []
+        self.texts: list[str] = []
+        self.raw: dict[str, str] = {}
+        self._open: list[str] = []
+        self.feed(response.body.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in {"meta", "link", "input", "br"}:
+            self._open.append(tag)
+        if tag == "tr":
+            self.rows.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, "elements close in the order in which they were opened"
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] in {"style", "script"}:
+            self.raw[self._open[-1]] = data
+            return
+        self.texts.append(data)
+        if "tr" in self._open:
+            self.rows[-1] += data + " "
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+    def values(self, attribute: str) -> list[str]:
+        return [attrs[attribute] or "" for _, attrs in self.elements if attribute in attrs]
+
+
+def page(picture: FixedPicture, path: str = "/", now_ms: int = NOW_MS, **query: str) -> Reader:
+    return Reader(render(picture, path, query, clock=FixedClock(now_ms)))
+
+
+def overview(*tables: Any, **changes: Any) -> Reader:
+    return page(FixedPicture(fleet_view(*tables, **changes)))
+
+
+def test_text_becomes_markup_that_shows_it() -> None:
+    assert element("p", 'a < b & "c"', class_="x") == (
+        '<p class="x">a &lt; b &amp; &quot;c&quot;</p>'
+    )
+
+
+def test_markup_stands_as_it_is_inside_elements_but_not_inside_attributes() -> None:
+    inner = element("b", "x", title='"')
+    assert element("p", inner) == '<p><b title="&quot;">x</b></p>'
+    assert element("p", title=inner) == (
+        '<p title="&lt;b title=&quot;&amp;quot;&quot;&gt;x&lt;/b&gt;"></p>'
+    )
+
+
+def test_none_and_false_leave_out_what_true_gives_no_value() -> None:
+    assert element("input", disabled=True, hidden=False, value=None, tabindex=0) == (
+        '<input disabled tabindex="0">'
+    )
+    assert join(("a<", None, Markup("<br>"))) == "a&lt;<br>"
+    assert escaped(escaped("<")) == "&lt;"
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [
+        (-5, "0 s"),
+        (59_999, "59 s"),
+        (MINUTE, "1 min"),
+        (95 * SECOND, "1 min 35 s"),
+        (HOUR + 59 * SECOND, "1 h"),
+        (26 * HOUR, "1 d 2 h"),
+    ],
+)
+def test_ages_have_their_two_largest_units(milliseconds: int, expected: str) -> None:
+    assert age_text(milliseconds) == expected
+
+
+def test_times_are_distances_and_utc() -> None:
+    past = moment(NOW_MS - 3 * HOUR, NOW_MS)
+    assert "3 h ago" in past
+    assert 'datetime="2026-11-18T08:06:40Z"' in past
+    assert "<small>2026-11-18T08:06:40Z</small>" in past
+    assert "in 20 min" in moment(NOW_MS + 20 * MINUTE, NOW_MS)
+    assert "never" in moment(0, NOW_MS)
+
+
+def test_a_time_beyond_any_calendar_is_shown_as_its_number() -> None:
+    assert iso_text(1 << 62) == f"{1 << 62} ms"
+    assert "datetime" not in moment(1 << 62, NOW_MS)
+
+
+def test_sizes_are_short_and_exact() -> None:
+    assert size(1_572_864) == '<data value="1572864" title="1,572,864 bytes">1.5 MiB</data>'
+
+
+@pytest.mark.parametrize("why", CompactReason)
+def test_every_reason_says_what_it_means(why: CompactReason) -> None:
+    assert why.value in reason(why)
+    assert 'title=""' not in reason(why)
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        (4, RunState.IDLE),
+        (5, RunState.DUE),
+        (6, RunState.DUE),
+        (7, RunState.NEAR_STOP),
+        (8, RunState.NEAR_STOP),
+        (9, RunState.OVER_STOP),
+    ],
+)
+def test_bands_of_runs_are_those_of_the_view(runs: int, expected: RunState) -> None:
+    assert run_state(runs, 5, 8) is expected
+
+
+def _need(**changes: Any) -> Need:
+    return need_of(standing_of(table_view(**changes), NOW_MS))
+
+
+def test_needs_rise_with_the_runs() -> None:
+    runs = (4, 5, 7, 8, 9)
+    needs = [_need(runs=count) for count in runs]
+    assert needs == [*(Need.NOTHING, Need.DUE, Need.NEAR_STOP, Need.NEAR_STOP, Need.OVER_STOP)]
+
+
+def test_a_backlog_older_than_allowed_and_failures_are_late() -> None:
+    old = Backlog(tasks=1, files=5, size_bytes=MIB, oldest_ms=NOW_MS - 31 * MINUTE)
+    assert _need(backlog=old) is Need.LATE
+    assert _need(backlog=old, max_backlog_age_ms=0) is Need.DUE
+    assert _need(backlog=replace(old, oldest_ms=NOW_MS - 29 * MINUTE)) is Need.DUE
+    assert _need(consecutive_failures=1) is Need.LATE
+    assert _need(parked_count=1) is Need.LATE
+
+
+def test_what_is_left_alone_on_purpose_comes_last() -> None:
+    assert _need(runs=20, status=TableStatus.UNSUPPORTED) is Need.UNSUPPORTED
+    assert _need(runs=20, status=TableStatus.PAUSED) is Need.PAUSED
+    assert _need(status=TableStatus.HALTED) is Need.HALTED
+    assert _need(status=TableStatus.ERROR) is Need.HALTED
+
+
+def test_the_overview_shows_the_numbers_of_a_table() -> None:
+    backlog = Backlog(tasks=3, files=61, size_bytes=5 * GIB, oldest_ms=NOW_MS - 41 * MINUTE)
+    found = overview(table_view(runs=9, backlog=backlog, running_tasks=2))
+    row = next(row for row in found.rows if "lake.sales.orders" in row)
+    for number in (
+        "active", "2 running", "9", "over stop", "trigger 5, stop 8", "64", "12 small",
+        "18.0 GiB", "5.0 GiB", "3 compactions", "41 min", "1 min 35 s ago", "2026-11-18T11:05:05Z",
+    ):  # fmt: skip
+        assert number in row, number
+    assert "5,368,709,120 bytes" in found.values("title")
+    assert ORDERS in found.values("href")
+
+
+def test_an_append_table_has_no_runs() -> None:
+    row = next(row for row in overview(append_view()).rows if "logs.clicks" in row)
+    assert "append: no runs" in row
+    assert "trigger" not in row
+
+
+def test_a_stop_trigger_that_is_none_is_said_to_be_none() -> None:
+    info = replace(table_view().info, stop_trigger=2_147_483_647)
+    row = overview(table_view(runs=40, info=info)).rows[-1]
+    assert "no stop" in row
+    assert "due" in row
+
+
+def test_tables_come_by_trouble_then_by_backlog() -> None:
+    due = Backlog(tasks=1, files=5, size_bytes=MIB, oldest_ms=NOW_MS)
+    found = overview(
+        table_view("d.calm"),
+        table_view("d.off", status=TableStatus.UNSUPPORTED, halt=halt()),
+        table_view("d.small", backlog=due),
+        table_view("d.large", backlog=replace(due, size_bytes=GIB)),
+        table_view("d.over", runs=9),
+        table_view("d.halted", status=TableStatus.HALTED, halt=halt()),
+    )
+    rows = [row.split()[0] for row in found.rows if row.startswith("lake.")]
+    assert rows == [f"lake.d.{n}" for n in ("halted", "over", "large", "small", "calm", "off")]
+
+
+def test_halted_tables_say_why_and_what_to_do() -> None:
+    stopped = halt(HaltReason.CORRUPT_METADATA, message="not an Avro file", action="restore it")
+    found = overview(table_view(status=TableStatus.HALTED, halt=stopped))
+    for text in ("not an Avro file", "restore it", "corrupt_metadata", "3 h ago", "in 20 min"):
+        assert text in found.text
+    assert "1 needs attention" in found.text
+
+
+def test_a_table_that_cannot_be_read_and_a_parked_bucket_say_why() -> None:
+    night = busy_night().fleet.tables[0]
+    found = overview(night, table_view("d.t", status=TableStatus.ERROR, error="no such folder"))
+    assert "no such folder" in found.text
+    assert "1 bucket is set aside after failures" in found.text
+    assert "corrupt page header" in found.text
+
+
+def test_a_calm_service_is_well() -> None:
+    found = overview(table_view())
+    assert "all well" in found.text
+    assert not [attrs for _, attrs in found.elements if "notice" in (attrs.get("class") or "")]
+    assert "compactord" in found.texts
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"engine": {"is_up": False, "error": "py4j is gone"}}, "py4j is gone"),
+        ({"config": {"last_reload_successful": False, "error": "line 3"}}, "line 3"),
+        ({"is_draining": True}, "draining"),
+        ({"is_started": False}, "starting"),
+        ({"catalogs": {"error": "permission denied"}}, "permission denied"),
+        ({"loops": {"heartbeat_ms": NOW_MS - 31 * SECOND}}, "has been silent for 31 s"),
+    ],
+)
+def test_what_is_wrong_with_the_service_is_said(changes: dict[str, Any], expected: str) -> None:
+    view = fleet_view(table_view())
+    for name, change in changes.items():
+        part = getattr(view, name)
+        if isinstance(part, tuple):
+            change = (replace(part[0], **change),)
+        elif is_dataclass(part):
+            change = replace(part, **change)  # type: ignore[type-var]
+        view = replace(view, **{name: change})
+    found = page(FixedPicture(view))
+    assert expected in found.text
+    assert "all well" not in found.text
+
+
+def test_settings_that_wait_for_a_restart_are_named_although_all_is_well() -> None:
+    view = fleet_view(table_view())
+    found = page(
+        FixedPicture(replace(view, config=replace(view.config, restart_required=("spark.master",))))
+    )
+    assert "spark.master" in found.text
+    assert "all well" in found.text
+
+
+def test_a_picture_that_nobody_renews_is_said_to_be_old() -> None:
+    loops = tuple(replace(loop, stale_after_ms=HOUR) for loop in fleet_view().loops)
+    picture = FixedPicture(fleet_view(table_view(), loops=loops))
+    assert "old: the service" not in page(picture, now_ms=NOW_MS + 5 * SECOND).text
+    assert "5 min old: the service" in page(picture, now_ms=NOW_MS + 5 * MINUTE).text
+
+
+def test_work_is_shown_with_reasons_progress_and_what_came_of_it() -> None:
+    found = page(busy_night())
+    for text in (
+        "2 of 5 parts", "size_ratio", "append_pack", "waiting in all: 2 forced, 3 benefit",
+        "700 MiB", "512 MiB", "4,100,000 → 3,020,117", "12.4 s", "snapshot 811", "4 moved up",
+        "data-77ab.parquet is no longer live: another writer compacted this bucket",
+    ):  # fmt: skip
+        assert text in found.text, text
+
+
+def test_only_the_neediest_tables_are_shown_until_all_are_asked_for() -> None:
+    tables = [table_view(f"d.t{n:03}") for n in range(TABLES_SHOWN + 30)]
+    picture = FixedPicture(fleet_view(*tables, table_view("d.needy", runs=9)))
+    first, everything = page(picture), page(picture, all="1")
+    assert sum(row.startswith("lake.d") for row in first.rows) == TABLES_SHOWN
+    assert first.rows[1].startswith("lake.d.needy")
+    assert "31 more tables need less" in first.text
+    assert "/?all=1" in first.values("href")
+    assert sum(row.startswith("lake.d") for row in everything.rows) == TABLES_SHOWN + 31
+    assert "more tables need less" not in everything.text
+
+
+def test_a_filter_is_a_plain_part_of_the_name_and_holds_for_work_too() -> None:
+    found = page(busy_night(), q="SALES.")
+    names = {row.split()[0] for row in found.rows if row.startswith("lake.")}
+    assert names == {"lake.sales.orders", "lake.sales.payments", "lake.sales.refunds"}
+    assert "3 of 15 names contain" in found.text
+    assert "SALES." in found.values("value")
+    assert page(busy_night(), q=".*").rows == []
+
+
+def test_a_filter_goes_along_when_all_tables_are_asked_for() -> None:
+    picture = FixedPicture(fleet_view(*(table_view(f"d.t{n}") for n in range(300))))
+    assert "/?q=d.t%26+x&all=1" not in page(picture, q="t").values("href")
+    assert "/?q=t&all=1" in page(picture, q="t").values("href")
+
+
+def test_the_page_of_a_table_has_facts_warnings_counters_and_its_own_work() -> None:
+    found = page(busy_night(), ORDERS)
+    for text in (
+        "/data/wh/sales.db/orders", "deduplicate", "5 sorted runs", "8 sorted runs",
+        "snapshot.num-retained.min is smaller", "Compactions, minor: committed", "812",
+        "Conflicts: snapshot race", "812 GiB", "corrupt page header", "91,000,000",
+        "The worst 3 of 48 buckets", "size_ratio: rewrite 8 files",
+    ):  # fmt: skip
+        assert text in found.text, text
+    assert not [row for row in found.rows if "logs.clicks" in row]
+
+
+def test_paths_lead_to_pages_or_to_none() -> None:
+    picture = busy_night()
+    clock = FixedClock()
+    assert render(picture, "/nothing", {}, clock=clock) is None
+    assert render(picture, "/tables/lake/sales", {}, clock=clock) is None
+    assert render(picture, "/tables/lake//orders", {}, clock=clock) is None
+    missing = render(picture, "/tables/lake/sales/<b>", {}, clock=clock)
+    assert missing is not None
+    assert missing.status == 404
+    assert b"<b>" not in missing.body
+    icon = render(picture, "/icon.svg", {}, clock=clock)
+    assert icon is not None
+    assert icon.content_type == "image/svg+xml"
+
+
+def test_a_table_whose_name_holds_anything_has_a_page_that_its_link_leads_to() -> None:
+    view = table_view()
+    view = replace(view, name=replace_name(view.name, table="a b/c?d#e%2f"))
+    picture = FixedPicture(fleet_view(view), TableDetail(view=view, buckets=(), bucket_count=0))
+    href = next(h for h in page(picture).values("href") if h.startswith("/tables"))
+    assert href == "/tables/lake/sales/a%20b%2Fc%3Fd%23e%252f"
+    assert "No bucket has files." in page(picture, "/tables/lake/sales/a b/c?d#e%2f").text
+
+
+def replace_name(name: Any, **parts: str) -> Any:
+    return name._replace(**parts)
+
+
+def _poisoned(value: Any) -> Any:
+    """The same with every text hostile."""
+    if isinstance(value, str):
+        return HOSTILE
+    if is_dataclass(value) and not isinstance(value, type):
+        changes = {f.name: _poisoned(getattr(value, f.name)) for f in fields(value)}
+        return replace(value, **changes)
+    if isinstance(value, tuple):
+        items = [_poisoned(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+@pytest.mark.parametrize("path", ["/", "/tables/" + "/".join([HOSTILE] * 3)])
+def test_hostile_texts_are_only_texts(path: str) -> None:
+    night = busy_night()
+    detail = _poisoned(night.details[night.fleet.tables[0].name])
+    # Names hold slashes here, so the details are found by any name.
+    picture = FixedPicture(_poisoned(night.fleet))
+    picture.detail = lambda name: detail  # type: ignore[method-assign]
+    found = page(picture, path, q=HOSTILE[:20])
+    tags = Counter(tag for tag, _ in found.elements)
+    assert tags["script"] == tags["style"] == 1
+    assert tags["img"] == 0
+    attributes = {name for _, attrs in found.elements for name in attrs}
+    assert not [name for name in attributes if name.startswith("on")]
+    assert not [h for h in found.values("href") if not h.startswith(("/", "#"))]
+    assert HOSTILE in found.texts
+
+
+def test_half_a_surrogate_pair_in_a_name_does_not_take_the_page_down() -> None:
+    view = table_view("d.\udc80")
+    assert "lake.d.?" in page(FixedPicture(fleet_view(view))).text
+
+
+@pytest.mark.parametrize("path", ["/", ORDERS])
+def test_a_page_is_well_formed_with_ids_of_their_own_and_labelled_tables(path: str) -> None:
+    found = page(busy_night(), path)
+    identities = found.values("id")
+    assert len(identities) == len(set(identities))
+    assert set(found.values("aria-labelledby")) <= set(identities)
+    tags = Counter(tag for tag, _ in found.elements)
+    assert tags["table"] == tags["caption"] == tags["thead"]
+    assert tags["h1"] == tags["main"] == 1
+    assert all("scope" in attrs for tag, attrs in found.elements if tag == "th")
+    assert "style" not in {name for _, attrs in found.elements for name in attrs}
+
+
+@pytest.mark.parametrize("path", ["/", ORDERS])
+def test_the_policy_lets_only_the_pages_own_style_and_script_run(path: str) -> None:
+    response = render(busy_night(), path, {}, clock=FixedClock())
+    assert response is not None
+    found = Reader(response)
+    for kind in ("style", "script"):
+        digest = base64.b64encode(hashlib.sha256(found.raw[kind].encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}';" in response.security_policy
+    assert "unsafe" not in response.security_policy
+    assert "default-src 'none'" in response.security_policy
+    links = [*found.values("href"), *found.values("src"), *found.values("action")]
+    assert [link for link in links if not link.startswith(("/", "#"))] == []
+
+
+def _luminance(colour: str) -> float:
+    digits = colour.lstrip("#")
+    if len(digits) == 3:
+        digits = "".join(2 * digit for digit in digits)
+    channels = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def _contrast(first: str, second: str) -> float:
+    low, high = sorted((_luminance(first), _luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _themes() -> Iterator[tuple[str, dict[str, str]]]:
+    light, dark = re.findall(r":root\{([^}]*)\}", STYLE)
+    for name, text in (("light", light), ("dark", dark)):
+        yield name, dict(re.findall(r"--([\w-]+):\s*(#\w+)", text))
+
+
+@pytest.mark.parametrize(("theme", "colours"), list(_themes()), ids=["light", "dark"])
+def test_contrast_is_that_of_wcag_aa(theme: str, colours: dict[str, str]) -> None:
+    texts = [(ink, ground) for ink in ("ink", "quiet", "link") for ground in ("ground", "card")]
+    texts += [(f"{k}-ink", f"{k}-ground") for k in ("ok", "warn", "bad", "plain")]
+    # Marks inside notices, and the names of triggers in drawings.
+    texts += [(f"{k}-ink", "card") for k in ("ok", "warn", "bad", "plain")]
+    for ink, ground in texts:
+        assert _contrast(colours[ink], colours[ground]) >= 4.5, (theme, ink, ground)
+    for shape in ("ok", "due", "near", "over", "level0", "level", "top", "span"):
+        assert _contrast(colours[shape], colours["card"]) >= 3, (theme, shape)
+
+
+def test_a_bucket_has_a_lane_for_each_run_with_the_newest_on_top() -> None:
+    runs = busy_detail(table_view()).buckets[0].runs
+    svg = lsm_svg(bucket_detail(*runs), compaction_trigger=5, stop_trigger=8)
+    assert svg.count('class="run"') == len(runs) == 9
+    levels = re.findall(r">L(\d)<", svg)
+    assert levels == ["0", "0", "0", "0", "0", "0", "3", "4", "5"]
+    assert re.findall(r"stop trigger 8|compaction trigger 5|>L\d<", svg) == [
+        *(">L0<", "stop trigger 8", ">L0<", ">L0<", ">L0<", "compaction trigger 5"),
+        *(">L0<", ">L0<", ">L3<", ">L4<", ">L5<"),
+    ]
+
+
+def test_a_bucket_below_its_triggers_shows_the_room_up_to_them() -> None:
+    calm = bucket_detail(run_view(0, MIB, "1..2"), run_view(5, GIB, "1..9"))
+    svg = lsm_svg(calm, compaction_trigger=5, stop_trigger=8)
+    assert svg.count('class="room"') == 6
+    assert svg.index("stop trigger") < svg.index("compaction trigger") < svg.index(">L0<")
+    far = lsm_svg(calm, compaction_trigger=5, stop_trigger=2_147_483_647)
+    assert far.count('class="room"') == 3
+    assert "stop trigger" not in far
+
+
+def test_runs_that_are_not_drawn_are_counted_and_the_triggers_among_them_are_not_drawn() -> None:
+    newest = [run_view(0, MIB, "1..2")] * 200
+    svg = lsm_svg(bucket_detail(*newest, sorted_runs=230), compaction_trigger=5, stop_trigger=40)
+    assert svg.count('class="run"') == 200
+    assert "30 older runs are not drawn" in svg
+    assert "compaction trigger" not in svg
+    before_stop = svg[: svg.index("stop trigger 40")]
+    assert before_stop.count('class="run"') == 190
+
+
+def test_bars_grow_with_the_size_and_spans_lie_where_the_keys_are() -> None:
+    svg = lsm_svg(
+        bucket_detail(
+            run_view(0, MIB, "0..50"), run_view(4, 30 * MIB, "25..75"), run_view(5, GIB, "0..100")
+        ),
+        compaction_trigger=5,
+        stop_trigger=8,
+    )
+    bars = [
+        float(re.search(r'width="([\d.]+)%"', rect)[1])  # type: ignore[index]
+        for rect in re.findall(r"<rect[^>]*class=\"(?:level0|level|oldest)\"", svg)
+    ]
+    assert bars == sorted(bars)
+    assert bars[0] > 0
+    assert bars[-1] == 44
+    spans = re.findall(r'<rect x="([\d.]+)%" y="\d+" width="([\d.]+)%"[^>]*class="span"', svg)
+    assert spans == [("56.00", "22.00"), ("67.00", "22.00"), ("56.00", "44.00")]
+
+
+def test_keys_that_are_numbers_lie_by_value_and_others_by_rank() -> None:
+    by_value = key_positions([run_view(0, 1, "9..10"), run_view(1, 1, "-10..90")])
+    assert by_value is not None
+    assert [by_value(key) for key in ("-10", "10", "90")] == [0, 0.2, 1]
+    by_rank = key_positions([run_view(0, 1, "ant..bee"), run_view(1, 1, "ant..zebra")])
+    assert by_rank is not None
+    assert [by_rank(key) for key in ("ant", "bee", "zebra")] == [0, 0.5, 1]
+    assert key_positions([run_view(0, 1, "")]) is None
+
+
+def test_the_drawing_says_how_it_is_scaled() -> None:
+    assert "logarithmic scale, 1.0 MiB to 1.0 GiB" in scale_text(
+        [run_view(0, MIB, "1..2"), run_view(5, GIB, "1..9")]
+    )
+    assert "by value" in scale_text([run_view(0, MIB, "1..2")])
+    assert "ordered as text" in scale_text([run_view(0, MIB, "1..b")])
+    assert "Spans" not in scale_text([run_view(0, MIB, "")])
+    assert scale_text([]) == "No files."
+
+
+def test_long_keys_are_cut_in_the_drawing_and_whole_in_the_numbers() -> None:
+    key = "k" * 300
+    bucket = bucket_detail(run_view(0, MIB, f"{key}..{key}"))
+    view = table_view()
+    picture = FixedPicture(
+        fleet_view(view), TableDetail(view=view, buckets=(bucket,), bucket_count=1)
+    )
+    found = page(picture, ORDERS)
+    assert "k" * 21 + "…" in found.texts
+    assert key in found.texts
+
+
+def test_queue_and_recent_of_a_table_are_its_own() -> None:
+    view = table_view()
+    picture = FixedPicture(
+        fleet_view(
+            view,
+            queue=(task_view("x.y", started_ms=0), task_view(bucket=77, started_ms=0)),
+            recent=(compaction_view("x.y"), compaction_view(bucket=78)),
+        ),
+        TableDetail(view=view, buckets=(), bucket_count=0),
+    )
+    found = page(picture, ORDERS)
+    assert "bucket 77" in found.text
+    assert "bucket 78" in found.text
+    assert "lake.x.y" not in found.text

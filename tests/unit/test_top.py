@@ -1,0 +1,462 @@
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from compactord.clock import SystemClock
+from compactord.errors import TableNotFound, UsageError
+from compactord.service import api
+from compactord.service.http import HttpServer, PageResponse, Request
+from compactord.service.view import FleetView, TableStatus
+from compactord.storage.local import LocalStorage
+from compactord.top.command import add_top_arguments, top
+from compactord.top.daemon import DaemonSource, look_of
+from compactord.top.frame import age_cell, frame, printable, size_cell
+from compactord.top.look import Look, NoAnswer, Rates, rates_between
+from compactord.top.warehouse import WarehouseSource
+from compactord.top.watch import run
+from tests.builders import compact, fill_keyed, keyed_table, writer
+from tests.pictures import GIB, MIB, NOW_MS, busy_night, fleet_view, halt, table_view
+
+HOST = "127.0.0.1"
+
+
+class Daemon:
+    """The JSON of a daemon under a port; `view` is what it shows, `status` what it answers."""
+
+    def __init__(self, view: FleetView) -> None:
+        self.view = view
+        self.status = 200
+        self.body: bytes | None = None
+        self.server = HttpServer(self._answer, host=HOST, port=0)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.server.port}"
+
+    def _answer(self, request: Request) -> PageResponse:
+        shown = {"/v1/status": api.status, "/v1/tables": api.tables}.get(request.path)
+        if shown is None:
+            return PageResponse(status=404, content_type="text/plain", body=b"")
+        body = self.body if self.body is not None else api.encode(shown(self.view))
+        return PageResponse(status=self.status, content_type="application/json", body=body)
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    found = Daemon(busy_night().view())
+    found.server.start()
+    yield found
+    found.server.stop()
+
+
+def look_at(view: FleetView) -> Look:
+    return look_of("http://daemon", api.plain(api.status(view)), api.plain(api.tables(view)))
+
+
+def drawn(look: Look, rates: Rates | None = None, *, width: int = 120, **how: Any) -> list[str]:
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None).print(frame(look, rates, **how))
+    return stream.getvalue().splitlines()
+
+
+def line_of(lines: list[str], name: str) -> str:
+    return next(line for line in lines if line.startswith(name))
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(0, "0B"), (999, "999B"), (1000, "1.0K"), (5_300 * MIB, "5.2G"), (940 * MIB, "940M"),
+     (99.96 * GIB, "100G"), (4 << 60, "4096P")],
+)  # fmt: skip
+def test_sizes_take_five_columns(size: float, expected: str) -> None:
+    assert size_cell(size) == expected
+    assert len(expected) <= 5
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [(-1, "0s"), (59_999, "59s"), (3_599_000, "59m"), (86_399_000, "23h"), (172_800_000, "2d")],
+)
+def test_ages_have_one_unit(milliseconds: int, expected: str) -> None:
+    assert age_cell(milliseconds) == expected
+
+
+def test_a_table_is_a_line_with_runs_against_triggers() -> None:
+    line = line_of(drawn(look_at(busy_night().view())), "lake.sales.orders")
+    assert line.split() == [
+        *("lake.sales.orders", "over", "████████", "9/5/8", "8", "64", "18.0G"),
+        *("5.2G", "41m", "1m"),
+    ]
+    customers = line_of(drawn(look_at(busy_night().view())), "lake.crm.customers")
+    assert "██████·· 6/5/8" in customers
+
+
+def test_tables_come_by_need() -> None:
+    lines = drawn(look_at(busy_night().view()))
+    found = [line.split()[0] for line in lines if line.startswith("lake.")][:5]
+    assert found == [
+        "lake.sales.refunds",
+        "lake.sales.orders",
+        "lake.sales.payments",
+        "lake.logs.clicks",
+        "lake.crm.customers",
+    ]
+
+
+def test_halted_tables_say_why() -> None:
+    stopped = table_view("d.t", status=TableStatus.HALTED, halt=halt(action="restore it"))
+    text = "\n".join(drawn(look_at(fleet_view(stopped))))
+    assert "lake.d.t: merge-engine = aggregation is not supported yet; restore it" in text
+
+
+def test_running_and_recent_work_is_shown() -> None:
+    lines = drawn(look_at(busy_night().view()), Rates(input_bytes=41e6, output_bytes=30.04e6))
+    text = "\n".join(lines)
+    assert "slots 3/4, mem 1.5G/4.0G, queue 5, backlog 6.4G" in text
+    assert "in 41.0 MB/s, out 30.0 MB/s" in text
+    assert "running (3)" in text
+    assert "b3 dt=2026-11-18 size_ratio 12 files 1.5G ███····· 2/5" in text
+    assert "9→3 700M→512M snapshot 811" in text
+    assert "conflict: data-77ab.parquet is no longer" in text
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_no_line_is_wider_than_the_terminal_and_numbers_are_whole(width: int) -> None:
+    view = busy_night().view()
+    long = table_view("d." + "long" * 40, runs=120, backlog=view.tables[0].backlog)
+    lines = drawn(look_at(replace(view, tables=(*view.tables, long))), width=width)
+    assert max(map(len, lines)) <= width
+    line = line_of(lines, "lake.d.long")
+    assert "… " in line
+    for number in ("120/5/8", "119", "18.0G", "5.2G", "41m"):
+        assert number in line
+
+
+def test_a_frame_fits_a_terminal_of_few_lines_and_counts_what_it_leaves_out() -> None:
+    view = busy_night().view()
+    many = [table_view(f"d.t{n}") for n in range(50)]
+    look = look_at(replace(view, tables=(*view.tables, *many)))
+    lines = drawn(look, width=100, height=40)
+    assert len(lines) <= 40
+    shown = sum("lake." in line and "/5/" in line for line in lines)
+    more = re.search(r"(\d+) more tables need less", "\n".join(lines))
+    assert more is not None
+    # Of the 65 one is an append table, without triggers.
+    assert shown + 1 + int(more[1]) == 65
+
+
+def test_names_cannot_steer_the_terminal_nor_rich() -> None:
+    assert printable("a\x1b[2Jb\r\u202ec") == "a�[2Jb��c"
+    view = table_view("d.[bold red]x\x1b]0;owned\x07\n[/]")
+    lines = drawn(look_at(fleet_view(view)))
+    assert "lake.d.[bold red]x�]0;owned��[/]" in line_of(lines, "lake.d.")
+
+
+def test_troubles_of_the_service_are_shown() -> None:
+    view = fleet_view(table_view())
+    broken = replace(
+        view,
+        is_draining=True,
+        engine=replace(view.engine, is_up=False, error="py4j is gone"),
+        catalogs=(replace(view.catalogs[0], error="denied"),),
+        config=replace(view.config, last_reload_successful=False, error="line 3"),
+        loops=(replace(view.loops[0], heartbeat_ms=NOW_MS - 95_000),),
+    )
+    text = "\n".join(drawn(look_at(broken)))
+    for trouble in (
+        "draining",
+        "the engine is down: py4j is gone",
+        "catalog lake cannot be listed: denied",
+        "the configuration could not be reloaded: line 3",
+        "the loop service is silent for 1 min 35 s",
+    ):
+        assert trouble in text
+
+
+def _grown(view: FleetView, seconds: float, read: int, written: int) -> FleetView:
+    table = view.tables[0]
+    counters = replace(
+        table.counters,
+        input_bytes=table.counters.input_bytes + read,
+        output_bytes=table.counters.output_bytes + written,
+    )
+    return replace(
+        view,
+        now_ms=view.now_ms + round(1000 * seconds),
+        tables=(replace(table, counters=counters), *view.tables[1:]),
+    )
+
+
+def test_rates_are_growth_by_time() -> None:
+    view = busy_night().view()
+    before, now = look_at(view), look_at(_grown(view, 2, 80, 60))
+    assert rates_between(before, now) == Rates(input_bytes=40, output_bytes=30)
+    assert rates_between(None, now) is None
+    assert rates_between(now, now) is None
+
+
+def test_a_daemon_that_began_anew_and_tables_that_came_have_no_rate() -> None:
+    view = busy_night().view()
+    before = look_at(view)
+    shrunk = look_at(_grown(view, 2, -500, -500))
+    assert rates_between(before, shrunk) == Rates(input_bytes=0, output_bytes=0)
+    without = replace(view, tables=view.tables[1:])
+    came = look_at(_grown(view, 2, 80, 60))
+    assert rates_between(look_at(without), came) == Rates(input_bytes=0, output_bytes=0)
+
+
+def test_a_daemon_is_looked_at_over_http(daemon: Daemon) -> None:
+    look = DaemonSource(daemon.url + "/").look()
+    assert look.source == daemon.url
+    assert look.service is not None
+    assert (look.service.slots, look.service.queued) == (4, 5)
+    assert len(look.tables) == 15
+    assert look.tables[0].name == "lake.sales.orders"
+
+
+def test_fields_of_another_version_count_as_empty() -> None:
+    look = look_of("x", {"engine": 3, "running": [1, {}]}, {"tables": [{"name": 1}, None]})
+    assert len(look.tables) == len(look.running) == 1
+    assert drawn(look)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:9464", "ftp://host", "http://", "http://h:99999", "http://h/?a=1", "http://a b"],
+)
+def test_a_url_that_is_none_is_refused_with_an_example(url: str) -> None:
+    with pytest.raises(UsageError, match=r"--url .*http://daemon:9464"):
+        DaemonSource(url)
+
+
+def test_nobody_at_the_url_is_said(daemon: Daemon) -> None:
+    url = daemon.url
+    daemon.server.stop()
+    with pytest.raises(NoAnswer, match=f"no daemon answers at {url}: .*refused"):
+        DaemonSource(url).look()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (404, b"{}", "is not compactord, or the URL has a path too many"),
+        (500, b"{}", "answers /v1/status with status 500"),
+        (200, b"<html>", "is not compactord: /v1/status is no JSON object"),
+        (200, b"[1]", "is not compactord: /v1/status is no JSON object"),
+        (200, b'{"a": 1}', "is not compactord"),
+        (200, b"[" * 100_000, "is no JSON object"),
+    ],
+)
+def test_somebody_else_at_the_url_is_said(
+    daemon: Daemon, status: int, body: bytes, expected: str
+) -> None:
+    daemon.status, daemon.body = status, body
+    with pytest.raises(NoAnswer, match=re.escape(expected)):
+        DaemonSource(daemon.url).look()
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://{HOST}:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert DaemonSource(daemon.url).look().tables
+
+
+class Looks:
+    """A source that gives these looks, or raises them, and then asks to stop."""
+
+    def __init__(self, *looks: Look | Exception, stop: threading.Event | None = None) -> None:
+        self._looks = list(looks)
+        self._stop = stop
+
+    def look(self) -> Look:
+        found = self._looks.pop(0)
+        if not self._looks and self._stop is not None:
+            self._stop.set()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def test_once_prints_one_plain_frame() -> None:
+    stream = io.StringIO()
+    look = look_at(busy_night().view())
+    run(Looks(look), interval_s=60, once=True, stop=threading.Event(), stream=stream)
+    assert "\x1b" not in stream.getvalue()
+    assert stream.getvalue().count("compactord top") == 1
+    assert "lake.mart.daily_revenue" in stream.getvalue()
+
+
+def test_frames_go_on_with_rates_through_a_daemon_that_goes_away() -> None:
+    view = busy_night().view()
+    stop, stream = threading.Event(), io.StringIO()
+    source = Looks(
+        look_at(view),
+        look_at(_grown(view, 1, 5_000_000, 3_000_000)),
+        NoAnswer("no daemon answers at http://daemon: refused"),
+        look_at(_grown(view, 3, 5_000_000, 3_000_000)),
+        stop=stop,
+    )
+    run(source, interval_s=0.01, once=False, stop=stop, stream=stream)
+    first, second, lost, back = stream.getvalue().split("compactord top  ")[1:]
+    assert "MB/s" not in first
+    assert "in 5.0 MB/s, out 3.0 MB/s" in second
+    assert "no daemon answers at http://daemon: refused; trying again" in lost
+    assert "lake.sales.orders" in lost
+    assert "trying again" not in back
+
+
+def test_nothing_to_look_at_from_the_start_is_an_error() -> None:
+    source = Looks(NoAnswer("no daemon answers"))
+    with pytest.raises(UsageError, match="no daemon answers"):
+        run(source, interval_s=1, once=False, stop=threading.Event(), stream=io.StringIO())
+
+
+def test_a_warehouse_is_looked_at_without_a_daemon_and_followed(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    table = keyed_table(storage, f"{tmp_path}/db.db/t", buckets=1)
+    fill_keyed(writer(storage, table), commits=6)
+    source = WarehouseSource(str(tmp_path), clock=SystemClock(), stop=threading.Event())
+    first = source.look()
+    [line] = first.tables
+    assert (line.name, line.status) == ("db.t", "active")
+    assert (line.sorted_runs, line.compaction_trigger, line.stop_trigger) == (6, 5, 8)
+    assert (line.files, line.level0_files, line.last_commit_ms) == (6, 6, 0)
+    assert line.backlog_bytes == line.size_bytes > 0
+    assert first.recent == ()
+    compact(storage, table)
+    [line] = (second := source.look()).tables
+    assert line.sorted_runs == 1
+    assert (line.backlog_bytes, line.oldest_ms) == (0, 0)
+    assert [commit.detail for commit in second.recent] == ["snapshot 7"]
+    assert line.last_commit_ms == second.recent[0].finished_ms > 0
+    fill_keyed(writer(storage, table), commits=5)
+    compact(storage, table)
+    assert [commit.detail for commit in source.look().recent] == ["snapshot 13", "snapshot 7"]
+    text = "\n".join(drawn(second))
+    assert "known to a daemon only" in text
+    assert "running (" not in text
+
+
+def test_tables_of_a_warehouse_that_cannot_be_served_say_why(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    keyed_table(storage, f"{tmp_path}/a.db/sums", options={"merge-engine": "aggregation"})
+    keyed_table(storage, f"{tmp_path}/a.db/torn")
+    (tmp_path / "a.db/torn/schema/schema-0").write_text("{")
+    (tmp_path / "a.db/no_table").mkdir()
+    (tmp_path / "other").mkdir()
+    source = WarehouseSource(str(tmp_path), clock=SystemClock(), stop=threading.Event())
+    sums, torn = source.look().tables
+    assert (sums.name, sums.status) == ("a.sums", "unsupported")
+    assert "aggregation" in sums.note
+    assert (torn.name, torn.status) == ("a.torn", "error")
+    assert "schema-0" in torn.note
+
+
+def test_tables_that_are_dropped_and_made_are_followed(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    keyed_table(storage, f"{tmp_path}/a.db/first")
+    source = WarehouseSource(str(tmp_path), clock=SystemClock(), stop=threading.Event())
+    assert [table.name for table in source.look().tables] == ["a.first"]
+    (tmp_path / "a.db/first/schema/schema-0").unlink()
+    (tmp_path / "a.db/first/schema").rmdir()
+    keyed_table(storage, f"{tmp_path}/a.db/second")
+    assert [table.name for table in source.look().tables] == ["a.second"]
+
+
+def test_no_warehouse_is_an_error(tmp_path: Path) -> None:
+    source = WarehouseSource(f"{tmp_path}/gone", clock=SystemClock(), stop=threading.Event())
+    with pytest.raises(TableNotFound, match="gone"):
+        source.look()
+
+
+def _arguments(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_top_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def test_the_command_prints_a_frame_of_a_daemon(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert top(_arguments("--url", daemon.url, "--once", "--width", "80"), threading.Event()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert line_of(lines, "lake.sales.orders")
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--interval", "0"], "--interval 0"),
+        (["--interval", "nan"], "--interval nan"),
+        (["--interval", "soon"], "--interval soon"),
+        (["--width", "10"], "--width 10"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(arguments: list[str], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        top(_arguments("--url", "http://daemon:1", *arguments), threading.Event())
+
+
+@pytest.mark.parametrize("arguments", [[], ["--url", "http://h", "--warehouse", "/w"]])
+def test_one_thing_to_look_at_is_wanted(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        _arguments(*arguments)
+
+
+_LIVE = """
+import argparse, threading
+from compactord.top.command import add_top_arguments, top
+parser = argparse.ArgumentParser()
+add_top_arguments(parser)
+top(parser.parse_args(), threading.Event())
+"""
+
+
+def test_on_a_terminal_it_is_live_until_q_and_leaves_the_terminal_as_it_was(
+    daemon: Daemon,
+) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+    command = [sys.executable, "-c", _LIVE, "--url", daemon.url, "--interval", "0.2"]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    try:
+        shown = _read_until(ours, "lake.sales.orders")
+        daemon.view = replace(daemon.view, tables=(table_view("d.newcomer"),))
+        shown += _read_until(ours, "lake.d.newcomer")
+        os.write(ours, b"xq")
+        assert process.wait(20) == 0
+        shown += _read_until(ours, "\x1b[?1049l")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert "\x1b[?1049h" in shown
+
+
+def _read_until(descriptor: int, text: str) -> str:
+    shown, deadline = "", time.monotonic() + 20
+    while text not in shown and time.monotonic() < deadline:
+        if select.select([descriptor], [], [], 0.2)[0]:
+            shown += os.read(descriptor, 1 << 16).decode(errors="replace")
+    assert text in shown
+    return shown
