@@ -9,7 +9,7 @@ SPARKS := 3.5 4.0 4.1 4.3
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint bench bench-large compat compat-pypaimon
+.PHONY: help setup tools demo test test-fast lint bench bench-large compat compat-pypaimon
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
@@ -22,15 +22,22 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[jre,dev]'
 	@touch $@
 
+tools: setup $(VENV)/.tools ## Browser, helm, promtool and so on for tests; once, into the cache
+	$(BIN)/python -m tests.tools.obtain
+
+$(VENV)/.tools: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[tools]'
+	@touch $@
+
 demo: setup ## Compact a small table and show what happened
 	$(BIN)/compactord demo
 
-test: setup ## All tests; fetches the jar of Java Paimon once
+test: tools ## All tests; fetches the jar of Java Paimon once
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-fast: setup ## The tests that need no Java
-	$(BIN)/python -m pytest -m 'not oracle and not spark and not bench and not compat' $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m 'not oracle and not spark and not bench and not compat and not tools and not browser' $(PYTEST_ARGS)
 
 lint: setup ## Style, formatting and types
 	$(BIN)/ruff check
