@@ -17,7 +17,7 @@ from dataclasses import asdict
 
 import structlog
 
-from compactord import __version__, ids, showcase
+from compactord import __version__, ids, serve, showcase
 from compactord.catalog.filesystem import find_table, open_warehouse
 from compactord.clock import SystemClock
 from compactord.engine.spark import start_spark
@@ -41,6 +41,7 @@ from compactord.service.planning import PlanContext, plan_state
 from compactord.service.session import SessionRequest
 from compactord.service.table import describe_table, live_reasons, open_table, refuse_live_state
 from compactord.storage.base import Storage
+from compactord.top.command import TOP_EXAMPLES, add_top_arguments, top
 
 _OK, _USAGE, _FAILED, _NO_ENGINE, _DENIED = 0, 2, 3, 69, 77
 _LEAST_MEMORY = 32 << 20
@@ -147,6 +148,19 @@ def _parser() -> argparse.ArgumentParser:
             _add_plan_arguments(sub)
         if name == "compact":
             _add_engine_arguments(sub)
+    for name, add_arguments, summary in (
+        ("serve", serve.add_serve_arguments, "keep all tables of a warehouse compact"),
+        ("config", serve.add_config_arguments, "check or show the configuration of serve"),
+        ("top", _add_top_arguments, "watch a service, or the tables of a warehouse"),
+    ):
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        add_arguments(sub)
     demo = commands.add_parser(
         "demo",
         help="fill two tables, compact them, and compare their rows",
@@ -157,6 +171,17 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--warehouse", help="an empty folder to keep the tables in")
     demo.set_defaults(command=_demo, json=False, verbose=False)
     return parser
+
+
+def _add_top_arguments(parser: argparse.ArgumentParser) -> None:
+    add_top_arguments(parser)
+    parser.epilog = TOP_EXAMPLES
+    parser.set_defaults(command=_top, json=False, verbose=False)
+
+
+def _top(args: argparse.Namespace) -> int:
+    with _stop_on_signals() as stop:
+        return top(args, stop)
 
 
 def _add_table_arguments(parser: argparse.ArgumentParser) -> None:

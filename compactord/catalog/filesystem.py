@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 
-from compactord.errors import TableNotFound, UsageError
+from compactord.errors import ObjectNotFound, StorageError, TableNotFound, UsageError
+from compactord.paimon.schema import schema_ids
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 
+_DATABASE_SUFFIX = ".db"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://?(.*)")
 
 
@@ -37,15 +39,59 @@ def find_table(storage: Storage, warehouse: str, name: str) -> TableRef:
         raise UsageError(f"table {name!r} is not of the form database.table")
     if "$" in table:
         raise UsageError(f"table {name!r}: branches and system tables are not supported yet")
-    location = f"{warehouse}/{database}.db/{table}"
+    location = f"{warehouse}/{database}{_DATABASE_SUFFIX}/{table}"
     for path, what in (
         (warehouse, "warehouse"),
-        (f"{warehouse}/{database}.db", f"database {database} of warehouse {warehouse}"),
+        (
+            f"{warehouse}/{database}{_DATABASE_SUFFIX}",
+            f"database {database} of warehouse {warehouse}",
+        ),
         (location, f"table {name} of warehouse {warehouse}"),
     ):
         status = storage.status(path)
         if status is None or not status.is_folder:
             raise TableNotFound(f"{what} does not exist: {path}")
-    if not any(child.name.startswith("schema-") for child in storage.list(f"{location}/schema")):
+    if not _has_schema(storage, location):
         raise TableNotFound(f"{location} is no Paimon table: it has no schema folder")
     return TableRef(database=database, name=table, location=location)
+
+
+def list_tables(storage: Storage, warehouse: str) -> list[TableRef]:
+    """Every table of every database, by name. Raises TableNotFound without a warehouse.
+
+    A table is a folder with a schema in it; other folders are skipped, as Java's catalog does
+    (catalog/FileSystemCatalog.java), and so are names that are no text: nobody could ask for them.
+    """
+    status = storage.status(warehouse)
+    if status is None or not status.is_folder:
+        raise TableNotFound(f"warehouse does not exist: {warehouse}")
+    tables = []
+    for database in storage.list(warehouse):
+        if not database.is_folder or not database.name.endswith(_DATABASE_SUFFIX):
+            continue
+        folder = f"{warehouse}/{database.name}"
+        for table in storage.list(folder):
+            location = f"{folder}/{table.name}"
+            if table.is_folder and _is_text(location) and _may_be_table(storage, location):
+                name = database.name.removesuffix(_DATABASE_SUFFIX)
+                tables.append(TableRef(database=name, name=table.name, location=location))
+    return sorted(tables, key=lambda table: (table.database, table.name))
+
+
+def _is_text(path: str) -> bool:
+    """Whether it is UTF-8 on disk; other bytes come as halves of surrogate pairs."""
+    return path.encode(errors="ignore").decode() == path
+
+
+def _may_be_table(storage: Storage, location: str) -> bool:
+    """Whether there is a schema. Where that cannot be told, the table's own error will say why."""
+    try:
+        return bool(schema_ids(storage, location))
+    except ObjectNotFound:
+        return False
+    except StorageError:
+        return True
+
+
+def _has_schema(storage: Storage, location: str) -> bool:
+    return any(child.name.startswith("schema-") for child in storage.list(f"{location}/schema"))

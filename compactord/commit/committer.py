@@ -52,7 +52,13 @@ from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.options import CommitOptions
 from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_ids, snapshot_json
-from compactord.paimon.table import Refreshed, TableState, refresh_state
+from compactord.paimon.table import (
+    Refreshed,
+    TableRef,
+    TableState,
+    load_newest,
+    refresh_state,
+)
 from compactord.storage.base import Creation, Storage
 
 # How often an unknown outcome is looked into before we say that we do not know.
@@ -62,10 +68,23 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class Drift:
-    """What refreshing a state has met: changed buckets (None: any may be), bytes appended."""
+    """What refreshing has met: changed buckets (None: any may be), bytes appended, reads."""
 
     changed: set[BucketId] | None = field(default_factory=set)
     appended_bytes: int = 0
+    manifests: int = 0
+    entries: int = 0
+    skipped_entries: int = 0
+
+    def add(self, refreshed: Refreshed) -> None:
+        self.appended_bytes += refreshed.appended_bytes
+        self.manifests += refreshed.manifests
+        self.entries += refreshed.entries
+        self.skipped_entries += refreshed.skipped_entries
+        if refreshed.changed is None or self.changed is None:
+            self.changed = None
+        else:
+            self.changed |= refreshed.changed
 
 
 class Committer:
@@ -322,6 +341,12 @@ class Committer:
             self._report_lost(state, _lost(refreshed.lost, None))
         return refreshed.state
 
+    def loaded(self, table: TableRef) -> TableState:
+        """The newest state of a table of which nothing is known."""
+        refreshed = load_newest(self._storage, table)
+        self._drift.add(refreshed)
+        return refreshed.state
+
     def take_drift(self) -> Drift:
         """What all refreshing since the last call has met, commits included."""
         drift, self._drift = self._drift, Drift()
@@ -329,12 +354,7 @@ class Committer:
 
     def _refresh(self, state: TableState) -> Refreshed:
         refreshed = refresh_state(self._storage, state)
-        drift = self._drift
-        drift.appended_bytes += refreshed.appended_bytes
-        if refreshed.changed is None or drift.changed is None:
-            drift.changed = None
-        else:
-            drift.changed |= refreshed.changed
+        self._drift.add(refreshed)
         return refreshed
 
     def _report_lost(self, state: TableState, why: str) -> None:

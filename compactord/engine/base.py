@@ -13,7 +13,7 @@ from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcom
 
 
 class Engine(Protocol):
-    """Runs parts; to be used by one thread.
+    """Runs parts; outcomes are taken by one thread, everything else may come from any.
 
     Every submitted part has exactly one outcome, unless `close` comes first. The outcome of a part
     whose worker died, or that was cancelled, is a `TaskFailure` of kind LOST.
@@ -42,6 +42,10 @@ class Engine(Protocol):
         A `timeout_s` of None waits without a bound. The answer is None when time is up, or at once
         when every submitted part has had its outcome.
         """
+        ...
+
+    def why_gone(self) -> str | None:
+        """Why no part can run any more, None while they can."""
         ...
 
     def cancel(self) -> None:

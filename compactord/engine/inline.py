@@ -31,6 +31,9 @@ class InlineEngine:
             return run_part(self._waiting.popleft())
         return None
 
+    def why_gone(self) -> str | None:
+        return None
+
     def cancel(self) -> None:
         self._finished.extend(cancelled(part) for part in self._waiting)
         self._waiting.clear()

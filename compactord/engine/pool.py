@@ -105,8 +105,8 @@ class PooledEngine:
         gone = self._carrier.why_gone()
         if gone is not None:
             raise EngineUnavailable(gone)
-        self._undelivered += 1
         with self._lock:
+            self._undelivered += 1
             job = self._threads.submit(self._carry, part, self._generation)
             self._running.add(job)
         job.add_done_callback(self._forget)
@@ -126,8 +126,12 @@ class PooledEngine:
                     return None
                 self._carrier.watch()
             else:
-                self._undelivered -= 1
+                with self._lock:
+                    self._undelivered -= 1
                 return outcome
+
+    def why_gone(self) -> str | None:
+        return self._carrier.why_gone()
 
     def cancel(self) -> None:
         """As the protocol says; waits until the jobs have ended, at most `CANCEL_SECONDS_MAX`."""

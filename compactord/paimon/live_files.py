@@ -175,6 +175,31 @@ class LiveFiles:
         )
         return tuple(entries)
 
+    def count_smaller(self, size_bytes: int, buckets: Iterable[BucketId] | None = None) -> int:
+        """How many files are below a size, in some buckets or (None) in all."""
+        if buckets is not None:
+            return sum(self._count_smaller(size_bytes, bucket) for bucket in buckets)
+        patched = {bucket for layer in self.layers for bucket in layer}
+        sizes = self.base.columns.file_size
+        count = np.count_nonzero(sizes < size_bytes)
+        for bucket in patched:
+            count += self._count_smaller(size_bytes, bucket)
+            count -= np.count_nonzero(sizes[self.base.rows_of(bucket)] < size_bytes)
+        return int(count)
+
+    def _count_smaller(self, size_bytes: int, bucket: BucketId) -> int:
+        sizes = self.base.columns.file_size
+        count = int(np.count_nonzero(sizes[self.base.rows_of(bucket)] < size_bytes))
+        added: set[FileIdentity] = set()
+        for patch in self._patches(bucket):
+            for identity, row in patch.removed.items():
+                if row is None:
+                    added.discard(identity)
+                else:
+                    count -= int(sizes[row]) < size_bytes
+            added.update(i for i, e in patch.added.items() if e.file.file_size < size_bytes)
+        return count + len(added)
+
     def files_in(self, bucket: BucketId) -> tuple[DataFile, ...]:
         return tuple(entry.file for entry in self.entries(bucket))
 

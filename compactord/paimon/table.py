@@ -9,7 +9,8 @@ Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManag
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from compactord.errors import ObjectNotFound
 from compactord.paimon import paths
@@ -61,6 +62,7 @@ class Refreshed:
     """The newest state. `changed` are the buckets whose files may differ; None means all.
 
     `appended_bytes` is what APPEND snapshots in between added, as far as their deltas were read.
+    `manifests` and `entries` were read for it; those of files that are not live count as skipped.
     `lost` is the known snapshot when its id now belongs to another one, or to none although newer
     or older ones exist that say it did not expire: it was replaced or rolled back.
     """
@@ -68,18 +70,27 @@ class Refreshed:
     state: TableState
     changed: frozenset[BucketId] | None
     appended_bytes: int = 0
+    manifests: int = 0
+    entries: int = 0
+    skipped_entries: int = 0
     lost: Snapshot | None = None
 
 
 def load_state(storage: Storage, table: TableRef) -> TableState:
     """Read the whole state of the newest snapshot. O(table)."""
+    return load_newest(storage, table).state
+
+
+def load_newest(storage: Storage, table: TableRef) -> Refreshed:
+    """As `load_state`, with what was read for it."""
     for attempt in range(_LOAD_ATTEMPTS):
         snapshot_id = latest_snapshot_id(storage, table.location)
         if snapshot_id is None:
-            return TableState(table=table, snapshot=None, files=no_files(table.location))
+            empty = TableState(table=table, snapshot=None, files=no_files(table.location))
+            return Refreshed(state=empty, changed=None)
         try:
             snapshot = read_snapshot(storage, table.location, snapshot_id)
-            return load_state_at(storage, table, snapshot)
+            return _load_at(storage, table, snapshot)
         except ObjectNotFound:
             if attempt == _LOAD_ATTEMPTS - 1:
                 raise
@@ -88,11 +99,19 @@ def load_state(storage: Storage, table: TableRef) -> TableState:
 
 def load_state_at(storage: Storage, table: TableRef, snapshot: Snapshot) -> TableState:
     """Read the whole state of this snapshot. O(table)."""
+    return _load_at(storage, table, snapshot).state
+
+
+def _load_at(storage: Storage, table: TableRef, snapshot: Snapshot) -> Refreshed:
     manifests = data_manifests(storage, table.location, snapshot)
-    return TableState(
-        table=table,
-        snapshot=snapshot,
-        files=load_live_files(storage, table.location, manifests),
+    files = load_live_files(storage, table.location, manifests)
+    entries = sum(each.num_added_files + each.num_deleted_files for each in manifests)
+    return Refreshed(
+        state=TableState(table=table, snapshot=snapshot, files=files),
+        changed=None,
+        manifests=len(manifests),
+        entries=entries,
+        skipped_entries=entries - files.file_count,
     )
 
 
@@ -119,10 +138,14 @@ def delta_manifests(
 
 def delta_entries(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
     """What the snapshot added and deleted. For an OVERWRITE this need not be all it changed."""
+    return _entries(storage, location, delta_manifests(storage, location, snapshot))
+
+
+def _entries(
+    storage: Storage, location: str, manifests: Iterable[ManifestFile]
+) -> tuple[ManifestEntry, ...]:
     return tuple(
-        entry
-        for manifest in delta_manifests(storage, location, snapshot)
-        for entry in read_entries(storage, location, manifest)
+        entry for manifest in manifests for entry in read_entries(storage, location, manifest)
     )
 
 
@@ -163,14 +186,18 @@ def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -
     files = state.files
     newest = known
     changed: set[BucketId] = set()
-    appended_bytes = 0
+    appended_bytes = manifest_count = entry_count = skipped = 0
     for snapshot_id in range(known.id + 1, latest + 1):
         snapshot = read_snapshot(storage, location, snapshot_id)
         # A rollback while we read shows in the counts of the first snapshot after it.
         expected = newest.total_record_count + snapshot.delta_record_count
         if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.total_record_count != expected:
             return None
-        delta = delta_entries(storage, location, snapshot)
+        manifests = delta_manifests(storage, location, snapshot)
+        delta = _entries(storage, location, manifests)
+        manifest_count += len(manifests)
+        entry_count += len(delta)
+        skipped += sum(entry.kind is EntryKind.DELETE for entry in delta)
         files = files.applied(delta)
         changed.update(entry.bucket_id for entry in delta)
         if snapshot.commit_kind is CommitKind.APPEND:
@@ -178,8 +205,15 @@ def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -
             appended_bytes += sum(added)
         newest = snapshot
     table_state = TableState(table=state.table, snapshot=newest, files=files)
-    return Refreshed(state=table_state, changed=frozenset(changed), appended_bytes=appended_bytes)
+    return Refreshed(
+        state=table_state,
+        changed=frozenset(changed),
+        appended_bytes=appended_bytes,
+        manifests=manifest_count,
+        entries=entry_count,
+        skipped_entries=skipped,
+    )
 
 
 def _reloaded(storage: Storage, state: TableState, *, lost: Snapshot | None = None) -> Refreshed:
-    return Refreshed(state=load_state(storage, state.table), changed=None, lost=lost)
+    return replace(load_newest(storage, state.table), lost=lost)

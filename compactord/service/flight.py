@@ -67,6 +67,14 @@ class Flights:
         """From now on the first failure of a part is its last."""
         self._part_attempts = 1
 
+    def give_up(self, number: int, failure: TaskFailure) -> Crashed:
+        """End a compaction; outcomes of its parts that come later are not to be handed in."""
+        flight = self._flights.pop(number)
+        return _crashed(flight, flight.failure or failure)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._flights
+
     def take_off(
         self,
         number: int,
@@ -115,8 +123,12 @@ class Flights:
         del self._flights[outcome.compaction]
         if flight.failure is None:
             return _landed(flight)
-        finished = tuple(file for result in flight.results.values() for file in result.after)
-        return Crashed(compaction=flight.compaction, failure=flight.failure, finished=finished)
+        return _crashed(flight, flight.failure)
+
+
+def _crashed(flight: _InFlight, failure: TaskFailure) -> Crashed:
+    finished = tuple(file for result in flight.results.values() for file in result.after)
+    return Crashed(compaction=flight.compaction, failure=failure, finished=finished)
 
 
 def _landed(flight: _InFlight) -> Landed:

@@ -36,48 +36,65 @@ class PlanContext:
     settled: Set[str]
 
 
+class StatePlanner:
+    """Plans buckets of one state; a value but for what it has decoded of partitions.
+
+    Raises as `PartitionTest` does.
+    """
+
+    def __init__(
+        self, storage: Storage, table: OpenTable, state: TableState, context: PlanContext
+    ) -> None:
+        self._table = table
+        self._state = state
+        self._wanted = PartitionTest(table, context.partitions)
+        self.delta_commits_due = delta_commits_due(storage, table, state)
+        self.request = PlanRequest(
+            kind=table.kind,
+            options=table.options.compaction,
+            strategy=context.strategy,
+            key_of=table.key_of or bytes,
+            now_local_ms=local_ms(context.now_ms, context.zone),
+            append_wait_ms=context.append_wait_ms,
+            delta_commits_due=self.delta_commits_due,
+            last_full_ms=context.last_full_ms,
+            settled=context.settled,
+        )
+
+    def candidates(self) -> list[BucketId]:
+        """Buckets that may have something to do, in order."""
+        summaries, request = self._state.files.summaries(), self.request
+        worth = candidates(summaries, request.kind, request.strategy, request.options)
+        if self.delta_commits_due:
+            worth |= candidates(summaries, request.kind, Strategy.FULL, request.options)
+        found = summaries.take(worth).bucket_ids()
+        return sorted(bucket for bucket in found if self._wanted(bucket.partition))
+
+    def partition_text(self, partition: bytes) -> str:
+        return self._table.partition_text(partition)
+
+    def files(self, bucket: BucketId) -> BucketFiles:
+        """What planning looks at. Raises `UnsupportedTable` for files in other formats."""
+        # Large files of a table without buckets are never touched: no need to make objects of them.
+        smaller_than = None
+        if self.request.kind is TableKind.APPEND_UNAWARE:
+            options = self.request.options
+            is_full = self.request.strategy is Strategy.FULL
+            smaller_than = options.target_file_size if is_full else options.small_file_size
+        found = self._state.files.bucket(bucket, smaller_than=smaller_than)
+        refuse_formats(self._table, found.files)
+        return found
+
+
 def plan_state(
     storage: Storage, table: OpenTable, state: TableState, context: PlanContext
 ) -> Iterator[BucketPlan]:
     """Plans of the buckets that may have something to do; one bucket's files are objects at a time.
 
-    Raises as `PartitionTest` does, and `UnsupportedTable` for files in other formats.
+    Raises what `StatePlanner` raises.
     """
-    options = table.options.compaction
-    wanted = PartitionTest(table, context.partitions)
-    due = delta_commits_due(storage, table, state)
-    request = PlanRequest(
-        kind=table.kind,
-        options=options,
-        strategy=context.strategy,
-        key_of=table.key_of or bytes,
-        now_local_ms=local_ms(context.now_ms, context.zone),
-        append_wait_ms=context.append_wait_ms,
-        delta_commits_due=due,
-        last_full_ms=context.last_full_ms,
-        settled=context.settled,
-    )
-    summaries = state.files.summaries()
-    worth = candidates(summaries, table.kind, context.strategy, options)
-    if due:
-        worth |= candidates(summaries, table.kind, Strategy.FULL, options)
-    buckets = [bucket for bucket in summaries.take(worth).bucket_ids() if wanted(bucket.partition)]
-    return plan_buckets(_materialised(table, state, context, sorted(buckets)), request)
-
-
-def _materialised(
-    table: OpenTable, state: TableState, context: PlanContext, buckets: list[BucketId]
-) -> Iterator[BucketFiles]:
-    # Large files of a table without buckets are never touched: no need to make objects of them.
-    smaller_than = None
-    if table.kind is TableKind.APPEND_UNAWARE:
-        options = table.options.compaction
-        is_full = context.strategy is Strategy.FULL
-        smaller_than = options.target_file_size if is_full else options.small_file_size
-    for bucket in buckets:
-        found = state.files.bucket(bucket, smaller_than=smaller_than)
-        refuse_formats(table, found.files)
-        yield found
+    planner = StatePlanner(storage, table, state, context)
+    return plan_buckets(map(planner.files, planner.candidates()), planner.request)
 
 
 class PartitionTest:

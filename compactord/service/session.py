@@ -31,7 +31,7 @@ from compactord.model import (
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.schema import schema_ids
 from compactord.paimon.snapshot import SnapshotIdentity
-from compactord.paimon.table import TableRef, TableState, load_state
+from compactord.paimon.table import TableRef, TableState
 from compactord.plan.table import BucketPlan, Strategy, settled_by
 from compactord.service.flight import Crashed, Landed
 from compactord.service.parts import WorkerSpec, subcompactions
@@ -130,7 +130,7 @@ class TableSession:
         """
         known = self.state
         if known is None:
-            self.state = load_state(self._storage, self.ref)
+            self.state = self._committer.loaded(self.ref)
         else:
             self.state = self._committer.refreshed(known)
         is_same = self._is_checked and _identity(known) == _identity(self.state)
@@ -141,6 +141,15 @@ class TableSession:
         refuse_live_state(self.table, self.state)
         self._is_checked = True
         return True
+
+    def reconfigure(self, request: SessionRequest) -> None:
+        """Compact by another request from the next refresh on."""
+        self._request = request
+        self._is_checked = False
+
+    def forget_state(self) -> None:
+        """The next refresh reads everything anew."""
+        self.state = None
 
     def take_drift(self) -> Drift:
         """What refreshing has met since the last call."""

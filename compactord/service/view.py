@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from compactord.model import CompactReason, Conflict
+from compactord.config.windows import WorkKind as WorkKind
+from compactord.model import CompactReason
+from compactord.model import Conflict as Conflict
 
 
 class TableName(NamedTuple):
@@ -47,15 +49,6 @@ class HaltReason(enum.Enum):
     DATA_CHECK_FAILED = "data_check_failed"
     MANUAL = "manual"
     OTHER = "other"
-
-
-class WorkKind(enum.Enum):
-    """Kinds of work, for windows, metrics and logs."""
-
-    MINOR = "minor"
-    FULL = "full"
-    APPEND = "append"
-    EXPIRE = "expire"
 
 
 class RunState(enum.Enum):

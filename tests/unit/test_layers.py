@@ -92,6 +92,12 @@ def test_the_demo_is_imported_by_the_command_line_alone() -> None:
         ("py4j", {"engine"}),
         ("fastavro", {"paimon"}),
         ("structlog", {"commit", "engine", "service", "cli"}),
+        ("pydantic", {"config"}),
+        ("yaml", {"config"}),
+        ("apscheduler", {"service"}),
+        ("prometheus_client", {"service"}),
+        ("waitress", {"service"}),
+        ("rich", {"top", "showcase", "demo"}),
     ],
 )
 def test_a_library_has_its_home(library: str, homes: set[str]) -> None:

@@ -16,8 +16,8 @@ _VAGUE = re.compile(r"utils?|helpers?|common|managers?|misc|.*_(utils?|helpers?|
 # Paths of somebody's machine, and hosts that only one network knows.
 _MACHINE = re.compile(
     r"(?<![\w.])/(?:home|root|Users|work|opt/homebrew)/\w"
-    r"|https?://(?:localhost|127\.0\.0\.1|[\w.-]+\.(?:internal|local|corp))\b"
-    r"|(?:index-url|registry)\s*=\s*\S+"
+    r"|https?://[\w.-]+\.(?:internal|local|corp)\b"
+    r"|(?:index-url|registry)\s*=\s*[\"']?https?"
 )
 
 

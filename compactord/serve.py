@@ -1,0 +1,211 @@
+"""`compactord serve` and `compactord config`: the service put together."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import FrameType
+
+import tzlocal
+
+from compactord import __version__, ids
+from compactord.catalog.filesystem import open_warehouse
+from compactord.clock import Clock, SystemClock
+from compactord.config.load import LoadedConfig, load_config
+from compactord.config.show import effective_json, json_schema, show_text
+from compactord.engine.base import Engine
+from compactord.engine.spark import start_spark
+from compactord.service.daemon import Daemon
+from compactord.service.http import HttpServer
+from compactord.service.logs import configure_logs
+from compactord.service.metrics import Metrics
+from compactord.service.page.pages import render
+from compactord.service.site import Site
+from compactord.storage.base import Storage
+from compactord.storage.metered import MeteredStorage
+
+DEFAULT_PATH = "/etc/compactord/compactord.yaml"
+_SERVE_EXAMPLES = """\
+examples:
+  compactord serve --config config/compactord.yaml
+  compactord serve --config compactord.yaml --set service.http.port=9500 --set log.level=debug
+  COMPACTORD__CATALOGS__LAKE__WAREHOUSE=/data/wh compactord serve --config compactord.yaml
+
+signals: SIGTERM and SIGINT drain (running merges finish and are committed), a second one cancels;
+SIGHUP reads the configuration again; SIGUSR1 writes the stacks of all threads to the log
+
+exit codes: 0 stopped as asked; 2 usage or configuration; 69 neither Spark nor a catalog in time;
+1 a defect of compactord
+"""
+_CONFIG_EXAMPLES = """\
+examples:
+  compactord config check --config config/compactord.yaml
+  compactord config show --config config/compactord.yaml --set defaults.priority=80
+  compactord config schema > compactord.schema.json
+
+what wins, from high to low: --set, COMPACTORD__SECTION__KEY in the environment, the file, defaults
+"""
+
+
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _SERVE_EXAMPLES
+    _add_config_arguments(parser)
+    parser.set_defaults(command=serve, json=False, verbose=False)
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _CONFIG_EXAMPLES
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    for name, command, summary in (
+        ("check", _check, "say whether the configuration can be used, and all that is wrong"),
+        ("show", _show, "print every value in effect and where it came from"),
+        ("schema", _schema, "print the JSON Schema of the file"),
+    ):
+        action = actions.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        if name != "schema":
+            _add_config_arguments(action)
+        action.set_defaults(command=command, json=False, verbose=False)
+
+
+def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", default=DEFAULT_PATH, metavar="FILE", help=f"default: {DEFAULT_PATH}"
+    )
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a value over that of the file, e.g. limits.task_slots=2; may be repeated",
+    )
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Run the daemon until a signal ends it. Raises `UsageError` for what cannot be served."""
+    read = partial(_load, args)
+    loaded = read()
+    config = loaded.config
+    # A zone that knows when summer begins, not today's offset.
+    zone = config.service.zone or tzlocal.get_localzone()
+    clock = SystemClock(zone)
+    instance = config.service.instance_name
+    instance = socket.gethostname() if instance == "auto" else instance
+    _configure_logs(loaded, instance=instance)
+    metrics = Metrics(
+        max_tables=config.metrics.max_tables,
+        top_buckets=config.metrics.top_n,
+        stop_trigger_fallback=config.alerts.stop_trigger_fallback,
+    )
+
+    daemon = Daemon(
+        loaded,
+        clock=clock,
+        zone=zone,
+        owner=ids.this_process(),
+        open_warehouse=partial(_open_metered, metrics, clock),
+        start_engine=partial(_start_engine, loaded),
+        reload=read,
+        apply_logs=partial(_configure_logs, instance=instance),
+        metrics=metrics,
+        instance=instance,
+    )
+    site = Site(
+        picture=daemon,
+        metrics=metrics,
+        clock=clock,
+        config=lambda: effective_json(daemon.effective()),
+        page=partial(render, daemon, clock=clock),
+    )
+    http = config.service.http
+    with _http_server(HttpServer(site.answer, host=http.bind, port=http.port)) as server:
+        host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
+        print(f"compactord {__version__} at http://{host}:{server.port}/", file=sys.stderr)
+        with _signals(daemon):
+            return daemon.run()
+
+
+def _load(args: argparse.Namespace) -> LoadedConfig:
+    return load_config(args.config, environ=os.environ, overrides=args.overrides)
+
+
+def _configure_logs(loaded: LoadedConfig, *, instance: str) -> None:
+    log = loaded.config.log
+    configure_logs(
+        level=log.level,
+        format=log.format,
+        stream=sys.stdout,
+        instance=instance,
+        version=__version__,
+    )
+
+
+def _open_metered(metrics: Metrics, clock: Clock, warehouse: str) -> tuple[Storage, str]:
+    storage, root = open_warehouse(warehouse)
+    return MeteredStorage(storage, metrics.storage_request, clock), root
+
+
+def _start_engine(loaded: LoadedConfig) -> Engine:
+    spark = loaded.config.spark
+    conf: Mapping[str, str] = {"spark.app.name": spark.app_name, **spark.conf}
+    return start_spark(spark.master, conf)
+
+
+@contextlib.contextmanager
+def _http_server(server: HttpServer) -> Iterator[HttpServer]:
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def _signals(daemon: Daemon) -> Iterator[None]:
+    """Signals become events; a third one that asks to end ends the process."""
+    asked = threading.Semaphore(2)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        if not asked.acquire(blocking=False):
+            os._exit(128 + number)
+        daemon.stop()
+
+    actions = {
+        signal.SIGTERM: end,
+        signal.SIGINT: end,
+        signal.SIGHUP: lambda number, frame: daemon.reload(),
+        signal.SIGUSR1: lambda number, frame: daemon.dump(),
+    }
+    previous = {number: signal.signal(number, action) for number, action in actions.items()}
+    try:
+        yield
+    finally:
+        for number, action in previous.items():
+            signal.signal(number, action)
+
+
+def _check(args: argparse.Namespace) -> int:
+    loaded = _load(args)
+    print(f"{loaded.path}: the configuration can be used")
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    for line in show_text(_load(args)):
+        print(line)
+    return 0
+
+
+def _schema(args: argparse.Namespace) -> int:
+    del args
+    print(json.dumps(json_schema(), indent=2))
+    return 0

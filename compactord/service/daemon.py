@@ -1,0 +1,569 @@
+"""The service: one loop that owns all state, and threads that bring it events.
+
+An event is a function that the loop calls; whatever blocks happens elsewhere (`performer`,
+`engine_host`, chores) and ends by posting one. After each event the fleet decides what begins. Once
+a second the loop gives a sign of life and publishes the picture that everybody else reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import tzinfo
+from functools import partial
+
+import structlog
+
+from compactord import __version__
+from compactord.clock import Clock
+from compactord.commit.expire import Expired
+from compactord.config.load import LoadedConfig
+from compactord.config.policy import cold_differences
+from compactord.engine.base import Engine
+from compactord.errors import CompactordError
+from compactord.ids import Owner
+from compactord.model import SubcompactionResult, TaskOutcome
+from compactord.service import admission, ledger
+from compactord.service.compactor import Phase, TakeOff, Turn
+from compactord.service.detail import bucket_details
+from compactord.service.discovery import Listing, list_catalogs
+from compactord.service.engine_host import EngineHost
+from compactord.service.fleet import Fleet
+from compactord.service.metrics import Metrics
+from compactord.service.painter import Facts, Painter
+from compactord.service.parts import WorkerSpec
+from compactord.service.performer import Answers, Performer
+from compactord.service.roster import Roster
+from compactord.service.timetable import Timetable
+from compactord.service.view import (
+    CatalogView,
+    ConfigView,
+    EngineView,
+    FleetView,
+    TableDetail,
+    TableName,
+)
+from compactord.service.watch import Watch
+from compactord.storage.base import Storage
+
+_log = structlog.get_logger()
+_TICK_S = 1.0
+_BEAT_MS = 5_000
+# The wall clock was set when it moved by so much against the monotonic one.
+_JUMP_S = 2.0
+# Turns and take-offs at once over all tables: they wait for stores more than they compute.
+_JOBS_MAX = 8
+# A table's snapshots are looked at for expiry at most so often, unless more is known to be there.
+_EXPIRE_INTERVAL_MS = 10_000
+# A first look at a huge table, or a commit that retries, may take so long.
+_JOB_STALE_MS = 600_000
+_LOOP_STALE_MS = 60_000
+_NO_ENGINE = 69
+
+Event = Callable[[], None]
+
+
+class Daemon:
+    """`run` is called once, by the thread that owns it. Is a `Picture` for readers.
+
+    `start_engine` is called again whenever the engine has died. `reload` reads the configuration
+    anew; it raises `UsageError` for one that cannot be used.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedConfig,
+        *,
+        clock: Clock,
+        zone: tzinfo,
+        owner: Owner,
+        open_warehouse: Callable[[str], tuple[Storage, str]],
+        start_engine: Callable[[], Engine],
+        reload: Callable[[], LoadedConfig],
+        apply_logs: Callable[[LoadedConfig], None],
+        metrics: Metrics,
+        instance: str,
+    ) -> None:
+        config = loaded.config
+        self._loaded = loaded
+        self._config = config
+        self._clock = clock
+        # Opened once: what cannot be opened ends the start.
+        self._warehouses = {
+            name: open_warehouse(catalog.warehouse) for name, catalog in config.catalogs.items()
+        }
+        self._read_config, self._apply_logs = reload, apply_logs
+        self._metrics = metrics
+        self._task_memory = config.spark.task_memory_bytes
+        budget = admission.memory_budget_bytes(config.limits, self._task_memory)
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._witness = Watch(metrics, clock)
+        self._fleet = Fleet(
+            retry=config.retry,
+            zone=zone,
+            witness=self._witness,
+            jobs_max=_JOBS_MAX,
+            sweep_interval_ms=config.recovery.interval_ms,
+            expire_interval_ms=_EXPIRE_INTERVAL_MS,
+        )
+        self._engine = EngineHost(start_engine, self, clock=clock)
+        worker = WorkerSpec(owner=owner, memory_bytes=self._task_memory, zone=zone)
+        self._performer = self._make_performer(worker, config.recovery.orphan_grace_ms)
+        # Listing catalogs and reading the configuration.
+        self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
+        self._is_listing = False
+        self._timetable = Timetable()
+        self._roster = Roster(
+            config,
+            self._fleet,
+            self._performer.specs,
+            post=self._events.put,
+            timetable=self._timetable,
+            clock=clock,
+        )
+        self._facts = _first_facts(loaded, instance, budget, clock.now_ms())
+        self._capacity = 0
+        self._was_up = False
+        # Seconds that slots were in use, and up to when they are counted.
+        self._busy_s, self._counted_s = 0.0, clock.monotonic_s()
+        self._next_tick_s = clock.monotonic_s()
+        self._clock_offset_s = clock.now_ms() / 1000 - clock.monotonic_s()
+        self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
+        self._drain_s: float | None = None
+        self._stops_asked = 0
+        self._has_cancelled = False
+        self._exit_code = 0
+        self._painter = Painter(self._fleet, zone, config.metrics.top_n)
+        self._view = self._painter.paint(self._facts, {}, clock.now_ms())
+
+    def _make_performer(self, worker: WorkerSpec, orphan_grace_ms: int) -> Performer:
+        return Performer(
+            post=self._events.put,
+            answers=Answers(
+                turned=self._turned,
+                took_off=self._took_off,
+                expired=self._expired,
+                swept=self._swept,
+                discarded=self._discarded,
+            ),
+            submit=self._engine.submit,
+            clock=self._clock,
+            worker=worker,
+            orphan_grace_ms=orphan_grace_ms,
+            jobs_max=_JOBS_MAX,
+        )
+
+    # -- for any thread
+
+    def view(self) -> FleetView:
+        """The newest picture."""
+        return self._view
+
+    def detail(self, name: TableName) -> TableDetail | None:
+        """One table looked into, out of memory."""
+        view = next((table for table in self._view.tables if table.name == name), None)
+        if view is None:
+            return None
+        compactor = self._performer.compactors.get(name)
+        seen = compactor.seen if compactor is not None else None
+        buckets = bucket_details(*seen) if seen is not None else ()
+        return TableDetail(view=view, buckets=buckets, bucket_count=view.shape.buckets)
+
+    def effective(self) -> LoadedConfig:
+        """The configuration in effect."""
+        return self._loaded
+
+    def stop(self) -> None:
+        """Drain and end; called again: cancel and end, still leaving every table whole."""
+        self._events.put(self._stop_asked)
+
+    def reload(self) -> None:
+        """Read the configuration again, and let go of halts that wait for an operator."""
+        self._events.put(partial(self._begin_reload, asked=True))
+
+    def dump(self) -> None:
+        """Write the stacks of all threads to the log."""
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for ident, frame in sys._current_frames().items():
+            stack = "".join(traceback.format_stack(frame))
+            _log.info("thread_stack", thread=names.get(ident, str(ident)), stack=stack)
+
+    def engine_up(self, slots: int) -> None:
+        self._events.put(partial(self._engine_is_up, slots))
+
+    def engine_down(self, why: str) -> None:
+        self._events.put(partial(self._engine_is_down, why))
+
+    def engine_failed(self, why: str) -> None:
+        self._events.put(partial(self._engine_has_failed, why))
+
+    def part_ended(self, outcome: TaskOutcome) -> None:
+        self._events.put(partial(self._part_has_ended, outcome))
+
+    # -- the loop
+
+    def run(self) -> int:
+        """Serve until told to stop; the exit code."""
+        config = self._config
+        _log.info(
+            "service_started",
+            config=self._loaded.path,
+            catalogs=sorted(config.catalogs),
+            memory_budget_bytes=self._facts.engine.memory_budget_bytes,
+            timezone=str(self._painter.zone),
+        )
+        try:
+            self._engine.start()
+            self._timetable.start()
+            self._timetable.every("beat", _BEAT_MS, lambda: self._events.put(self._scheduler_beat))
+            self._set_intervals()
+            self._begin_listing()
+            while not self._is_over():
+                self._step()
+        finally:
+            self._close()
+        _log.info("service_stopped", exit_code=self._exit_code)
+        return self._exit_code
+
+    def _step(self) -> None:
+        """Wait for an event or the tick, take in all that is there, and begin what follows."""
+        wait_s = max(0.0, self._next_tick_s - self._clock.monotonic_s())
+        with contextlib.suppress(queue.Empty):
+            self._events.get(timeout=wait_s)()
+            while True:
+                self._events.get_nowait()()
+        start_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
+        is_tick = start_s >= self._next_tick_s
+        self._count_busy()
+        effects = self._fleet.tick(now_ms) if is_tick else self._fleet.decide(now_ms)
+        for effect in effects:
+            self._performer.perform(effect)
+        if is_tick:
+            self._watch_clock(start_s, now_ms)
+            late_s = start_s - self._next_tick_s
+            self._facts.overruns["dispatcher"] += late_s > _TICK_S
+            self._next_tick_s = start_s + _TICK_S
+            self._lead_out()
+            self._paint(now_ms)
+            self._metrics.loop_ran("dispatcher", self._clock.monotonic_s() - start_s)
+
+    def _paint(self, now_ms: int) -> None:
+        facts, fleet = self._facts, self._fleet
+        reserved = fleet.running_parts * (self._task_memory + admission.IDLE_WORKER_BYTES)
+        facts.engine = replace(
+            facts.engine,
+            slots=fleet.slots,
+            running=fleet.running_parts,
+            memory_reserved_bytes=reserved,
+            slot_busy_seconds=self._busy_s,
+        )
+        facts.beats["dispatcher"] = (now_ms, _LOOP_STALE_MS)
+        for phase in Phase:
+            since = (
+                served.job_since_ms
+                for served in fleet.tables.values()
+                if served.job is not None and self._performer.phase(served.name) is phase
+            )
+            facts.beats[phase.value] = (min(since, default=now_ms), _JOB_STALE_MS)
+        if not facts.is_started:
+            listed = any(catalog.last_success_ms for catalog in facts.catalogs.values())
+            facts.is_started = facts.engine.is_up and listed
+        self._view = self._painter.paint(facts, self._roster.intervals_ms, now_ms)
+
+    def _watch_clock(self, monotonic_s: float, now_ms: int) -> None:
+        """The timetable goes by the wall clock; when that is set, it has to begin anew."""
+        offset_s = now_ms / 1000 - monotonic_s
+        if abs(offset_s - self._clock_offset_s) > _JUMP_S:
+            _log.warning("clock_jumped", by_s=round(offset_s - self._clock_offset_s, 1))
+            self._timetable.clock_jumped()
+        self._clock_offset_s = offset_s
+
+    def _count_busy(self) -> None:
+        now_s = self._clock.monotonic_s()
+        self._busy_s += (now_s - self._counted_s) * self._fleet.running_parts
+        self._counted_s = now_s
+
+    # -- the end
+
+    def _stop_asked(self) -> None:
+        self._stops_asked += 1
+        _log.info("service_draining", asked=self._stops_asked)
+        if self._drain_s is None:
+            self._drain_s = self._clock.monotonic_s()
+        self._fleet.drain(self._clock.now_ms())
+
+    def _lead_out(self) -> None:
+        """After a stop: cancel when the time for merges is over. Before a start: give up."""
+        now_s, shutdown = self._clock.monotonic_s(), self._config.shutdown
+        if self._drain_s is None:
+            if not self._facts.is_started and now_s > self._start_deadline_s:
+                troubles = [self._facts.engine.error]
+                troubles += [catalog.error for catalog in self._facts.catalogs.values()]
+                _log.error("startup_failed", reason="; ".join(filter(None, troubles)))
+                self._exit_code = _NO_ENGINE
+                self._stop_asked()
+            return
+        patience_s = (shutdown.grace_ms - shutdown.commit_reserve_ms) / 1000
+        if self._stops_asked > 1 or now_s - self._drain_s > patience_s:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._has_cancelled:
+            return
+        self._has_cancelled = True
+        self._fleet.end()
+        if self._fleet.running_parts:
+            _log.info("tasks_cancelled", parts=self._fleet.running_parts)
+        # It waits for workers to remove what they wrote, and then no part is under way any more.
+        cancelled = self._chores.submit(self._engine.cancel)
+        gone = partial(self._fleet.engine_lost, "stopped", self._clock.now_ms())
+        cancelled.add_done_callback(lambda _: self._events.put(gone))
+
+    def _is_over(self) -> bool:
+        if self._drain_s is None:
+            return False
+        if self._fleet.is_idle:
+            return True
+        elapsed_s = self._clock.monotonic_s() - self._drain_s
+        return elapsed_s > self._config.shutdown.grace_ms / 1000
+
+    def _close(self) -> None:
+        self._fleet.drain(self._clock.now_ms())
+        self._fleet.end()
+        self._timetable.close()
+        self._chores.shutdown(wait=False, cancel_futures=True)
+        self._performer.close()
+        self._engine.close()
+
+    # -- events: tables
+
+    def _turned(self, name: TableName, turn: Turn, seconds: float) -> None:
+        now_ms = self._clock.now_ms()
+        self._metrics.polled(seconds)
+        served = self._fleet.tables[name]
+        known = served.planned.info.warnings if served.planned else ()
+        self._fleet.turned(name, turn, now_ms)
+        if turn.planned is not None:
+            if turn.planned.info.warnings != known:
+                _log.warning(
+                    "table_not_fully_served",
+                    **name._asdict(),
+                    messages=list(turn.planned.info.warnings),
+                )
+            self._metrics.scanned(
+                turn.planned.seconds,
+                manifests=turn.planned.manifests_read,
+                kept=turn.planned.entries_read - turn.planned.entries_skipped,
+                skipped=turn.planned.entries_skipped,
+            )
+            self._roster.looked_at(served)
+            if served.dues:
+                _log.debug(
+                    "plan_finished",
+                    table=str(name),
+                    snapshot_id=turn.planned.snapshot_id,
+                    due_tasks=turn.planned.backlog.tasks,
+                    due_bytes=turn.planned.backlog.size_bytes,
+                )
+
+    def _took_off(self, name: TableName, result: TakeOff | CompactordError | None) -> None:
+        self._fleet.took_off(name, result, self._clock.now_ms())
+
+    def _part_has_ended(self, outcome: TaskOutcome) -> None:
+        self._count_busy()
+        self._fleet.part_ended(outcome, self._clock.now_ms())
+        if isinstance(outcome, SubcompactionResult):
+            peak = max(self._facts.engine.task_peak_memory_bytes, outcome.stats.peak_rss_bytes)
+            self._facts.engine = replace(self._facts.engine, task_peak_memory_bytes=peak)
+
+    def _expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
+        self._metrics.expired(seconds)
+        served = self._fleet.tables[name]
+        ledger.expired(served, result)
+        more = isinstance(result, Expired) and result.more
+        self._fleet.expired(name, more, self._clock.now_ms())
+        self._witness.expired(name, result, seconds)
+
+    def _swept(self, name: TableName, removed: int) -> None:
+        if removed:
+            _log.info("sweep_finished", table=str(name), removed_files=removed)
+        self._fleet.swept(name, self._clock.now_ms())
+
+    def _discarded(self, name: TableName) -> None:
+        self._fleet.discarded(name, self._clock.now_ms())
+
+    # -- events: the engine
+
+    def _engine_is_up(self, slots: int) -> None:
+        engine = self._facts.engine
+        restarts = engine.restarts
+        if not engine.is_up:
+            restarts += self._was_up
+            _log.info("spark_restarted" if self._was_up else "spark_started", slots=slots)
+        self._was_up, self._capacity = True, slots
+        self._facts.engine = replace(engine, is_up=True, error="", restarts=restarts)
+        self._set_slots()
+
+    def _engine_is_down(self, why: str) -> None:
+        if self._drain_s is None:
+            _log.error("spark_lost", reason=why)
+        self._engine_has_failed(why)
+        self._fleet.engine_lost(why, self._clock.now_ms())
+
+    def _engine_has_failed(self, why: str) -> None:
+        if not self._was_up:
+            _log.error("spark_unavailable", reason=why)
+        self._capacity = 0
+        self._facts.engine = replace(self._facts.engine, is_up=False, error=why)
+        self._fleet.slots = 0
+
+    def _set_slots(self) -> None:
+        budget = self._facts.engine.memory_budget_bytes
+        self._fleet.slots = (
+            admission.slots(self._capacity, self._config.limits, budget, self._task_memory)
+            if self._capacity
+            else 0
+        )
+
+    # -- events: catalogs and configuration
+
+    def _scheduler_beat(self) -> None:
+        stale_after_ms = max(_LOOP_STALE_MS, 6 * _BEAT_MS)
+        self._facts.beats["scheduler"] = (self._clock.now_ms(), stale_after_ms)
+
+    def _begin_listing(self) -> None:
+        if self._is_listing or self._drain_s is not None:
+            return
+        self._is_listing = True
+        discovery = self._config.discovery
+
+        def list_all() -> None:
+            listings = list_catalogs(self._warehouses, discovery, self._clock)
+            self._events.put(partial(self._listed, listings))
+
+        self._chores.submit(list_all)
+
+    def _listed(self, listings: list[Listing]) -> None:
+        self._is_listing = False
+        now_ms = self._clock.now_ms()
+        for listing in listings:
+            known = self._facts.catalogs.get(listing.catalog)
+            self._metrics.discovered(listing.catalog, listing.seconds)
+            failures = (known.failures if known else 0) + bool(listing.error)
+            succeeded_ms = known.last_success_ms if known else 0
+            self._facts.catalogs[listing.catalog] = CatalogView(
+                name=listing.catalog,
+                warehouse=self._config.catalogs[listing.catalog].warehouse,
+                last_success_ms=succeeded_ms if listing.error else now_ms,
+                failures=failures,
+                error=listing.error,
+                excluded_tables=listing.excluded,
+            )
+            if listing.error:
+                _log.warning("discovery_failed", catalog=listing.catalog, message=listing.error)
+            else:
+                self._roster.listed(listing)
+
+    def _set_intervals(self) -> None:
+        config = self._config
+        listing = lambda: self._events.put(self._begin_listing)  # noqa: E731
+        reloading = lambda: self._events.put(partial(self._begin_reload, asked=False))  # noqa: E731
+        self._timetable.every("listing", config.discovery.catalog_list_interval_ms, listing)
+        self._timetable.every("reload", config.reload.interval_ms, reloading)
+
+    def _begin_reload(self, *, asked: bool) -> None:
+        if self._drain_s is not None:
+            return
+
+        def read() -> None:
+            result: LoadedConfig | CompactordError
+            try:
+                result = self._read_config()
+            except CompactordError as error:
+                result = error
+            self._events.put(partial(self._reloaded, result, asked))
+
+        self._chores.submit(read)
+
+    def _reloaded(self, result: LoadedConfig | CompactordError, asked: bool) -> None:
+        facts, now_ms = self._facts, self._clock.now_ms()
+        if isinstance(result, CompactordError):
+            if facts.config.error != str(result) or asked:
+                _log.error("config_reload_failed", path=self._loaded.path, reason=str(result))
+            facts.config = replace(facts.config, last_reload_successful=False, error=str(result))
+            return
+        is_new = result.digest != self._loaded.digest
+        facts.config = replace(facts.config, last_reload_successful=True, error="")
+        if is_new or asked:
+            facts.config = replace(
+                facts.config,
+                last_reload_success_ms=now_ms,
+                restart_required=cold_differences(self._config, result.config),
+            )
+            self._apply(result)
+        if asked:
+            for served in self._fleet.tables.values():
+                if ledger.is_unsafe(served):
+                    ledger.lift(served, self._witness)
+
+    def _apply(self, loaded: LoadedConfig) -> None:
+        """Take over what can change while running; the rest stays as it is until a restart."""
+        old = self._config
+        keep = {"service": old.service, "spark": old.spark, "catalogs": old.catalogs}
+        self._loaded = replace(loaded, config=loaded.config.model_copy(update=keep))
+        self._config = config = self._loaded.config
+        if config.log != old.log:
+            self._apply_logs(self._loaded)
+        required = self._facts.config.restart_required
+        if required:
+            _log.warning("config_restart_required", keys=list(required))
+        _log.info("config_loaded", path=loaded.path)
+        fleet = self._fleet
+        fleet.retry, fleet.sweep_interval_ms = config.retry, config.recovery.interval_ms
+        self._performer.orphan_grace_ms = config.recovery.orphan_grace_ms
+        self._painter.top_n = config.metrics.top_n
+        self._metrics.configure(
+            max_tables=config.metrics.max_tables,
+            top_buckets=config.metrics.top_n,
+            stop_trigger_fallback=config.alerts.stop_trigger_fallback,
+        )
+        with contextlib.suppress(CompactordError):
+            budget = admission.memory_budget_bytes(config.limits, self._task_memory)
+            self._facts.engine = replace(self._facts.engine, memory_budget_bytes=budget)
+        self._set_slots()
+        self._set_intervals()
+        self._roster.apply(config)
+        self._begin_listing()
+
+
+def _first_facts(loaded: LoadedConfig, instance: str, budget_bytes: int, now_ms: int) -> Facts:
+    return Facts(
+        instance=instance,
+        version=__version__,
+        started_ms=now_ms,
+        config=ConfigView(
+            path=loaded.path,
+            last_reload_successful=True,
+            last_reload_success_ms=now_ms,
+            error="",
+            restart_required=(),
+        ),
+        engine=EngineView(
+            is_up=False,
+            master=loaded.config.spark.master or "local",
+            restarts=0,
+            error="",
+            slots=0,
+            running=0,
+            memory_budget_bytes=budget_bytes,
+            memory_reserved_bytes=0,
+            task_peak_memory_bytes=0,
+            slot_busy_seconds=0.0,
+        ),
+    )

@@ -1,0 +1,83 @@
+"""One table looked into, for the page and `/v1`: its worst buckets, run by run."""
+
+from __future__ import annotations
+
+import heapq
+
+from compactord.model import SortedRun
+from compactord.paimon.binary_row import decode_row
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.java_text import to_string
+from compactord.paimon.table import TableState
+from compactord.plan.runs import bucket_runs
+from compactord.plan.table import PlanRequest, TableKind, plan_bucket
+from compactord.service import report
+from compactord.service.table import OpenTable
+from compactord.service.view import BUCKETS_MAX, BucketDetail, RunView
+
+_RUNS_MAX = 200
+_KEY_CHARACTERS_MAX = 80
+
+
+def bucket_details(
+    table: OpenTable, state: TableState, request: PlanRequest
+) -> tuple[BucketDetail, ...]:
+    """The buckets with the most runs, then the largest, at most `BUCKETS_MAX`.
+
+    Answers from memory; `table` and `state` are values, so any thread may ask.
+    """
+    summaries = state.files.summaries()
+    worst = heapq.nlargest(
+        BUCKETS_MAX,
+        range(len(summaries)),
+        key=lambda row: (int(summaries.run_count[row]), int(summaries.size_bytes[row])),
+    )
+    return tuple(_detail(table, state, summaries.bucket_id(row), request) for row in worst)
+
+
+def _detail(
+    table: OpenTable, state: TableState, bucket: BucketId, request: PlanRequest
+) -> BucketDetail:
+    # Of a partition without buckets only the small files are planned and shown.
+    unaware = table.kind is TableKind.APPEND_UNAWARE
+    smaller_than = table.options.compaction.small_file_size if unaware else None
+    found = state.files.bucket(bucket, smaller_than=smaller_than)
+    summary = state.files.summary(bucket)
+    if table.key_of is not None:
+        runs = bucket_runs(found.files, table.key_of)
+    else:
+        runs = tuple(SortedRun(level=file.level, files=(file,)) for file in reversed(found.files))
+    plan = plan_bucket(found, request).compactions
+    return BucketDetail(
+        partition=table.partition_text(bucket.partition),
+        bucket=bucket.bucket,
+        sorted_runs=summary.run_count,
+        files=summary.file_count,
+        size_bytes=summary.size_bytes,
+        runs=tuple(_run(table, run) for run in runs[:_RUNS_MAX]),
+        plan="; ".join(report.compaction_text(table, compaction) for compaction in plan[:3]),
+    )
+
+
+def _run(table: OpenTable, run: SortedRun) -> RunView:
+    first, last = run.files[0], run.files[-1]
+    return RunView(
+        level=run.level,
+        files=len(run.files),
+        rows=sum(file.row_count for file in run.files),
+        size_bytes=run.size_bytes,
+        min_key=_key_text(table, first.min_key),
+        max_key=_key_text(table, last.max_key),
+    )
+
+
+def _key_text(table: OpenTable, key: bytes) -> str:
+    fields = table.schema.key_fields
+    if table.key_of is None or not fields:
+        return ""
+    values = decode_row(key, [field.type for field in fields])
+    texts = (
+        to_string(value, field.type) or "null" for value, field in zip(values, fields, strict=True)
+    )
+    text = ", ".join(texts)
+    return text if len(text) <= _KEY_CHARACTERS_MAX else f"{text[: _KEY_CHARACTERS_MAX - 1]}…"

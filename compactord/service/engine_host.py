@@ -1,0 +1,160 @@
+"""The engine as a service has it: started, watched, started again when it dies.
+
+Two threads of its own: one starts and watches, one takes outcomes. Everything that they find out is
+told through `Listener`, which puts it into the loop's queue.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from compactord.clock import Clock
+from compactord.engine.base import Engine
+from compactord.errors import CompactordError, EngineUnavailable
+from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
+
+_log = structlog.get_logger()
+_WATCH_S = 2.0
+_BACKOFF_MIN_S, _BACKOFF_MAX_S = 1.0, 60.0
+
+
+class Listener(Protocol):
+    """Called from threads of the host; must not block."""
+
+    def engine_up(self, slots: int) -> None:
+        """It runs; told again when the number of slots changes."""
+        ...
+
+    def engine_down(self, why: str) -> None:
+        """It has died: nothing that was submitted will have an outcome."""
+        ...
+
+    def engine_failed(self, why: str) -> None:
+        """It could not be started; it is tried again."""
+        ...
+
+    def part_ended(self, outcome: TaskOutcome) -> None: ...
+
+
+class EngineHost:
+    """`start` once, `close` once. `submit` only while the engine is up."""
+
+    def __init__(
+        self, start_engine: Callable[[], Engine], listener: Listener, *, clock: Clock
+    ) -> None:
+        self._start_engine = start_engine
+        self._listener = listener
+        self._clock = clock
+        self._engine: Engine | None = None
+        # One permit for each part whose outcome is still to be taken.
+        self._awaited = threading.Semaphore(0)
+        self._closing = threading.Event()
+        self._gone = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._keeper.start()
+
+    def submit(self, part: Subcompaction) -> None:
+        """Hand in a part. When the engine is gone, `engine_down` says so a moment later."""
+        engine = self._engine
+        if engine is None:
+            return
+        try:
+            engine.submit(part)
+        except EngineUnavailable:
+            self._gone.set()
+        else:
+            self._awaited.release()
+
+    def cancel(self) -> None:
+        """Stop all parts; their outcomes come as LOST. Waits at most some seconds."""
+        engine = self._engine
+        if engine is not None:
+            engine.cancel()
+
+    def close(self) -> None:
+        """End the engine and the threads."""
+        self._closing.set()
+        self._gone.set()
+        self._keeper.join()
+
+    def _keep(self) -> None:
+        pause_s = _BACKOFF_MIN_S
+        while not self._closing.is_set():
+            try:
+                with self._start_engine() as engine:
+                    pause_s = _BACKOFF_MIN_S
+                    self._watch(engine)
+                continue
+            except CompactordError as error:
+                why = str(error)
+            except Exception as error:  # noqa: BLE001 - the border of the thread
+                _log.error("engine_defect", exc_info=True)
+                why = f"{type(error).__name__}: {error}"
+            self._give_up(why)
+            self._closing.wait(pause_s)
+            pause_s = min(_BACKOFF_MAX_S, 2 * pause_s)
+
+    def _give_up(self, why: str) -> None:
+        """It could not be started, or died in a way that nobody thought of."""
+        was_up, self._engine = self._engine is not None, None
+        if was_up:
+            self._listener.engine_down(why)
+        else:
+            self._listener.engine_failed(why)
+
+    def _watch(self, engine: Engine) -> None:
+        """Until the engine dies or the host is closed."""
+        self._awaited = threading.Semaphore(0)
+        self._gone.clear()
+        if self._closing.is_set():
+            return
+        self._engine = engine
+        is_over = threading.Event()
+        pump = threading.Thread(
+            target=self._pump, args=(engine, self._awaited, is_over), name="outcomes", daemon=True
+        )
+        pump.start()
+        slots, why = engine.capacity, None
+        self._listener.engine_up(slots)
+        while why is None and not self._closing.is_set():
+            self._gone.wait(_WATCH_S)
+            why = engine.why_gone()
+            if why is None and engine.capacity != slots:
+                slots = engine.capacity
+                self._listener.engine_up(slots)
+            if why is None:
+                self._gone.clear()
+        is_over.set()
+        self._engine = None
+        if why is not None:
+            self._listener.engine_down(why)
+        self._awaited.release()
+        if why is None:
+            engine.cancel()
+        pump.join()
+
+    def _pump(self, engine: Engine, awaited: threading.Semaphore, is_over: threading.Event) -> None:
+        while True:
+            awaited.acquire()
+            while not is_over.is_set():
+                outcome = engine.next_outcome(0.5)
+                if outcome is None:
+                    continue
+                if _is_lost(outcome) and engine.why_gone() is not None:
+                    # No part is to blame for an engine that died: `engine_down` tells all of them.
+                    self._gone.set()
+                else:
+                    self._listener.part_ended(outcome)
+                break
+            if is_over.is_set():
+                return
+
+
+def _is_lost(outcome: TaskOutcome) -> bool:
+    return isinstance(outcome, TaskFailure) and outcome.kind is FailureKind.LOST

@@ -1,0 +1,358 @@
+"""What happened to a table, written down: counters, troubles, halts, parked buckets.
+
+Functions of the fleet over one `Served`; nothing here decides what is done next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from compactord.commit.expire import Expired
+from compactord.config.model import Backoff, Retry
+from compactord.errors import CommitGaveUp, CompactordError
+from compactord.model import Conflict, MergeCompaction
+from compactord.paimon.data_file import BucketId
+from compactord.service.compactor import Turn
+from compactord.service.flight import Landed
+from compactord.service.served import Flight, Lifted, Parked, Served, advice, halt_for
+from compactord.service.session import Settled
+from compactord.service.view import CompactionView, Halt, HaltReason, Outcome, TableName
+
+# A bucket whose result was dropped so often in a row rests: writers outrun us there.
+_DROPS_MAX = 5
+
+
+class Witness(Protocol):
+    """Is told what a person or a metric may want to know; must not block."""
+
+    def started(self, name: TableName, flight: Flight, now_ms: int) -> None:
+        """The first part of a compaction goes to the engine."""
+        ...
+
+    def ended(self, view: CompactionView) -> None:
+        """A compaction has ended, one way or another."""
+        ...
+
+    def committed(self, name: TableName, settled: Settled, seconds: float) -> None: ...
+
+    def commit_failed(self, name: TableName, error: CompactordError) -> None: ...
+
+    def parked(self, name: TableName, bucket: BucketId, parked: Parked) -> None: ...
+
+    def halted(self, name: TableName, halt: Halt) -> None: ...
+
+    def resumed(self, name: TableName) -> None: ...
+
+    def troubled(self, name: TableName, error: str) -> None:
+        """A look at the table failed; it is tried again."""
+        ...
+
+    def snapshot_lost(self, name: TableName, why: str) -> None: ...
+
+
+def settle(
+    served: Served, turn: Turn, retry: Retry, now_ms: int, witness: Witness
+) -> Iterator[CompactionView]:
+    """Book what a turn did with the compactions handed in."""
+    settling, served.settling = served.settling, {}
+    flights = {id(ended): flight for flight, ended in settling.values()}
+    landed = [ended for _, ended in settling.values() if isinstance(ended, Landed)]
+    if turn.in_commit and turn.error is not None:
+        gave_up = isinstance(turn.error, CommitGaveUp)
+        served.counts.sums["commits_gave_up" if gave_up else "commits_error"] += 1
+        witness.commit_failed(served.name, turn.error)
+        for each in landed:
+            _waste(served, each)
+            yield _counted(served, flights[id(each)], Outcome.FAILED, str(turn.error), now_ms, each)
+    settled = turn.settled
+    if settled is None:
+        return
+    if settled.committed is not None:
+        witness.committed(served.name, settled, turn.commit_seconds)
+        _count_commit(served, settled, now_ms, witness)
+        for each in settled.published:
+            yield _published(served, flights[id(each)], each, now_ms)
+    for each, drop in settled.dropped:
+        served.counts.conflicts[drop.conflict] += 1
+        _waste(served, each)
+        bucket = each.compaction.bucket
+        served.drops[bucket] += 1
+        yield _counted(served, flights[id(each)], Outcome.CONFLICT, drop.why, now_ms, each)
+        if served.drops[bucket] >= _DROPS_MAX:
+            del served.drops[bucket]
+            text = f"{drop.why}; writers came first {_DROPS_MAX} times"
+            park(served, flights[id(each)], text, retry.backoff, now_ms, witness)
+    for each in settled.replaced:
+        _waste(served, each)
+        text = "another writer's snapshot took the place of ours"
+        yield _counted(served, flights[id(each)], Outcome.CONFLICT, text, now_ms, each)
+
+
+def take_in(served: Served, turn: Turn, retry: Retry, now_ms: int, witness: Witness) -> None:
+    """Book what a turn saw of the table."""
+    for why in turn.lost_snapshots:
+        served.lost_snapshots += 1
+        served.counts.sums["lost_snapshots"] += 1
+        witness.snapshot_lost(served.name, why)
+        if served.lost_snapshots >= retry.halt_after_lost_snapshots:
+            action = (
+                "Another writer replaced a snapshot of ours: its storage cannot publish safely "
+                "without a lock. Give all writers one, then reload or restart compactord."
+            )
+            _halt(
+                served,
+                HaltReason.UNSAFE_COMMIT,
+                why,
+                action,
+                Lifted.BY_OPERATOR,
+                now_ms,
+                0,
+                witness,
+            )
+    if turn.error is not None and turn.in_commit:
+        # Else what was merged for nothing would be merged again at once.
+        fail(served, str(turn.error), retry, now_ms, witness)
+        pause = pause_ms(retry.backoff, served.failures)
+        served.next_try_ms = max(served.next_try_ms, now_ms + pause)
+        return
+    if turn.error is not None:
+        _trouble(served, turn.error, retry, now_ms, witness)
+        return
+    served.look_failures = 0
+    served.last_poll_ms = now_ms
+    if not served.first_poll_ms:
+        served.first_poll_ms = now_ms
+    served.error = ""
+    if served.halt is not None and served.lifted is Lifted.BY_TURN:
+        lift(served, witness)
+    elif served.halt is None and not served.parked:
+        served.next_try_ms = 0
+    if turn.planned is not None:
+        served.counts.sums["ingested_bytes"] += turn.planned.appended_bytes
+        served.planned = turn.planned
+        _forget_parked(served, now_ms)
+
+
+def fail(served: Served, message: str, retry: Retry, now_ms: int, witness: Witness) -> None:
+    """A compaction has failed for good; too many in a row halt the table."""
+    served.failures += 1
+    if served.failures < retry.halt_after_consecutive_failures:
+        return
+    _halt(
+        served,
+        HaltReason.REPEATED_FAILURES,
+        message,
+        advice(message),
+        Lifted.BY_COMMIT,
+        now_ms,
+        now_ms + retry.backoff.max_ms,
+        witness,
+    )
+
+
+def park(
+    served: Served, flight: Flight, message: str, backoff: Backoff, now_ms: int, witness: Witness
+) -> None:
+    """Leave a bucket alone for a time that grows with its failures."""
+    bucket, partition = flight.due.bucket, flight.take_off.partition
+    park_bucket(served, bucket, partition, message, backoff, now_ms, witness)
+
+
+def park_bucket(
+    served: Served,
+    bucket: BucketId,
+    partition: str,
+    message: str,
+    backoff: Backoff,
+    now_ms: int,
+    witness: Witness,
+) -> None:
+    known = served.parked.get(bucket)
+    failures = known.failures + 1 if known else 1
+    parked = Parked(
+        failures=failures,
+        message=message,
+        until_ms=now_ms + pause_ms(backoff, failures),
+        partition=partition,
+    )
+    served.parked[bucket] = parked
+    witness.parked(served.name, bucket, parked)
+
+
+def expired(served: Served, result: Expired | CompactordError) -> None:
+    """Book a round of expiry."""
+    sums = served.counts.sums
+    if isinstance(result, CompactordError):
+        sums["expire_failures"] += 1
+        return
+    sums["expired_snapshots"] += result.snapshots
+    sums["expired_files"] += (
+        result.data_files + result.changelog_files + result.manifests + result.index_files
+    )
+
+
+def _forget_parked(served: Served, now_ms: int) -> None:
+    """Buckets whose pause is over and that have nothing to do any more, or are gone."""
+    planned = served.planned
+    assert planned is not None, "just taken in"
+    if planned.backlog.tasks > sum(due.tasks for due in planned.dues):
+        # Not all that is due was offered.
+        return
+    due = {each.bucket for each in planned.dues}
+    # What is tried again right now is not due.
+    due.update(flight.due.bucket for flight in served.flights.values())
+    for bucket in [b for b, parked in served.parked.items() if parked.until_ms <= now_ms]:
+        if bucket not in due:
+            del served.parked[bucket]
+
+
+def pause_ms(backoff: Backoff, failures: int) -> int:
+    """How long to wait after so many failures in a row."""
+    return int(min(backoff.max_ms, backoff.min_ms * 2 ** min(failures - 1, 40)))
+
+
+def lift(served: Served, witness: Witness) -> None:
+    """End a halt."""
+    if served.lifted is Lifted.BY_OPERATOR:
+        served.lost_snapshots = 0
+    served.halt = None
+    served.failures = served.look_failures = 0
+    served.next_try_ms = 0
+    witness.resumed(served.name)
+
+
+def unpublished(
+    served: Served, flight: Flight, outcome: Outcome, message: str, now_ms: int
+) -> CompactionView:
+    """Book a compaction that ended without results."""
+    return _counted(served, flight, outcome, message, now_ms, None)
+
+
+def is_unsafe(served: Served) -> bool:
+    """Whether nothing may be committed to the table any more."""
+    return served.halt is not None and served.lifted is Lifted.BY_OPERATOR
+
+
+def _trouble(
+    served: Served, error: CompactordError, retry: Retry, now_ms: int, witness: Witness
+) -> None:
+    served.look_failures += 1
+    served.next_try_ms = now_ms + pause_ms(retry.backoff, served.look_failures)
+    permanent = halt_for(error)
+    if permanent is not None:
+        reason, action = permanent
+        _halt(
+            served, reason, str(error), action, Lifted.BY_TURN, now_ms, served.next_try_ms, witness
+        )
+    elif served.look_failures >= retry.halt_after_consecutive_failures:
+        _halt(
+            served,
+            HaltReason.REPEATED_FAILURES,
+            str(error),
+            advice(error),
+            Lifted.BY_TURN,
+            now_ms,
+            served.next_try_ms,
+            witness,
+        )
+    else:
+        served.error = str(error)
+        witness.troubled(served.name, str(error))
+
+
+def _halt(
+    served: Served,
+    reason: HaltReason,
+    message: str,
+    action: str,
+    lifted: Lifted,
+    now_ms: int,
+    next_try_ms: int,
+    witness: Witness,
+) -> None:
+    known = served.halt
+    if known is not None and served.lifted is Lifted.BY_OPERATOR:
+        return
+    is_same = known is not None and known.reason is reason and known.message == message
+    served.halt = Halt(
+        reason=reason,
+        message=message,
+        action=action,
+        since_ms=known.since_ms if known is not None else now_ms,
+        next_try_ms=next_try_ms,
+    )
+    served.lifted, served.next_try_ms, served.error = lifted, next_try_ms, ""
+    if not is_same:
+        witness.halted(served.name, served.halt)
+
+
+def _count_commit(served: Served, settled: Settled, now_ms: int, witness: Witness) -> None:
+    committed, sums = settled.committed, served.counts.sums
+    assert committed is not None, "asked for a commit"
+    sums["commits_committed"] += 1
+    sums["commit_attempts"] += committed.attempts
+    served.counts.conflicts[Conflict.SNAPSHOT_RACE] += committed.attempts - 1
+    served.last_commit_ms = now_ms
+    served.last_commit_snapshot_id = committed.snapshot_id
+    served.failures = 0
+    if served.halt is not None and served.lifted is Lifted.BY_COMMIT:
+        lift(served, witness)
+
+
+def _published(served: Served, flight: Flight, landed: Landed, now_ms: int) -> CompactionView:
+    bucket, sums = landed.compaction.bucket, served.counts.sums
+    parked = served.parked.get(bucket)
+    # What had begun before another compaction of the bucket failed says nothing about that one.
+    if parked is not None and parked.until_ms <= flight.started_ms:
+        del served.parked[bucket]
+    served.drops.pop(bucket, None)
+    served.last_success_ms[flight.due.kind] = now_ms
+    view = _counted(served, flight, Outcome.COMMITTED, "", now_ms, landed)
+    sums["input_bytes"] += view.bytes_in
+    sums["output_bytes"] += view.bytes_out
+    sums["input_files"] += view.files_in
+    sums["output_files"] += view.files_out
+    sums["upgraded_files"] += view.upgraded_files
+    sums["input_records"] += view.rows_in
+    sums["output_records"] += view.rows_out
+    return view
+
+
+def _waste(served: Served, landed: Landed) -> None:
+    served.counts.sums["wasted_bytes"] += sum(stats.bytes_out for stats in landed.stats)
+
+
+def _counted(
+    served: Served,
+    flight: Flight,
+    outcome: Outcome,
+    message: str,
+    now_ms: int,
+    landed: Landed | None,
+) -> CompactionView:
+    compaction, stats = flight.take_off.compaction, landed.stats if landed else ()
+    upgraded = len(compaction.upgraded) if isinstance(compaction, MergeCompaction) else 0
+    seconds = max(0, now_ms - flight.started_ms) / 1000 if flight.started_ms else 0.0
+    served.counts.compactions[flight.due.kind, outcome] += 1
+    served.counts.compaction_seconds += seconds
+    served.counts.sums["compaction_seconds_count"] += 1
+    return CompactionView(
+        name=served.name,
+        partition=flight.take_off.partition,
+        bucket=compaction.bucket.bucket,
+        kind=flight.due.kind,
+        reason=compaction.reason,
+        outcome=outcome,
+        message=message,
+        snapshot_id=served.last_commit_snapshot_id if outcome is Outcome.COMMITTED else 0,
+        files_in=len(compaction.inputs) - upgraded,
+        files_out=len(landed.change.after) - upgraded if landed else 0,
+        upgraded_files=upgraded,
+        bytes_in=sum(each.bytes_in for each in stats),
+        bytes_out=sum(each.bytes_out for each in stats),
+        rows_in=sum(each.rows_in for each in stats),
+        rows_out=sum(each.rows_out for each in stats),
+        seconds=seconds,
+        finished_ms=now_ms,
+    )

@@ -1,0 +1,330 @@
+"""What is due in a table, and the table in numbers, kept up to date bucket by bucket.
+
+Only buckets whose files changed are looked at again, and those whose time has come. Sums over all
+buckets are made on columns.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from compactord.clock import local_ms
+from compactord.model import AppendCompaction, Compaction, CompactReason
+from compactord.paimon.base_files import BucketSummaries
+from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
+from compactord.paimon.options import CompactionOptions
+from compactord.paimon.table import TableState
+from compactord.plan.runs import bucket_runs
+from compactord.plan.table import BucketPlan, TableKind, plan_bucket
+from compactord.service.planning import PlanContext, StatePlanner
+from compactord.service.session import FULL_REASONS
+from compactord.service.view import Backlog, RunState, TableShape, WorkKind
+
+# So many of the most urgent buckets of a table are offered at once; the rest is counted.
+OFFERED_MAX = 64
+# Triggers that depend on the hour are looked at so often.
+_RESURVEY_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A bucket that has something to do.
+
+    `since_ms` (since the epoch) is the creation of the input that made it due. `files_saved` is by
+    how much the files get fewer. `is_forced`: its run count is about to reach the stop-trigger.
+    `amplification` is (all runs but the oldest) / oldest, 0 for append tables.
+    """
+
+    bucket: BucketId
+    partition: str
+    kind: WorkKind
+    reason: CompactReason
+    tasks: int
+    files: int
+    size_bytes: int
+    files_saved: int
+    sorted_runs: int
+    amplification: float
+    is_forced: bool
+    since_ms: int
+
+    @property
+    def benefit(self) -> float:
+        """Files saved per MiB rewritten: read amplification gained for what it costs."""
+        return self.files_saved / (self.size_bytes / (1 << 20) + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopBucket:
+    """One of the buckets with the most runs."""
+
+    bucket: BucketId
+    partition: str
+    sorted_runs: int
+    level0_files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """Dues that could not begin now: of some buckets, of some kinds (forced ones may be spared)."""
+
+    buckets: frozenset[BucketId] = frozenset()
+    kinds: frozenset[WorkKind] = frozenset()
+    spare_forced: bool = True
+
+    def covers(self, due: Due) -> bool:
+        if due.bucket in self.buckets:
+            return True
+        return due.kind in self.kinds and not (due.is_forced and self.spare_forced)
+
+
+class Survey:
+    """The dues of one table. To be told of every change; `update` first."""
+
+    def __init__(self, *, stop_trigger: int) -> None:
+        self._stop_trigger = stop_trigger
+        self._dues: dict[BucketId, Due] = {}
+        # Small append files that wait: when their time comes.
+        self._recheck_ms: dict[BucketId, int] = {}
+        self._state: TableState | None = None
+        self._delta_commits_due: Set[BucketId] = frozenset()
+        self._small_files = 0
+        self._complete_ms = 0
+
+    def update(
+        self,
+        planner: StatePlanner,
+        state: TableState,
+        changed: Set[BucketId] | None,
+        busy: Mapping[BucketId, Set[str]],
+        context: PlanContext,
+    ) -> int:
+        """Plan what may have changed (None: everything); how many buckets were looked at.
+
+        `busy` are names of files that compactions under way read.
+        """
+        options = planner.request.options
+        if self._state is None:
+            changed = None
+        if self._depends_on_time(options) and context.now_ms - self._complete_ms > _RESURVEY_MS:
+            changed = None
+        if planner.delta_commits_due != self._delta_commits_due:
+            changed = None
+        if changed is None:
+            looked_at: Iterable[BucketId] = planner.candidates()
+            self._dues.clear()
+            self._recheck_ms.clear()
+            self._complete_ms = context.now_ms
+            self._small_files = state.files.count_smaller(options.small_file_size)
+        else:
+            before = self._state
+            assert before is not None, "only a first survey has no state before it"
+            small = options.small_file_size
+            self._small_files += state.files.count_smaller(small, changed)
+            self._small_files -= before.files.count_smaller(small, changed)
+            waited = {b for b, at in self._recheck_ms.items() if at <= context.now_ms}
+            looked_at = changed | waited
+        count = 0
+        for bucket in looked_at:
+            count += 1
+            self._look_at(planner, bucket, busy.get(bucket, frozenset()), context)
+        self._state = state
+        self._delta_commits_due = planner.delta_commits_due
+        return count
+
+    def is_time(self, now_ms: int, options: CompactionOptions) -> bool:
+        """Whether a plan may differ although no file has changed."""
+        if self._depends_on_time(options) and now_ms - self._complete_ms > _RESURVEY_MS:
+            return True
+        return any(at <= now_ms for at in self._recheck_ms.values())
+
+    def offered(self, skip: Skip) -> tuple[Due, ...]:
+        """The most urgent buckets that may begin, first things first."""
+
+        def urgency(due: Due) -> tuple[bool, float, int]:
+            return (not due.is_forced, -due.benefit, due.since_ms)
+
+        able = [due for due in self._dues.values() if not skip.covers(due)]
+        by_need = heapq.nsmallest(OFFERED_MAX, able, key=urgency)
+        # The one that has waited longest must not wait for ever behind better bargains.
+        oldest = min(able, key=lambda due: due.since_ms, default=None)
+        if oldest is not None and oldest not in by_need:
+            by_need[-1] = oldest
+        return tuple(by_need)
+
+    def backlog(self) -> Backlog:
+        """Of everything that is due and not under way."""
+        dues = self._dues.values()
+        return Backlog(
+            tasks=sum(due.tasks for due in dues),
+            files=sum(due.files for due in dues),
+            size_bytes=sum(due.size_bytes for due in dues),
+            oldest_ms=min((due.since_ms for due in dues), default=0),
+        )
+
+    def shape(
+        self, kind: TableKind, options: CompactionOptions, *, snapshots: int, last_full_ms: int
+    ) -> TableShape:
+        """The table in numbers."""
+        state = self._state
+        assert state is not None, "updated before"
+        summaries = state.files.summaries()
+        has_runs = kind is TableKind.PRIMARY_KEY
+        runs, level0, sizes = summaries.run_count, summaries.level0_count, summaries.size_bytes
+        file_sizes = sizes / np.maximum(1, summaries.file_count)
+        count = len(summaries)
+        return TableShape(
+            snapshot_id=state.snapshot.id if state.snapshot else 0,
+            snapshots=snapshots,
+            buckets=count,
+            files=state.files.file_count,
+            small_files=self._small_files,
+            size_bytes=state.files.size_bytes,
+            rows=state.files.row_count,
+            sorted_runs_max=int(runs.max()) if count and has_runs else 0,
+            sorted_runs_avg=float(runs.mean()) if count and has_runs else 0.0,
+            level0_files=int(level0.sum()),
+            level0_files_max=int(level0.max()) if count else 0,
+            level0_files_avg=float(level0.mean()) if count else 0.0,
+            bucket_size_bytes_max=int(sizes.max()) if count else 0,
+            bucket_size_bytes_avg=float(sizes.mean()) if count else 0.0,
+            avg_file_size_bytes_min=float(file_sizes.min()) if count else 0.0,
+            size_amplification_max=max(
+                (due.amplification for due in self._dues.values()), default=0
+            ),
+            buckets_by_run_state=_bands(summaries, options.compaction_trigger, self._stop_trigger)
+            if has_runs
+            else {},
+            last_full_compaction_ms=last_full_ms,
+        )
+
+    def top_buckets(
+        self, count: int, partition_text: Callable[[bytes], str]
+    ) -> tuple[TopBucket, ...]:
+        """The buckets with the most runs, at most `count`."""
+        assert self._state is not None, "updated before"
+        summaries = self._state.files.summaries()
+        rows = np.arange(len(summaries))
+        if len(rows) > count:
+            rows = np.argpartition(-summaries.run_count, count)[:count]
+        rows = rows[np.argsort(-summaries.run_count[rows], kind="stable")]
+        return tuple(
+            TopBucket(
+                bucket=summaries.bucket_id(int(row)),
+                partition=partition_text(summaries.bucket_id(int(row)).partition),
+                sorted_runs=int(summaries.run_count[row]),
+                level0_files=int(summaries.level0_count[row]),
+                size_bytes=int(summaries.size_bytes[row]),
+            )
+            for row in rows
+        )
+
+    def _look_at(
+        self, planner: StatePlanner, bucket: BucketId, busy: Set[str], context: PlanContext
+    ) -> None:
+        self._dues.pop(bucket, None)
+        self._recheck_ms.pop(bucket, None)
+        found = without_busy(planner.files(bucket), planner.request.kind, busy)
+        if found is None or not found.files:
+            return
+        plan = plan_bucket(found, planner.request)
+        offset_ms = local_ms(context.now_ms, context.zone) - context.now_ms
+        if plan.compactions:
+            self._dues[bucket] = self._due(planner, found, plan, offset_ms, context.now_ms)
+        elif (
+            planner.request.kind is TableKind.APPEND_UNAWARE and context.append_wait_ms is not None
+        ):
+            # Two that have waited long enough are merged: the second oldest decides.
+            ages = sorted(_created_ms(file, offset_ms, context.now_ms) for file in found.files)
+            if len(ages) > 1:
+                due_ms = ages[1] + context.append_wait_ms
+                later_ms = context.now_ms + _RESURVEY_MS
+                self._recheck_ms[bucket] = due_ms if due_ms > context.now_ms else later_ms
+
+    def _due(
+        self,
+        planner: StatePlanner,
+        found: BucketFiles,
+        plan: BucketPlan,
+        offset_ms: int,
+        now_ms: int,
+    ) -> Due:
+        options, compactions = planner.request.options, plan.compactions
+        inputs = [file for compaction in compactions for file in compaction.inputs]
+        size = sum(file.file_size for file in inputs)
+        runs, amplification, wanted = 0, 0.0, options.min_file_num
+        if planner.request.kind is TableKind.PRIMARY_KEY:
+            sorted_runs = bucket_runs(found.files, planner.request.key_of)
+            runs = len(sorted_runs)
+            oldest = sorted_runs[-1].size_bytes
+            amplification = sum(run.size_bytes for run in sorted_runs[:-1]) / max(1, oldest)
+            upper = len({run.level for run in sorted_runs if run.level > 0})
+            wanted = options.compaction_trigger - upper
+        newcomers = [file for file in inputs if file.level == 0] or inputs
+        ages = sorted(_created_ms(file, offset_ms, now_ms) for file in newcomers)
+        outputs = max(1, size // max(1, options.target_file_size))
+        return Due(
+            bucket=found.bucket,
+            partition=planner.partition_text(found.bucket.partition),
+            kind=kind_of(compactions[0]),
+            reason=compactions[0].reason,
+            tasks=len(compactions),
+            files=len(inputs),
+            size_bytes=size,
+            files_saved=max(0, len(inputs) - outputs),
+            sorted_runs=runs,
+            amplification=amplification,
+            is_forced=runs >= self._stop_trigger - 1,
+            since_ms=ages[min(max(0, wanted - 1), len(ages) - 1)],
+        )
+
+    @staticmethod
+    def _depends_on_time(options: CompactionOptions) -> bool:
+        has_off_peak = options.offpeak_start_hour != options.offpeak_end_hour
+        return options.optimization_interval_ms is not None or has_off_peak
+
+
+def without_busy(found: BucketFiles, kind: TableKind, busy: Set[str]) -> BucketFiles | None:
+    """What may be planned beside running compactions: other files of a table without buckets.
+
+    Elsewhere a bucket is planned as a whole: None while one runs.
+    """
+    if not busy:
+        return found
+    if kind is not TableKind.APPEND_UNAWARE:
+        return None
+    free = tuple(file for file in found.files if file.file_name not in busy)
+    return BucketFiles(bucket=found.bucket, total_buckets=found.total_buckets, files=free)
+
+
+def kind_of(compaction: Compaction) -> WorkKind:
+    if isinstance(compaction, AppendCompaction):
+        return WorkKind.APPEND
+    return WorkKind.FULL if compaction.reason in FULL_REASONS else WorkKind.MINOR
+
+
+def _created_ms(file: DataFile, offset_ms: int, now_ms: int) -> int:
+    """Since the epoch; a clock that was ahead makes nobody younger than now."""
+    if file.creation_time_ms is None:
+        return now_ms
+    return min(now_ms, file.creation_time_ms - offset_ms)
+
+
+def _bands(summaries: BucketSummaries, trigger: int, stop: int) -> Mapping[RunState, int]:
+    """Buckets by run state; evaluated from the last band down, so that they are disjoint."""
+    runs = summaries.run_count
+    over = int(np.count_nonzero(runs > stop))
+    near = int(np.count_nonzero(runs >= stop - 1)) - over
+    due = int(np.count_nonzero((runs >= trigger) & (runs < stop - 1)))
+    idle = len(runs) - over - near - due
+    return {
+        RunState.IDLE: idle,
+        RunState.DUE: due,
+        RunState.NEAR_STOP: near,
+        RunState.OVER_STOP: over,
+    }

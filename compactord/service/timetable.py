@@ -1,0 +1,99 @@
+"""When things are to be done again: APScheduler, which only puts events into the loop's queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from zlib import crc32
+
+from apscheduler.executors.debug import DebugExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+# Names of one interval share so many instants: a call each would cost more than what it calls.
+_SLOT_MS = 500
+_SLOTS_MAX = 60
+
+_Group = tuple[int, int]
+
+
+class Timetable:
+    """Calls functions at intervals, in a thread of its own: they must do next to nothing.
+
+    Names of the same interval are spread over it, so that many tables are not all due at once.
+    """
+
+    def __init__(self) -> None:
+        # What is called only puts an event, so no pool stands between: a late run is run once.
+        self._scheduler = BackgroundScheduler(
+            timezone=timezone.utc,
+            executors={"default": DebugExecutor()},
+            job_defaults={"coalesce": True, "misfire_grace_time": None, "max_instances": 1},
+        )
+        self._lock = threading.Lock()
+        self._group_of: dict[str, _Group] = {}
+        self._calls: dict[_Group, dict[str, Callable[[], None]]] = {}
+
+    def start(self) -> None:
+        self._scheduler.start()
+
+    def every(self, name: str, interval_ms: int, call: Callable[[], None]) -> None:
+        """Call from now on at this interval; a new interval takes the place of the old one."""
+        slots = max(1, min(_SLOTS_MAX, interval_ms // _SLOT_MS))
+        group = (interval_ms, crc32(name.encode(errors="surrogateescape")) % slots)
+        if self._group_of.get(name) == group:
+            return
+        self.stop_calling(name)
+        self._group_of[name] = group
+        with self._lock:
+            is_new = group not in self._calls
+            self._calls.setdefault(group, {})[name] = call
+        if is_new:
+            self._schedule(group)
+
+    def stop_calling(self, name: str) -> None:
+        """Forget a name; nothing if it is not known."""
+        group = self._group_of.pop(name, None)
+        if group is None:
+            return
+        with self._lock:
+            del self._calls[group][name]
+            is_empty = not self._calls[group]
+            if is_empty:
+                del self._calls[group]
+        if is_empty:
+            self._scheduler.remove_job(_job_id(group))
+
+    def clock_jumped(self) -> None:
+        """Begin anew: what was due by a wall clock that has been set may be hours away."""
+        for group in list(self._calls):
+            self._schedule(group)
+
+    def close(self) -> None:
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=True)
+
+    def _schedule(self, group: _Group) -> None:
+        interval_ms, slot = group
+        slots = max(1, min(_SLOTS_MAX, interval_ms // _SLOT_MS))
+        delay = timedelta(milliseconds=interval_ms * slot // slots)
+        trigger = IntervalTrigger(
+            seconds=interval_ms / 1000,
+            start_date=datetime.now(timezone.utc) + delay,
+            timezone=timezone.utc,
+        )
+        self._scheduler.add_job(
+            partial(self._call, group), trigger, id=_job_id(group), replace_existing=True
+        )
+
+    def _call(self, group: _Group) -> None:
+        with self._lock:
+            calls = list(self._calls.get(group, {}).values())
+        for call in calls:
+            call()
+
+
+def _job_id(group: _Group) -> str:
+    return f"{group[0]}-{group[1]}"
