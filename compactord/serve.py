@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FrameType
 
@@ -31,6 +31,9 @@ from compactord.service.page.pages import render
 from compactord.service.site import Site
 from compactord.storage.base import Storage
 from compactord.storage.metered import MeteredStorage
+
+# The store that holds a warehouse, and the warehouse's path in it.
+OpenStore = Callable[[str], tuple[Storage, str]]
 
 DEFAULT_PATH = "/etc/compactord/compactord.yaml"
 _SERVE_EXAMPLES = """\
@@ -89,7 +92,7 @@ def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def serve(args: argparse.Namespace) -> int:
+def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> int:
     """Run the daemon until a signal ends it. Raises `UsageError` for what cannot be served."""
     read = partial(_load, args)
     loaded = read()
@@ -111,7 +114,7 @@ def serve(args: argparse.Namespace) -> int:
         clock=clock,
         zone=zone,
         owner=ids.this_process(),
-        open_warehouse=partial(_open_metered, metrics, clock),
+        open_warehouse=partial(_open_metered, metrics, clock, open_store),
         start_engine=partial(_start_engine, loaded),
         reload=read,
         apply_logs=partial(_configure_logs, instance=instance),
@@ -148,8 +151,10 @@ def _configure_logs(loaded: LoadedConfig, *, instance: str) -> None:
     )
 
 
-def _open_metered(metrics: Metrics, clock: Clock, warehouse: str) -> tuple[Storage, str]:
-    storage, root = open_warehouse(warehouse)
+def _open_metered(
+    metrics: Metrics, clock: Clock, open_store: OpenStore, warehouse: str
+) -> tuple[Storage, str]:
+    storage, root = open_store(warehouse)
     return MeteredStorage(storage, metrics.storage_request, clock), root
 
 

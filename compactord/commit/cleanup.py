@@ -44,17 +44,24 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRule:
-    """When an owner's files may go: it is dead, or unknown and they are older than `grace_ms`."""
+    """When an owner's files may go: it is dead, or unknown and they are older than `grace_ms`.
+
+    Our own go when they are from before `own_before_ms` (0: never): nothing of ours that is still
+    under way had begun then, so a worker that was killed left them.
+    """
 
     myself: Owner
     liveness: Callable[[Owner], Liveness]
     now_ms: int
     grace_ms: int
+    own_before_ms: int = 0
 
     def lets_go(self, status: ObjectStatus) -> bool:
         owner = owner_of(status.name)
-        if owner is None or status.is_folder or owner == self.myself:
+        if owner is None or status.is_folder:
             return False
+        if owner == self.myself:
+            return status.modified_ms < self.own_before_ms
         match self.liveness(owner):
             case Liveness.DEAD:
                 return True

@@ -111,6 +111,9 @@ class Committer:
         self._metadata_numbers = itertools.count()
         # Snapshots of ours that other writers replaced, as texts.
         self.lost_snapshots: list[str] = []
+        # Those whose id now holds another snapshot: nobody but an unsafe publication does that.
+        # The others were rolled back, or their table was dropped.
+        self.replaced_snapshots = 0
         self._drift = Drift()
 
     def commit(
@@ -299,10 +302,10 @@ class Committer:
                 return newest, None
             if found.uuid != snapshot.uuid:
                 why_lost = _lost(snapshot, found)
-                self._report_lost(state, why_lost)
+                self._report_lost(state, why_lost, is_replaced=True)
                 return self._newest_after(newest), why_lost
             if trouble is not None:
-                self._report_lost(state, trouble)
+                self._report_lost(state, trouble, is_replaced=False)
         except CompactordError as error:
             _log.warning("confirmation_failed", snapshot_id=snapshot.id, reason=str(error))
         return newest, None
@@ -338,7 +341,9 @@ class Committer:
         """The newest state; a snapshot of ours that it no longer builds upon is reported."""
         refreshed = self._refresh(state)
         if refreshed.lost is not None and refreshed.lost.commit_user == self.user:
-            self._report_lost(state, _lost(refreshed.lost, None))
+            newest = refreshed.state.snapshot
+            is_replaced = newest is not None and newest.id >= refreshed.lost.id
+            self._report_lost(state, _lost(refreshed.lost, None), is_replaced=is_replaced)
         return refreshed.state
 
     def loaded(self, table: TableRef) -> TableState:
@@ -357,8 +362,9 @@ class Committer:
         self._drift.add(refreshed)
         return refreshed
 
-    def _report_lost(self, state: TableState, why: str) -> None:
+    def _report_lost(self, state: TableState, why: str, *, is_replaced: bool) -> None:
         self.lost_snapshots.append(why)
+        self.replaced_snapshots += is_replaced
         _log.error("snapshot_lost", table=state.table.full_name, reason=why)
 
 

@@ -34,7 +34,7 @@ def due_care(
         if served.sweep_due_ms <= now_ms:
             served.maintenance, served.cared_ms = Job.SWEEP, now_ms
             free -= 1
-            yield StartSweep(name=served.name)
+            yield StartSweep(name=served.name, under_way_since_ms=served.under_way_since_ms(now_ms))
         elif _is_expiry_due(served, expire_interval_ms, now_ms, zone):
             served.maintenance, served.cared_ms = Job.EXPIRE, now_ms
             served.expire_due = False

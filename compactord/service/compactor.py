@@ -77,6 +77,7 @@ class Turn:
     commit_seconds: float
     planned: Planned | None
     lost_snapshots: tuple[str, ...]
+    replaced_snapshots: int
     error: CompactordError | None
     in_commit: bool
 
@@ -175,6 +176,7 @@ class TableCompactor:
             commit_seconds=commit_seconds,
             planned=planned,
             lost_snapshots=self._newly_lost(),
+            replaced_snapshots=self._session.replaced_snapshots,
             error=error,
             in_commit=in_commit,
         )
@@ -222,9 +224,14 @@ class TableCompactor:
             remove_empty_folder=self._storage.remove_empty_folder,
         )
 
-    def sweep(self, *, grace_ms: int) -> int:
-        """Remove what dead processes of ours left; how many files."""
-        return self._session.remove_orphans(grace_ms=grace_ms)
+    def sweep(self, *, grace_ms: int, under_way_since_ms: int) -> int:
+        """Remove what dead processes and killed workers of ours left; how many files.
+
+        Nothing under way began before `under_way_since_ms`.
+        """
+        return self._session.remove_orphans(
+            grace_ms=grace_ms, own_before_ms=under_way_since_ms - grace_ms
+        )
 
     def reconfigure(self, request: SessionRequest, stop_trigger_fallback: int) -> None:
         """Other options from the next turn on."""

@@ -51,6 +51,7 @@ class StartSweep:
     """Run `TableCompactor.sweep`; answer with `swept`."""
 
     name: TableName
+    under_way_since_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

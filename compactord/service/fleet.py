@@ -182,7 +182,8 @@ class Fleet:
             text, where = str(result), due.partition
             backoff = self.retry.backoff
             ledger.park_bucket(served, due.bucket, where, text, backoff, now_ms, self._witness)
-            ledger.fail(served, text, self.retry, now_ms, self._witness)
+            kind = type(result).__name__
+            ledger.fail(served, text, kind, self.retry, now_ms, self._witness)
             served.counts.compactions[due.kind, Outcome.FAILED] += 1
             return
         number = result.number
@@ -277,9 +278,7 @@ class Fleet:
         for served in self.tables.values():
             served.dues.clear()
             served.head_until_ms = 0
-            for number, flight in list(served.flights.items()):
-                if not flight.started_ms and number in self._flights:
-                    self._give_up(served, number, "stopped before it began", now_ms)
+            self._drop_unbegun(served, "stopped before it began", now_ms)
 
     def end(self) -> None:
         """No commit begins any more: what lands from now on is discarded."""
@@ -300,6 +299,8 @@ class Fleet:
 
     def decide(self, now_ms: int) -> list[Effect]:
         """All that can begin now."""
+        for name in self._leaving:
+            self._drop_unbegun(self.tables[name], "its table is no longer served", now_ms)
         effects = [*self._turns(now_ms), *self._slots(now_ms)]
         if self._is_care_due and not self.is_draining:
             self._is_care_due = False
@@ -390,17 +391,16 @@ class Fleet:
         if served.parts:
             number, _ = served.parts[0]
             flight = served.flights[number]
-            due, urgency = flight.due, flight.priority_class
-            size = due.size_bytes // len(flight.take_off.parts)
+            due, size = flight.due, flight.due.size_bytes // len(flight.take_off.parts)
         else:
             head = self._head(served, now_ms)
             if head is None:
                 return None
             due, size = head, head.size_bytes // max(1, head.tasks)
-            urgency = self._urgency(served, due, now_ms)
         return Contender(
             index=served.index,
-            priority_class=urgency,
+            # A part that waits becomes as urgent as a due would.
+            priority_class=self._urgency(served, due, now_ms),
             benefit=due.benefit,
             weight=served.weight,
             slots=served.slots,
@@ -527,6 +527,11 @@ class Fleet:
         served.ended[number] = ended
         self._turn_wanted[served.name] = None
 
+    def _drop_unbegun(self, served: Served, why: str, now_ms: int) -> None:
+        for number, flight in list(served.flights.items()):
+            if not flight.started_ms and number in self._flights:
+                self._give_up(served, number, why, now_ms)
+
     def _give_up(self, served: Served, number: int, why: str, now_ms: int) -> None:
         """End a compaction whose outcomes will not come; the table is not to blame."""
         self._cancelled(served, number, self._flights.give_up(number, _lost(why)), now_ms)
@@ -560,7 +565,8 @@ class Fleet:
         self._ended(ledger.unpublished(served, flight, outcome, message, now_ms))
         if not was_stopped:
             ledger.park(served, flight, message, self.retry.backoff, now_ms, self._witness)
-            ledger.fail(served, message, self.retry, now_ms, self._witness)
+            kind = crashed.failure.error
+            ledger.fail(served, message, kind, self.retry, now_ms, self._witness)
         # What was chosen next may be of this very bucket.
         served.head = None
         self._drop_parts(served, number)

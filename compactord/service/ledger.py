@@ -92,27 +92,21 @@ def settle(
 def take_in(served: Served, turn: Turn, retry: Retry, now_ms: int, witness: Witness) -> None:
     """Book what a turn saw of the table."""
     for why in turn.lost_snapshots:
-        served.lost_snapshots += 1
         served.counts.sums["lost_snapshots"] += 1
         witness.snapshot_lost(served.name, why)
-        if served.lost_snapshots >= retry.halt_after_lost_snapshots:
-            action = (
-                "Another writer replaced a snapshot of ours: its storage cannot publish safely "
-                "without a lock. Give all writers one, then reload or restart compactord."
-            )
-            _halt(
-                served,
-                HaltReason.UNSAFE_COMMIT,
-                why,
-                action,
-                Lifted.BY_OPERATOR,
-                now_ms,
-                0,
-                witness,
-            )
+    served.replaced_snapshots = max(served.replaced_snapshots, turn.replaced_snapshots)
+    open_losses = served.replaced_snapshots - served.forgiven_snapshots
+    if turn.lost_snapshots and open_losses >= retry.halt_after_lost_snapshots:
+        action = (
+            "Another writer replaced a snapshot of ours: its storage cannot publish safely "
+            "without a lock. Give all writers one, then reload or restart compactord."
+        )
+        why = turn.lost_snapshots[-1]
+        _halt(served, HaltReason.UNSAFE_COMMIT, why, action, Lifted.BY_OPERATOR, now_ms, 0, witness)
     if turn.error is not None and turn.in_commit:
         # Else what was merged for nothing would be merged again at once.
-        fail(served, str(turn.error), retry, now_ms, witness)
+        kind = type(turn.error).__name__
+        fail(served, str(turn.error), kind, retry, now_ms, witness)
         pause = pause_ms(retry.backoff, served.failures)
         served.next_try_ms = max(served.next_try_ms, now_ms + pause)
         return
@@ -134,8 +128,13 @@ def take_in(served: Served, turn: Turn, retry: Retry, now_ms: int, witness: Witn
         _forget_parked(served, now_ms)
 
 
-def fail(served: Served, message: str, retry: Retry, now_ms: int, witness: Witness) -> None:
-    """A compaction has failed for good; too many in a row halt the table."""
+def fail(
+    served: Served, message: str, kind: str, retry: Retry, now_ms: int, witness: Witness
+) -> None:
+    """A compaction has failed for good; too many in a row halt the table.
+
+    `kind` is the name of the error's class, as workers report it.
+    """
     served.failures += 1
     if served.failures < retry.halt_after_consecutive_failures:
         return
@@ -143,7 +142,7 @@ def fail(served: Served, message: str, retry: Retry, now_ms: int, witness: Witne
         served,
         HaltReason.REPEATED_FAILURES,
         message,
-        advice(message),
+        advice(kind),
         Lifted.BY_COMMIT,
         now_ms,
         now_ms + retry.backoff.max_ms,
@@ -215,7 +214,7 @@ def pause_ms(backoff: Backoff, failures: int) -> int:
 def lift(served: Served, witness: Witness) -> None:
     """End a halt."""
     if served.lifted is Lifted.BY_OPERATOR:
-        served.lost_snapshots = 0
+        served.forgiven_snapshots = served.replaced_snapshots
     served.halt = None
     served.failures = served.look_failures = 0
     served.next_try_ms = 0
@@ -238,7 +237,9 @@ def _trouble(
     served: Served, error: CompactordError, retry: Retry, now_ms: int, witness: Witness
 ) -> None:
     served.look_failures += 1
-    served.next_try_ms = now_ms + pause_ms(retry.backoff, served.look_failures)
+    pause = pause_ms(retry.backoff, served.look_failures)
+    # A halt may ask for a longer pause than this failure does.
+    served.next_try_ms = max(served.next_try_ms, now_ms + pause)
     permanent = halt_for(error)
     if permanent is not None:
         reason, action = permanent
@@ -250,7 +251,7 @@ def _trouble(
             served,
             HaltReason.REPEATED_FAILURES,
             str(error),
-            advice(error),
+            advice(type(error).__name__),
             Lifted.BY_TURN,
             now_ms,
             served.next_try_ms,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from compactord.plan.table import TableKind
 from compactord.service.view import (
     Backlog,
+    HaltReason,
     RunState,
     TableCounters,
     TableInfo,
@@ -119,15 +120,18 @@ def _sum_counters(*signed: tuple[TableCounters, int]) -> TableCounters:
 def _summed_up(catalog: str, tables: Sequence[TableView], counters: TableCounters) -> TableView:
     """The table that stands for several: what alerts compare comes from the same, worst table."""
     served = [t for t in tables if t.status in (TableStatus.ACTIVE, TableStatus.ERROR)]
-    waiting = [t for t in tables if t.backlog.tasks and t.window_open]
+    # Nobody expects anything to succeed on those that are paused or left alone.
+    waiting = [t for t in served if t.backlog.tasks and t.window_open]
     stalest = min(waiting or tables, key=_last_success_ms)
     due = [t for t in tables if t.backlog.oldest_ms]
     latest = min(due or tables, key=lambda t: t.backlog.oldest_ms + t.max_backlog_age_ms)
+    halts = [t.halt for t in tables if t.halt is not None]
     return TableView(
         name=TableName(catalog, OTHER, OTHER),
         location="",
         status=TableStatus.ACTIVE if served else TableStatus.PAUSED,
-        halt=next((t.halt for t in tables if t.halt is not None), None),
+        # One that was served and is so no more is worse than one that never could be.
+        halt=min(halts, key=lambda h: h.reason is HaltReason.UNSUPPORTED_FEATURE, default=None),
         error="",
         priority=max(t.priority for t in tables),
         info=_info(tables),

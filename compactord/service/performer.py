@@ -106,8 +106,8 @@ class Performer:
                 self._jobs.submit(self._discard, name, ended)
             case StartExpire(name=name, keep_from=keep_from):
                 self._cares.submit(self._expire, name, keep_from)
-            case StartSweep(name=name):
-                self._cares.submit(self._sweep, name)
+            case StartSweep():
+                self._cares.submit(self._sweep, effect)
             case Forget(name=name):
                 self.specs.pop(name, None)
                 self.compactors.pop(name, None)
@@ -151,8 +151,14 @@ class Performer:
         seconds = self._clock.monotonic_s() - start_s
         self._post(partial(self._answers.expired, name, result, seconds))
 
-    def _sweep(self, name: TableName) -> None:
-        result = _tried(name, lambda: self.compactors[name].sweep(grace_ms=self.orphan_grace_ms))
+    def _sweep(self, effect: StartSweep) -> None:
+        name = effect.name
+        result = _tried(
+            name,
+            lambda: self.compactors[name].sweep(
+                grace_ms=self.orphan_grace_ms, under_way_since_ms=effect.under_way_since_ms
+            ),
+        )
         removed = result if isinstance(result, int) else 0
         self._post(partial(self._answers.swept, name, removed))
 
@@ -184,6 +190,7 @@ def _failed(error: CompactordError, ended: Mapping[int, Landed | Crashed]) -> Tu
         commit_seconds=0.0,
         planned=None,
         lost_snapshots=(),
+        replaced_snapshots=0,
         error=error,
         in_commit=landed,
     )

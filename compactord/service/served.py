@@ -14,6 +14,7 @@ from compactord.errors import (
     CommitGaveUp,
     CompactordError,
     FormatError,
+    StoreFull,
     TableNotFound,
     UnsupportedTable,
     UsageError,
@@ -135,7 +136,9 @@ class Served:
     # In a row: of compactions and commits, and of looks at the table.
     failures: int = 0
     look_failures: int = 0
-    lost_snapshots: int = 0
+    # Snapshots of ours that another writer replaced, and how many an operator knows of.
+    replaced_snapshots: int = 0
+    forgiven_snapshots: int = 0
     error: str = ""
     next_try_ms: int = 0
     halt: Halt | None = None
@@ -175,6 +178,14 @@ class Served:
         """Share of slots beside others; 1 to 11."""
         return 1 + self.policy.priority / 10
 
+    def under_way_since_ms(self, now_ms: int) -> int:
+        """When the oldest thing began that may still write files of the table."""
+        flights = [*self.flights.values(), *(flight for flight, _ in self.settling.values())]
+        began = [flight.queued_ms for flight in flights]
+        if self.job is not None:
+            began.append(self.job_since_ms)
+        return min(began, default=now_ms)
+
     @property
     def oldest_read_snapshot(self) -> int | None:
         """The oldest snapshot that something under way, or the plan, was made on."""
@@ -206,14 +217,16 @@ def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:
             return None
 
 
-def advice(error: CompactordError | str) -> str:
-    """What to do about trouble that may pass."""
-    match error:
-        case AccessDenied():
-            return "Give compactord's user read and write permission on the table's folder."
-        case TableNotFound():
-            return "Nothing, if it was dropped: it is forgotten with the next listing."
-        case CommitGaveUp():
-            return "Raise commit.max-retries or commit.timeout of the table; look for who commits."
-        case _:
-            return "Look at the log for task_failed and commit events of this table."
+_ADVICE = {
+    AccessDenied.__name__: "Give compactord's user read and write permission on the folder.",
+    StoreFull.__name__: "Make room, or raise the quota, where the table lives.",
+    TableNotFound.__name__: "Nothing, if it was dropped: it is forgotten with the next listing.",
+    CommitGaveUp.__name__: (
+        "Raise commit.max-retries or commit.timeout of the table; look for who commits so often."
+    ),
+}
+
+
+def advice(kind: str) -> str:
+    """What to do about trouble that may pass; `kind` is the name of the error's class."""
+    return _ADVICE.get(kind, "Look at the log for task_failed and commit events of this table.")

@@ -17,7 +17,7 @@ from compactord import ids
 from compactord.clock import Clock, local_ms
 from compactord.commit.cleanup import OwnerRule, discard_outputs, remove_files, remove_orphans
 from compactord.commit.committer import Committer, Drift, index_entries
-from compactord.errors import CommitUnknown, CompactordError
+from compactord.errors import CommitUnknown, CompactordError, ObjectNotFound
 from compactord.model import (
     Committed,
     Compaction,
@@ -29,7 +29,7 @@ from compactord.model import (
     Subcompaction,
 )
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.paimon.schema import schema_ids
+from compactord.paimon.schema import TableSchema, read_schema, schema_ids
 from compactord.paimon.snapshot import SnapshotIdentity
 from compactord.paimon.table import TableRef, TableState
 from compactord.plan.table import BucketPlan, Strategy, settled_by
@@ -106,6 +106,9 @@ class TableSession:
             user_prefix=self.table.options.commit.user_prefix,
         )
         self.state: TableState | None = None
+        # Snapshots that seemed to be replaced because the table had been made anew.
+        self._excused = 0
+        self._replaced_before = 0
         # Whether the table as it now is was found to be one that we may touch.
         self._is_checked = False
         self._settled: OrderedDict[str, None] = OrderedDict()
@@ -115,6 +118,11 @@ class TableSession:
     def lost_snapshots(self) -> Sequence[str]:
         """Snapshots of ours that another writer replaced, as texts; grows."""
         return self._committer.lost_snapshots
+
+    @property
+    def replaced_snapshots(self) -> int:
+        """How many of these had another snapshot put in their place."""
+        return self._committer.replaced_snapshots - self._excused
 
     @property
     def last_full_ms(self) -> Mapping[BucketId, int]:
@@ -128,7 +136,7 @@ class TableSession:
         gone, and what reading raises. Nothing new costs the hint, a probe, one snapshot and one
         listing.
         """
-        known = self.state
+        known, schema = self.state, self.table.schema
         if known is None:
             self.state = self._committer.loaded(self.ref)
         else:
@@ -138,9 +146,23 @@ class TableSession:
             return False
         self._is_checked = False
         self.table = open_table(self._storage, self.ref, self._request.overrides)
+        if self._was_made_anew(schema):
+            # Its snapshots were not replaced: they belonged to the table of that name before.
+            self._excused += self._committer.replaced_snapshots - self._replaced_before
+            self.state = self._committer.loaded(self.ref)
         refuse_live_state(self.table, self.state)
         self._is_checked = True
+        self._replaced_before = self._committer.replaced_snapshots
         return True
+
+    def _was_made_anew(self, known: TableSchema) -> bool:
+        """Whether the schema that we knew is not, or no longer, one of this table's."""
+        if self.table.schema.id == known.id:
+            return self.table.schema != known
+        try:
+            return read_schema(self._storage, self.ref.location, known.id) != known
+        except ObjectNotFound:
+            return True
 
     def reconfigure(self, request: SessionRequest) -> None:
         """Compact by another request from the next refresh on."""
@@ -230,13 +252,17 @@ class TableSession:
             folder = self.table.bucket_folder(crash.compaction.bucket)
             remove_files(self._storage, folder, crash.finished)
 
-    def remove_orphans(self, *, grace_ms: int) -> int:
-        """Delete what dead processes of ours left; how many files. A failure is only logged."""
+    def remove_orphans(self, *, grace_ms: int, own_before_ms: int = 0) -> int:
+        """Delete what dead processes of ours left; how many files. A failure is only logged.
+
+        `own_before_ms` as in `OwnerRule`.
+        """
         rule = OwnerRule(
             myself=self._worker.owner,
             liveness=ids.liveness,
             now_ms=self._clock.now_ms(),
             grace_ms=grace_ms,
+            own_before_ms=own_before_ms,
         )
         location, keys = self.ref.location, self.table.schema.partition_keys
         try:

@@ -1,0 +1,281 @@
+"""What must hold of a fleet at any moment, held against what it does; knows nothing of its state.
+
+`Rules` is told of every effect and every answer, and is the fleet's witness. What it believes about
+pauses, halts and slots follows from those alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from datetime import timezone
+from typing import TYPE_CHECKING
+
+from compactord.config.model import Mode
+from compactord.config.windows import may_start
+from compactord.errors import CompactordError
+from compactord.model import FailureKind
+from compactord.paimon.data_file import BucketId
+from compactord.service.compactor import TakeOff, Turn
+from compactord.service.effects import (
+    Discard,
+    Effect,
+    Forget,
+    StartExpire,
+    StartSweep,
+    StartTakeOff,
+    StartTurn,
+    Submit,
+)
+from compactord.service.fairness import cost
+from compactord.service.flight import Crashed, Landed
+from compactord.service.served import Flight, Parked
+from compactord.service.session import Settled
+from compactord.service.view import CompactionView, Halt, HaltReason, Outcome, TableName
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+LARGE = 256 << 20
+CARES_MAX = 2
+
+
+class Rules:
+    """`look` is called after each tick, `at_the_end` when everything is idle."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.table_of: dict[int, TableName] = {}
+        self.bucket_of: dict[int, BucketId] = {}
+        # Compactions that were cut into parts and whose end nobody has seen.
+        self.active: dict[int, TakeOff] = {}
+        self.took_off_count: Counter[TableName] = Counter()
+        self.published: Counter[TableName] = Counter()
+        # What slots were given for, as the fleet counts it.
+        self.given: defaultdict[TableName, float] = defaultdict(float)
+        self.outcomes: Counter[Outcome] = Counter()
+        self.ended_of: Counter[TableName] = Counter()
+        self.answered: Counter[TableName] = Counter()
+        self.first_submits: dict[int, int] = {}
+        self.attempts_at: dict[tuple[TableName, BucketId], list[int]] = {}
+        self._jobs: dict[TableName, str] = {}
+        self._cares: set[TableName] = set()
+        self._handed_back: set[int] = set()
+        self._running_of: dict[tuple[int, int], TableName] = {}
+        self._attempts: Counter[tuple[int, int]] = Counter()
+        self._doomed: dict[int, int] = {}
+        self._failures: Counter[tuple[TableName, BucketId]] = Counter()
+        self._rests_until: dict[tuple[TableName, BucketId], int] = {}
+        self._halts: dict[TableName, Halt] = {}
+
+    # -- effects
+
+    def effect(self, effect: Effect) -> None:
+        match effect:
+            case Submit(part=part):
+                self._submit(part.compaction, part.part)
+            case StartTurn(name=name, ended=ended) | Discard(name=name, ended=ended):
+                self._job(name, "turn")
+                self._hand_back(name, ended)
+            case StartTakeOff():
+                self._job(effect.name, "take-off")
+                self._begin(effect)
+            case StartExpire(name=name, keep_from=keep_from):
+                self._care(name)
+                assert keep_from is not None, "what is read now is known after a first look"
+                read = [t.snapshot_id for n, t in self.active.items() if self.table_of[n] == name]
+                read.append(self._world.tables[name].planned_snapshot_id)
+                assert keep_from <= min(read), "expiry would take what is being read"
+            case StartSweep(name=name):
+                self._care(name)
+            case Forget(name=name):
+                assert name not in self._jobs, "forgotten while a thread works on it"
+                assert name not in self._cares, "forgotten while it is being swept"
+                assert name not in map(self.table_of.get, self.active), "forgotten in flight"
+                self._halts.pop(name, None)
+                for key in [key for key in self._rests_until if key[0] == name]:
+                    del self._rests_until[key], self._failures[key]
+                for counter in (self.ended_of, self.answered):
+                    del counter[name]
+
+    def _job(self, name: TableName, what: str) -> None:
+        assert name not in self._jobs, f"{what} beside {self._jobs[name]} of {name}"
+        self._jobs[name] = what
+
+    def _care(self, name: TableName) -> None:
+        assert name not in self._cares, f"two threads sweep or expire {name}"
+        self._cares.add(name)
+        assert len(self._cares) <= CARES_MAX
+
+    def _submit(self, number: int, part: int) -> None:
+        world, key = self._world, (number, part)
+        name = self.table_of[number]
+        served = world.fleet.tables[name]
+        running = world.running
+        assert world.is_up, "nothing is submitted to an engine that is gone"
+        assert not world.fleet.is_ending, "a part begins after the end"
+        assert key not in running, f"part {key} is under way twice"
+        assert number in self.active, f"part {key} of a compaction that has ended"
+        assert number not in self._doomed, f"part {key} of a compaction that failed already"
+        assert len(running) < world.capacity, "more parts than slots"
+        mine = sum(self.table_of[each] == name for each, _ in running)
+        assert mine < served.policy.max_concurrent_tasks, f"{name} holds too many slots"
+        large = sum(size >= LARGE for size in running.values())
+        if world.sizes[number] >= LARGE and world.capacity > 1:
+            assert large < world.capacity - 1, "large parts hold every slot"
+        self.given[name] += cost(world.sizes[number])
+        self._attempts[key] += 1
+        assert self._attempts[key] <= world.fleet.retry.task_attempts
+        if number not in self.first_submits:
+            assert not (served.is_leaving or world.fleet.is_draining), "a compaction begins late"
+            self.first_submits[number] = world.now_ms
+
+    def _begin(self, effect: StartTakeOff) -> None:
+        world, name, bucket = self._world, effect.name, effect.bucket
+        served = world.fleet.tables[name]
+        assert not world.fleet.is_draining, "nothing is decided while draining"
+        assert not served.is_leaving, "nothing is decided for a table that leaves"
+        assert not served.is_excluded, "nothing is decided for an excluded table"
+        assert served.policy.mode is Mode.AUTO, "nothing is decided for a paused table"
+        rests_until = self._rests_until.get((name, bucket), 0)
+        assert world.now_ms >= rests_until, f"{name} {bucket.bucket} is tried again too early"
+        table = world.tables[name]
+        due = table.due(bucket.bucket)
+        assert due is not None, "it was due, and nothing was begun since"
+        if not due.is_forced or served.policy.windows_strict:
+            windows = served.policy.windows
+            assert may_start(windows, due.kind, world.now_ms, timezone.utc), "outside its window"
+        halt = self._halts.get(name)
+        if halt is not None:
+            assert halt.reason is not HaltReason.UNSAFE_COMMIT, f"{name} is not to be touched"
+            assert world.now_ms >= halt.next_try_ms, f"{name} is halted"
+            assert name not in map(self.table_of.get, self.active), "a halted table tries one"
+        self.table_of[effect.number], self.bucket_of[effect.number] = name, bucket
+        self.attempts_at.setdefault((name, bucket), []).append(world.now_ms)
+
+    def _hand_back(self, name: TableName, ended: Mapping[int, Landed | Crashed]) -> None:
+        for number, each in ended.items():
+            assert self.table_of[number] == name
+            assert number not in self._handed_back, f"compaction {number} ends twice"
+            self._handed_back.add(number)
+            assert number in self.active, f"compaction {number} never took off"
+            assert not any(n == number for n, _ in self._world.running), "its parts still run"
+            failed_ms = self._doomed.get(number)
+            if isinstance(each, Crashed) and failed_ms is not None:
+                self.failed(name, self.bucket_of[number], failed_ms)
+
+    # -- answers
+
+    def failed(self, name: TableName, bucket: BucketId, now_ms: int | None = None) -> None:
+        """A merge or a take-off has failed for good: its bucket rests, longer each time."""
+        if now_ms is None:
+            now_ms = self._world.now_ms
+            self.answered[name] += 1
+            del self._jobs[name]
+        backoff = self._world.fleet.retry.backoff
+        self._failures[name, bucket] += 1
+        pause = backoff.min_ms * 2 ** (self._failures[name, bucket] - 1)
+        self._rests_until[name, bucket] = now_ms + min(backoff.max_ms, pause)
+
+    def took_off(self, name: TableName, effect: StartTakeOff, result: TakeOff | None) -> None:
+        del self._jobs[name]
+        self.answered[name] += 1
+        if result is None:
+            return
+        served = self._world.fleet.tables[name]
+        assert result.snapshot_id >= self._world.tables[name].expired_to, "its inputs have expired"
+        flying = sum(self.table_of[n] == name for n in self.active)
+        landed = len(served.ended)
+        assert flying - landed <= served.policy.max_concurrent_tasks, "compactions pile up"
+        self.took_off_count[name] += 1
+        self.active[result.number] = result
+
+    def turned(self, name: TableName, ended: Mapping[int, Landed | Crashed], turn: Turn) -> None:
+        self.discarded(name, ended)
+        if turn.settled is not None:
+            published = {id(each) for each in turn.settled.published}
+            for number, each in ended.items():
+                if id(each) in published:
+                    key = (name, self.bucket_of[number])
+                    self.published[name] += 1
+                    if self.first_submits[number] >= self._rests_until.get(key, 0):
+                        self._failures.pop(key, None)
+                        self._rests_until.pop(key, None)
+
+    def discarded(self, name: TableName, ended: Mapping[int, Landed | Crashed]) -> None:
+        del self._jobs[name]
+        for number in ended:
+            del self.active[number]
+
+    def cared(self, name: TableName) -> None:
+        self._cares.remove(name)
+
+    def part_failed(self, number: int, part: int, kind: FailureKind) -> None:
+        fleet = self._world.fleet
+        attempts = 1 if fleet.is_draining else fleet.retry.task_attempts
+        is_last = kind is FailureKind.POISON or self._attempts[number, part] >= attempts
+        if is_last and not (fleet.is_draining and kind is FailureKind.LOST):
+            self._doomed[number] = self._world.now_ms
+
+    def engine_lost(self) -> None:
+        """What was under way is nobody's fault."""
+        for number in self.active:
+            self._doomed.pop(number, None)
+
+    # -- the fleet's witness
+
+    def started(self, name: TableName, flight: Flight, now_ms: int) -> None:
+        assert flight.take_off.number not in self.first_submits, "it starts twice"
+
+    def ended(self, view: CompactionView) -> None:
+        self.outcomes[view.outcome] += 1
+        self.ended_of[view.name] += 1
+
+    def committed(self, name: TableName, settled: Settled, seconds: float) -> None: ...
+
+    def commit_failed(self, name: TableName, error: CompactordError) -> None: ...
+
+    def parked(self, name: TableName, bucket: BucketId, parked: Parked) -> None:
+        backoff = self._world.fleet.retry.backoff
+        pause = min(backoff.max_ms, backoff.min_ms * 2 ** (parked.failures - 1))
+        assert parked.until_ms == self._world.now_ms + pause
+
+    def halted(self, name: TableName, halt: Halt) -> None:
+        self._halts[name] = halt
+
+    def resumed(self, name: TableName) -> None:
+        del self._halts[name]
+
+    def troubled(self, name: TableName, error: str) -> None: ...
+
+    def snapshot_lost(self, name: TableName, why: str) -> None: ...
+
+    # -- at any time
+
+    def look(self) -> None:
+        """Sums and bounds."""
+        fleet = self._world.fleet
+        assert fleet.running_parts == len(self._world.running)
+        for name, served in fleet.tables.items():
+            mine = sum(self.table_of[number] == name for number, _ in self._world.running)
+            assert served.slots == mine, f"{name} holds {mine} slots, not {served.slots}"
+            assert (served.halt is not None) == (name in self._halts), "nobody was told of a halt"
+            if served.halt is not None:
+                self._halts[name] = served.halt
+            queued = [number for number, _ in served.parts]
+            assert len(set(queued)) <= served.policy.max_concurrent_tasks + 1
+            assert all(number in self.active for number in queued)
+
+    def at_the_end(self) -> None:
+        """Nothing is under way and every compaction has ended in one way."""
+        fleet = self._world.fleet
+        assert fleet.is_idle, "something is under way"
+        assert not self.active, f"nobody knows what became of {sorted(self.active)}"
+        assert not self._world.running
+        assert fleet.running_parts == 0
+        assert sum(self.took_off_count.values()) == sum(self.outcomes.values())
+        for name, served in fleet.tables.items():
+            booked = sum(served.counts.compactions.values())
+            assert booked == self.answered[name], f"{name} booked {booked} ends"
+            assert served.slots == 0
+            assert not served.parts

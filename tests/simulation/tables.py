@@ -1,0 +1,260 @@
+"""Modelled tables: sizes and times instead of files, answering as a table's compactor would.
+
+A bucket has small files on level 0 and one sorted run below them. A compaction takes what is on
+level 0, and sometimes the run too; when it is published its inputs become (part of) the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from compactord.errors import CompactordError
+from compactord.model import (
+    AppendCompaction,
+    Committed,
+    CompactReason,
+    Conflict,
+    DroppedChange,
+    Subcompaction,
+)
+from compactord.paimon.data_file import BucketId
+from compactord.service.compactor import Planned, TakeOff, Turn
+from compactord.service.flight import Crashed, Landed
+from compactord.service.session import Settled
+from compactord.service.survey import OFFERED_MAX, Due, Skip
+from compactord.service.view import Backlog, TableInfo, TableShape, WorkKind
+
+MIB = 1 << 20
+TRIGGER, STOP = 5, 8
+PART_BYTES_MAX = 2 << 30
+
+
+@dataclass(slots=True)
+class File:
+    size: int
+    created_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Bucket:
+    """`is_poison`: no merge of it ever succeeds."""
+
+    level0: list[File] = field(default_factory=list)
+    run: int = 0
+    is_poison: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Flying:
+    bucket: int
+    files: list[File]
+    takes_run: bool
+    size: int
+
+
+def part_of(number: int, part: int) -> Subcompaction:
+    """Only its numbers matter: nothing ever runs it."""
+    made = object.__new__(Subcompaction)
+    object.__setattr__(made, "compaction", number)
+    object.__setattr__(made, "part", part)
+    return made
+
+
+class SimTable:
+    """`is_keyed`: a bucket is worked on by one compaction at a time, else by several."""
+
+    def __init__(self, buckets: Iterable[Bucket], *, is_keyed: bool = True) -> None:
+        self._replaced = 0
+        self.buckets = dict(enumerate(buckets))
+        self.is_keyed = is_keyed
+        self.snapshot_id = 1
+        self.planned_snapshot_id = 0
+        self.planned_on: dict[int, list[File]] = {}
+        self.expired_to = 0
+        self.flying: dict[int, Flying] = {}
+        self._is_changed = True
+        self._skip = Skip()
+
+    def commit(self, sizes: Mapping[int, int], now_ms: int) -> None:
+        """A writer's snapshot: one file in each of these buckets."""
+        for bucket, size in sizes.items():
+            self.buckets[bucket].level0.append(File(size, now_ms))
+        self.snapshot_id += 1
+        self._is_changed = True
+
+    def restarted(self) -> None:
+        """Nothing is known any more, as after an error."""
+        self._is_changed = True
+
+    def release(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if self.flying.pop(number, None) is not None:
+                self._is_changed = True
+
+    def turn(
+        self,
+        ended: Mapping[int, Landed | Crashed],
+        skip: Skip,
+        *,
+        error: CompactordError | None,
+        conflicts: frozenset[int] = frozenset(),
+        lost: bool = False,
+    ) -> Turn:
+        """`error` ends it: the commit if something has landed. `conflicts` are not published."""
+        landed = {n: each for n, each in ended.items() if isinstance(each, Landed)}
+        settled = None
+        if error is None and landed:
+            settled = self._settle(landed, conflicts)
+        self.release(ended)
+        planned = None
+        if error is not None:
+            self._is_changed = True
+        elif self._is_changed or skip != self._skip:
+            planned = self._plan(skip)
+            self._is_changed, self._skip = False, skip
+        self._replaced += bool(lost and settled)
+        return Turn(
+            settled=settled,
+            commit_seconds=0.1,
+            planned=planned,
+            lost_snapshots=("a snapshot of ours is gone",) if lost and settled else (),
+            replaced_snapshots=self._replaced,
+            error=error,
+            in_commit=error is not None and bool(landed),
+        )
+
+    def _settle(self, landed: Mapping[int, Landed], conflicts: frozenset[int]) -> Settled:
+        published, dropped = [], []
+        for number, each in landed.items():
+            flying = self.flying[number]
+            if number in conflicts:
+                drop = DroppedChange(
+                    change=each.change, conflict=Conflict.FILE_REMOVED, why="a file is gone"
+                )
+                dropped.append((each, drop))
+                continue
+            bucket = self.buckets[flying.bucket]
+            gone = {id(file) for file in flying.files}
+            bucket.level0 = [file for file in bucket.level0 if id(file) not in gone]
+            bucket.run = flying.size if flying.takes_run else bucket.run + flying.size
+            published.append(each)
+        committed = None
+        if published:
+            self.snapshot_id += 1
+            committed = Committed(
+                snapshot_id=self.snapshot_id,
+                published=tuple(each.change for each in published),
+                dropped=tuple(drop for _, drop in dropped),
+                attempts=1,
+            )
+        return Settled(committed=committed, published=tuple(published), dropped=tuple(dropped))
+
+    def _plan(self, skip: Skip) -> Planned:
+        self.planned_snapshot_id = self.snapshot_id
+        self.planned_on = {b: list(bucket.level0) for b, bucket in self.buckets.items()}
+        dues = [due for b in self.buckets if (due := self.due(b)) is not None]
+        able = [due for due in dues if not skip.covers(due)]
+        able.sort(key=lambda due: (not due.is_forced, -due.benefit, due.since_ms))
+        offered, oldest = able[:OFFERED_MAX], min(able, key=lambda due: due.since_ms, default=None)
+        if oldest is not None and oldest not in offered:
+            offered[-1] = oldest
+        return Planned(
+            snapshot_id=self.snapshot_id,
+            info=TableInfo(),
+            shape=TableShape(),
+            dues=tuple(offered),
+            backlog=Backlog(
+                tasks=sum(due.tasks for due in dues),
+                files=sum(due.files for due in dues),
+                size_bytes=sum(due.size_bytes for due in dues),
+                oldest_ms=min((due.since_ms for due in dues), default=0),
+            ),
+            top=(),
+            write_only=True,
+            discovery_interval_ms=2_000,
+            appended_bytes=0,
+            manifests_read=0,
+            entries_read=0,
+            entries_skipped=0,
+            buckets_looked_at=0,
+            seconds=0.0,
+        )
+
+    def take_off(self, bucket: int, *, number: int, free_slots: int) -> TakeOff | None:
+        files = self._free(bucket)[: None if self.is_keyed else TRIGGER]
+        if len(files) < self._wanted(bucket):
+            return None
+        size, takes_run = self._size(bucket, files)
+        flying = Flying(bucket=bucket, files=files, takes_run=takes_run, size=size)
+        self.flying[number] = flying
+        self._is_changed = True
+        count = 1
+        if size > 64 * MIB:
+            count = max(1, free_slots, -(-size // PART_BYTES_MAX))
+        return TakeOff(
+            number=number,
+            compaction=AppendCompaction(
+                bucket=BucketId(b"", bucket),
+                total_buckets=len(self.buckets),
+                reason=CompactReason.SIZE_RATIO,
+                files=(),
+                ordered=False,
+            ),
+            parts=tuple(part_of(number, part) for part in range(count)),
+            neighbours=(),
+            index_entries=(),
+            snapshot_id=self.planned_snapshot_id,
+            partition="",
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a bucket that can be merged has something to do or under way."""
+        return any(not self.buckets[each.bucket].is_poison for each in self.flying.values()) or any(
+            len(bucket.level0) >= self._wanted(b) and not bucket.is_poison
+            for b, bucket in self.buckets.items()
+        )
+
+    def _wanted(self, bucket: int) -> int:
+        return TRIGGER - (1 if self.is_keyed and self.buckets[bucket].run else 0)
+
+    def _free(self, bucket: int) -> list[File]:
+        """What was there when it was planned, is there now, and is not being read."""
+        flying = [each for each in self.flying.values() if each.bucket == bucket]
+        if not flying:
+            return self.planned_on[bucket]
+        if self.is_keyed:
+            return []
+        busy = {id(file) for each in flying for file in each.files}
+        return [file for file in self.planned_on[bucket] if id(file) not in busy]
+
+    def _size(self, bucket: int, files: list[File]) -> tuple[int, bool]:
+        new, run = sum(file.size for file in files), self.buckets[bucket].run
+        takes_run = self.is_keyed and 2 * new > run
+        return new + (run if takes_run else 0), takes_run
+
+    def due(self, bucket: int) -> Due | None:
+        wanted = self._wanted(bucket)
+        if len(self.planned_on[bucket]) < wanted:
+            return None
+        files = self._free(bucket)
+        if len(files) < wanted:
+            return None
+        size, takes_run = self._size(bucket, files)
+        runs = len(files) + (1 if self.buckets[bucket].run else 0)
+        kind = WorkKind.FULL if takes_run and self.buckets[bucket].run else WorkKind.MINOR
+        return Due(
+            bucket=BucketId(b"", bucket),
+            partition="",
+            kind=kind if self.is_keyed else WorkKind.APPEND,
+            reason=CompactReason.SIZE_RATIO,
+            tasks=1 if self.is_keyed else len(files) // TRIGGER,
+            files=len(files),
+            size_bytes=size,
+            files_saved=len(files) - 1,
+            sorted_runs=runs if self.is_keyed else 0,
+            amplification=0.0,
+            is_forced=self.is_keyed and runs >= STOP - 1,
+            since_ms=files[wanted - 1].created_ms,
+        )

@@ -1,0 +1,171 @@
+"""Who waits how long, when all want something: bounds that follow from load and speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from compactord.paimon.data_file import BucketId
+from compactord.service.view import TableName
+from tests.simulation.tables import MIB, TRIGGER, Bucket, SimTable
+from tests.simulation.world import RETRY, START_MS, Odds, Plan, World, policy
+
+GIB = 1024 * MIB
+
+
+def _oldest_wait_ms(world: World, names: Sequence[TableName], duration_ms: int) -> int:
+    """The longest that a bucket of these tables was due, looked at once a second."""
+    longest = 0
+    for _ in range(duration_ms // 1_000):
+        world.run(1_000)
+        for name in names:
+            for bucket in world.tables[name].buckets.values():
+                if len(bucket.level0) > TRIGGER - 1:
+                    due_ms = bucket.level0[TRIGGER - 1].created_ms
+                    longest = max(longest, world.now_ms - due_ms)
+    return longest
+
+
+def _huge(buckets: int = 4) -> SimTable:
+    """Half a terabyte that has just got enough small files for a full compaction."""
+    table = SimTable([Bucket(run=128 * GIB) for _ in range(buckets)])
+    for _ in range(TRIGGER):
+        table.commit(dict.fromkeys(range(buckets), 70 * GIB), START_MS)
+    return table
+
+
+@pytest.mark.parametrize("slots", [2, 4, 8])
+def test_small_tables_do_not_wait_for_a_huge_ones_full_compaction(slots: int) -> None:
+    world = World(1, slots=slots)
+    world.add("huge", _huge(), rules=policy(priority=100, max_concurrent_tasks=slots))
+    world.run(60_000)
+    busy = sum(size > 256 * MIB for size in world.running.values())
+    assert busy == slots - 1, "the huge one uses all slots but one"
+    plan = Plan(interval_ms=3_000, size=(MIB, 2 * MIB))
+    small = [world.add(f"s{n}", SimTable([Bucket()]), plan) for n in range(20)]
+    longest_ms = _oldest_wait_ms(world, small, 300_000)
+    # Two polls until it is seen, one turn each of the others before it.
+    assert longest_ms < 2 * 2_000 + 20 * 500
+    assert min(world.rules.published[name] for name in small) > 10
+    assert sum(size > 256 * MIB for size in world.running.values()) == slots - 1
+
+
+def test_with_one_slot_a_small_table_waits_for_one_large_part_and_not_for_all() -> None:
+    world = World(1, slots=1)
+    world.add("huge", _huge(), rules=policy(priority=100))
+    plan = Plan(interval_ms=3_000, size=(MIB, 2 * MIB))
+    small = [world.add(f"s{n}", SimTable([Bucket()]), plan) for n in range(5)]
+    longest_ms = _oldest_wait_ms(world, small, 900_000)
+    part_ms = int(2 * GIB / world.odds.bytes_per_ms * 1.3) + 200
+    assert longest_ms < 30_000 + 3 * part_ms, "its age, and then a part or two"
+
+
+def test_below_capacity_nothing_waits_longer_than_it_may() -> None:
+    world = World(5, slots=4)
+    names = []
+    for n in range(30):
+        # 20 MiB of small files about every 7 s: about a third of what four slots can do.
+        plan = Plan(interval_ms=1_500, size=(2 * MIB, 4 * MIB))
+        table = SimTable([Bucket(run=n * MIB) for _ in range(2)])
+        names.append(world.add(f"t{n}", table, plan, rules=policy(priority=10 * (n % 10))))
+    assert _oldest_wait_ms(world, names, 300_000) < 30_000
+
+
+def test_under_overload_every_table_gets_its_share() -> None:
+    world = World(3, slots=4, odds=Odds(bytes_per_ms=5 * MIB // 1000))
+    weights = {}
+    for n in range(12):
+        # Three times as much as the slots can do, in merges of about 6 s.
+        plan = Plan(interval_ms=1_200, size=(4 * MIB, 8 * MIB))
+        priority = [0, 50, 100][n % 3]
+        table = SimTable([Bucket()], is_keyed=False)
+        name = world.add(f"t{n}", table, plan, rules=policy(priority=priority))
+        weights[name] = 1 + priority / 10
+    world.run(1_200_000)
+    given = world.rules.given
+    total, weight = sum(given.values()), sum(weights.values())
+    assert len(world.running) == 4, "the slots are busy"
+    for name in weights:
+        share = total * weights[name] / weight
+        assert share / 2 < given[name] < 2 * share, f"{name} got {given[name]:.0f} of {share:.0f}"
+
+
+def test_under_overload_nothing_piles_up() -> None:
+    world = World(3, slots=2, odds=Odds(bytes_per_ms=MIB // 1000))
+    for n in range(20):
+        plan = Plan(interval_ms=500, size=(4 * MIB, 8 * MIB), buckets=10)
+        world.add(f"t{n}", SimTable([Bucket() for _ in range(100)]), plan)
+    for _ in range(300):
+        world.run(1_000)
+        for served in world.fleet.tables.values():
+            assert len(served.dues) <= 64
+            assert len(served.flights) <= 5
+            assert len(served.parts) <= 8
+            assert len(served.queued_ms) <= 64
+    assert len(world.fleet.recent) <= 200
+
+
+def test_a_table_that_wakes_up_does_not_stand_behind_all_that_a_huge_one_was_given() -> None:
+    world = World(2, slots=1, odds=Odds(bytes_per_ms=20 * MIB // 1000))
+    urgent = policy(max_backlog_age_ms=1)
+    world.add("huge", _huge(1), rules=urgent)
+    world.run(300_000)
+    plan = Plan(interval_ms=200, size=(MIB, 2 * MIB), buckets=3)
+    world.add("busy", SimTable([Bucket() for _ in range(3)]), plan, rules=urgent)
+    world.run(60_000)
+    late = world.add("late", SimTable([Bucket()]), rules=urgent)
+    for _ in range(TRIGGER):
+        world.tables[late].commit({0: MIB}, world.now_ms)
+    world.run(240_000)
+    assert world.rules.published[late] == 1
+
+
+def test_a_bucket_that_always_fails_is_tried_at_growing_pauses_up_to_the_longest() -> None:
+    world = World(4, slots=2)
+    table = SimTable([Bucket(is_poison=True), *(Bucket() for _ in range(4))])
+    plan = Plan(interval_ms=1_000, size=(MIB, 2 * MIB), buckets=5)
+    name = world.add("t", table, plan)
+    world.run(300_000)
+    tried = world.rules.attempts_at[name, BucketId(b"", 0)]
+    pauses = [after - before for before, after in zip(tried, tried[1:], strict=False)]
+    assert len(tried) > 8
+    for n, pause in enumerate(pauses):
+        least = min(20_000, 1_000 * 2**n)
+        assert least <= pause < least + 10_000, f"pause {n} was {pause}"
+    assert world.rules.published[name] > 50, "its neighbours go on"
+    assert world.fleet.tables[name].halt is None
+
+
+def test_one_bad_bucket_does_not_keep_a_halted_table_halted() -> None:
+    world = World(4, slots=2, odds=Odds(part_fails=1.0))
+    table = SimTable([Bucket(is_poison=True, run=0), *(Bucket(run=500 * MIB) for _ in range(4))])
+    plan = Plan(interval_ms=1_000, size=(MIB, 2 * MIB), buckets=5)
+    name = world.add("t", table, plan)
+    world.run(120_000)
+    assert world.fleet.tables[name].halt is not None
+    world.odds = Odds()
+    world.run(90_000)
+    assert world.fleet.tables[name].halt is None
+    assert world.rules.published[name] > 4
+
+
+def test_more_parked_buckets_than_are_offered_do_not_hide_the_others() -> None:
+    world = World(4, slots=4)
+    table = SimTable([Bucket(is_poison=n < 80) for n in range(100)])
+    for _ in range(TRIGGER):
+        table.commit({n: MIB if n < 80 else 40 * MIB for n in range(100)}, START_MS)
+    name = world.add("t", table)
+    world.fleet.retry = RETRY.model_copy(update={"halt_after_consecutive_failures": 10_000})
+    world.run(300_000)
+    assert world.rules.published[name] == 20
+
+
+def test_a_committing_table_expires_and_is_swept_however_many_there_are() -> None:
+    world = World(4, slots=4)
+    plan = Plan(interval_ms=1_000, size=(MIB, 2 * MIB))
+    names = [world.add(f"t{n}", SimTable([Bucket()]), plan) for n in range(60)]
+    world.run(120_000)
+    for name in names:
+        served = world.fleet.tables[name]
+        assert world.now_ms - served.cared_ms < 60_000, f"{name} waits for expiry"

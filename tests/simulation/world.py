@@ -1,0 +1,384 @@
+"""A fleet on a virtual clock: events in a heap, effects answered as the daemon's threads would.
+
+Everything that happens follows from the seed. `trace` is what happened; `Rules` watches each step.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timezone
+
+from compactord.config.model import Backoff, Mode, Retry, SnapshotExpiry
+from compactord.config.policy import TablePolicy
+from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
+from compactord.model import (
+    FailureKind,
+    RewriteStats,
+    Subcompaction,
+    SubcompactionResult,
+    TaskFailure,
+)
+from compactord.paimon.table import TableRef
+from compactord.service import ledger
+from compactord.service.effects import (
+    Discard,
+    Effect,
+    Forget,
+    StartExpire,
+    StartSweep,
+    StartTakeOff,
+    StartTurn,
+    Submit,
+)
+from compactord.service.fleet import Fleet
+from compactord.service.flight import Crashed, Landed
+from compactord.service.view import TableName
+from tests.simulation.rules import Rules
+from tests.simulation.tables import MIB, SimTable
+
+START_MS = 1_700_000_000_000
+TICK_MS = 1_000
+JOBS_MAX = 8
+RETRY = Retry(
+    task_attempts=2,
+    halt_after_consecutive_failures=6,
+    halt_after_lost_snapshots=1,
+    backoff=Backoff(min=1_000, max=20_000),
+)
+
+
+@dataclass(kw_only=True)
+class Odds:
+    """How often things go wrong; times are milliseconds."""
+
+    look_fails: float = 0.0
+    commit_fails: float = 0.0
+    conflict: float = 0.0
+    snapshot_lost: float = 0.0
+    take_off_fails: float = 0.0
+    part_fails: float = 0.0
+    part_lost: float = 0.0
+    slow_store: float = 0.0
+    job_ms: tuple[int, int] = (5, 200)
+    bytes_per_ms: int = 50 * MIB // 1000
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """When a table is written to, and how much into how many buckets."""
+
+    interval_ms: int
+    size: tuple[int, int]
+    buckets: int = 1
+    until_ms: int = field(default=1 << 60)
+
+
+def policy(**settings: object) -> TablePolicy:
+    values: dict[str, object] = {
+        "mode": Mode.AUTO,
+        "priority": 50,
+        "windows": (),
+        "windows_strict": False,
+        "max_backlog_age_ms": 30_000,
+        "max_concurrent_tasks": 4,
+        "discovery_interval_ms": None,
+        "append_wait_ms": None,
+        "expire_snapshots": SnapshotExpiry.FROM_TABLE,
+        "options": {},
+    }
+    return TablePolicy(**{**values, **settings})  # type: ignore[arg-type]
+
+
+class World:
+    """`at` schedules, `run` lets time pass; the rest is what may happen to a fleet."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        slots: int = 4,
+        odds: Odds | None = None,
+        fleet: Callable[..., Fleet] = Fleet,
+    ) -> None:
+        self.random = random.Random(seed)
+        self.odds = odds or Odds()
+        self.now_ms = START_MS
+        self.tables: dict[TableName, SimTable] = {}
+        self.rules = Rules(self)
+        self.fleet = fleet(
+            retry=RETRY,
+            zone=timezone.utc,
+            witness=self.rules,
+            jobs_max=JOBS_MAX,
+            sweep_interval_ms=30_000,
+            expire_interval_ms=2_000,
+        )
+        self.capacity = slots
+        self.fleet.slots = slots
+        self.is_up = True
+        self.trace: list[tuple[int, str]] = []
+        self.sizes: dict[int, int] = {}
+        self._engine: dict[tuple[int, int], int] = {}
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = itertools.count()
+        self._jobs_running = 0
+        self._jobs: deque[tuple[int, Callable[[], None]]] = deque()
+        self.at(0, self._tick)
+
+    # -- what a test asks for
+
+    def at(self, delay_ms: int, event: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (self.now_ms + delay_ms, next(self._sequence), event))
+
+    def run(self, duration_ms: int) -> None:
+        end_ms = self.now_ms + duration_ms
+        while self._heap and self._heap[0][0] <= end_ms:
+            self.now_ms, _, event = heapq.heappop(self._heap)
+            event()
+            self.perform(self.fleet.decide(self.now_ms))
+        self.now_ms = end_ms
+
+    def add(
+        self,
+        name: str,
+        table: SimTable,
+        plan: Plan | None = None,
+        *,
+        rules: TablePolicy | None = None,
+        interval_ms: int = 2_000,
+    ) -> TableName:
+        key = TableName("c", "db", name)
+        self.tables[key] = table
+        self.fleet.add(
+            key,
+            TableRef(database="db", name=name, location=f"/{name}"),
+            rules or policy(),
+            self.now_ms,
+        )
+        self.at(self.random.randrange(interval_ms), lambda: self._poll(key, interval_ms))
+        if plan is not None:
+            self.at(self.random.randrange(plan.interval_ms), lambda: self._write(key, plan))
+        return key
+
+    def lose_engine(self, for_ms: int) -> None:
+        if not self.is_up:
+            return
+        self._note("engine lost")
+        self.is_up = False
+        self._engine.clear()
+        self.fleet.slots = 0
+        self.rules.engine_lost()
+        self.fleet.engine_lost("it died", self.now_ms)
+        self.at(for_ms, self._engine_up)
+
+    def resize(self, slots: int) -> None:
+        self.capacity = slots
+        if self.is_up:
+            self.fleet.slots = slots
+
+    def cancel(self) -> None:
+        """The end of a stop: parts are cancelled, and a moment later the engine is given up."""
+        self.fleet.end()
+        for key in list(self._engine):
+            self.at(self.random.randrange(1, 300), lambda key=key: self._part_lost(key))
+        self.at(400, self._stopped)
+
+    def lift_halts(self) -> None:
+        for served in self.fleet.tables.values():
+            if ledger.is_unsafe(served):
+                ledger.lift(served, self.rules)
+
+    @property
+    def running(self) -> dict[tuple[int, int], int]:
+        """Parts at the engine and how much each reads."""
+        return self._engine
+
+    # -- time
+
+    def _tick(self) -> None:
+        self.at(TICK_MS, self._tick)
+        self.perform(self.fleet.tick(self.now_ms))
+        self.rules.look()
+
+    def _poll(self, name: TableName, interval_ms: int) -> None:
+        if name in self.tables:
+            self.fleet.poll_due(name, self.now_ms)
+            self.at(interval_ms, lambda: self._poll(name, interval_ms))
+
+    def _write(self, name: TableName, plan: Plan) -> None:
+        table = self.tables.get(name)
+        if table is None or self.now_ms >= plan.until_ms:
+            return
+        chosen = self.random.sample(sorted(table.buckets), min(plan.buckets, len(table.buckets)))
+        table.commit({b: self.random.randint(*plan.size) for b in chosen}, self.now_ms)
+        self.at(plan.interval_ms, lambda: self._write(name, plan))
+
+    def _stopped(self) -> None:
+        self.rules.engine_lost()
+        self.fleet.engine_lost("stopped", self.now_ms)
+
+    def _engine_up(self) -> None:
+        self.is_up = True
+        self.fleet.slots = self.capacity
+
+    # -- effects
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self.rules.effect(effect)
+            match effect:
+                case Submit(part=part):
+                    self._submit(part)
+                case StartTurn():
+                    self._job(lambda effect=effect: self._turn(effect))
+                case StartTakeOff():
+                    self._job(lambda effect=effect: self._take_off(effect))
+                case Discard(name=name, ended=ended):
+                    self._job(lambda name=name, ended=ended: self._discard(name, ended))
+                case StartExpire(name=name, keep_from=keep_from):
+                    self.tables[name].expired_to = keep_from or 0
+                    more = self.random.random() < 0.1
+                    self._care(lambda name=name, more=more: self._expired(name, more))
+                case StartSweep(name=name):
+                    self._care(lambda name=name: self._swept(name))
+                case Forget(name=name):
+                    self._note(f"forget {name}")
+                    del self.tables[name]
+
+    def _job_ms(self) -> int:
+        if self.random.random() < self.odds.slow_store:
+            return self.random.randint(2_000, 10_000)
+        return self.random.randint(*self.odds.job_ms)
+
+    def _care(self, done: Callable[[], None]) -> None:
+        self.at(self._job_ms(), done)
+
+    def _job(self, done: Callable[[], None]) -> None:
+        """In one of the threads, when one is free."""
+        self._jobs.append((self._job_ms(), done))
+        self._begin_jobs()
+
+    def _begin_jobs(self) -> None:
+        while self._jobs and self._jobs_running < JOBS_MAX:
+            took_ms, done = self._jobs.popleft()
+            self._jobs_running += 1
+            self.at(took_ms, lambda done=done: self._job_done(done))
+
+    def _job_done(self, done: Callable[[], None]) -> None:
+        self._jobs_running -= 1
+        done()
+        self._begin_jobs()
+
+    def _turn(self, effect: StartTurn) -> None:
+        name, ended = effect.name, effect.ended
+        odds, chance = self.odds, self.random.random
+        landed = [n for n, each in ended.items() if isinstance(each, Landed)]
+        error: CompactordError | None = None
+        if chance() < (odds.commit_fails if landed else odds.look_fails):
+            errors = [StorageError("/t", "read failed"), FormatError("/t/snapshot-1", "torn")]
+            error = CommitGaveUp("lost too often") if landed else self.random.choice(errors)
+        conflicts = frozenset(n for n in landed if chance() < odds.conflict)
+        lost = chance() < odds.snapshot_lost
+        table = self.tables[name]
+        turn = table.turn(ended, effect.skip, error=error, conflicts=conflicts, lost=lost)
+        self._note(f"turned {name} {sorted(ended)} {error} {turn.planned is not None}")
+        self.rules.turned(name, ended, turn)
+        self.fleet.turned(name, turn, self.now_ms)
+
+    def _take_off(self, effect: StartTakeOff) -> None:
+        table, name = self.tables[effect.name], effect.name
+        self._note(f"took off {name} {effect.bucket.bucket} {effect.number}")
+        if self.random.random() < self.odds.take_off_fails:
+            table.restarted()
+            self.rules.failed(name, effect.bucket)
+            self.fleet.took_off(name, StorageError("/t", "footer unreadable"), self.now_ms)
+            return
+        took_off = table.take_off(
+            effect.bucket.bucket, number=effect.number, free_slots=effect.free_slots
+        )
+        self.rules.took_off(name, effect, took_off)
+        if took_off is not None:
+            size = table.flying[effect.number].size
+            self.sizes[effect.number] = size // max(1, len(took_off.parts))
+        self.fleet.took_off(name, took_off, self.now_ms)
+
+    def _discard(self, name: TableName, ended: Mapping[int, Landed | Crashed]) -> None:
+        self._note(f"discarded {name} {sorted(ended)}")
+        self.tables[name].release(ended)
+        self.rules.discarded(name, ended)
+        self.fleet.discarded(name, self.now_ms)
+
+    def _expired(self, name: TableName, more: bool) -> None:
+        self.rules.cared(name)
+        self.fleet.expired(name, more, self.now_ms)
+
+    def _swept(self, name: TableName) -> None:
+        self.rules.cared(name)
+        self.fleet.swept(name, self.now_ms)
+
+    # -- the engine
+
+    def _submit(self, part: Subcompaction) -> None:
+        key = (part.compaction, part.part)
+        if not self.is_up:
+            return
+        self._note(f"submit {key}")
+        size = self.sizes[part.compaction]
+        self._engine[key] = size
+        took_ms = 200 + int(size / self.odds.bytes_per_ms * self.random.uniform(0.8, 1.3))
+        self.at(took_ms, lambda: self._part_done(key))
+
+    def _part_done(self, key: tuple[int, int]) -> None:
+        if self._engine.pop(key, None) is None:
+            return
+        number, part = key
+        name, flying = self._flying(number)
+        chance, kind = self.random.random(), None
+        if self.tables[name].buckets[flying].is_poison:
+            kind = FailureKind.POISON
+        elif chance < self.odds.part_fails:
+            kind = FailureKind.TRANSIENT
+        elif chance < self.odds.part_fails + self.odds.part_lost:
+            kind = FailureKind.LOST
+        self._note(f"part {key} {kind}")
+        if kind is not None:
+            self._fail(key, kind)
+            return
+        size = self.sizes[number]
+        stats = RewriteStats(
+            rows_in=1,
+            rows_out=1,
+            bytes_in=size,
+            bytes_out=size,
+            wall_s=0,
+            cpu_s=0,
+            peak_rss_bytes=0,
+        )
+        result = SubcompactionResult(compaction=number, part=part, after=(), stats=stats)
+        self.fleet.part_ended(result, self.now_ms)
+
+    def _part_lost(self, key: tuple[int, int]) -> None:
+        if self._engine.pop(key, None) is not None:
+            self._fail(key, FailureKind.LOST)
+
+    def _fail(self, key: tuple[int, int], kind: FailureKind) -> None:
+        number, part = key
+        failure = TaskFailure(
+            compaction=number, part=part, kind=kind, error="E", message="it failed", traceback=""
+        )
+        self.rules.part_failed(number, part, kind)
+        self.fleet.part_ended(failure, self.now_ms)
+
+    def _flying(self, number: int) -> tuple[TableName, int]:
+        for name, table in self.tables.items():
+            if number in table.flying:
+                return name, table.flying[number].bucket
+        raise AssertionError(f"compaction {number} is at the engine and nobody's")
+
+    def _note(self, what: str) -> None:
+        self.trace.append((self.now_ms - START_MS, what))
