@@ -92,6 +92,12 @@ def _catalog_name(name: str) -> str:
     return name
 
 
+def _spark_key(key: str) -> str:
+    if not key.startswith("spark."):
+        raise ValueError("a Spark setting, which begins with spark.")
+    return key
+
+
 def _table_options(options: dict[str, str]) -> dict[str, str]:
     """Options under the keys as written; every wrong one is an error at its own place."""
     wrong: list[InitErrorDetails] = []
@@ -127,7 +133,10 @@ def _no_entries_if_null(value: object) -> object:
 TableOptions = Annotated[
     dict[str, ScalarText], BeforeValidator(_no_entries_if_null), AfterValidator(_table_options)
 ]
-Settings = Annotated[dict[str, ScalarText], BeforeValidator(_no_entries_if_null)]
+Settings = Annotated[
+    dict[Annotated[str, AfterValidator(_spark_key)], ScalarText],
+    BeforeValidator(_no_entries_if_null),
+]
 CatalogName = Annotated[str, AfterValidator(_catalog_name)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 
 from compactord.model import SortedRun
 from compactord.paimon.binary_row import decode_row
@@ -16,6 +17,8 @@ from compactord.service.table import OpenTable
 from compactord.service.view import BUCKETS_MAX, BucketDetail, RunView
 
 _RUNS_MAX = 200
+# Objects of more files than this are not made for a request.
+_FILES_MAX = 5_000
 _KEY_CHARACTERS_MAX = 80
 
 
@@ -38,22 +41,29 @@ def bucket_details(
 def _detail(
     table: OpenTable, state: TableState, bucket: BucketId, request: PlanRequest
 ) -> BucketDetail:
-    # Of a partition without buckets only the small files are planned and shown.
-    unaware = table.kind is TableKind.APPEND_UNAWARE
-    smaller_than = table.options.compaction.small_file_size if unaware else None
-    found = state.files.bucket(bucket, smaller_than=smaller_than)
     summary = state.files.summary(bucket)
-    if table.key_of is not None:
-        runs = bucket_runs(found.files, table.key_of)
-    else:
-        runs = tuple(SortedRun(level=file.level, files=(file,)) for file in reversed(found.files))
-    plan = plan_bucket(found, request).compactions
-    return BucketDetail(
+    facts = BucketDetail(
         partition=table.partition_text(bucket.partition),
         bucket=bucket.bucket,
         sorted_runs=summary.run_count,
         files=summary.file_count,
         size_bytes=summary.size_bytes,
+        runs=(),
+        plan="",
+    )
+    if summary.file_count > _FILES_MAX:
+        return replace(facts, plan=f"not looked into: it has more than {_FILES_MAX:,} files")
+    # Of a partition without buckets only the small files are planned and shown.
+    unaware = table.kind is TableKind.APPEND_UNAWARE
+    smaller_than = table.options.compaction.small_file_size if unaware else None
+    found = state.files.bucket(bucket, smaller_than=smaller_than)
+    if table.key_of is not None:
+        runs = bucket_runs(found.files, table.key_of)
+    else:
+        runs = tuple(SortedRun(level=file.level, files=(file,)) for file in reversed(found.files))
+    plan = plan_bucket(found, request).compactions
+    return replace(
+        facts,
         runs=tuple(_run(table, run) for run in runs[:_RUNS_MAX]),
         plan="; ".join(report.compaction_text(table, compaction) for compaction in plan[:3]),
     )

@@ -54,6 +54,8 @@ class EngineHost:
         self._awaited = threading.Semaphore(0)
         self._closing = threading.Event()
         self._gone = threading.Event()
+        # What went wrong beside the engine's own opinion of itself.
+        self._trouble: str | None = None
         self._keeper = threading.Thread(target=self._keep, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -66,8 +68,8 @@ class EngineHost:
             return
         try:
             engine.submit(part)
-        except EngineUnavailable:
-            self._gone.set()
+        except EngineUnavailable as error:
+            self._fail(str(error))
         else:
             self._awaited.release()
 
@@ -82,6 +84,10 @@ class EngineHost:
         self._closing.set()
         self._gone.set()
         self._keeper.join()
+
+    def _fail(self, why: str) -> None:
+        self._trouble = why
+        self._gone.set()
 
     def _keep(self) -> None:
         pause_s = _BACKOFF_MIN_S
@@ -112,6 +118,7 @@ class EngineHost:
         """Until the engine dies or the host is closed."""
         self._awaited = threading.Semaphore(0)
         self._gone.clear()
+        self._trouble = None
         if self._closing.is_set():
             return
         self._engine = engine
@@ -122,20 +129,21 @@ class EngineHost:
         pump.start()
         slots, why = engine.capacity, None
         self._listener.engine_up(slots)
-        while why is None and not self._closing.is_set():
-            self._gone.wait(_WATCH_S)
-            why = engine.why_gone()
-            if why is None and engine.capacity != slots:
-                slots = engine.capacity
-                self._listener.engine_up(slots)
-            if why is None:
+        try:
+            while why is None and not self._closing.is_set():
+                self._gone.wait(_WATCH_S)
                 self._gone.clear()
-        is_over.set()
+                why = engine.why_gone() or self._trouble
+                if why is None and engine.capacity != slots:
+                    slots = engine.capacity
+                    self._listener.engine_up(slots)
+        finally:
+            is_over.set()
+            self._awaited.release()
         self._engine = None
         if why is not None:
             self._listener.engine_down(why)
-        self._awaited.release()
-        if why is None:
+        else:
             engine.cancel()
         pump.join()
 
@@ -143,7 +151,12 @@ class EngineHost:
         while True:
             awaited.acquire()
             while not is_over.is_set():
-                outcome = engine.next_outcome(0.5)
+                try:
+                    outcome = engine.next_outcome(0.5)
+                except Exception as error:  # noqa: BLE001 - the border of the thread
+                    _log.error("engine_defect", exc_info=True)
+                    self._fail(f"its outcomes cannot be taken: {type(error).__name__}: {error}")
+                    return
                 if outcome is None:
                     continue
                 if _is_lost(outcome) and engine.why_gone() is not None:

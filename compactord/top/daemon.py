@@ -36,13 +36,14 @@ class DaemonSource:
 
     def look(self) -> Look:
         """Raises `NoAnswer` when nothing answers there, or something else than a daemon."""
-        status = self._get("/v1/status")
-        tables = self._get("/v1/tables")
+        status = self.get("/v1/status")
+        tables = self.get("/v1/tables")
         if "engine" not in status or "tables" not in tables:
             raise NoAnswer(f"what answers at {self._url} is not compactord")
         return look_of(self._url, status, tables)
 
-    def _get(self, path: str) -> _Json:
+    def get(self, path: str) -> Mapping[str, Any]:
+        """The JSON object at a path. Raises `NoAnswer`."""
         request = urllib.request.Request(
             self._url + path, headers={"Accept": "application/json", "User-Agent": "compactord top"}
         )

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from compactord.service.overflow import Overflow
 from compactord.service.view import (
     Backlog,
+    HaltReason,
     RunState,
     TableCounters,
     TableName,
     TableShape,
+    TableStatus,
     TableView,
     WorkKind,
 )
@@ -172,6 +176,15 @@ def test_the_last_success_is_that_of_the_table_that_waits_longest() -> None:
     assert not summed_up(idle, closed).window_open
 
 
+@pytest.mark.parametrize("status", [TableStatus.PAUSED, TableStatus.HALTED])
+def test_nothing_is_waited_for_on_tables_that_are_left_alone(status: TableStatus) -> None:
+    left_alone = replace(waiting("left", minor=1), status=status)
+    fine = replace(waiting("fine", minor=900), backlog=Backlog())
+    assert not summed_up(left_alone, fine).window_open
+    busy = waiting("busy", minor=500)
+    assert summed_up(left_alone, fine, busy).last_success_ms == busy.last_success_ms
+
+
 def test_age_and_limit_of_the_backlog_are_of_the_table_that_is_due_first() -> None:
     strict = replace(
         waiting("strict"), backlog=Backlog(tasks=1, oldest_ms=900), max_backlog_age_ms=50
@@ -185,3 +198,9 @@ def test_age_and_limit_of_the_backlog_are_of_the_table_that_is_due_first() -> No
 
 def test_a_halted_table_shows_in_the_sum() -> None:
     assert summed_up(table("a"), table("b", halt=halt())).halt == halt()
+
+
+def test_a_table_that_was_halted_hides_behind_no_unsupported_one() -> None:
+    unsupported = table("a", halt=halt(HaltReason.UNSUPPORTED_FEATURE))
+    corrupt = table("b", halt=halt(HaltReason.CORRUPT_METADATA))
+    assert summed_up(unsupported, corrupt).halt == corrupt.halt
