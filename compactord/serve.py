@@ -133,7 +133,12 @@ def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> i
         host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
         print(f"compactord {__version__} at http://{host}:{server.port}/", file=sys.stderr)
         with _signals(daemon):
-            return daemon.run()
+            code = daemon.run()
+    if daemon.has_stragglers:
+        # The interpreter would wait for them.
+        sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 def _load(args: argparse.Namespace) -> LoadedConfig:

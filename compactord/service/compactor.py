@@ -362,13 +362,14 @@ class TableCompactor:
         table = self._session.table
         options = table.options
         unaware = table.kind is TableKind.APPEND_UNAWARE
+        has_runs = table.kind is TableKind.PRIMARY_KEY
         return TableInfo(
             kind=table.kind.value,
             bucket_mode="unaware" if unaware else "fixed",
             merge_engine=options.merge_engine.value if table.schema.primary_keys else "none",
             changelog_producer=options.changelog_producer.value,
             write_only=options.write_only,
-            compaction_trigger=options.compaction.compaction_trigger,
-            stop_trigger=self._stop_trigger,
+            compaction_trigger=options.compaction.compaction_trigger if has_runs else 0,
+            stop_trigger=self._stop_trigger if has_runs else 0,
             warnings=table.warnings,
         )

@@ -65,6 +65,8 @@ _EXPIRE_INTERVAL_MS = 10_000
 _JOB_STALE_MS = 600_000
 _LOOP_STALE_MS = 60_000
 _NO_ENGINE = 69
+# After the grace, calls that are under way may take so long to come back.
+_CLOSE_S = 20.0
 
 Event = Callable[[], None]
 
@@ -139,6 +141,8 @@ class Daemon:
         self._stops_asked = 0
         self._has_cancelled = False
         self._exit_code = 0
+        # Whether threads were left behind that would keep the process from ending.
+        self.has_stragglers = False
         self._painter = Painter(self._fleet, zone, config.metrics.top_n)
         self._view = self._painter.paint(self._facts, {}, clock.now_ms())
 
@@ -338,8 +342,13 @@ class Daemon:
         self._fleet.end()
         self._timetable.close()
         self._chores.shutdown(wait=False, cancel_futures=True)
-        self._performer.close()
-        self._engine.close()
+        has_ended = self._performer.close(_CLOSE_S)
+        has_ended &= self._engine.close(_CLOSE_S)
+        if not has_ended:
+            # A call into a store that never returns: what it holds is found by the next start.
+            stuck = [thread.name for thread in threading.enumerate() if thread.name != "MainThread"]
+            _log.error("threads_abandoned", threads=stuck)
+        self.has_stragglers = not has_ended
 
     # -- events: tables
 

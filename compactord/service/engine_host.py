@@ -79,11 +79,13 @@ class EngineHost:
         if engine is not None:
             engine.cancel()
 
-    def close(self) -> None:
-        """End the engine and the threads."""
+    def close(self, seconds_max: float) -> bool:
+        """End the engine and the threads; whether they have ended in time."""
         self._closing.set()
         self._gone.set()
-        self._keeper.join()
+        if self._keeper.is_alive():
+            self._keeper.join(seconds_max)
+        return not self._keeper.is_alive()
 
     def _fail(self, why: str) -> None:
         self._trouble = why

@@ -7,7 +7,7 @@ a defect: it is logged with its stack, and the table waits like after any other 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -90,6 +90,7 @@ class Performer:
         self._clock = clock
         self._worker = worker
         self._opened_with: dict[TableName, TableSpec] = {}
+        self._under_way: set[Future[None]] = set()
         self._jobs = ThreadPoolExecutor(jobs_max, thread_name_prefix="table")
         self._cares = ThreadPoolExecutor(_CARE_THREADS, thread_name_prefix="care")
 
@@ -99,24 +100,30 @@ class Performer:
             case Submit(part=part):
                 self._submit(part)
             case StartTurn():
-                self._jobs.submit(self._turn, effect)
+                self._begin(self._jobs, self._turn, effect)
             case StartTakeOff():
-                self._jobs.submit(self._take_off, effect)
+                self._begin(self._jobs, self._take_off, effect)
             case Discard(name=name, ended=ended):
-                self._jobs.submit(self._discard, name, ended)
+                self._begin(self._jobs, self._discard, name, ended)
             case StartExpire(name=name, keep_from=keep_from):
-                self._cares.submit(self._expire, name, keep_from)
+                self._begin(self._cares, self._expire, name, keep_from)
             case StartSweep():
-                self._cares.submit(self._sweep, effect)
+                self._begin(self._cares, self._sweep, effect)
             case Forget(name=name):
                 self.specs.pop(name, None)
                 self.compactors.pop(name, None)
                 self._opened_with.pop(name, None)
 
-    def close(self) -> None:
-        """Begin nothing more; what runs is waited for."""
+    def close(self, seconds_max: float) -> bool:
+        """Begin nothing more; whether all that ran has ended in time."""
         for pool in (self._jobs, self._cares):
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+        return not wait(list(self._under_way), seconds_max).not_done
+
+    def _begin(self, pool: ThreadPoolExecutor, job: Callable[..., None], *given: object) -> None:
+        future = pool.submit(job, *given)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
 
     def phase(self, name: TableName) -> Phase:
         """What the job of a table is about."""

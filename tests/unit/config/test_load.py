@@ -98,7 +98,10 @@ def test_texts_that_older_yaml_takes_for_something_else_stay_texts(tmp_path: Pat
           expire_snapshots: off
           windows:
             - {from: 01:00, to: 06:00}
-        spark: {conf: {a: on, b: 012, c: 2026-01-01, d: 1_000, e: 0x10, f: 1e3, g: 0.10}}
+        spark:
+          conf:
+            {spark.a: on, spark.b: 012, spark.c: 2026-01-01, spark.d: 1_000, spark.e: 0x10,
+             spark.f: 1e3, spark.g: 0.10}
         """
     config = load(tmp_path, text).config
     assert config.defaults.expire_snapshots.value == "off"
@@ -107,13 +110,13 @@ def test_texts_that_older_yaml_takes_for_something_else_stay_texts(tmp_path: Pat
         360,
     )
     assert config.spark.conf == {
-        "a": "on",
-        "b": "012",
-        "c": "2026-01-01",
-        "d": "1_000",
-        "e": "0x10",
-        "f": "1e3",
-        "g": "0.10",
+        "spark.a": "on",
+        "spark.b": "012",
+        "spark.c": "2026-01-01",
+        "spark.d": "1_000",
+        "spark.e": "0x10",
+        "spark.f": "1e3",
+        "spark.g": "0.10",
     }
 
 
@@ -149,7 +152,12 @@ def test_references_are_filled_in(tmp_path: Path) -> None:
     secret.write_text("sesame\n")
     text = f"""\
         service: {{instance_name: "a-${{env:HOST}}-b", http: {{port: "${{env:PORT}}"}}}}
-        spark: {{conf: {{a: "${{file:{secret}}}", b: "$${{env:HOST}}", c: "${{env:LOOP}}", d: 1$}}}}
+        spark:
+          conf:
+            spark.a: "${{file:{secret}}}"
+            spark.b: "$${{env:HOST}}"
+            spark.c: "${{env:LOOP}}"
+            spark.d: 1$
         discovery: {{only_write_only: "${{env:FLAG}}"}}
         """
     environ = {"HOST": "h", "PORT": "9500", "LOOP": "${env:HOST}", "FLAG": "false"}
@@ -157,13 +165,18 @@ def test_references_are_filled_in(tmp_path: Path) -> None:
     assert config.service.instance_name == "a-h-b"
     assert config.service.http.port == 9500
     assert config.discovery.only_write_only is False
-    assert config.spark.conf == {"a": "sesame", "b": "${env:HOST}", "c": "${env:HOST}", "d": "1$"}
+    assert config.spark.conf == {
+        "spark.a": "sesame",
+        "spark.b": "${env:HOST}",
+        "spark.c": "${env:HOST}",
+        "spark.d": "1$",
+    }
 
 
 def test_the_digest_follows_the_file_and_what_it_refers_to(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("one")
-    text = f'spark: {{conf: {{a: "${{file:{secret}}}"}}}}\n'
+    text = f'spark: {{conf: {{spark.a: "${{file:{secret}}}"}}}}\n'
     first = load(tmp_path, text).digest
     assert load(tmp_path, text).digest == first
     secret.write_text("two")
@@ -244,7 +257,8 @@ def test_an_invalid_configuration_can_be_pickled(tmp_path: Path) -> None:
         ("service: [a]", "service", "a mapping"),
         ("spark: {master: 5}", "spark.master", "a text"),
         ("spark: {conf: 5}", "spark.conf", "a mapping"),
-        ("spark: {conf: {a: [1]}}", "spark.conf.a", "a text, a number"),
+        ("spark: {conf: {cores: 5}}", "spark.conf.cores", "begins with spark."),
+        ("spark: {conf: {spark.a: [1]}}", "spark.conf.spark.a", "a text, a number"),
         ("spark: {task_memory: 31 mb}", "spark.task_memory", "32 mb or more"),
         ("spark: {task_memory: lots}", "spark.task_memory", "128 mb"),
         (

@@ -117,12 +117,12 @@ def test_a_table_is_included_by_both_patterns_unless_excluded(
 
 
 def test_cold_keys_are_told_from_hot_ones() -> None:
-    old = _config(spark={"conf": {"a": "1", "gone": "1"}})
+    old = _config(spark={"conf": {"spark.a": "1", "spark.gone": "1"}})
     new = ServiceConfig.model_validate(
         {
             "catalogs": {"lake": {"warehouse": "/other"}, "new": {"warehouse": "/w"}},
             "service": {"timezone": "UTC", "http": {"port": 1}},
-            "spark": {"conf": {"a": "2"}, "task_memory": "1 gb"},
+            "spark": {"conf": {"spark.a": "2"}, "task_memory": "1 gb"},
             "defaults": {"priority": 1},
             "rules": [{"match": {}, "set": {}}],
             "limits": {"memory": "1 gb", "task_slots": 1},
@@ -133,8 +133,8 @@ def test_cold_keys_are_told_from_hot_ones() -> None:
     assert set(cold_differences(old, new)) == {
         "service.timezone",
         "service.http.port",
-        "spark.conf.a",
-        "spark.conf.gone",
+        "spark.conf.spark.a",
+        "spark.conf.spark.gone",
         "spark.task_memory",
         "catalogs.lake.warehouse",
         "catalogs.new.metastore",

@@ -67,19 +67,19 @@ def test_no_secret_is_in_anything_that_is_shown(tmp_path: Path) -> None:
         spark:
           master: "${{env:MASTER}}"
           conf:
-            fs.s3a.secret.key: {SECRET}
-            plain: "x-${{file:{secret}}}"
+            spark.hadoop.fs.s3a.secret.key: {SECRET}
+            spark.plain: "x-${{file:{secret}}}"
         defaults: {{options: {{write.merge-schema: true, data-file.prefix: "${{env:NAME}}"}}}}
         """
     text = text.replace("write.merge-schema: true, ", "")
     environ = {"NAME": SECRET, "MASTER": f"local-{SECRET}"}
     loaded = load(tmp_path, text, environ=environ, whole=True)
     # The daemon itself gets them.
-    assert loaded.config.spark.conf["plain"] == f"x-{SECRET}"
-    assert loaded.config.spark.conf["fs.s3a.secret.key"] == SECRET
+    assert loaded.config.spark.conf["spark.plain"] == f"x-{SECRET}"
+    assert loaded.config.spark.conf["spark.hadoop.fs.s3a.secret.key"] == SECRET
     shown = "\n".join(show_text(loaded))
-    assert "spark.conf.plain = x-${file:" in shown
-    assert "spark.conf.fs.s3a.secret.key = ***" in shown
+    assert "spark.conf.spark.plain = x-${file:" in shown
+    assert "spark.conf.spark.hadoop.fs.s3a.secret.key = ***" in shown
     assert "catalogs.lake.warehouse = file://***@host/wh?***" in shown
     for output in (shown, json.dumps(effective_json(loaded)), repr(loaded), str(loaded.config)):
         assert SECRET not in output
