@@ -10,7 +10,7 @@ from typing import Protocol
 
 from compactord.commit.expire import Expired
 from compactord.config.model import Backoff, Retry
-from compactord.errors import CommitGaveUp, CompactordError
+from compactord.errors import CommitGaveUp, CompactordError, FormatError
 from compactord.model import Conflict, MergeCompaction
 from compactord.paimon.data_file import BucketId
 from compactord.service.compactor import Turn
@@ -138,9 +138,10 @@ def fail(
     served.failures += 1
     if served.failures < retry.halt_after_consecutive_failures:
         return
+    is_damage = kind == FormatError.__name__
     _halt(
         served,
-        HaltReason.REPEATED_FAILURES,
+        HaltReason.DATA_CHECK_FAILED if is_damage else HaltReason.REPEATED_FAILURES,
         message,
         advice(kind),
         Lifted.BY_COMMIT,

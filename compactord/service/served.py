@@ -219,6 +219,10 @@ def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:
 
 _ADVICE = {
     AccessDenied.__name__: "Give compactord's user read and write permission on the folder.",
+    FormatError.__name__: (
+        "Check the file that the message names: restore it, or roll the table back to a snapshot "
+        "that does not need it."
+    ),
     StoreFull.__name__: "Make room, or raise the quota, where the table lives.",
     TableNotFound.__name__: "Nothing, if it was dropped: it is forgotten with the next listing.",
     CommitGaveUp.__name__: (
