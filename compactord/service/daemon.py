@@ -120,12 +120,11 @@ class Daemon:
         # Listing catalogs and reading the configuration.
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
         self._is_listing = False
-        self._timetable = Timetable()
+        self._timetable = Timetable(self._events.put)
         self._roster = Roster(
             config,
             self._fleet,
             self._performer.specs,
-            post=self._events.put,
             timetable=self._timetable,
             clock=clock,
         )
@@ -225,7 +224,7 @@ class Daemon:
         try:
             self._engine.start()
             self._timetable.start()
-            self._timetable.every("beat", _BEAT_MS, lambda: self._events.put(self._scheduler_beat))
+            self._timetable.every("beat", _BEAT_MS, self._scheduler_beat)
             self._set_intervals()
             self._begin_listing()
             while not self._is_over():
@@ -253,6 +252,7 @@ class Daemon:
             late_s = start_s - self._next_tick_s
             self._facts.overruns["dispatcher"] += late_s > _TICK_S
             self._next_tick_s = start_s + _TICK_S
+            self._performer.hurry()
             self._lead_out()
             self._paint(now_ms)
             self._metrics.loop_ran("dispatcher", self._clock.monotonic_s() - start_s)
@@ -481,9 +481,10 @@ class Daemon:
 
     def _set_intervals(self) -> None:
         config = self._config
-        listing = lambda: self._events.put(self._begin_listing)  # noqa: E731
-        reloading = lambda: self._events.put(partial(self._begin_reload, asked=False))  # noqa: E731
-        self._timetable.every("listing", config.discovery.catalog_list_interval_ms, listing)
+        reloading = partial(self._begin_reload, asked=False)
+        self._timetable.every(
+            "listing", config.discovery.catalog_list_interval_ms, self._begin_listing
+        )
         self._timetable.every("reload", config.reload.interval_ms, reloading)
 
     def _begin_reload(self, *, asked: bool) -> None:

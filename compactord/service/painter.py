@@ -62,7 +62,8 @@ class Painter:
         self.top_n = top_n
         self.zone = zone
         self._fleet = fleet
-        self._tables: dict[TableName, tuple[int, TableView]] = {}
+        # By the table as it was added and its version: a name may come back as another table.
+        self._tables: dict[TableName, tuple[tuple[int, int], TableView]] = {}
         self._top: tuple[BucketView, ...] = ()
         self._top_of: tuple[int, int, int] = (0, 0, 0)
 
@@ -120,11 +121,12 @@ class Painter:
     ) -> TableView:
         known = self._tables.get(served.name)
         # Windows open and close without anything happening to the table.
-        if known is not None and known[0] == served.version and not served.policy.windows:
+        version = (served.index, served.version)
+        if known is not None and known[0] == version and not served.policy.windows:
             return known[1]
         interval_ms = intervals_ms.get(served.name, 0)
         view = table_view(served, interval_ms=interval_ms, now_ms=now_ms, zone=self.zone)
-        self._tables[served.name] = (served.version, view)
+        self._tables[served.name] = (version, view)
         return view
 
 
@@ -265,8 +267,11 @@ def _task(
 def _backlog(served: Served) -> Backlog:
     """What the plan counted, and what was under way when it was made."""
     planned = served.planned.backlog if served.planned else _NO_BACKLOG
+    settling = {number: flight for number, (flight, _) in served.settling.items()}
     under_way = [
-        flight.due for number, flight in served.flights.items() if number in served.flying_at_plan
+        flight.due
+        for number, flight in {**served.flights, **settling}.items()
+        if number in served.flying_at_plan
     ]
     oldest = [due.since_ms for due in under_way]
     if planned.oldest_ms:

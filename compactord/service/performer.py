@@ -6,7 +6,9 @@ a defect: it is logged with its stack, and the table waits like after any other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +42,9 @@ T = TypeVar("T")
 _log = structlog.get_logger()
 # Sweeps and expiry, which may be slow, never take the threads of turns.
 _CARE_THREADS = 2
+# A look at a quiet table costs less than waking a thread for it: one thread looks at one table
+# after the other, and another is woken when this one has been at the same table for so long.
+_LOOK_S = 0.01
 
 
 class Defect(CompactordError):
@@ -93,14 +98,22 @@ class Performer:
         self._under_way: set[Future[None]] = set()
         self._jobs = ThreadPoolExecutor(jobs_max, thread_name_prefix="table")
         self._cares = ThreadPoolExecutor(_CARE_THREADS, thread_name_prefix="care")
+        # Looks that no thread has begun, the threads that take them, and when one did so last.
+        self._looks: deque[StartTurn] = deque()
+        self._lookers = 0
+        self._looked_s = 0.0
+        self._lock = threading.Lock()
 
     def perform(self, effect: Effect) -> None:
         """Begin it; returns at once."""
         match effect:
             case Submit(part=part):
                 self._submit(part)
-            case StartTurn():
+            case StartTurn(name=name, ended=ended) if ended or name not in self.compactors:
                 self._begin(self._jobs, self._turn, effect)
+            case StartTurn():
+                self._looks.append(effect)
+                self.hurry()
             case StartTakeOff():
                 self._begin(self._jobs, self._take_off, effect)
             case Discard(name=name, ended=ended):
@@ -114,8 +127,18 @@ class Performer:
                 self.compactors.pop(name, None)
                 self._opened_with.pop(name, None)
 
+    def hurry(self) -> None:
+        """See to it that somebody takes the looks that wait; to be called now and then."""
+        with self._lock:
+            is_stuck = self._clock.monotonic_s() - self._looked_s > _LOOK_S
+            if not self._looks or (self._lookers and not is_stuck):
+                return
+            self._lookers += 1
+        self._begin(self._jobs, self._look)
+
     def close(self, seconds_max: float) -> bool:
         """Begin nothing more; whether all that ran has ended in time."""
+        self._looks.clear()
         for pool in (self._jobs, self._cares):
             pool.shutdown(wait=False, cancel_futures=True)
         return not wait(list(self._under_way), seconds_max).not_done
@@ -130,14 +153,35 @@ class Performer:
         compactor = self.compactors.get(name)
         return compactor.phase if compactor is not None else Phase.PLAN
 
+    def _look(self) -> None:
+        """Look at one table after the other, until none is left; quick answers come together."""
+        answers: list[Callable[[], None]] = []
+        begun_s = self._clock.monotonic_s()
+        while True:
+            now_s = self._clock.monotonic_s()
+            with self._lock:
+                effect = self._looks.popleft() if self._looks else None
+                self._lookers -= effect is None
+                self._looked_s = now_s
+            if answers and (effect is None or now_s - begun_s > _LOOK_S):
+                self._post(partial(_run, answers))
+                answers, begun_s = [], now_s
+            if effect is None:
+                return
+            answers.append(self._turned(effect))
+
     def _turn(self, effect: StartTurn) -> None:
+        self._post(self._turned(effect))
+
+    def _turned(self, effect: StartTurn) -> Callable[[], None]:
+        """Do it; the answer."""
         start_s = self._clock.monotonic_s()
         name, ended = effect.name, effect.ended
         turn = _tried(name, lambda: self._compactor(name).turn(ended, effect.skip))
         if isinstance(turn, CompactordError):
             turn = _failed(turn, ended)
         seconds = self._clock.monotonic_s() - start_s
-        self._post(partial(self._answers.turned, name, turn, seconds))
+        return partial(self._answers.turned, name, turn, seconds)
 
     def _take_off(self, effect: StartTakeOff) -> None:
         result = _tried(
@@ -201,6 +245,11 @@ def _failed(error: CompactordError, ended: Mapping[int, Landed | Crashed]) -> Tu
         error=error,
         in_commit=landed,
     )
+
+
+def _run(answers: Sequence[Callable[[], None]]) -> None:
+    for answer in answers:
+        answer()
 
 
 def _tried(name: TableName, work: Callable[[], T]) -> T | CompactordError:

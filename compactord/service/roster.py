@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -26,7 +25,7 @@ _LEAST_INTERVAL_MS = 100
 
 
 class Roster:
-    """Used by the loop alone. `post` puts an event into its queue; `specs` is what turns read."""
+    """Used by the loop alone. `specs` is what turns read."""
 
     def __init__(
         self,
@@ -34,7 +33,6 @@ class Roster:
         fleet: Fleet,
         specs: dict[TableName, TableSpec],
         *,
-        post: Callable[[Callable[[], None]], None],
         timetable: Timetable,
         clock: Clock,
     ) -> None:
@@ -42,7 +40,6 @@ class Roster:
         self._config = config
         self._fleet = fleet
         self._specs = specs
-        self._post = post
         self._timetable = timetable
         self._clock = clock
 
@@ -106,8 +103,7 @@ class Roster:
             interval_ms = max(interval_ms, self._config.discovery.catalog_list_interval_ms)
         interval_ms = max(_LEAST_INTERVAL_MS, interval_ms)
         self.intervals_ms[served.name] = interval_ms
-        poll = partial(self._poll_due, served.name)
-        self._timetable.every(str(served.name), interval_ms, lambda: self._post(poll))
+        self._timetable.every(str(served.name), interval_ms, partial(self._poll_due, served.name))
 
     def _poll_due(self, name: TableName) -> None:
         self._fleet.poll_due(name, self._clock.now_ms())

@@ -1,9 +1,9 @@
-"""When things are to be done again: APScheduler, which only puts events into the loop's queue."""
+"""When things are to be done again: APScheduler, which only posts events into the loop's queue."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from zlib import crc32
@@ -17,16 +17,19 @@ _SLOT_MS = 500
 _SLOTS_MAX = 60
 
 _Group = tuple[int, int]
+_Call = Callable[[], None]
 
 
 class Timetable:
-    """Calls functions at intervals, in a thread of its own: they must do next to nothing.
+    """Posts functions at intervals, from a thread of its own.
 
-    Names of the same interval are spread over it, so that many tables are not all due at once.
+    Names of the same interval are spread over it, so that many tables are not all due at once. Those
+    that are due together are posted as one: a loop that is woken for each costs more than the polls.
     """
 
-    def __init__(self) -> None:
-        # What is called only puts an event, so no pool stands between: a late run is run once.
+    def __init__(self, post: Callable[[_Call], None]) -> None:
+        self._post = post
+        # Posting takes no time, so no pool stands between: a late run is run once.
         self._scheduler = BackgroundScheduler(
             timezone=timezone.utc,
             executors={"default": DebugExecutor()},
@@ -34,13 +37,13 @@ class Timetable:
         )
         self._lock = threading.Lock()
         self._group_of: dict[str, _Group] = {}
-        self._calls: dict[_Group, dict[str, Callable[[], None]]] = {}
+        self._calls: dict[_Group, dict[str, _Call]] = {}
 
     def start(self) -> None:
         self._scheduler.start()
 
-    def every(self, name: str, interval_ms: int, call: Callable[[], None]) -> None:
-        """Call from now on at this interval; a new interval takes the place of the old one."""
+    def every(self, name: str, interval_ms: int, call: _Call) -> None:
+        """Post it from now on at this interval; a new interval takes the place of the old one."""
         slots = max(1, min(_SLOTS_MAX, interval_ms // _SLOT_MS))
         group = (interval_ms, crc32(name.encode(errors="surrogateescape")) % slots)
         if self._group_of.get(name) == group:
@@ -90,9 +93,13 @@ class Timetable:
 
     def _call(self, group: _Group) -> None:
         with self._lock:
-            calls = list(self._calls.get(group, {}).values())
-        for call in calls:
-            call()
+            calls = tuple(self._calls.get(group, {}).values())
+        self._post(partial(_run, calls))
+
+
+def _run(calls: Sequence[_Call]) -> None:
+    for call in calls:
+        call()
 
 
 def _job_id(group: _Group) -> str:

@@ -75,6 +75,9 @@ class Rules:
             case Submit(part=part):
                 self._submit(part.compaction, part.part)
             case StartTurn(name=name, ended=ended) | Discard(name=name, ended=ended):
+                if isinstance(effect, StartTurn) and ended:
+                    assert not self._world.fleet.is_ending, "a commit begins after the end"
+                    assert not self._is_unsafe(name), f"a commit to {name}, which is unsafe"
                 self._job(name, "turn")
                 self._hand_back(name, ended)
             case StartTakeOff():
@@ -97,6 +100,10 @@ class Rules:
                     del self._rests_until[key], self._failures[key]
                 for counter in (self.ended_of, self.answered):
                     del counter[name]
+
+    def _is_unsafe(self, name: TableName) -> bool:
+        halt = self._halts.get(name)
+        return halt is not None and halt.reason is HaltReason.UNSAFE_COMMIT
 
     def _job(self, name: TableName, what: str) -> None:
         assert name not in self._jobs, f"{what} beside {self._jobs[name]} of {name}"
@@ -127,7 +134,8 @@ class Rules:
         self._attempts[key] += 1
         assert self._attempts[key] <= world.fleet.retry.task_attempts
         if number not in self.first_submits:
-            assert not (served.is_leaving or world.fleet.is_draining), "a compaction begins late"
+            assert not served.is_leaving, "a compaction begins late"
+            assert not world.fleet.is_draining, "a compaction begins late"
             self.first_submits[number] = world.now_ms
 
     def _begin(self, effect: StartTakeOff) -> None:
@@ -147,7 +155,7 @@ class Rules:
             assert may_start(windows, due.kind, world.now_ms, timezone.utc), "outside its window"
         halt = self._halts.get(name)
         if halt is not None:
-            assert halt.reason is not HaltReason.UNSAFE_COMMIT, f"{name} is not to be touched"
+            assert not self._is_unsafe(name), f"{name} is not to be touched"
             assert world.now_ms >= halt.next_try_ms, f"{name} is halted"
             assert name not in map(self.table_of.get, self.active), "a halted table tries one"
         self.table_of[effect.number], self.bucket_of[effect.number] = name, bucket
@@ -186,7 +194,9 @@ class Rules:
         assert result.snapshot_id >= self._world.tables[name].expired_to, "its inputs have expired"
         flying = sum(self.table_of[n] == name for n in self.active)
         landed = len(served.ended)
-        assert flying - landed <= served.policy.max_concurrent_tasks, "compactions pile up"
+        # Parts that are tried again may have given their slots to others meanwhile.
+        most = 2 * served.policy.max_concurrent_tasks
+        assert flying - landed <= most, "compactions pile up"
         self.took_off_count[name] += 1
         self.active[result.number] = result
 

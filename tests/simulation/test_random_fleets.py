@@ -20,7 +20,7 @@ from tests.simulation.world import Odds, Plan, World, policy
 
 FLEETS = 2_000
 CHUNK = 250
-LOAD_MS = 60_000
+LOAD_MS = 30_000
 # The story begins at 22:13:20: the one stays closed, the other opens on the way.
 NIGHTLY = Window(**{"from": "02:00", "to": "05:00", "allow": ("full",)})
 SOON = Window(**{"from": "22:14", "to": "23:00", "allow": ("minor", "append")})
@@ -172,7 +172,7 @@ class RandomFleet:
             # There is something to stop.
             for table in world.tables.values():
                 for _ in range(8):
-                    table.commit({b: 40 * MIB for b in table.buckets}, world.now_ms)
+                    table.commit(dict.fromkeys(table.buckets, 40 * MIB), world.now_ms)
             world.run(self.random.randint(1_000, 6_000))
         world.fleet.drain(world.now_ms)
         if is_hasty:

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from compactord.config.model import Discovery
+from compactord.demo import create_table
+from compactord.errors import StorageError
+from compactord.paimon.table import TableRef
+from compactord.service.discovery import list_catalogs
+from compactord.service.view import TableName
+from compactord.storage.base import Storage
+from tests.builders import FIELDS, VirtualClock
+from tests.storages import Call, HookedStorage, MemoryStorage
+
+
+def _warehouse(*tables: str) -> MemoryStorage:
+    storage = MemoryStorage()
+    for table in tables:
+        database, name = table.split(".")
+        ref = TableRef(database=database, name=name, location=f"/wh/{database}.db/{name}")
+        create_table(storage, ref, FIELDS, options={"bucket": "-1"})
+    return storage
+
+
+def _broken(error: Exception) -> Storage:
+    def fail(call: Call) -> None:
+        raise error
+
+    return HookedStorage(_warehouse("a.x"), before=fail)
+
+
+@pytest.mark.parametrize("error", [StorageError("/wh", "no answer"), ValueError("no answer")])
+def test_the_trouble_of_one_catalog_is_not_that_of_another(error: Exception) -> None:
+    warehouses = {"bad": (_broken(error), "/wh"), "good": (_warehouse("a.x", "b.y"), "/wh")}
+    with capture_logs():
+        bad, good = list_catalogs(warehouses, Discovery(), VirtualClock())
+    assert sorted(good.found) == [TableName("good", "a", "x"), TableName("good", "b", "y")]
+    assert good.error == ""
+    assert bad.found == {}
+    assert "no answer" in bad.error
+
+
+def test_what_is_left_out_is_counted() -> None:
+    warehouses = {"c": (_warehouse("a.x", "a.tmp_1", "b.y"), "/wh")}
+    discovery = Discovery(excluding_tables=r".*\.tmp_.*")
+    (listing,) = list_catalogs(warehouses, discovery, VirtualClock())
+    assert {name.table for name in listing.found} == {"x", "y"}
+    assert listing.excluded == 1
+    assert listing.found[TableName("c", "a", "x")].location == "/wh/a.db/x"

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from compactord.clock import SystemClock
+from compactord.engine.base import Engine
+from compactord.errors import EngineUnavailable
+from compactord.model import (
+    FailureKind,
+    RewriteStats,
+    Subcompaction,
+    SubcompactionResult,
+    TaskFailure,
+    TaskOutcome,
+)
+from compactord.service.engine_host import EngineHost
+
+STATS = RewriteStats(
+    rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, wall_s=0, cpu_s=0, peak_rss_bytes=0
+)
+WAIT_S = 20.0
+
+
+def part(number: int) -> Subcompaction:
+    """Only its numbers matter here."""
+    made = object.__new__(Subcompaction)
+    object.__setattr__(made, "compaction", 1)
+    object.__setattr__(made, "part", number)
+    return made
+
+
+def result(number: int) -> SubcompactionResult:
+    return SubcompactionResult(compaction=1, part=number, after=(), stats=STATS)
+
+
+def lost(number: int) -> TaskFailure:
+    return TaskFailure(
+        compaction=1, part=number, kind=FailureKind.LOST, error="E", message="", traceback=""
+    )
+
+
+class FakeEngine:
+    """Does what it is told to: outcomes are what the test puts."""
+
+    start_seconds = 0.0
+
+    def __init__(self, capacity: int = 2) -> None:
+        self.capacity = capacity
+        self.parts: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.outcomes: queue.SimpleQueue[TaskOutcome | Exception] = queue.SimpleQueue()
+        self.gone: str | None = None
+        self.refuses = False
+        self.watch_error: Exception | None = None
+        self.is_closed = False
+        self.cancelled = threading.Event()
+
+    def submit(self, part: Subcompaction) -> None:
+        if self.gone is not None or self.refuses:
+            raise EngineUnavailable(self.gone or "no more")
+        self.parts.put(part.part)
+
+    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+        try:
+            found = self.outcomes.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def why_gone(self) -> str | None:
+        if self.watch_error is not None:
+            raise self.watch_error
+        return self.gone
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def __enter__(self) -> Engine:
+        return self  # type: ignore[return-value]
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Heard:
+    """A listener; `next` is what it was told next."""
+
+    def __init__(self) -> None:
+        self._told: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
+
+    def engine_up(self, slots: int) -> None:
+        self._told.put(("up", slots))
+
+    def engine_down(self, why: str) -> None:
+        self._told.put(("down", why))
+
+    def engine_failed(self, why: str) -> None:
+        self._told.put(("failed", why))
+
+    def part_ended(self, outcome: TaskOutcome) -> None:
+        self._told.put(("part", outcome.part))
+
+    def next(self) -> tuple[str, object]:
+        return self._told.get(timeout=WAIT_S)
+
+    @property
+    def is_quiet(self) -> bool:
+        return self._told.empty()
+
+
+@contextmanager
+def hosted(start: Callable[[], Engine | FakeEngine]) -> Iterator[tuple[EngineHost, Heard]]:
+    heard = Heard()
+    host = EngineHost(start, heard, clock=SystemClock())  # type: ignore[arg-type]
+    host.start()
+    try:
+        yield host, heard
+    finally:
+        assert host.close(seconds_max=WAIT_S)
+    assert not [t for t in threading.enumerate() if t.name in ("engine", "outcomes")]
+
+
+def one_after_the_other(*engines: FakeEngine | Exception) -> Callable[[], FakeEngine]:
+    left = iter(engines)
+
+    def start() -> FakeEngine:
+        found = next(left)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return start
+
+
+def test_parts_go_to_the_engine_and_outcomes_come_back() -> None:
+    engine = FakeEngine(capacity=3)
+    with hosted(lambda: engine) as (host, heard):
+        assert heard.next() == ("up", 3)
+        for number in range(4):
+            host.submit(part(number))
+        for number in (2, 0, 3, 1):
+            engine.outcomes.put(result(number))
+        assert [heard.next()[1] for _ in range(4)] == [2, 0, 3, 1]
+    assert engine.is_closed
+    assert engine.cancelled.is_set(), "what runs is stopped before the end"
+
+
+def test_an_engine_that_does_not_start_is_told_and_tried_again() -> None:
+    for error in (EngineUnavailable("no Java"), OSError("too many open files")):
+        engine = FakeEngine()
+        with hosted(one_after_the_other(error, engine)) as (_, heard):
+            what, why = heard.next()
+            assert what == "failed"
+            assert str(error) in str(why)
+            assert heard.next() == ("up", 2)
+
+
+def test_an_engine_that_died_is_told_and_another_one_takes_its_place() -> None:
+    first, second = FakeEngine(), FakeEngine(capacity=5)
+    with hosted(one_after_the_other(first, second)) as (host, heard):
+        assert heard.next() == ("up", 2)
+        host.submit(part(1))
+        first.gone = "the JVM has ended"
+        assert heard.next() == ("down", "the JVM has ended")
+        assert heard.next() == ("up", 5)
+        assert first.is_closed
+        host.submit(part(2))
+        second.outcomes.put(result(2))
+        assert heard.next() == ("part", 2)
+
+
+def test_a_part_that_a_dead_engine_refuses_is_told_at_once() -> None:
+    first, second = FakeEngine(), FakeEngine()
+    with hosted(one_after_the_other(first, second)) as (host, heard):
+        heard.next()
+        first.gone = "the JVM has ended"
+        host.submit(part(1))
+        assert heard.next() == ("down", "the JVM has ended")
+
+
+def test_an_engine_that_refuses_parts_and_calls_itself_well_is_taken_at_its_deeds() -> None:
+    first, second = FakeEngine(), FakeEngine()
+    with hosted(one_after_the_other(first, second)) as (host, heard):
+        heard.next()
+        first.refuses = True
+        host.submit(part(1))
+        assert heard.next() == ("down", "no more"), "else the part would be under way for ever"
+        assert heard.next() == ("up", 2)
+
+
+def test_parts_that_were_lost_with_the_engine_have_no_outcome_of_their_own() -> None:
+    first, second = FakeEngine(), FakeEngine()
+    with hosted(one_after_the_other(first, second)) as (host, heard):
+        heard.next()
+        host.submit(part(1))
+        first.gone = "the JVM has ended"
+        first.outcomes.put(lost(1))
+        assert heard.next() == ("down", "the JVM has ended")
+        assert heard.next() == ("up", 2)
+
+
+def test_a_part_that_was_lost_alone_is_an_outcome() -> None:
+    engine = FakeEngine()
+    with hosted(lambda: engine) as (host, heard):
+        heard.next()
+        host.submit(part(1))
+        engine.outcomes.put(lost(1))
+        assert heard.next() == ("part", 1)
+
+
+def test_an_engine_whose_outcomes_cannot_be_taken_is_replaced() -> None:
+    first, second = FakeEngine(), FakeEngine()
+    with hosted(one_after_the_other(first, second)) as (host, heard):
+        heard.next()
+        host.submit(part(1))
+        first.outcomes.put(ValueError("what is this"))
+        what, why = heard.next()
+        assert what == "down"
+        assert "what is this" in str(why)
+        assert heard.next() == ("up", 2)
+
+
+def test_an_engine_that_cannot_be_watched_is_replaced() -> None:
+    first, second = FakeEngine(), FakeEngine()
+    with hosted(one_after_the_other(first, second)) as (_, heard):
+        heard.next()
+        first.watch_error = RuntimeError("py4j has gone")
+        what, why = heard.next()
+        assert what == "down"
+        assert "py4j has gone" in str(why)
+        assert heard.next() == ("up", 2)
+        assert first.is_closed
+
+
+def test_another_number_of_slots_is_told() -> None:
+    engine = FakeEngine(capacity=2)
+    with hosted(lambda: engine) as (_, heard):
+        assert heard.next() == ("up", 2)
+        engine.capacity = 7
+        assert heard.next() == ("up", 7)
+
+
+def test_without_an_engine_parts_and_cancelling_are_ignored() -> None:
+    released = threading.Event()
+
+    def never() -> FakeEngine:
+        released.wait(WAIT_S)
+        raise EngineUnavailable("gave up")
+
+    with hosted(never) as (host, heard):
+        host.submit(part(1))
+        host.cancel()
+        assert heard.is_quiet
+        released.set()
+
+
+def test_closing_waits_no_longer_than_it_is_told() -> None:
+    released = threading.Event()
+
+    class Stuck(FakeEngine):
+        def close(self) -> None:
+            released.wait(WAIT_S)
+
+    heard = Heard()
+    host = EngineHost(Stuck, heard, clock=SystemClock())  # type: ignore[arg-type]
+    host.start()
+    assert heard.next() == ("up", 2)
+    assert not host.close(seconds_max=0.05)
+    released.set()
+    assert host.close(seconds_max=WAIT_S)
