@@ -237,12 +237,16 @@ class Fleet:
                 self._skip_rest(served, number, outcome, now_ms)
 
     def engine_lost(self, why: str, now_ms: int) -> None:
-        """All parts are gone: their compactions are planned anew, no bucket is to blame."""
+        """All parts are gone: their compactions are planned anew, no table is to blame."""
         self._running.clear()
         for served in self.tables.values():
             served.slots = 0
             for number in [n for n in served.flights if n in self._flights]:
+                flight = served.flights[number]
                 self._give_up(served, number, why, now_ms)
+                if flight.started_ms and not self.is_draining:
+                    text = f"the engine died {ledger.DROPS_MAX} times while it was merged: {why}"
+                    ledger.in_vain(served, flight, text, self.retry.backoff, now_ms, self._witness)
 
     def expired(self, name: TableName, more: bool, now_ms: int) -> None:
         """A round of expiry has ended; with `more` to do the next one comes at once."""

@@ -19,8 +19,9 @@ from compactord.service.served import Flight, Lifted, Parked, Served, advice, ha
 from compactord.service.session import Settled
 from compactord.service.view import CompactionView, Halt, HaltReason, Outcome, TableName
 
-# A bucket whose result was dropped so often in a row rests: writers outrun us there.
-_DROPS_MAX = 5
+# A bucket whose compactions came to nothing so often in a row rests: writers outrun us there, or
+# it is what kills the engine.
+DROPS_MAX = 5
 
 
 class Witness(Protocol):
@@ -76,13 +77,10 @@ def settle(
     for each, drop in settled.dropped:
         served.counts.conflicts[drop.conflict] += 1
         _waste(served, each)
-        bucket = each.compaction.bucket
-        served.drops[bucket] += 1
-        yield _counted(served, flights[id(each)], Outcome.CONFLICT, drop.why, now_ms, each)
-        if served.drops[bucket] >= _DROPS_MAX:
-            del served.drops[bucket]
-            text = f"{drop.why}; writers came first {_DROPS_MAX} times"
-            park(served, flights[id(each)], text, retry.backoff, now_ms, witness)
+        flight = flights[id(each)]
+        yield _counted(served, flight, Outcome.CONFLICT, drop.why, now_ms, each)
+        text = f"{drop.why}; writers came first {DROPS_MAX} times"
+        in_vain(served, flight, text, retry.backoff, now_ms, witness)
     for each in settled.replaced:
         _waste(served, each)
         text = "another writer's snapshot took the place of ours"
@@ -157,6 +155,17 @@ def park(
     """Leave a bucket alone for a time that grows with its failures."""
     bucket, partition = flight.due.bucket, flight.take_off.partition
     park_bucket(served, bucket, partition, message, backoff, now_ms, witness)
+
+
+def in_vain(
+    served: Served, flight: Flight, message: str, backoff: Backoff, now_ms: int, witness: Witness
+) -> None:
+    """A compaction came to nothing and its bucket is hardly to blame; too often, and it rests."""
+    bucket = flight.due.bucket
+    served.drops[bucket] += 1
+    if served.drops[bucket] >= DROPS_MAX:
+        del served.drops[bucket]
+        park(served, flight, message, backoff, now_ms, witness)
 
 
 def park_bucket(

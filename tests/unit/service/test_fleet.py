@@ -291,6 +291,22 @@ def test_what_is_lost_with_the_engine_is_planned_anew_and_nobody_is_to_blame() -
     assert isinstance(only(stage.decide()), StartTakeOff)
 
 
+def test_a_bucket_under_which_the_engine_always_dies_rests() -> None:
+    stage = Stage()
+    stage.add()
+    served = stage.fleet.tables[NAME]
+    stage.turned(only(stage.decide()))
+    for _ in range(5):
+        assert not served.parked
+        stage.took_off(only(stage.decide()))
+        assert isinstance(only(stage.decide()), Submit)
+        stage.fleet.engine_lost("it died", stage.now)
+        stage.turned(only(stage.decide()))
+    (parked,) = served.parked.values()
+    assert "the engine died 5 times while it was merged: it died" in parked.message
+    assert stage.decide() == []
+
+
 def test_an_engine_that_dies_during_a_turn_leaves_the_turn_alone() -> None:
     stage = Stage()
     stage.add()
