@@ -9,7 +9,7 @@ SPARKS := 3.5 4.0 4.1 4.3
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test test-fast lint bench bench-large compat compat-pypaimon
+.PHONY: help setup tools lock manifests demo test test-fast lint bench bench-large compat compat-pypaimon
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
@@ -29,7 +29,27 @@ $(VENV)/.tools: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[tools]'
 	@touch $@
 
-demo: setup ## Compact a small table and show what happened
+# Run it on Linux with the Python version of the image's Debian: what is locked depends on both.
+lock: setup $(CACHE)/pip-tools/.installed ## Fix the image's packages by version and checksum
+	$(LOCK) --output-file $(CACHE)/pip-tools/build.txt requirements/build.in
+	$(LOCK) --output-file $(CACHE)/pip-tools/runtime.txt pyproject.toml
+	{ echo '# What builds the wheels of the image; made by `make lock`.'; \
+		cat $(CACHE)/pip-tools/build.txt; } > requirements/build.txt
+	{ echo '# What the image holds beside compactord, by version and checksum; made by `make lock`.'; \
+		cat $(CACHE)/pip-tools/runtime.txt; } > requirements/runtime.txt
+
+LOCK = $(CACHE)/pip-tools/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	--no-header --no-annotate --no-emit-find-links --no-emit-index-url --no-emit-trusted-host
+
+$(CACHE)/pip-tools/.installed:
+	$(PYTHON) -m venv $(CACHE)/pip-tools
+	$(CACHE)/pip-tools/bin/pip install --quiet 'pip-tools>=7.4,<8'
+	@touch $@
+
+manifests: tools ## Renew the chart's schema, copies and page, and the plain manifests
+	$(BIN)/python -m tests.deploy.rendering
+
+demo: setup ## Watch serve keep two tables compact while jobs fill them; about a minute
 	$(BIN)/compactord demo
 
 test: tools ## All tests; fetches the jar of Java Paimon once

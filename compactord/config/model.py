@@ -279,7 +279,8 @@ class Limits(Section):
     memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] | None = Field(
         default=None,
         alias="memory",
-        description="memory of all merges at once; null: 3/4 of the machine's, or the cgroup's",
+        description="memory of all merges at once; null: 3/4 of the machine's, or the cgroup's; "
+        "on a cluster what its cores hold",
     )
 
 

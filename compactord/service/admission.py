@@ -18,10 +18,16 @@ _SHARE = 0.75
 IDLE_WORKER_BYTES = 90 << 20
 
 
-def memory_budget_bytes(limits: Limits, task_memory_bytes: int) -> int:
-    """What all merges may use at once. Raises UsageError when that is not enough for one."""
+def memory_budget_bytes(limits: Limits, task_memory_bytes: int, *, is_embedded: bool) -> int | None:
+    """What all merges may use at once; None where it is not for us to say.
+
+    On a cluster executors have memory of their own: without `limits.memory` their cores alone
+    decide. Raises UsageError when the budget is not enough for one merge.
+    """
     budget = limits.memory_bytes
     origin = "limits.memory"
+    if budget is None and not is_embedded:
+        return None
     if budget is None:
         budget, origin = int(_machine_bytes() * _SHARE), "3/4 of this machine's memory"
     if budget < task_memory_bytes + IDLE_WORKER_BYTES:
@@ -33,9 +39,16 @@ def memory_budget_bytes(limits: Limits, task_memory_bytes: int) -> int:
     return budget
 
 
-def slots(capacity: int, limits: Limits, budget_bytes: int, task_memory_bytes: int) -> int:
+def is_embedded(master: str | None) -> bool:
+    """Whether merges run on this machine, in the daemon's own Spark."""
+    return master is None or master.startswith("local")
+
+
+def slots(capacity: int, limits: Limits, budget_bytes: int | None, task_memory_bytes: int) -> int:
     """Merges at once: what the engine, the configuration and the memory all allow; at least 1."""
-    by_memory = budget_bytes // (task_memory_bytes + IDLE_WORKER_BYTES)
+    by_memory = capacity
+    if budget_bytes is not None:
+        by_memory = budget_bytes // (task_memory_bytes + IDLE_WORKER_BYTES)
     return max(1, min(capacity, by_memory, limits.task_slots or capacity))
 
 

@@ -24,6 +24,7 @@ from compactord import __version__
 from compactord.clock import Clock
 from compactord.commit.expire import Expired
 from compactord.config.load import LoadedConfig
+from compactord.config.model import ServiceConfig
 from compactord.config.policy import cold_differences
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
@@ -103,7 +104,8 @@ class Daemon:
         self._read_config, self._apply_logs = reload, apply_logs
         self._metrics = metrics
         self._task_memory = config.spark.task_memory_bytes
-        budget = admission.memory_budget_bytes(config.limits, self._task_memory)
+        self._is_embedded = admission.is_embedded(config.spark.master)
+        self._budget = self._memory_budget(config)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._witness = Watch(metrics, clock)
         self._fleet = Fleet(
@@ -128,7 +130,7 @@ class Daemon:
             timetable=self._timetable,
             clock=clock,
         )
-        self._facts = _first_facts(loaded, instance, budget, clock.now_ms())
+        self._facts = _first_facts(loaded, instance, clock.now_ms())
         self._capacity = 0
         self._was_up = False
         # Seconds that slots were in use, and up to when they are counted.
@@ -218,7 +220,7 @@ class Daemon:
             "service_started",
             config=self._loaded.path,
             catalogs=sorted(config.catalogs),
-            memory_budget_bytes=self._facts.engine.memory_budget_bytes,
+            memory_budget_bytes=self._budget,
             timezone=str(self._painter.zone),
         )
         try:
@@ -259,11 +261,14 @@ class Daemon:
 
     def _paint(self, now_ms: int) -> None:
         facts, fleet = self._facts, self._fleet
-        reserved = fleet.running_parts * (self._task_memory + admission.IDLE_WORKER_BYTES)
+        one_merge = self._task_memory + admission.IDLE_WORKER_BYTES
+        reserved = fleet.running_parts * one_merge
+        budget = fleet.slots * one_merge if self._budget is None else self._budget
         facts.engine = replace(
             facts.engine,
             slots=fleet.slots,
             running=fleet.running_parts,
+            memory_budget_bytes=budget,
             memory_reserved_bytes=reserved,
             slot_busy_seconds=self._busy_s,
         )
@@ -433,11 +438,15 @@ class Daemon:
         self._fleet.slots = 0
 
     def _set_slots(self) -> None:
-        budget = self._facts.engine.memory_budget_bytes
         self._fleet.slots = (
-            admission.slots(self._capacity, self._config.limits, budget, self._task_memory)
+            admission.slots(self._capacity, self._config.limits, self._budget, self._task_memory)
             if self._capacity
             else 0
+        )
+
+    def _memory_budget(self, config: ServiceConfig) -> int | None:
+        return admission.memory_budget_bytes(
+            config.limits, self._task_memory, is_embedded=self._is_embedded
         )
 
     # -- events: catalogs and configuration
@@ -544,15 +553,14 @@ class Daemon:
             stop_trigger_fallback=config.alerts.stop_trigger_fallback,
         )
         with contextlib.suppress(CompactordError):
-            budget = admission.memory_budget_bytes(config.limits, self._task_memory)
-            self._facts.engine = replace(self._facts.engine, memory_budget_bytes=budget)
+            self._budget = self._memory_budget(config)
         self._set_slots()
         self._set_intervals()
         self._roster.apply(config)
         self._begin_listing()
 
 
-def _first_facts(loaded: LoadedConfig, instance: str, budget_bytes: int, now_ms: int) -> Facts:
+def _first_facts(loaded: LoadedConfig, instance: str, now_ms: int) -> Facts:
     return Facts(
         instance=instance,
         version=__version__,
@@ -571,7 +579,7 @@ def _first_facts(loaded: LoadedConfig, instance: str, budget_bytes: int, now_ms:
             error="",
             slots=0,
             running=0,
-            memory_budget_bytes=budget_bytes,
+            memory_budget_bytes=0,
             memory_reserved_bytes=0,
             task_peak_memory_bytes=0,
             slot_busy_seconds=0.0,

@@ -4,7 +4,12 @@ import pytest
 
 from compactord.config.model import Limits
 from compactord.errors import UsageError
-from compactord.service.admission import IDLE_WORKER_BYTES, memory_budget_bytes, slots
+from compactord.service.admission import (
+    IDLE_WORKER_BYTES,
+    is_embedded,
+    memory_budget_bytes,
+    slots,
+)
 
 MIB = 1 << 20
 TASK = 110 * MIB
@@ -12,19 +17,19 @@ ONE = TASK + IDLE_WORKER_BYTES
 
 
 def test_the_budget_is_what_was_asked_for() -> None:
-    assert memory_budget_bytes(Limits(memory=ONE), TASK) == ONE
+    assert memory_budget_bytes(Limits(memory=ONE), TASK, is_embedded=False) == ONE
 
 
 def test_without_one_it_is_most_of_the_machine_and_less_than_all() -> None:
     import os
 
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert 0 < memory_budget_bytes(Limits(), 32 * MIB) <= total * 3 // 4
+    assert 0 < (memory_budget_bytes(Limits(), 32 * MIB, is_embedded=True) or 0) <= total * 3 // 4
 
 
 def test_a_budget_that_holds_no_merge_is_refused_with_both_numbers() -> None:
     with pytest.raises(UsageError) as caught:
-        memory_budget_bytes(Limits(memory=ONE - 1), TASK)
+        memory_budget_bytes(Limits(memory=ONE - 1), TASK, is_embedded=True)
     text = str(caught.value)
     assert "limits.memory" in text
     assert "spark.task_memory = 110 mb" in text
@@ -45,3 +50,16 @@ def test_slots_are_what_engine_configuration_and_memory_all_allow(
     capacity: int, asked: int | None, budget: int, expected: int
 ) -> None:
     assert slots(capacity, Limits(task_slots=asked), budget, TASK) == expected
+
+
+def test_on_a_cluster_the_memory_of_this_machine_says_nothing() -> None:
+    assert memory_budget_bytes(Limits(), TASK, is_embedded=False) is None
+    assert slots(16, Limits(), None, TASK) == 16
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [(None, True), ("local[2]", True), ("spark://head:7077", False), ("sc://head", False)],
+)
+def test_a_spark_of_our_own_is_told_from_a_cluster(master: str | None, expected: bool) -> None:
+    assert is_embedded(master) is expected
