@@ -17,7 +17,7 @@ from dataclasses import asdict
 
 import structlog
 
-from compactord import __version__, ids, serve, showcase
+from compactord import __version__, ids, serve
 from compactord.catalog.filesystem import find_table, open_warehouse
 from compactord.clock import SystemClock
 from compactord.engine.spark import start_spark
@@ -40,11 +40,13 @@ from compactord.service.parts import WorkerSpec
 from compactord.service.planning import PlanContext, plan_state
 from compactord.service.session import SessionRequest
 from compactord.service.table import describe_table, live_reasons, open_table, refuse_live_state
+from compactord.showcase import show
 from compactord.storage.base import Storage
 from compactord.top.command import TOP_EXAMPLES, add_top_arguments, top
 
 _OK, _USAGE, _FAILED, _NO_ENGINE, _DENIED = 0, 2, 3, 69, 77
 _LEAST_MEMORY = 32 << 20
+_DEMO_SECONDS, _DEMO_SECONDS_MAX = "35", 3600
 
 _COMPACT_EXAMPLES = """\
 examples:
@@ -62,6 +64,14 @@ _PLAN_EXAMPLES = """\
 examples:
   compactord plan --warehouse /data/wh --table sales.orders
   compactord plan --warehouse /data/wh --table sales.orders --strategy full --json
+"""
+_DEMO_EXAMPLES = """\
+examples:
+  compactord demo
+  compactord demo --seconds 120
+  compactord demo --warehouse /tmp/wh   # keeps the tables
+
+exit codes: 0 the rows are those ingested; 3 they are not, the daemon failed, or it was interrupted
 """
 _INSPECT_EXAMPLES = """\
 examples:
@@ -163,12 +173,19 @@ def _parser() -> argparse.ArgumentParser:
         add_arguments(sub)
     demo = commands.add_parser(
         "demo",
-        help="fill two tables, compact them, and compare their rows",
-        description="Fill two tables as write-only jobs do, compact them, and compare their rows.",
-        epilog="examples:\n  compactord demo\n  compactord demo --warehouse /tmp/wh   # keeps it",
+        help="watch serve keep two tables compact while jobs fill them",
+        description="Fill two tables as write-only jobs do, with serve running beside the jobs, "
+        "show runs and files rise and fall, and compare the rows with those ingested.",
+        epilog=_DEMO_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     demo.add_argument("--warehouse", help="an empty folder to keep the tables in")
+    demo.add_argument(
+        "--seconds",
+        default=_DEMO_SECONDS,
+        metavar="N",
+        help=f"how long the jobs write (default {_DEMO_SECONDS}); the rest takes about twenty more",
+    )
     demo.set_defaults(command=_demo, json=False, verbose=False)
     return parser
 
@@ -295,25 +312,27 @@ def _compact(args: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace) -> int:
+    seconds = _demo_seconds(args.seconds)
     with contextlib.ExitStack() as closing:
         folder = args.warehouse
         if folder is None:
             folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="compactord-demo-"))
         storage, warehouse = open_warehouse(folder)
-
-        def compact(table: str) -> int:
-            print(f"    $ compactord compact --warehouse {warehouse} --table {table}", flush=True)
-            return main(["compact", "--warehouse", warehouse, "--table", table])
-
-        same = showcase.run(
+        went_well = show.run(
             storage,
             warehouse,
+            seconds=seconds,
             owner=ids.this_process(),
             clock=SystemClock(),
-            say=lambda line: print(line, flush=True),
-            compact=compact,
+            stop=closing.enter_context(_stop_on_signals()),
         )
-    return _OK if same else _FAILED
+    return _OK if went_well else _FAILED
+
+
+def _demo_seconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= _DEMO_SECONDS_MAX):
+        raise UsageError(f"--seconds {text}: not a number from 1 to {_DEMO_SECONDS_MAX}")
+    return int(text)
 
 
 def _plan(args: argparse.Namespace) -> int:

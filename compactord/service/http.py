@@ -208,6 +208,16 @@ class _BoundedServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no ty
             channel.handle_close()
         self.trigger.close()
 
+    def end(self) -> None:
+        """Let the loop close all that is open; for any thread.
+
+        With the lock the loop cannot close the pipe between our words and our knock on it, as it
+        could in `pull_trigger`, when it is just awake for another reason.
+        """
+        with self.trigger.lock:
+            self.trigger.thunks.append(self.close_connections)
+            self.trigger._physical_pull()
+
 
 class HttpServer:
     """A server in threads of its own. `start` and `stop` are called once each, by one thread."""
@@ -271,7 +281,7 @@ class HttpServer:
         # wakes it goes last: a thread that still answered would write to whoever got its number.
         server.trigger.pull_trigger(server.close_listener)
         self._dispatcher.shutdown(timeout=_STOP_S)
-        server.trigger.pull_trigger(server.close_connections)
+        server.end()
         thread.join(_STOP_S)
 
 

@@ -127,7 +127,8 @@ def _service(status: _Json) -> TopService:
 def _troubles(status: _Json, engine: _Json) -> list[str]:
     found = []
     if engine.get("is_up") is False:
-        found.append(f"the engine is down: {_text(engine, 'error')}")
+        error = _text(engine, "error")
+        found.append(f"the engine is down: {error}" if error else "the engine is starting")
     found.extend(
         f"catalog {_text(catalog, 'name')} cannot be listed: {error}"
         for catalog in _items(status, "catalogs")

@@ -18,10 +18,10 @@ from rich.live import Live
 from rich.text import Text
 
 from compactord.errors import UsageError
+from compactord.top.console import console_on
 from compactord.top.frame import frame
 from compactord.top.look import Look, NoAnswer, Rates, Source, rates_between
 
-_PLAIN_WIDTH = 120
 # So soon a key or a signal is noticed.
 _STEP_S = 0.1
 
@@ -40,7 +40,7 @@ def run(
     Raises `UsageError` when there is nothing to look at from the start; later on the frame says so
     and the next look may succeed.
     """
-    console = _console(stream or sys.stdout, width)
+    console = console_on(stream or sys.stdout, width)
     watch = _Watch(source)
     # The first look at a large warehouse takes its time.
     waiting = console.status("looking …") if console.is_terminal else contextlib.nullcontext()
@@ -89,18 +89,6 @@ class _Watch:
             self.look()
         except NoAnswer as error:
             self.trouble = f"{error}; trying again"
-
-
-def _console(stream: IO[str], width: int | None) -> Console:
-    if stream.isatty():
-        return Console(file=stream, width=width, highlight=False)
-    return Console(
-        file=stream,
-        width=width or _PLAIN_WIDTH,
-        force_terminal=False,
-        color_system=None,
-        highlight=False,
-    )
 
 
 def _print_frames(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -130,6 +131,21 @@ class Commands:
 
     def run(self, *arguments: str, before: Sequence[str] = (), **popen: Any) -> Outcome:
         return self.start(*arguments, before=before, **popen).outcome()
+
+
+def read_terminal(terminal: int) -> str:
+    """All that is written to a pseudo-terminal until nobody has it open any more; closes it."""
+    pieces = []
+    while select.select([terminal], [], [], SECONDS_MAX)[0]:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # Linux says so when the last writer is gone
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    os.close(terminal)
+    return b"".join(pieces).decode()
 
 
 def _named(pids: Sequence[int]) -> list[str]:

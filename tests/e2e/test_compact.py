@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import resource
-import select
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from compactord.demo import create_table
-from compactord.paimon.snapshot import read_snapshot, snapshot_ids
+from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef, load_state
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from tests import builders
 from tests.e2e import tables
-from tests.e2e.command import SECONDS_MAX, Commands, Outcome
+from tests.e2e.command import SECONDS_MAX, Commands, Outcome, read_terminal
 from tests.e2e.tables import LOCAL, of_table
 
 pytestmark = pytest.mark.spark
@@ -149,7 +147,7 @@ def test_progress_is_shown_on_a_terminal_and_erased_at_the_end(
         "compact", *of_table(warehouse), *ON_TWO_CORES, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
-    said = _read_all(ours)
+    said = read_terminal(ours)
     assert command.process.wait(SECONDS_MAX) == 0
     assert "\r\x1b[K1/2 compactions" in said or "\r\x1b[K2/2 compactions" in said
     *_, last_progress, end = said.split("\r\x1b[K")
@@ -158,37 +156,6 @@ def test_progress_is_shown_on_a_terminal_and_erased_at_the_end(
     assert "{" not in said, "events are for people here"
     assert builders.read_keyed(LOCAL, tables.ref(warehouse)) == expected
     assert tables.leftovers(warehouse) == set()
-
-
-def _read_all(terminal: int) -> str:
-    pieces = []
-    while select.select([terminal], [], [], SECONDS_MAX)[0]:
-        try:
-            piece = os.read(terminal, 65536)
-        except OSError:  # Linux says so when the last writer is gone
-            break
-        if not piece:
-            break
-        pieces.append(piece)
-    os.close(terminal)
-    return b"".join(pieces).decode()
-
-
-def test_the_demo_makes_two_tables_whose_rows_stay_the_same(
-    commands: Commands, tmp_path: Path
-) -> None:
-    command = commands.start("demo", "--warehouse", str(tmp_path))
-    outcome = command.outcome()
-    assert outcome.code == 0, outcome.err
-    assert outcome.out.count("after: the same") == 2
-    command.assert_nothing_remains()
-    for name in ("sales.orders", "logs.clicks"):
-        planned = commands.run("plan", "--warehouse", str(tmp_path), "--table", name, "--json")
-        assert planned.found["compactions"] == []
-        location = f"{tmp_path}/{name.replace('.', '.db/')}"
-        newest = read_snapshot(LOCAL, location, snapshot_ids(LOCAL, location)[-1])
-        assert newest.commit_kind.value == "COMPACT"
-        assert abs(newest.time_ms / 1000 - time.time()) < SECONDS_MAX
 
 
 @pytest.mark.parametrize("command", ["compact", "plan", "inspect", "demo"])

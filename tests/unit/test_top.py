@@ -168,6 +168,14 @@ def test_names_cannot_steer_the_terminal_nor_rich() -> None:
     assert "lake.d.[bold red]x�]0;owned��[/]" in line_of(lines, "lake.d.")
 
 
+def test_an_engine_that_has_not_failed_is_starting() -> None:
+    view = fleet_view(table_view())
+    starting = replace(view, engine=replace(view.engine, is_up=False, error=""))
+    lines = drawn(look_at(starting))
+    assert "the engine is starting" in [line.strip() for line in lines]
+    assert not any("is down" in line for line in lines)
+
+
 def test_troubles_of_the_service_are_shown() -> None:
     view = fleet_view(table_view())
     broken = replace(

@@ -1,0 +1,136 @@
+"""`compactord serve` as a user starts it: a process of its own, with a file that configures it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from compactord.paimon.table import TableRef
+
+CATALOG = "demo"
+# The daemon drains within its grace; then it is no longer asked.
+_GRACE_S, _PATIENCE_S = 30, 60
+_ADDRESS = re.compile(r" at (http://\S+)")
+_TAIL_LINES = 20
+_TAIL_BYTES = 64 << 10
+_PR_SET_PDEATHSIG = 1
+
+
+class DaemonFailed(Exception):
+    """The daemon ended although nobody asked, or not as it should; the text ends with its log."""
+
+
+class DaemonProcess:
+    """A daemon that serves these tables of a warehouse; leaving it ends the process.
+
+    Its log and its configuration are in `folder`. It has a process group of its own, so that
+    Ctrl-C reaches it through us alone, and it is asked to end when we are killed.
+    """
+
+    def __init__(self, folder: Path, warehouse: str, tables: Sequence[TableRef]) -> None:
+        self._log, self._said = folder / "daemon.log", folder / "daemon.err"
+        config = folder / "compactord.yaml"
+        config.write_text(_configuration(warehouse, tables), "utf-8", "surrogateescape")
+        ours = {k: v for k, v in os.environ.items() if not k.startswith("COMPACTORD__")}
+        with self._log.open("wb") as log, self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "compactord", "serve", "--config", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=said,
+                env=ours,
+                start_new_session=True,
+                preexec_fn=_ends_with_parent(),
+            )
+
+    @property
+    def url(self) -> str | None:
+        """Where its page is, None before it has said so."""
+        found = _ADDRESS.search(self._said.read_text(errors="replace"))
+        return found.group(1).rstrip("/") if found else None
+
+    def check(self) -> None:
+        """Raises `DaemonFailed` when it has ended."""
+        if self._process.poll() is not None:
+            raise DaemonFailed(self._ended())
+
+    def stop(self) -> None:
+        """Ask it to end and wait. Raises `DaemonFailed` unless it ends with 0."""
+        self.check()
+        self._process.terminate()
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise DaemonFailed(
+                f"the daemon did not end within {_PATIENCE_S} s of SIGTERM\n{self.tail()}"
+            ) from None
+        if self._process.returncode != 0:
+            raise DaemonFailed(self._ended())
+
+    def tail(self) -> str:
+        """The last lines that it wrote."""
+        lines = []
+        for path in (self._log, self._said):
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+                lines += file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+        return "\n".join(f"  | {line}" for line in lines)
+
+    def __enter__(self) -> DaemonProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+
+    def _ended(self) -> str:
+        return f"the daemon ended with exit code {self._process.returncode}\n{self.tail()}"
+
+
+def _configuration(warehouse: str, tables: Sequence[TableRef]) -> str:
+    """JSON, which is YAML."""
+    including = "|".join(re.escape(table.full_name) for table in tables)
+    found = {
+        "service": {"instance_name": "demo", "http": {"bind": "127.0.0.1", "port": 0}},
+        "spark": {"task_memory": "256 mb"},
+        "catalogs": {CATALOG: {"warehouse": warehouse.replace("${", "$${")}},
+        # A warehouse that somebody names may hold other tables.
+        "discovery": {"including_tables": including},
+        "startup": {"timeout": "1 min"},
+        "shutdown": {"grace": f"{_GRACE_S} s", "commit_reserve": "5 s"},
+        "log": {"format": "json"},
+    }
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+
+
+def _ends_with_parent() -> Callable[[], None] | None:
+    """For the child to call: SIGTERM comes when its parent dies, however it does (Linux only)."""
+    if sys.platform != "linux":
+        return None
+    # Looked up here: between fork and exec nothing may be loaded.
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+
+    return ask

@@ -1,0 +1,76 @@
+"""Jobs at work, each in a thread of its own and at its own pace, until told to end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+
+from compactord.clock import Clock
+from compactord.showcase.jobs import Job
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a job has committed so far."""
+
+    commits: int = 0
+    rows: int = 0
+
+
+class Ingestion:
+    """Begins when entered; `end` or leaving it waits for the commits under way."""
+
+    def __init__(self, jobs: Sequence[Job], clock: Clock) -> None:
+        self.tallies = {job.table.full_name: Tally() for job in jobs}
+        self._jobs = tuple(jobs)
+        self._clock = clock
+        self._ended = threading.Event()
+        self._threads = ThreadPoolExecutor(len(self._jobs), thread_name_prefix="job")
+        self._futures: list[Future[None]] = []
+
+    @property
+    def commits(self) -> int:
+        return sum(tally.commits for tally in self.tallies.values())
+
+    @property
+    def rows(self) -> int:
+        return sum(tally.rows for tally in self.tallies.values())
+
+    def check(self) -> None:
+        """Raises what has ended a job."""
+        for future in self._futures:
+            if future.done():
+                future.result()
+
+    def end(self) -> None:
+        """Let the jobs finish their commits. Raises what has ended a job."""
+        self._ended.set()
+        self._threads.shutdown()
+        self.check()
+
+    def __enter__(self) -> Ingestion:
+        self._futures = [self._threads.submit(self._work, job) for job in self._jobs]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._threads.shutdown()
+
+    def _work(self, job: Job) -> None:
+        tally = self.tallies[job.table.full_name]
+        next_s = self._clock.monotonic_s()
+        while not self._ended.is_set():
+            tally.rows += job.commit()
+            tally.commits += 1
+            # A slow machine writes less; it does not hurry afterwards.
+            now_s = self._clock.monotonic_s()
+            next_s = max(next_s + job.period_s, now_s)
+            self._ended.wait(next_s - now_s)

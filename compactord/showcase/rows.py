@@ -1,0 +1,58 @@
+"""The rows of a table read without our merge: all of its files, sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from compactord.paimon import paths
+from compactord.paimon.table import TableRef, load_state
+from compactord.service.table import open_table
+from compactord.storage.base import Storage
+
+# Row kinds (Java's RowKind) that leave a row behind: +I and +U.
+_KINDS_THERE = (0, 2)
+
+
+def rows_of(storage: Storage, ref: TableRef, sort_names: Sequence[str]) -> pa.Table:
+    """The table's rows at its newest snapshot, in the order of `sort_names`.
+
+    Of a primary-key table's records the one with the highest sequence number counts for each key.
+    """
+    table, state = open_table(storage, ref, {}), load_state(storage, ref)
+    parts = []
+    for bucket in state.files.bucket_ids():
+        folder = table.bucket_folder(bucket)
+        for file in state.files.files_in(bucket):
+            with storage.open_input(paths.data_file_path(folder, file)) as source:
+                parts.append(pq.ParquetFile(source).read())
+    names = [field.name for field in table.schema.fields]
+    if not parts:
+        return pa.table({name: [] for name in names})
+    rows = pa.concat_tables(parts)
+    if keys := [field.name for field in table.schema.key_fields]:
+        rows = _newest(rows, keys)
+    return rows.select(names).sort_by([(name, "ascending") for name in sort_names])
+
+
+def same_rows(found: pa.Table, expected: pa.Table) -> bool:
+    """Whether both hold the same rows in the same order."""
+    if found.column_names != expected.column_names or found.num_rows != expected.num_rows:
+        return False
+    # Columns without rows may be without a type.
+    return found.num_rows == 0 or all(
+        found.column(name).equals(expected.column(name).cast(found.column(name).type))
+        for name in expected.column_names
+    )
+
+
+def _newest(records: pa.Table, keys: list[str]) -> pa.Table:
+    newest = records.group_by(keys).aggregate([("_SEQUENCE_NUMBER", "max")])
+    newest = newest.rename_columns([*keys, "_SEQUENCE_NUMBER"])
+    records = records.join(newest, [*keys, "_SEQUENCE_NUMBER"], join_type="left semi")
+    return records.filter(
+        pc.is_in(records.column("_VALUE_KIND"), pa.array(_KINDS_THERE, pa.int8()))
+    )

@@ -1,0 +1,164 @@
+"""The show from the first commit to the verdict: fill beside the daemon, let it finish, compare."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from compactord.clock import Clock
+from compactord.ids import Owner
+from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
+from compactord.showcase.daemon import CATALOG, DaemonFailed, DaemonProcess
+from compactord.showcase.ingestion import Ingestion
+from compactord.showcase.jobs import SNAPSHOTS_KEPT, ClicksJob, Job, OrdersJob, Scene
+from compactord.showcase.observer import History, Observer, Work
+from compactord.showcase.screen import Screen, screen_on
+from compactord.showcase.summary import result_of, summary
+from compactord.storage.base import Storage
+from compactord.top.console import console_on
+
+# The picture that is looked at is made once a second.
+_LOOK_S = 0.5
+_IDLE_S = 90.0
+# Expiry has its own rhythm, of ten seconds, and is waited for no longer than is worth it.
+_EXPIRY_S = 20.0
+
+
+def run(
+    storage: Storage,
+    warehouse: str,
+    *,
+    seconds: float,
+    owner: Owner,
+    clock: Clock,
+    stop: threading.Event,
+) -> bool:
+    """Ingest for `seconds` beside a daemon, and whether all went well; `stop` ends it early.
+
+    Says everything on stdout, what went wrong on stderr. Raises `CompactordError` when a job fails.
+    """
+    console = console_on(sys.stdout)
+    scene = Scene(storage=storage, warehouse=warehouse, owner=owner, clock=clock)
+    jobs = (OrdersJob(scene), ClicksJob(scene))
+    show = _Show(storage, jobs, console, clock, stop)
+    try:
+        with tempfile.TemporaryDirectory(prefix="compactord-daemon-") as folder:
+            show.play(Path(folder), warehouse, seconds)
+    except DaemonFailed as failed:
+        Console(stderr=True, highlight=False).out(f"compactord: {failed}", highlight=False)
+        return False
+    if stop.is_set():
+        console.out("stopped", highlight=False)
+        return False
+    return show.sum_up()
+
+
+class _Show:
+    def __init__(
+        self,
+        storage: Storage,
+        jobs: Sequence[Job],
+        console: Console,
+        clock: Clock,
+        stop: threading.Event,
+    ) -> None:
+        self._storage = storage
+        self._jobs = jobs
+        self._console = console
+        self._clock = clock
+        self._stop = stop
+        self._observer = Observer(CATALOG)
+        self._ingestion = Ingestion(jobs, clock)
+        self._is_told = False
+
+    def play(self, folder: Path, warehouse: str, seconds: float) -> None:
+        """Up to the daemon's end, or until told to stop. Raises `DaemonFailed`."""
+        names = [job.table.full_name for job in self._jobs]
+        self._console.out(f"warehouse {warehouse}", highlight=False)
+        self._console.out(f"write-only jobs fill {' and '.join(names)}", highlight=False)
+        start_s = self._clock.monotonic_s()
+        with (
+            DaemonProcess(folder, warehouse, [job.table for job in self._jobs]) as daemon,
+            self._ingestion,
+            screen_on(self._console, names, start_s) as screen,
+        ):
+            self._ingest(daemon, screen, start_s + seconds)
+            self._wait_until_idle(daemon, screen)
+            if not self._stop.is_set():
+                screen.show(
+                    self._observer, self._told("the daemon ends"), self._clock.monotonic_s()
+                )
+                daemon.stop()
+
+    def sum_up(self) -> bool:
+        """Read the tables and say what became of them."""
+        results = [
+            result_of(
+                self._storage,
+                job,
+                self._ingestion.tallies[job.table.full_name],
+                self._observer.work.get(job.table.full_name, Work()),
+                self._observer.histories.get(job.table.full_name, History()),
+            )
+            for job in self._jobs
+        ]
+        self._console.print()
+        self._console.print(summary(results))
+        return all(result.is_same for result in results)
+
+    def _ingest(self, daemon: DaemonProcess, screen: Screen, end_s: float) -> None:
+        while (now_s := self._clock.monotonic_s()) < end_s:
+            self._look(daemon, screen, f"ingestion for {end_s - now_s:.0f} s more")
+            self._ingestion.check()
+            if self._stop.wait(_LOOK_S):
+                return
+        self._ingestion.end()
+
+    def _wait_until_idle(self, daemon: DaemonProcess, screen: Screen) -> None:
+        """Until nothing is due, and a little longer for the snapshots that are to expire."""
+        start_s = self._clock.monotonic_s()
+        while not self._stop.is_set():
+            waited_s = self._clock.monotonic_s() - start_s
+            if self._observer.is_idle_at(self._newest()):
+                if waited_s > _EXPIRY_S or self._has_expired():
+                    return
+                self._look(daemon, screen, "snapshots expire")
+            elif waited_s > _IDLE_S:
+                why = "; ".join(self._observer.troubles()) or "merges take so long"
+                raise DaemonFailed(
+                    f"work was still due {_IDLE_S:.0f} s after the last commit: {why}\n"
+                    f"{daemon.tail()}"
+                )
+            else:
+                self._look(daemon, screen, "ingestion has ended; work is still due")
+            self._stop.wait(_LOOK_S)
+
+    def _look(self, daemon: DaemonProcess, screen: Screen, phase: str) -> None:
+        daemon.check()
+        url = daemon.url
+        if url is not None and not self._is_told:
+            self._is_told = True
+            self._console.out(f"compactord serve runs beside them: {url}/", highlight=False)
+        self._observer.observe(url)
+        screen.show(self._observer, self._told(phase), self._clock.monotonic_s())
+
+    def _told(self, phase: str) -> str:
+        ingestion = self._ingestion
+        return f"{phase}; {ingestion.commits} commits, {ingestion.rows:,} rows so far"
+
+    def _newest(self) -> dict[str, int]:
+        return {
+            job.table.full_name: latest_snapshot_id(self._storage, job.table.location) or 0
+            for job in self._jobs
+        }
+
+    def _has_expired(self) -> bool:
+        return all(
+            len(snapshot_ids(self._storage, job.table.location)) <= SNAPSHOTS_KEPT
+            for job in self._jobs
+        )

@@ -1,0 +1,96 @@
+"""What is said at the end: ingestion, compaction and what the tables hold now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from compactord.paimon.snapshot import snapshot_ids
+from compactord.paimon.table import load_state
+from compactord.service import report
+from compactord.service.table import open_table
+from compactord.showcase.ingestion import Tally
+from compactord.showcase.jobs import Job
+from compactord.showcase.observer import History, Work
+from compactord.showcase.rows import rows_of, same_rows
+from compactord.storage.base import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One table at the end of the show. Runs and files "max" are those that were seen."""
+
+    name: str
+    tally: Tally
+    work: Work
+    runs_max: int
+    runs: int
+    files_max: int
+    files: int
+    snapshots_made: int
+    snapshots_kept: int
+    rows: int
+    rows_expected: int
+    is_same: bool
+    has_runs: bool
+
+
+def result_of(storage: Storage, job: Job, tally: Tally, work: Work, history: History) -> Result:
+    """Reads the whole table."""
+    table, state = open_table(storage, job.table, {}), load_state(storage, job.table)
+    shapes = report.bucket_shapes(table, state)
+    ids = snapshot_ids(storage, job.table.location)
+    found, expected = rows_of(storage, job.table, job.sort_names), job.expected()
+    return Result(
+        name=job.table.full_name,
+        tally=tally,
+        work=work,
+        runs_max=max(history.runs, default=0),
+        runs=max((shape.run_count for shape in shapes), default=0),
+        files_max=max(history.files, default=0),
+        files=sum(shape.file_count for shape in shapes),
+        snapshots_made=max(ids, default=0),
+        snapshots_kept=len(ids),
+        rows=found.num_rows,
+        rows_expected=expected.num_rows,
+        is_same=same_rows(found, expected),
+        has_runs=bool(table.schema.key_fields),
+    )
+
+
+_LINES: tuple[tuple[str, Callable[[Result], str]], ...] = (
+    ("ingested", lambda r: f"{r.tally.commits} commits, {r.tally.rows:,} rows"),
+    ("compacted", lambda r: f"{r.work.compactions} times, {r.work.commits} commits"),
+    ("read", lambda r: report.size_text(r.work.input_bytes)),
+    ("written", lambda r: report.size_text(r.work.output_bytes)),
+    ("sorted runs", lambda r: f"{r.runs_max} at most, {r.runs} now" if r.has_runs else "–"),
+    ("files", lambda r: f"{r.files_max} at most, {r.files} now"),
+    (
+        "snapshots",
+        lambda r: (
+            f"{r.snapshots_made} made, {r.snapshots_made - r.snapshots_kept} expired, "
+            f"{r.snapshots_kept} kept"
+        ),
+    ),
+)
+
+
+def summary(results: list[Result]) -> Table:
+    """A column for each table."""
+    grid = Table(box=None, padding=(0, 2, 0, 0))
+    grid.add_column("", style="dim")
+    for result in results:
+        grid.add_column(result.name)
+    for title, text in _LINES:
+        grid.add_row(title, *map(text, results))
+    grid.add_row("rows", *map(_verdict, results))
+    return grid
+
+
+def _verdict(result: Result) -> Text:
+    if result.is_same:
+        return Text(f"{result.rows:,}, those ingested", "green")
+    return Text(f"DIFFERENT: {result.rows:,}, not {result.rows_expected:,} ingested", "bold red")

@@ -1,0 +1,224 @@
+"""`compactord demo` as a process: on a pipe, on a terminal, interrupted, with a dying daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import termios
+import urllib.request
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from compactord.paimon.snapshot import snapshot_ids
+from compactord.paimon.table import TableRef, load_state
+from compactord.showcase.jobs import SNAPSHOTS_KEPT
+from tests import builders
+from tests.e2e.command import SECONDS_MAX, Command, Commands, read_terminal
+from tests.e2e.tables import LOCAL
+from tests.spark.remote import find_process, is_alive
+
+pytestmark = pytest.mark.spark
+
+_TABLES = ("sales.orders", "logs.clicks")
+_ADDRESS = re.compile(r"compactord serve runs beside them: (http://127\.0\.0\.1:\d+/)")
+_COUNTS = re.compile(r"(\d+) runs, (\d+) in level 0, (\d+) files")
+
+
+def _location(warehouse: Path, name: str) -> str:
+    return f"{warehouse}/{name.replace('.', '.db/')}"
+
+
+def _ref(warehouse: Path, name: str) -> TableRef:
+    database, _, table = name.partition(".")
+    return TableRef(database=database, name=table, location=_location(warehouse, name))
+
+
+def _is_compacted(warehouse: Path, name: str) -> bool:
+    """Whether one of the snapshots that are there now was made by the daemon."""
+    for path in Path(_location(warehouse, name)).glob("snapshot/snapshot-*"):
+        with contextlib.suppress(FileNotFoundError):  # it has just expired
+            if '"COMPACT"' in path.read_text():
+                return True
+    return False
+
+
+def _started(commands: Commands, warehouse: Path, *, seconds: int) -> Command:
+    return commands.start("demo", "--warehouse", str(warehouse), "--seconds", str(seconds))
+
+
+def _serving(commands: Commands, warehouse: Path) -> Command:
+    """In the middle of the show: the daemon has compacted."""
+    command = _started(commands, warehouse, seconds=60)
+    command.wait_until(lambda: _is_compacted(warehouse, "sales.orders"), "a compaction")
+    command.family()
+    return command
+
+
+def _daemon(command: Command) -> int:
+    return find_process("serve", command.family())
+
+
+def _assert_whole(warehouse: Path, name: str) -> None:
+    """The snapshots that are left have no hole, and the newest one has all of its files."""
+    table = _ref(warehouse, name)
+    ids = snapshot_ids(LOCAL, table.location)
+    assert ids == tuple(range(ids[0], ids[-1] + 1))
+    state = load_state(LOCAL, table)
+    named = {
+        file.file_name
+        for bucket in state.files.bucket_ids()
+        for file in state.files.files_in(bucket)
+    }
+    assert named <= {path.name for path in Path(table.location).rglob("data-*")}
+
+
+def _line(out: str, title: str) -> str:
+    (line,) = (line for line in out.splitlines() if line.startswith(title))
+    return line
+
+
+def test_a_pipe_gets_lines_and_a_summary_and_the_rows_are_those_ingested(
+    commands: Commands, tmp_path: Path
+) -> None:
+    command = _started(commands, tmp_path, seconds=10)
+    command.wait_until(lambda: _is_compacted(tmp_path, "sales.orders"), "a compaction")
+    outcome = command.outcome()
+    assert outcome.code == 0, outcome.err
+    assert outcome.err == ""
+    command.assert_nothing_remains()
+    assert "\x1b" not in outcome.out
+    assert _ADDRESS.search(outcome.out)
+    assert "ingestion for " in outcome.out
+    seen = [tuple(map(int, counts)) for counts in _COUNTS.findall(outcome.out)]
+    assert seen, outcome.out
+    assert max(runs for runs, _, _ in seen) > seen[-1][0], "runs fell"
+    assert max(files for _, _, files in seen) > seen[-1][2], "files fell"
+    assert _line(outcome.out, "rows").count("those ingested") == 2
+    for name in _TABLES:
+        ids = snapshot_ids(LOCAL, _location(tmp_path, name))
+        assert ids[0] > 1, "snapshots expired"
+        assert len(ids) <= SNAPSHOTS_KEPT
+        assert f"{ids[-1]} made, {ids[0] - 1} expired, {len(ids)} kept" in outcome.out
+        _assert_whole(tmp_path, name)
+        planned = commands.run("plan", "--warehouse", str(tmp_path), "--table", name, "--json")
+        assert planned.found["compactions"] == []
+
+
+def test_a_terminal_gets_frames_in_place_and_then_the_summary(commands: Commands) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    command = commands.start(
+        "demo",
+        "--seconds",
+        "3",
+        stdout=theirs,
+        stderr=theirs,
+        environment={"TERM": "xterm-256color"},
+    )
+    os.close(theirs)
+    said = read_terminal(ours)
+    assert command.process.wait(SECONDS_MAX) == 0, said
+    command.assert_nothing_remains()
+    assert _ADDRESS.search(said)
+    last = said[said.rindex("the daemon ends") :]
+    frame, summary = last.split("\x1b[?25h", 1)
+    assert "compactord top" in frame
+    assert "sales.orders  runs" in frame
+    assert "logs.clicks   files" in frame
+    assert "logs.clicks   runs" not in frame, "append tables have none"
+    assert summary.count("those ingested") == 2
+    assert '"event"' not in said, "the daemon's log is not for the terminal"
+
+
+def test_the_page_answers_at_the_address_that_is_printed(
+    commands: Commands, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    with said.open("w") as stream:
+        command = commands.start("demo", "--seconds", "60", stdout=stream)
+    command.wait_until(lambda: _ADDRESS.search(said.read_text()), "the address")
+    (url,) = _ADDRESS.findall(said.read_text())
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=10) as answer:
+        assert b"compactord" in answer.read()
+    command.family()
+    command.process.send_signal(signal.SIGINT)
+    assert command.outcome().code == 3
+    command.assert_nothing_remains()
+
+
+def test_an_interrupt_ends_the_jobs_and_the_daemon(commands: Commands, tmp_path: Path) -> None:
+    command = _serving(commands, tmp_path)
+    command.process.send_signal(signal.SIGINT)
+    outcome = command.outcome()
+    assert outcome.code == 3
+    assert outcome.out.endswith("stopped\n")
+    assert outcome.err == ""
+    command.assert_nothing_remains()
+    for name in _TABLES:
+        _assert_whole(tmp_path, name)
+
+
+def test_a_daemon_that_dies_is_told_with_the_end_of_its_log(
+    commands: Commands, tmp_path: Path
+) -> None:
+    command = _serving(commands, tmp_path)
+    os.kill(_daemon(command), signal.SIGKILL)
+    outcome = command.outcome()
+    assert outcome.code == 3
+    assert outcome.err.startswith("compactord: the daemon ended with exit code -9\n")
+    assert '  | {"' in outcome.err
+    assert '"event": "task_finished"' in outcome.err
+    command.assert_no_process_remains()
+
+
+def test_a_demo_that_is_killed_takes_its_daemon_along(commands: Commands, tmp_path: Path) -> None:
+    command = _serving(commands, tmp_path)
+    daemon = _daemon(command)
+    command.process.kill()
+    command.outcome()
+    assert is_alive(daemon), "it drains"
+    command.assert_no_process_remains()
+
+
+def test_rows_that_nobody_ingested_are_told(commands: Commands, tmp_path: Path) -> None:
+    command = _started(commands, tmp_path, seconds=3)
+    location = _location(tmp_path, "logs.clicks")
+    command.wait_until(lambda: Path(location, "snapshot", "snapshot-1").exists(), "a commit")
+    stranger = builders.writer(LOCAL, _ref(tmp_path, "logs.clicks"))
+    stranger.write(pa.table({"region": ["asia"], "user": [7], "url": ["/"]}))
+    outcome = command.outcome()
+    assert outcome.code == 3
+    told = re.search(r"DIFFERENT: ([\d,]+), not ([\d,]+) ingested", outcome.out)
+    assert told, outcome.err
+    found, expected = (int(text.replace(",", "")) for text in told.groups())
+    assert found == expected + 1
+    assert _line(outcome.out, "rows").count("those ingested") == 1
+    command.assert_nothing_remains()
+
+
+@pytest.mark.parametrize("command", ["demo", "top"])
+def test_a_reader_that_goes_away_ends_it_quietly(
+    command: str, commands: Commands, tmp_path: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    started = commands.start(command, "--warehouse", str(tmp_path), stdout=writer)
+    os.close(writer)
+    outcome = started.outcome()
+    assert (outcome.code, outcome.err) == (3, "")
+    started.assert_nothing_remains()
+
+
+@pytest.mark.parametrize("seconds", ["0", "3601", "-1", "1.5", "a", "١"])
+def test_a_time_that_cannot_be_meant_is_refused(seconds: str, commands: Commands) -> None:
+    outcome = commands.run("demo", f"--seconds={seconds}")
+    assert outcome.code == 2
+    assert outcome.err == f"compactord: --seconds {seconds}: not a number from 1 to 3600\n"
