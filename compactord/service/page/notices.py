@@ -38,7 +38,8 @@ def notice_list(notices: Sequence[Notice]) -> Markup | None:
 def service_notices(view: FleetView, now_ms: int) -> Iterator[Notice]:
     """What is wrong with the service itself."""
     yield from _loop_notices(view, now_ms)
-    if not view.engine.is_up:
+    # Until it has started for the first time, that the service is starting says it all.
+    if not view.engine.is_up and (view.is_started or view.engine.error):
         yield _notice(
             "bad",
             "The engine is down.",

@@ -1,0 +1,24 @@
+"""`compactord serve` over a `SwitchedStorage`; the variable `FAULTS` names the file it obeys."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from compactord.catalog.filesystem import open_warehouse
+from compactord.serve import add_serve_arguments, serve
+from compactord.storage.base import Storage
+from tests.service.switched import SwitchedStorage
+
+
+def open_switched(warehouse: str) -> tuple[Storage, str]:
+    storage, root = open_warehouse(warehouse)
+    return SwitchedStorage(storage, Path(os.environ["FAULTS"])), root
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    add_serve_arguments(parser)
+    sys.exit(serve(parser.parse_args(), open_switched))

@@ -1,0 +1,43 @@
+"""A store that can be told to fail, or to hang, while processes use it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from compactord.errors import AccessDenied, StorageError, StoreFull, TransientStorageError
+from compactord.storage.base import Storage
+from tests.storages import Call, WatchedStorage
+
+T = TypeVar("T")
+KINDS = (TransientStorageError, StoreFull, StorageError, AccessDenied)
+
+
+class SwitchedStorage(WatchedStorage):
+    """Does what a file says, which is looked at before each call:
+
+    {"every": 7}    each 7th call of a process fails, by turns without and after its effect
+    {"hang": "x"}   calls whose path holds x wait until the file says something else
+    """
+
+    def __init__(self, inner: Storage, control: Path) -> None:
+        super().__init__(inner)
+        self._control = control
+
+    def around(self, call: Call, effect: Callable[[], T]) -> T:
+        while (hang := self._told().get("hang")) is not None and hang in call.path:
+            time.sleep(0.1)
+        every = self._told().get("every", 0)
+        if not every or call.number % every:
+            return effect()
+        failures = call.number // every
+        if failures % 2:
+            effect()
+        raise KINDS[failures % len(KINDS)](call.path, f"{call.method} failed (as the test asked)")
+
+    def _told(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(self._control.read_text())
+        return told

@@ -1,0 +1,122 @@
+"""What a user can get wrong before the start: clear errors, told exit codes, nothing touched."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.service.daemon_process import Services, configuration
+from tests.service.lakes import Lake
+
+
+def _ends(services: Services, config: dict[str, Any] | str, *arguments: str, **how: Any) -> Any:
+    """The exit code, stderr, and the log of a daemon that is not to start."""
+    service = services.start(config, *arguments, **how)
+    code = service.wait_exit()
+    assert "Traceback" not in service.err
+    return code, service.err, service.log()
+
+
+def test_all_problems_of_a_configuration_are_said_at_once_with_their_lines(
+    services: Services, tmp_path: Path
+) -> None:
+    text = """\
+catalogs:
+  lake:
+    warehous: /nowhere
+service:
+  http: {port: 99999}
+retry: {task_attempts: 0}
+shutdown: {grace: 10 s, commit_reserve: 20 s}
+"""
+    code, err, log = _ends(services, text, environment={"COMPACTORD__LOG__LEVEL": "loud"})
+    assert (code, log) == (2, [])
+    for word in (
+        "warehous",
+        "compactord.yaml:3",
+        "port",
+        "task_attempts",
+        "commit_reserve",
+        "LOG__LEVEL",
+    ):
+        assert word in err, (word, err)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("catalogs: [", "compactord.yaml:1"),
+        ("", "catalogs"),
+        ("\x00", "compactord.yaml"),
+        ("a: &a [*a]", "a"),
+        ("catalogs: {lake: {warehouse: 's3://bucket/wh'}}", "s3"),
+        ("catalogs: {lake: {warehouse: /tmp}}\nspark: {conf: {foo: bar}}", "foo"),
+        ("catalogs: {lake: {warehouse: /tmp}}\nlimits: {memory: 33 mb}", "memory"),
+        ("catalogs: {lake: {warehouse: /tmp}}\nservice: {http: {bind: 192.0.2.1}}", "192.0.2.1"),
+    ],
+    ids=["yaml", "empty", "binary", "circle", "scheme", "spark-conf", "memory", "address"],
+)
+def test_a_configuration_that_cannot_be_used_ends_the_start_with_2(
+    services: Services, text: str, word: str
+) -> None:
+    code, err, _ = _ends(services, text)
+    assert code == 2
+    assert word in err
+
+
+def test_a_configuration_that_is_not_there_is_named(services: Services, tmp_path: Path) -> None:
+    code, err, _ = _ends(services, "", "--config", str(tmp_path / "none.yaml"))
+    assert code == 2
+    assert str(tmp_path / "none.yaml") in err
+
+
+def test_a_port_in_use_is_named(services: Services, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = configuration(tmp_path, service={"http": {"port": port}})
+        code, err, _ = _ends(services, config)
+    assert code == 2
+    assert str(port) in err
+
+
+def test_a_warehouse_that_does_not_answer_is_waited_for_and_named_at_the_end(
+    services: Services, tmp_path: Path
+) -> None:
+    config = configuration(tmp_path / "none", startup={"timeout": "6 s"})
+    service = services.start(config)
+    service.wait_until(lambda: service.answers("/startupz", 503), "it says what it waits for")
+    service.wait_until(lambda: str(tmp_path / "none") in service.get("/startupz")[1], "named")
+    assert service.answers("/livez")
+    assert service.wait_exit() == 69
+    (failed,) = service.log("startup_failed")
+    assert str(tmp_path / "none") in failed["reason"]
+
+
+def test_a_warehouse_that_comes_later_is_served(services: Services, tmp_path: Path) -> None:
+    service = services.start(configuration(tmp_path / "late"))
+    service.wait_until(lambda: service.answers("/startupz", 503), "it waits")
+    lake = Lake(tmp_path / "late")
+    keyed = lake.keyed("k")
+    keyed.commit(6)
+    service.wait_started()
+    service.wait_settled("k")
+    keyed.check()
+    assert lake.level0_files("k") == 0
+    assert service.stop() == 0
+
+
+def test_a_spark_that_does_not_start_is_tried_until_the_time_is_over_and_quoted(
+    services: Services, tmp_path: Path
+) -> None:
+    config = configuration(
+        tmp_path,
+        startup={"timeout": "8 s"},
+        spark={"conf": {"spark.driver.extraJavaOptions": "-javaagent:/none.jar"}},
+    )
+    code, _, log = _ends(services, config)
+    assert code == 69
+    (failed,) = (line for line in log if line["event"] == "startup_failed")
+    assert "/none.jar" in failed["reason"]
