@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from compactord.errors import ObjectNotFound, StorageError, TableNotFound, UsageError
 from compactord.paimon.schema import schema_ids
@@ -56,8 +58,16 @@ def find_table(storage: Storage, warehouse: str, name: str) -> TableRef:
     return TableRef(database=database, name=table, location=location)
 
 
-def list_tables(storage: Storage, warehouse: str) -> list[TableRef]:
-    """Every table of every database, by name. Raises TableNotFound without a warehouse.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableList:
+    """Tables by name; `unreadable` are databases that could not be listed, with the reason."""
+
+    tables: tuple[TableRef, ...]
+    unreadable: Mapping[str, str]
+
+
+def list_tables(storage: Storage, warehouse: str) -> TableList:
+    """Every table of every database. Raises TableNotFound without a warehouse.
 
     A table is a folder with a schema in it; other folders are skipped, as Java's catalog does
     (catalog/FileSystemCatalog.java), and so are names that are no text: nobody could ask for them.
@@ -65,17 +75,23 @@ def list_tables(storage: Storage, warehouse: str) -> list[TableRef]:
     status = storage.status(warehouse)
     if status is None or not status.is_folder:
         raise TableNotFound(f"warehouse does not exist: {warehouse}")
-    tables = []
+    tables: list[TableRef] = []
+    unreadable: dict[str, str] = {}
     for database in storage.list(warehouse):
         if not database.is_folder or not database.name.endswith(_DATABASE_SUFFIX):
             continue
-        folder = f"{warehouse}/{database.name}"
-        for table in storage.list(folder):
+        folder, name = f"{warehouse}/{database.name}", database.name.removesuffix(_DATABASE_SUFFIX)
+        try:
+            found = [child for child in storage.list(folder) if child.is_folder]
+        except StorageError as error:
+            unreadable[name] = str(error)
+            continue
+        for table in found:
             location = f"{folder}/{table.name}"
-            if table.is_folder and _is_text(location) and _may_be_table(storage, location):
-                name = database.name.removesuffix(_DATABASE_SUFFIX)
+            if _is_text(location) and _may_be_table(storage, location):
                 tables.append(TableRef(database=name, name=table.name, location=location))
-    return sorted(tables, key=lambda table: (table.database, table.name))
+    tables.sort(key=lambda table: (table.database, table.name))
+    return TableList(tables=tuple(tables), unreadable=unreadable)
 
 
 def _is_text(path: str) -> bool:

@@ -478,14 +478,14 @@ class Daemon:
             self._facts.catalogs[listing.catalog] = CatalogView(
                 name=listing.catalog,
                 warehouse=self._config.catalogs[listing.catalog].warehouse,
-                last_success_ms=succeeded_ms if listing.error else now_ms,
+                last_success_ms=now_ms if listing.is_listed else succeeded_ms,
                 failures=failures,
                 error=listing.error,
                 excluded_tables=listing.excluded,
             )
             if listing.error:
                 _log.warning("discovery_failed", catalog=listing.catalog, message=listing.error)
-            else:
+            if listing.is_listed:
                 self._roster.listed(listing)
 
     def _set_intervals(self) -> None:

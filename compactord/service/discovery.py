@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from compactord.catalog.filesystem import list_tables
+from compactord.catalog.filesystem import TableList, list_tables
 from compactord.clock import Clock
 from compactord.config.model import Discovery
 from compactord.config.policy import is_included
@@ -21,11 +21,16 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """One catalog's tables. `error`: it could not be listed, and nothing is known to be gone."""
+    """One catalog's tables. Not `is_listed`: nothing is known to be gone; `error` says why.
+
+    Nor is anything of the `unreadable` databases, of which `error` speaks while others were listed.
+    """
 
     catalog: str
     storage: Storage
     found: dict[TableName, TableRef]
+    is_listed: bool
+    unreadable: frozenset[str]
     excluded: int
     seconds: float
     error: str
@@ -48,21 +53,25 @@ def _listing(
     catalog: str, storage: Storage, root: str, discovery: Discovery, clock: Clock
 ) -> Listing:
     start_s = clock.monotonic_s()
-    tables: list[TableRef] = []
+    listed = TableList(tables=(), unreadable={})
     error = ""
+    is_listed = False
     try:
-        tables = list_tables(storage, root)
+        listed, is_listed = list_tables(storage, root), True
+        error = "; ".join(listed.unreadable.values())
     except CompactordError as found:
         error = str(found)
     except Exception as found:  # noqa: BLE001 - a listing that fails must not end all listings
         _log.error("discovery_defect", catalog=catalog, exc_info=True)
         error = f"{type(found).__name__}: {found}"
-    included = [t for t in tables if is_included(discovery, t.database, t.name)]
+    included = [t for t in listed.tables if is_included(discovery, t.database, t.name)]
     return Listing(
         catalog=catalog,
         storage=storage,
         found={TableName(catalog, table.database, table.name): table for table in included},
-        excluded=len(tables) - len(included),
+        is_listed=is_listed,
+        unreadable=frozenset(listed.unreadable),
+        excluded=len(listed.tables) - len(included),
         seconds=clock.monotonic_s() - start_s,
         error=error,
     )

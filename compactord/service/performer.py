@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -154,34 +154,24 @@ class Performer:
         return compactor.phase if compactor is not None else Phase.PLAN
 
     def _look(self) -> None:
-        """Look at one table after the other, until none is left; quick answers come together."""
-        answers: list[Callable[[], None]] = []
-        begun_s = self._clock.monotonic_s()
+        """Look at one table after the other, until none is left."""
         while True:
-            now_s = self._clock.monotonic_s()
             with self._lock:
-                effect = self._looks.popleft() if self._looks else None
-                self._lookers -= effect is None
-                self._looked_s = now_s
-            if answers and (effect is None or now_s - begun_s > _LOOK_S):
-                self._post(partial(_run, answers))
-                answers, begun_s = [], now_s
-            if effect is None:
-                return
-            answers.append(self._turned(effect))
+                if not self._looks:
+                    self._lookers -= 1
+                    return
+                self._looked_s = self._clock.monotonic_s()
+                effect = self._looks.popleft()
+            self._turn(effect)
 
     def _turn(self, effect: StartTurn) -> None:
-        self._post(self._turned(effect))
-
-    def _turned(self, effect: StartTurn) -> Callable[[], None]:
-        """Do it; the answer."""
         start_s = self._clock.monotonic_s()
         name, ended = effect.name, effect.ended
         turn = _tried(name, lambda: self._compactor(name).turn(ended, effect.skip))
         if isinstance(turn, CompactordError):
             turn = _failed(turn, ended)
         seconds = self._clock.monotonic_s() - start_s
-        return partial(self._answers.turned, name, turn, seconds)
+        self._post(partial(self._answers.turned, name, turn, seconds))
 
     def _take_off(self, effect: StartTakeOff) -> None:
         result = _tried(
@@ -245,11 +235,6 @@ def _failed(error: CompactordError, ended: Mapping[int, Landed | Crashed]) -> Tu
         error=error,
         in_commit=landed,
     )
-
-
-def _run(answers: Sequence[Callable[[], None]]) -> None:
-    for answer in answers:
-        answer()
 
 
 def _tried(name: TableName, work: Callable[[], T]) -> T | CompactordError:

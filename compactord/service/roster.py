@@ -59,7 +59,11 @@ class Roster:
             )
             self._set_interval(tables[name])
         for name, served in tables.items():
-            is_gone = name.catalog == listing.catalog and name not in listing.found
+            is_gone = (
+                name.catalog == listing.catalog
+                and name not in listing.found
+                and name.database not in listing.unreadable
+            )
             if is_gone and not served.is_leaving:
                 _log.info("table_removed", **name._asdict())
                 self._fleet.remove(name)

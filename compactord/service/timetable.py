@@ -23,8 +23,8 @@ _Call = Callable[[], None]
 class Timetable:
     """Posts functions at intervals, from a thread of its own.
 
-    Names of the same interval are spread over it, so that many tables are not all due at once. Those
-    that are due together are posted as one: a loop that is woken for each costs more than the polls.
+    Names of the same interval are spread over it, so that many tables are not all due at once.
+    Those that are due together are posted as one: to wake a loop for each costs more than a poll.
     """
 
     def __init__(self, post: Callable[[_Call], None]) -> None:

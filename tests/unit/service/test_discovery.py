@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from compactord.config.model import Discovery
 from compactord.demo import create_table
-from compactord.errors import StorageError
+from compactord.errors import AccessDenied, StorageError
 from compactord.paimon.table import TableRef
 from compactord.service.discovery import list_catalogs
 from compactord.service.view import TableName
@@ -48,3 +48,15 @@ def test_what_is_left_out_is_counted() -> None:
     assert {name.table for name in listing.found} == {"x", "y"}
     assert listing.excluded == 1
     assert listing.found[TableName("c", "a", "x")].location == "/wh/a.db/x"
+
+
+def test_a_database_that_cannot_be_listed_is_named_and_the_others_are_found() -> None:
+    def fail(call: Call) -> None:
+        if call.path == "/wh/a.db":
+            raise AccessDenied("/wh/a.db", "list failed")
+
+    storage = HookedStorage(_warehouse("a.x", "b.y"), before=fail)
+    (listing,) = list_catalogs({"c": (storage, "/wh")}, Discovery(), VirtualClock())
+    assert list(listing.found) == [TableName("c", "b", "y")]
+    assert (listing.is_listed, listing.unreadable) == (True, {"a"})
+    assert listing.error == "list failed: /wh/a.db"
