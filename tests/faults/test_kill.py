@@ -36,7 +36,7 @@ def test_whatever_a_killed_process_leaves_the_next_one_heals(tmp_path: Path) -> 
         seen.update(_heal(killed, expected))
     # The kills have hit every state that a process can leave behind.
     assert min(seen[what] for what in _STATES) > 0, seen
-    assert seen["killed"] > 100
+    assert seen["killed"] >= 100
 
 
 _STATES = ("nothing", "data", "manifest", "temporary", "published", "killed")
