@@ -7,9 +7,11 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/compactord
 # Spark versions under which the tests marked `spark` have to pass.
 SPARKS := 3.5 4.0 4.1 4.3
 PYTEST_ARGS ?=
+# Of the soak.
+SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools lock manifests demo test test-fast lint bench bench-large compat compat-pypaimon
+.PHONY: help setup tools lock manifests demo test test-fast lint bench bench-large soak compat compat-pypaimon
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
@@ -69,6 +71,9 @@ bench: setup ## Measure against Java's core compaction and its Flink job
 
 bench-large: setup ## Measure a bucket of 5 GB; needs 10 GB of disk
 	$(BIN)/python -m tests.bench --large
+
+soak: setup ## Ingestion beside a daemon that is killed once; SECONDS=600
+	$(BIN)/python -m tests.bench --soak --seconds $(SECONDS)
 
 compat: $(addprefix compat-,$(SPARKS)) compat-pypaimon ## Other Spark versions, Spark Connect, pypaimon as a reader
 

@@ -254,7 +254,6 @@ class Daemon:
             late_s = start_s - self._next_tick_s
             self._facts.overruns["dispatcher"] += late_s > _TICK_S
             self._next_tick_s = start_s + _TICK_S
-            self._performer.hurry()
             self._lead_out()
             self._paint(now_ms)
             self._metrics.loop_ran("dispatcher", self._clock.monotonic_s() - start_s)

@@ -6,8 +6,6 @@ a defect: it is logged with its stack, and the table waits like after any other 
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -42,9 +40,6 @@ T = TypeVar("T")
 _log = structlog.get_logger()
 # Sweeps and expiry, which may be slow, never take the threads of turns.
 _CARE_THREADS = 2
-# A look at a quiet table costs less than waking a thread for it: one thread looks at one table
-# after the other, and another is woken when this one has been at the same table for so long.
-_LOOK_S = 0.01
 
 
 class Defect(CompactordError):
@@ -98,22 +93,14 @@ class Performer:
         self._under_way: set[Future[None]] = set()
         self._jobs = ThreadPoolExecutor(jobs_max, thread_name_prefix="table")
         self._cares = ThreadPoolExecutor(_CARE_THREADS, thread_name_prefix="care")
-        # Looks that no thread has begun, the threads that take them, and when one did so last.
-        self._looks: deque[StartTurn] = deque()
-        self._lookers = 0
-        self._looked_s = 0.0
-        self._lock = threading.Lock()
 
     def perform(self, effect: Effect) -> None:
         """Begin it; returns at once."""
         match effect:
             case Submit(part=part):
                 self._submit(part)
-            case StartTurn(name=name, ended=ended) if ended or name not in self.compactors:
-                self._begin(self._jobs, self._turn, effect)
             case StartTurn():
-                self._looks.append(effect)
-                self.hurry()
+                self._begin(self._jobs, self._turn, effect)
             case StartTakeOff():
                 self._begin(self._jobs, self._take_off, effect)
             case Discard(name=name, ended=ended):
@@ -127,18 +114,8 @@ class Performer:
                 self.compactors.pop(name, None)
                 self._opened_with.pop(name, None)
 
-    def hurry(self) -> None:
-        """See to it that somebody takes the looks that wait; to be called now and then."""
-        with self._lock:
-            is_stuck = self._clock.monotonic_s() - self._looked_s > _LOOK_S
-            if not self._looks or (self._lookers and not is_stuck):
-                return
-            self._lookers += 1
-        self._begin(self._jobs, self._look)
-
     def close(self, seconds_max: float) -> bool:
         """Begin nothing more; whether all that ran has ended in time."""
-        self._looks.clear()
         for pool in (self._jobs, self._cares):
             pool.shutdown(wait=False, cancel_futures=True)
         return not wait(list(self._under_way), seconds_max).not_done
@@ -152,17 +129,6 @@ class Performer:
         """What the job of a table is about."""
         compactor = self.compactors.get(name)
         return compactor.phase if compactor is not None else Phase.PLAN
-
-    def _look(self) -> None:
-        """Look at one table after the other, until none is left."""
-        while True:
-            with self._lock:
-                if not self._looks:
-                    self._lookers -= 1
-                    return
-                self._looked_s = self._clock.monotonic_s()
-                effect = self._looks.popleft()
-            self._turn(effect)
 
     def _turn(self, effect: StartTurn) -> None:
         start_s = self._clock.monotonic_s()

@@ -4,9 +4,12 @@
     python -m tests.bench pk small --json /tmp/b.json
     python -m tests.bench --quick                  # tiny sizes: only that it runs
     python -m tests.bench --large                  # a bucket of 5 GB; needs 10 GB of disk
+    python -m tests.bench --soak --seconds 600     # ingestion beside a daemon that is killed once
 
 Cases: pk (with pk-bigint, pk-string and pk-three), append and small compare both sides; scan looks
-at reading a table's state, kernel at the merge kernel, rewrite at one part beside its floor.
+at reading a table's state, kernel at the merge kernel, rewrite at one part beside its floor. Of the
+daemon, service-idle, service-memory, service-latency and service-load say what it costs and how
+soon it answers.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from compactord.engine.spark import start_spark
 from tests.bench.contest import WARM_UPS, Rules, contest
 from tests.bench.large import large
 from tests.bench.report import contest_text, environment, figures_text, write_json
+from tests.bench.service_soak import is_sound, soak
 from tests.bench.tables import SHAPES
 
 _CORES = 2
@@ -45,25 +49,39 @@ _LINES = {
         _QUICK: ["tests.bench.bench_rewrite", "--rows", "500", "--files", "2", "--repeat", "1"],
     },
 }
-_CASES = (*SHAPES, *_LINES)
+# Measured from outside, with the cores that the merges have.
+_SERVICE = {
+    f"service-{case}": {
+        _FULL: ["tests.bench.service", case],
+        _QUICK: ["tests.bench.service", case, "--quick"],
+    }
+    for case in ("idle", "memory", "latency", "load")
+}
+_CASES = (*SHAPES, *_LINES, *_SERVICE)
 
 
 def main() -> int:
     arguments = _arguments()
-    cores = arguments.cores or sorted(os.sched_getaffinity(0))[:_CORES]
+    machine = frozenset(os.sched_getaffinity(0))
+    cores = arguments.cores or sorted(machine)[:_CORES]
     # All processes inherit it: both sides' machines, workers and threads.
     os.sched_setaffinity(0, cores)
     judged = not arguments.quick
     where = environment(cores)
     found: dict[str, dict[str, Any]] = {}
-    for name, run in _runs(arguments, cores).items():
+    for name, run in _runs(arguments, cores, machine).items():
         load = os.getloadavg()[0]
         found[name] = run() | {"load_average": max(load, os.getloadavg()[0])}
         text = contest_text if "same_rows_as_java" in found[name] else figures_text
         print(text(name, found[name], judged=judged), end="\n\n", flush=True)
         write_json(arguments.json, where, found, judged=judged)
     print(f"figures: {arguments.json}")
-    return 0 if all(case.get("same_rows_as_java", True) for case in found.values()) else 1
+    return 0 if all(_is_right(name, case) for name, case in found.items()) else 1
+
+
+def _is_right(name: str, found: dict[str, Any]) -> bool:
+    """Whether the rows are what they should be; how fast is another matter."""
+    return is_sound(found) if name == "soak" else bool(found.get("same_rows_as_java", True))
 
 
 def _arguments() -> argparse.Namespace:
@@ -77,6 +95,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--large", action="store_true", help="one large bucket instead of the cases"
     )
+    parser.add_argument("--soak", action="store_true", help="a soak instead of the cases")
+    parser.add_argument("--seconds", type=float, default=600, help="of the soak (%(default)s)")
     parser.add_argument("--no-flink", action="store_true", help="leave the Flink job out")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--cores", type=_core_list, help="such as 0,1 (default: the first two)")
@@ -101,9 +121,12 @@ def _core_list(text: str) -> list[int]:
 
 
 def _runs(
-    arguments: argparse.Namespace, cores: list[int]
+    arguments: argparse.Namespace, cores: list[int], machine: frozenset[int]
 ) -> dict[str, Callable[[], dict[str, Any]]]:
     """What to run, by name, in the order in which it is listed above."""
+    if arguments.soak:
+        how = {"cores": tuple(cores), "machine": machine, "folder": arguments.folder}
+        return {"soak": lambda: soak(seconds=arguments.seconds, **how)}
     if arguments.large:
         return {"large": lambda: _in_folder(arguments, lambda f, e: large(f, e, arguments.quick))}
     wanted = set(arguments.cases or _CASES)
@@ -115,10 +138,16 @@ def _runs(
     for case in SHAPES:
         if case in wanted:
             runs[case] = lambda case=case: _contest(arguments, case)
+    size = _QUICK if arguments.quick else _FULL
     for case in _LINES:
         if case in wanted:
-            size = _QUICK if arguments.quick else _FULL
-            runs[case] = lambda case=case, size=size: _line_figures(case, size, cores)
+            # On one core, as its figures are per core.
+            command = _LINES[case][size]
+            runs[case] = lambda case=case, command=command: _line_figures(case, command, cores[:1])
+    for case in _SERVICE:
+        if case in wanted:
+            command = _SERVICE[case][size]
+            runs[case] = lambda case=case, command=command: _line_figures(case, command, cores)
     return runs
 
 
@@ -143,14 +172,14 @@ def _in_folder(
         return run(Path(folder), engine)
 
 
-def _line_figures(case: str, size: str, cores: list[int]) -> dict[str, Any]:
-    """The lines of a bench of its own; on one core, as its figures are per core."""
+def _line_figures(case: str, command: list[str], cores: list[int]) -> dict[str, Any]:
+    """The lines of a bench of its own; one of the daemon has one line."""
     run = subprocess.run(
-        [sys.executable, "-m", *_LINES[case][size]],
+        [sys.executable, "-m", *command],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, cores[:1]),
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
     )
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     found: dict[str, Any] = {"lines": lines}
@@ -161,6 +190,8 @@ def _line_figures(case: str, size: str, cores: list[int]) -> dict[str, Any]:
             "refresh_growth": large_table["refresh_10_files_ms"] / small["refresh_10_files_ms"],
             "entries_per_s": large_table["entries_per_s"],
         }
+    elif case in _SERVICE:
+        found |= lines[0]
     return found
 
 

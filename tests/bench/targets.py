@@ -56,6 +56,24 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
         _at_least("entries_per_s", 100_000),
     ),
     "large": (_at_most("peak_rss_mib", 1024),),
+    "service-idle": (_at_most("idle_cpu_percent", 2), _at_most("poll_ms", 5)),
+    "service-memory": (_at_most("kib_per_bucket", 20),),
+    # The interval and a second.
+    "service-latency": (_at_most("latency_1s_max_s", 2), _at_most("latency_5s_max_s", 6)),
+    # A commit makes fifty buckets due: the mean of what waits grows by no more.
+    "service-load": (
+        _at_most("driver_cores", 1),
+        _at_most("loop_overruns", 0),
+        _at_most("backlog_growth", 50),
+    ),
+    # The stop-trigger is 8; at most 30 snapshots are kept, and expired every ten seconds.
+    "soak": (
+        _at_most("runs_max", 7),
+        _at_most("driver_growth_mib", 10),
+        _at_most("snapshots_max", 100),
+        _at_most("lost_rows_tables", 0),
+        _at_most("stray_files", 0),
+    ),
 }
 
 

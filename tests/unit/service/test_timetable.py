@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -82,3 +83,16 @@ def test_may_be_filled_before_it_starts_and_closed_without_a_start() -> None:
     made = Timetable(lambda call: call())
     made.every("a", 1_000, lambda: None)
     made.close()
+
+
+def test_calls_that_are_due_together_are_posted_as_one() -> None:
+    """Each posting wakes a loop."""
+    posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    called: list[str] = []
+    made = Timetable(posted.put)
+    for name in ("a", "b"):
+        made.every(name, 30, partial(called.append, name))
+    made.start()
+    posted.get(timeout=WAIT_S)()
+    made.close()
+    assert called == ["a", "b"]

@@ -1,0 +1,209 @@
+"""Write-only jobs beside a daemon, and what must be read of their tables in the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from compactord.clock import SystemClock
+from compactord.demo import WriteOnlyWriter, create_table
+from compactord.ids import this_process
+from compactord.paimon import paths
+from compactord.paimon.table import TableRef, TableState, load_state, refresh_state
+from compactord.paimon.types import DataField, parse_type
+from compactord.service.table import open_table
+from compactord.storage.local import LocalStorage
+from tests import builders
+
+COMMIT_S = 2.0
+_KEYS = 2_000_000
+_PARTITIONS = 4
+# One row in so many deletes its key.
+_DELETES = 20
+_GONE = -1
+_STORAGE = LocalStorage()
+_FIELDS = tuple(
+    DataField(id=number, name=name, type=parse_type(kind))
+    for number, (name, kind) in enumerate(
+        (("p", "INT NOT NULL"), ("k", "BIGINT NOT NULL"), ("v", "BIGINT"))
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A table at a moment. `runs_max`: of its fullest bucket, 0 for a table without runs."""
+
+    runs_max: int
+    snapshots: int
+
+
+class Ingestion:
+    """One table and the job that writes it: every `COMMIT_S`, `rows` rows or a few less.
+
+    `rows` may be changed at any time. Use `seen` from one thread.
+    """
+
+    def __init__(
+        self,
+        warehouse: Path,
+        name: str,
+        *,
+        seed: int,
+        is_keyed: bool,
+        is_partitioned: bool,
+        options: Mapping[str, str],
+    ) -> None:
+        self.rows = 0
+        self.rows_written = 0
+        self.commits = 0
+        self.late_s = 0.0
+        self.name = name
+        self.is_keyed = is_keyed
+        self._partitions = _PARTITIONS if is_partitioned else 1
+        self._ref = TableRef(database="db", name=name, location=f"{warehouse}/db.db/{name}")
+        partition_keys = ["p"] if is_partitioned else []
+        create_table(
+            _STORAGE,
+            self._ref,
+            _FIELDS,
+            primary_keys=[*partition_keys, "k"] if is_keyed else [],
+            partition_keys=partition_keys,
+            options={"write-only": "true", **options},
+        )
+        self._writer = WriteOnlyWriter(
+            _STORAGE, self._ref, owner=this_process(), clock=SystemClock()
+        )
+        self._random = np.random.default_rng(seed)
+        # Of a table with a key: the value of each key. Of one without: sums over all rows.
+        self._newest = np.full(_KEYS if is_keyed else 0, _GONE)
+        self._sums = np.zeros(3, np.uint64)
+        self._state: TableState | None = None
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name)
+
+    @property
+    def ref(self) -> TableRef:
+        return self._ref
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Raises what the job met."""
+        self._stop.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def seen(self) -> Seen:
+        """The table as it is now, by its own snapshots."""
+        known = self._state
+        state = refresh_state(_STORAGE, known).state if known else load_state(_STORAGE, self._ref)
+        self._state = state
+        summaries = state.files.summaries()
+        runs = int(summaries.run_count.max()) if self.is_keyed and len(summaries) else 0
+        folder = Path(paths.snapshot_folder(self._ref.location))
+        return Seen(runs_max=runs, snapshots=sum(1 for _ in folder.glob("snapshot-*")))
+
+    def has_all_rows(self) -> bool:
+        """Whether the table holds what was written: by sorting, not by our merge."""
+        state = load_state(_STORAGE, self._ref)
+        opened = open_table(_STORAGE, self._ref, {})
+        found, sums = np.full(len(self._newest), _GONE), np.zeros(3, np.uint64)
+        for bucket in state.files.bucket_ids():
+            folder = opened.bucket_folder(bucket)
+            files = state.files.files_in(bucket)
+            tables = [_read(paths.data_file_path(folder, file)) for file in files]
+            if self.is_keyed:
+                newest = _newest_rows(pa.concat_tables(tables))
+                keys = self._key_numbers(newest)
+                if np.any(found[keys] != _GONE):
+                    return False
+                found[keys] = newest.column("v").to_numpy()
+            else:
+                for table in tables:
+                    sums += _sums(table)
+        return np.array_equal(found, self._newest) and np.array_equal(sums, self._sums)
+
+    def stray_files(self) -> set[str]:
+        """Files that no snapshot leads to."""
+        named = builders.named_files(_STORAGE, self._ref)
+        known = {"LATEST", "EARLIEST", "schema-0"}
+        found = {path.name for path in Path(self._ref.location).rglob("*") if path.is_file()}
+        return found - named - known
+
+    def _run(self) -> None:
+        due_s = time.monotonic() + self._random.random()
+        try:
+            while not self._stop.wait(max(0.0, due_s - time.monotonic())):
+                self.commit()
+                due_s += COMMIT_S
+                late_s = time.monotonic() - due_s
+                self.late_s = max(self.late_s, late_s)
+                # What was missed is not made up for: that would be another rate.
+                due_s += max(0.0, late_s)
+        except BaseException as error:  # noqa: BLE001 - handed to whoever stops it
+            self._error = error
+
+    def commit(self) -> None:
+        """One commit, in the caller's thread."""
+        self.commits += 1
+        keys = np.unique(self._random.integers(0, _KEYS, self.rows))
+        values = self._random.integers(0, 2**40, len(keys))
+        per_partition = _KEYS // self._partitions
+        table = pa.table(
+            {
+                "p": pa.array(keys // per_partition, pa.int32()),
+                "k": keys % per_partition,
+                "v": values,
+            }
+        )
+        kinds = None
+        if self.is_keyed:
+            is_delete = self._random.integers(0, _DELETES, len(keys)) == 0
+            kinds = pa.array(np.where(is_delete, builders.DELETE, builders.INSERT), pa.int8())
+            self._writer.write(table, kinds=kinds)
+            self._newest[keys] = np.where(is_delete, _GONE, values)
+        else:
+            self._writer.write(table)
+            self._sums += _sums(table)
+        self.rows_written += len(keys)
+
+    def _key_numbers(self, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        per_partition = _KEYS // self._partitions
+        partitions = rows.column("p").to_numpy().astype(np.int64)
+        keys: np.ndarray[tuple[int], np.dtype[np.int64]] = rows.column("k").to_numpy()
+        return partitions * per_partition + keys
+
+
+def _read(path: str) -> pa.Table:
+    return pq.ParquetFile(path).read()
+
+
+def _newest_rows(rows: pa.Table) -> pa.Table:
+    """Of each key the record with the largest sequence number, unless that deletes it."""
+    order = [("p", "ascending"), ("k", "ascending"), ("_SEQUENCE_NUMBER", "descending")]
+    ordered = rows.take(pc.sort_indices(rows, order)).combine_chunks()
+    keys, partitions = (ordered.column(name).to_numpy() for name in ("k", "p"))
+    is_other = (keys[1:] != keys[:-1]) | (partitions[1:] != partitions[:-1])
+    is_live = ordered.column("_VALUE_KIND").to_numpy() == builders.INSERT
+    return ordered.filter(pa.array(np.concatenate([[True], is_other]) & is_live))
+
+
+def _sums(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """A count and two sums, modulo 2^64, that no row can be lost from or be twice in."""
+    keys = rows.column("p").to_numpy().astype(np.uint64) * np.uint64(_KEYS)
+    keys += rows.column("k").to_numpy().astype(np.uint64)
+    values = rows.column("v").to_numpy().astype(np.uint64)
+    mixed = (keys + np.uint64(1)) * (values + np.uint64(0x9E3779B97F4A7C15))
+    return np.array([rows.num_rows, values.sum(), mixed.sum()], np.uint64)
