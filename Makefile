@@ -58,8 +58,9 @@ test: tools ## All tests; fetches the jar of Java Paimon once
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-fast: setup ## The tests that need no Java
-	$(BIN)/python -m pytest -m 'not oracle and not spark and not bench and not compat and not tools and not browser' $(PYTEST_ARGS)
+test-fast: setup ## The tests that need neither Java nor `make tools`
+	$(BIN)/python -m pytest -m 'not oracle and not spark and not bench and not compat' \
+		--ignore tests/deploy --ignore tests/browser --ignore tests/tools $(PYTEST_ARGS)
 
 lint: setup ## Style, formatting and types
 	$(BIN)/ruff check
