@@ -29,6 +29,7 @@ from tests import builders
 LOCAL = LocalStorage()
 # Of no process that runs.
 WRITER = Owner(host=0x111111, start_ticks=1, pid=1)
+TRIGGER = "num-sorted-run.compaction-trigger"
 # Tables of this name are compressed so thoroughly that a merge takes some seconds.
 LARGE = {
     "match": {"table": r"db\.large.*"},
@@ -53,7 +54,8 @@ class Lake:
     def keyed(
         self, name: str, *, buckets: int = 2, options: Mapping[str, str] | None = None
     ) -> Keyed:
-        every = {"bucket": str(buckets), "write-only": "true", **(options or {})}
+        """Due with the sixth file, so that six quick commits are one compaction."""
+        every = {"bucket": str(buckets), "write-only": "true", TRIGGER: "6", **(options or {})}
         create_table(LOCAL, self.ref(name), builders.FIELDS, primary_keys=["k"], options=every)
         return Keyed(self.ref(name))
 
@@ -63,7 +65,7 @@ class Lake:
         return Appended(self.ref(name))
 
     def large(self, name: str, *, buckets: int = 2) -> pa.Table:
-        """A table of `LARGE` with six level-0 files a bucket; its rows."""
+        """A table of `LARGE` with six level-0 files a bucket, due with the last one; its rows."""
         self.keyed(name, buckets=buckets)
         writer = WriteOnlyWriter(LOCAL, self.ref(name), owner=WRITER, clock=SystemClock())
         chance = np.random.default_rng(1)

@@ -221,8 +221,8 @@ def test_after_a_jump_of_the_clock_tables_are_still_looked_at_and_compacted(
     polls = service.metrics().sum("poll_duration_seconds_count")
     offset.write_text(str(jump_s))
     late = lake.keyed("late")
-    for writer in (keyed, late):
-        writer.commit(6)
+    keyed.commit(5)  # beside the one run that is there
+    late.commit(6)
     service.wait_until(
         lambda: lake.level0_files("k") == lake.level0_files("late") == 0, "compacted", 20
     )

@@ -134,7 +134,7 @@ def test_hints_are_not_trusted(served: Served) -> None:
     for kind, hint in hints.items():
         name = f"hint_{kind}"
         keyed = lake.keyed(name, options={"num-sorted-run.compaction-trigger": "3"})
-        keyed.commit(4)
+        keyed.commit(3)
         for file in ("LATEST", "EARLIEST"):
             (lake.path(name) / "snapshot" / file).write_text(hint)
         writers[name] = keyed
