@@ -78,6 +78,7 @@ class WriteOnlyWriter:
         self._owner = owner
         self._clock = clock
         self._user = owner.new_uuid()
+        self._names: set[str] = set()
         self._identifier = 0
         self._state: TableState = load_state(storage, table)
         files = self._state.files
@@ -137,6 +138,13 @@ class WriteOnlyWriter:
         partitions: list[bytes] = encoded.dictionary.to_pylist()
         return [(partition, codes == code) for code, partition in enumerate(partitions)]
 
+    def _new_name(self) -> str:
+        """A UUID that this writer has not used: those of one owner are few enough to meet again."""
+        while (uuid := self._owner.new_uuid()) in self._names:
+            pass
+        self._names.add(uuid)
+        return uuid
+
     def _write_files(self, bucket: BucketId, rows: pa.Table) -> list[DataFile]:
         part = self._part(bucket)
         layout = task_layout(part)
@@ -150,7 +158,7 @@ class WriteOnlyWriter:
             storage=self._storage,
             spec=part.write,
             layout=layout,
-            name_uuid=self._owner.new_uuid(),
+            name_uuid=self._new_name(),
             describe=describe,
             size=GroupSize(rows=_GROUP_ROWS, size_bytes=_GROUP_BYTES, bytes_per_row=32),
             dictionary_columns=(),

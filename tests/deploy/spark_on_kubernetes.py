@@ -8,8 +8,13 @@ the registry of documented settings, and the builder of executor pods.
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
+
+from compactord.engine.jre import find_java
 
 # Objects whose making registers the settings that they declare.
 _DECLARING = (
@@ -24,6 +29,7 @@ _DECLARING = (
 
 def main() -> None:
     settings: dict[str, str] = json.load(sys.stdin)
+    import pyspark
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -36,7 +42,10 @@ def main() -> None:
     for name, value in builder._options.items():
         conf.set(name, value)
     # The gateway's own driver is none of Kubernetes; it is never started.
-    SparkContext._ensure_initialized()
+    with tempfile.TemporaryDirectory() as scratch:
+        java = find_java(pyspark.__version__, os.environ, Path(scratch))
+        os.environ["JAVA_HOME"] = str(java.home)
+        SparkContext._ensure_initialized()
     assert SparkContext._jvm is not None
     jvm: Any = SparkContext._jvm
     java_conf = jvm.org.apache.spark.SparkConf(False)
