@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import io
 import json
-import logging
 import os
 import signal
 import sys
@@ -15,11 +14,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-import structlog
-
 from compactord import __version__, ids, serve
 from compactord.catalog.filesystem import find_table, open_warehouse
 from compactord.clock import SystemClock
+from compactord.config.model import LogFormat, LogLevel
 from compactord.engine.spark import start_spark
 from compactord.errors import (
     AccessDenied,
@@ -35,6 +33,7 @@ from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef, load_state
 from compactord.plan.table import Strategy
 from compactord.service import report
+from compactord.service.logs import configure_logs
 from compactord.service.one_shot import OneShot
 from compactord.service.parts import WorkerSpec
 from compactord.service.planning import PlanContext, plan_state
@@ -87,7 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # A name that the terminal cannot show must not end the work.
             stream.reconfigure(errors="backslashreplace")
     args = _parser().parse_args(arguments)
-    _configure_logs(verbose=args.verbose)
+    # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
+    level = LogLevel.INFO if args.verbose else LogLevel.WARNING
+    configure_logs(level=level, format=LogFormat.AUTO, stream=sys.stderr)
     try:
         code = _run(args)
         if sys.stdout is not None:
@@ -466,19 +467,3 @@ def _stop_on_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _configure_logs(*, verbose: bool) -> None:
-    """Events go to stderr: readable on a terminal, one JSON object per line elsewhere."""
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-            structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.INFO if verbose else logging.WARNING
-        ),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr or io.StringIO()),
-    )
