@@ -6,13 +6,10 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from types import FrameType
 
 import tzlocal
 
@@ -23,6 +20,7 @@ from compactord.config.load import LoadedConfig, load_config
 from compactord.config.show import effective_json, json_schema, show_text
 from compactord.engine.base import Engine
 from compactord.engine.spark import start_spark
+from compactord.service import signals
 from compactord.service.daemon import Daemon
 from compactord.service.http import HttpServer
 from compactord.service.logs import configure_logs
@@ -132,7 +130,7 @@ def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> i
     with _http_server(HttpServer(site.answer, host=http.bind, port=http.port)) as server:
         host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
         print(f"compactord {__version__} at http://{host}:{server.port}/", file=sys.stderr)
-        with _signals(daemon):
+        with signals.handled(daemon):
             code = daemon.run()
     if daemon.has_stragglers:
         # The interpreter would wait for them.
@@ -176,31 +174,6 @@ def _http_server(server: HttpServer) -> Iterator[HttpServer]:
         yield server
     finally:
         server.stop()
-
-
-@contextlib.contextmanager
-def _signals(daemon: Daemon) -> Iterator[None]:
-    """Signals become events; a third one that asks to end ends the process."""
-    asked = threading.Semaphore(2)
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del frame
-        if not asked.acquire(blocking=False):
-            os._exit(128 + number)
-        daemon.stop()
-
-    actions = {
-        signal.SIGTERM: end,
-        signal.SIGINT: end,
-        signal.SIGHUP: lambda number, frame: daemon.reload(),
-        signal.SIGUSR1: lambda number, frame: daemon.dump(),
-    }
-    previous = {number: signal.signal(number, action) for number, action in actions.items()}
-    try:
-        yield
-    finally:
-        for number, action in previous.items():
-            signal.signal(number, action)
 
 
 def _check(args: argparse.Namespace) -> int:

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from compactord.engine.pool import PooledEngine
 from compactord.engine.spark import start_spark
 
 REPOSITORY = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Commands that run in this process set up logging, and pytest listens to such loggers."""
+    names = (None, "compactord", "py4j", "pyspark", "apscheduler", "waitress")
+    levels = {name: logging.getLogger(name).level for name in names}
+    handlers = {name: list(logging.getLogger(name).handlers) for name in names}
+    propagates = logging.getLogger("compactord").propagate
+    structure = structlog.get_config()
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+        logging.getLogger(name).handlers[:] = handlers[name]
+    logging.getLogger("compactord").propagate = propagates
+    structlog.configure(**structure)
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import sys
 import threading
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -191,13 +189,6 @@ class Daemon:
     def reload(self) -> None:
         """Read the configuration again, and let go of halts that wait for an operator."""
         self._events.put(partial(self._begin_reload, asked=True))
-
-    def dump(self) -> None:
-        """Write the stacks of all threads to the log."""
-        names = {thread.ident: thread.name for thread in threading.enumerate()}
-        for ident, frame in sys._current_frames().items():
-            stack = "".join(traceback.format_stack(frame))
-            _log.info("thread_stack", thread=names.get(ident, str(ident)), stack=stack)
 
     def engine_up(self, slots: int) -> None:
         self._events.put(partial(self._engine_is_up, slots))

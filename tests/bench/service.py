@@ -149,7 +149,8 @@ def _waits(repetitions: int, interval_s: float, ref: TableRef) -> list[float]:
 
 def load(started: Daemons, warehouse: Path, quick: bool) -> dict[str, Any]:
     """A commit a second; every table is one to five commits away from being due."""
-    tables, buckets, seconds = (5, 2, 8) if quick else (200, 50, 120)
+    # Longer than the interval of polls: something must be compacted.
+    tables, buckets, seconds = (5, 2, 20) if quick else (200, 50, 120)
     refs = many_tables(
         warehouse, buckets=buckets, runs=[number % _TRIGGER for number in range(1, tables + 1)]
     )

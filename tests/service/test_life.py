@@ -161,9 +161,11 @@ def test_a_daemon_that_was_frozen_goes_on(served: Served) -> None:
 def test_stacks_are_written_when_asked_for_however_often(served: Served) -> None:
     service = served.service
     with Beside(served.lake.keyed("asked"), pause_s=0.01):
-        for _ in range(200):
+        # Faster than stacks are written, and in the middle of whatever the main thread does.
+        for number in range(5000):
             service.signal(signal.SIGUSR1)
-            time.sleep(0.005)
+            if number % 50 == 0:
+                time.sleep(0.01)
     service.wait_until(lambda: service.log("thread_stack"), "stacks in the log")
     threads = {line["thread"] for line in service.log("thread_stack")}
     assert "MainThread" in threads

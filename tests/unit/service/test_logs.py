@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator
 from datetime import datetime, timezone, tzinfo
 from typing import Any
 
@@ -39,21 +38,6 @@ class _Clock:
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    names = (None, "compactord", "py4j", "pyspark", "apscheduler", "waitress")
-    levels = {name: logging.getLogger(name).level for name in names}
-    handlers = {name: list(logging.getLogger(name).handlers) for name in names}
-    propagates = logging.getLogger("compactord").propagate
-    structure = structlog.get_config()
-    yield
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
-        logging.getLogger(name).handlers[:] = handlers[name]
-    logging.getLogger("compactord").propagate = propagates
-    structlog.configure(**structure)
 
 
 def _configure(
