@@ -36,6 +36,7 @@ from compactord.plan.table import TableKind
 from compactord.rewrite.ahead import Encoding
 from compactord.rewrite.description import AppendedFile, MergedFile
 from compactord.rewrite.layout import task_layout
+from compactord.rewrite.outputs import Outputs
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.service.parts import WorkerSpec, write_spec
 from compactord.service.table import OpenTable, open_table
@@ -154,21 +155,29 @@ class WriteOnlyWriter:
         else:
             describe = AppendedFile(part, part.source, layout)
             self._next_sequence += rows.num_rows
-        with RollingWriter(
+        outputs = Outputs(
             storage=self._storage,
             spec=part.write,
             layout=layout,
             name_uuid=self._new_name(),
             describe=describe,
-            size=GroupSize(rows=_GROUP_ROWS, size_bytes=_GROUP_BYTES, bytes_per_row=32),
-            dictionary_columns=(),
-            encoding=Encoding(threaded=False),
             clock=self._clock,
-        ) as writer:
+        )
+        with outputs, Encoding(threaded=False) as encoding:
+            writer = RollingWriter(
+                outputs,
+                storage=self._storage,
+                spec=part.write,
+                layout=layout,
+                size=GroupSize(rows=_GROUP_ROWS, size_bytes=_GROUP_BYTES, bytes_per_row=32),
+                dictionary_columns=(),
+                encoding=encoding,
+            )
             ordered = rows.select(layout.row_names).cast(layout.row_schema)
             for batch in ordered.combine_chunks().to_batches():
                 writer.write(batch)
-            written = writer.finish()
+            writer.finish()
+        written = outputs.finished
         return [replace(file, file_source=FileSource.APPEND) for file in written]
 
     def _part(self, bucket: BucketId) -> Subcompaction:

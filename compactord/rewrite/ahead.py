@@ -72,6 +72,14 @@ class Encoding:
         self._pool = ThreadPoolExecutor(1, "encode") if threaded else None
         self._running: Future[None] | None = None
 
+    def __enter__(self) -> Encoding:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the thread; an error of a job that nobody waited for is dropped."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
     def submit(self, job: Callable[[], None]) -> None:
         """Start a job when the last one is done; raises what the last one raised."""
         self.wait()
@@ -85,9 +93,3 @@ class Encoding:
         running, self._running = self._running, None
         if running is not None:
             running.result()
-
-    def close(self) -> None:
-        """End the thread; an error of a job that nobody waited for is dropped."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-        self._running = None

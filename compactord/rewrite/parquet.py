@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from compactord.errors import TaskError
 from compactord.model import WriteSpec
+from compactord.rewrite.outputs import OutputStream
 from compactord.storage.base import Storage
 
 # Paimon's `lz4` would be Hadoop's framing of it, which readers have but Arrow does not write.
@@ -32,7 +33,7 @@ _ROWS_PER_PAGE = 20_000
 
 
 class ParquetOutput:
-    """A file that is being written; exists for readers once `close` has returned.
+    """A file of rows that are encoded here.
 
     Not for several threads at once, but one may go on where another stopped.
     """
@@ -46,25 +47,30 @@ class ParquetOutput:
         *,
         dictionary_columns: Sequence[str],
     ) -> None:
-        self.path = path
         self.rows = 0
-        self._schema = schema
-        self._spec = spec
-        self._dictionary_columns = list(dictionary_columns)
         self._footers: list[pq.FileMetaData] = []
-        self._context = storage.open_output(path)
-        self._stream: pa.NativeFile = self._context.__enter__()
+        self._stream = OutputStream(storage, path)
         self._writer: pq.ParquetWriter | None = None
         try:
-            self._writer = self._new_writer()
+            self._writer = open_writer(
+                self._stream.sink,
+                schema,
+                spec,
+                dictionary_columns=dictionary_columns,
+                footers=self._footers,
+            )
         except BaseException as error:
             self.abort(error)
             raise
 
     @property
+    def path(self) -> str:
+        return self._stream.path
+
+    @property
     def bytes_written(self) -> int:
         """Bytes of the finished row groups."""
-        return int(self._stream.tell())
+        return int(self._stream.sink.tell())
 
     def write_group(self, rows: pa.Table) -> None:
         """One row group."""
@@ -80,37 +86,42 @@ class ParquetOutput:
         except BaseException as error:
             self.abort(error)
             raise
-        self._context.__exit__(None, None, None)
+        self._stream.close()
         return self._footers[0]
 
     def abort(self, error: BaseException) -> None:
-        """Leave the storage's context with `error`, which removes the file.
-
-        Raises what the storage makes of the error: one with the path, of our own kinds.
-        """
+        """Remove the file; raises the store's form of `error`."""
         if self._writer is not None:
             self._writer.is_open = False  # or it would write a footer when it is collected
-        suppressed = self._context.__exit__(type(error), error, error.__traceback__)
-        assert not suppressed, "a store does not swallow errors"
+        self._stream.abort(error)
 
-    def _new_writer(self) -> pq.ParquetWriter:
-        codec = _codec(self._spec.compression)
-        return pq.ParquetWriter(
-            self._stream,
-            self._schema,
-            compression=codec,
-            compression_level=self._spec.compression_level if codec in _LEVELLED else None,
-            use_dictionary=self._dictionary_columns if self._spec.dictionary else False,
-            data_page_size=self._spec.page_bytes,
-            max_rows_per_page=_ROWS_PER_PAGE,
-            store_schema=False,
-            store_decimal_as_integer=True,
-            write_time_adjusted_to_utc=True,
-            write_page_index=True,
-            write_page_checksum=True,
-            write_statistics=_columns_with_statistics(self._schema),
-            metadata_collector=self._footers,
-        )
+
+def open_writer(
+    sink: pa.NativeFile,
+    schema: pa.Schema,
+    spec: WriteSpec,
+    *,
+    dictionary_columns: Sequence[str] = (),
+    footers: list[pq.FileMetaData] | None = None,
+) -> pq.ParquetWriter:
+    """Arrow's writer with our properties; `footers` receives the footer when it is closed."""
+    codec = codec_of(spec.compression)
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression=codec,
+        compression_level=spec.compression_level if codec in _LEVELLED else None,
+        use_dictionary=list(dictionary_columns) if spec.dictionary else False,
+        data_page_size=spec.page_bytes,
+        max_rows_per_page=_ROWS_PER_PAGE,
+        store_schema=False,
+        store_decimal_as_integer=True,
+        write_time_adjusted_to_utc=True,
+        write_page_index=True,
+        write_page_checksum=True,
+        write_statistics=_columns_with_statistics(schema),
+        metadata_collector=footers,
+    )
 
 
 def _columns_with_statistics(schema: pa.Schema) -> bool | list[str]:
@@ -120,7 +131,8 @@ def _columns_with_statistics(schema: pa.Schema) -> bool | list[str]:
     return [f.name for f in schema if not pa.types.is_floating(f.type)]
 
 
-def _codec(compression: str) -> str:
+def codec_of(compression: str) -> str:
+    """Arrow's name of a codec of Paimon's; `TaskError` for one that we cannot write."""
     codec = _CODECS.get(compression.lower())
     if codec is None:
         raise TaskError(f"Parquet files cannot be written with compression {compression!r}")

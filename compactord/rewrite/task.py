@@ -33,6 +33,7 @@ from compactord.rewrite.keyrange import row_range
 from compactord.rewrite.layout import Layout, task_layout
 from compactord.rewrite.merging import Rows, merged_rows
 from compactord.rewrite.meter import Meter
+from compactord.rewrite.outputs import Outputs
 from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
 
@@ -93,19 +94,22 @@ def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> Subcompaction
     budgets = _budgets(part, facts, page_bytes, decodes_ahead=threaded)
     with (
         Decoding(threaded=threaded) as decoding,
-        _writer(part, layout, facts, budgets, Encoding(threaded=threaded), clock) as writer,
+        _outputs(part, layout, clock) as outputs,
+        Encoding(threaded=threaded) as encoding,
     ):
+        writer = _writer(part, layout, facts, budgets, outputs, encoding)
         with contextlib.closing(_rows(part.source, reader, decoding, budgets)) as rows:
             for batch in rows:
                 writer.write(batch)
-        after = writer.finish()
+        writer.finish()
+    after = tuple(outputs.finished)
     return SubcompactionResult(
         compaction=part.compaction,
         part=part.part,
         after=after,
         stats=RewriteStats(
             rows_in=reader.counts.rows,
-            rows_out=writer.rows,
+            rows_out=sum(file.row_count for file in after),
             bytes_in=reader.counts.size_bytes,
             bytes_out=sum(file.file_size for file in after),
             wall_s=meter.wall_s(),
@@ -167,26 +171,36 @@ def _budgets(
     )
 
 
-def _writer(
-    part: Subcompaction,
-    layout: Layout,
-    facts: InputProfile,
-    budgets: Sequence[Budget],
-    encoding: Encoding,
-    clock: Clock,
-) -> RollingWriter:
-    files = _input_files(part.source)
+def _outputs(part: Subcompaction, layout: Layout, clock: Clock) -> Outputs:
     describe: Describe
     if isinstance(part.source, MergeSpec):
         describe = MergedFile(part, layout)
     else:
         describe = AppendedFile(part, part.source, layout)
-    return RollingWriter(
+    return Outputs(
         storage=part.storage,
         spec=part.write,
         layout=layout,
         name_uuid=part.owner.new_uuid(),
         describe=describe,
+        clock=clock,
+    )
+
+
+def _writer(
+    part: Subcompaction,
+    layout: Layout,
+    facts: InputProfile,
+    budgets: Sequence[Budget],
+    outputs: Outputs,
+    encoding: Encoding,
+) -> RollingWriter:
+    files = _input_files(part.source)
+    return RollingWriter(
+        outputs,
+        storage=part.storage,
+        spec=part.write,
+        layout=layout,
         size=GroupSize(
             rows=min(sizes.group_rows for sizes in budgets),
             size_bytes=min(sizes.group_bytes for sizes in budgets),
@@ -195,7 +209,6 @@ def _writer(
         ),
         dictionary_columns=_dictionary_columns(layout, facts),
         encoding=encoding,
-        clock=clock,
     )
 
 

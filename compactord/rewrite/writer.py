@@ -8,21 +8,18 @@ row groups to come, so that no sliver is left and a file ends within about a per
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from compactord.clock import Clock
-from compactord.errors import StorageError
 from compactord.kernels.columns import RowSizes
 from compactord.model import WriteSpec
-from compactord.paimon.data_file import DataFile
 from compactord.rewrite.ahead import Encoding
-from compactord.rewrite.description import Describe, FileFacts
+from compactord.rewrite.description import FileFacts
 from compactord.rewrite.layout import Layout
+from compactord.rewrite.outputs import Outputs
 from compactord.rewrite.parquet import ParquetOutput
 from compactord.storage.base import Storage
 
@@ -42,58 +39,40 @@ class GroupSize:
 
 
 class RollingWriter:
-    """Writes the outputs of one task. As a context it removes all its files on any exception."""
+    """Writes the outputs of one task."""
 
     def __init__(
         self,
+        outputs: Outputs,
         *,
         storage: Storage,
         spec: WriteSpec,
         layout: Layout,
-        name_uuid: str,
-        describe: Describe,
         size: GroupSize,
         dictionary_columns: tuple[str, ...],
         encoding: Encoding,
-        clock: Clock,
     ) -> None:
+        self._outputs = outputs
         self._storage = storage
         self._spec = spec
         self._layout = layout
         self._schema = layout.file_schema
         self._sizes = RowSizes(layout.row_schema)
-        self._name_uuid = name_uuid
-        self._describe = describe
         self._size = size
         self._bytes_per_row = max(size.bytes_per_row, 0.01)
         self._max_group_bytes = min(size.size_bytes, spec.row_group_bytes)
         self._dictionary_columns = dictionary_columns
         self._encoding = encoding
-        self._clock = clock
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
         self._output: ParquetOutput | None = None
-        self._facts = FileFacts(layout)
-        self._created: list[str] = []
-        self._finished: list[DataFile] = []
-        self.rows = 0
         self._group_rows = self._next_group_rows()
-
-    def __enter__(self) -> RollingWriter:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if error is None:
-            self._encoding.close()
-            return
-        self._discard(error)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows that follow those taken before."""
         if batch.num_rows == 0:
             return
-        self.rows += batch.num_rows
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         self._pending_bytes += self._sizes.of(batch)
@@ -105,15 +84,14 @@ class RollingWriter:
             if self._is_group_full():
                 self._write_group()
 
-    def finish(self) -> tuple[DataFile, ...]:
-        """Write what is left and close; the finished files in the order of their rows."""
+    def finish(self) -> None:
+        """Write what is left and close the last file."""
         while self._pending_rows:
             self._encoding.wait()
             self._roll_when_full()
             self._group_rows = self._next_group_rows()
             self._write_group()
         self._close_output()
-        return tuple(self._finished)
 
     def _is_group_full(self) -> bool:
         return (
@@ -123,7 +101,7 @@ class RollingWriter:
     def _next_group_rows(self) -> int:
         """Rows of the next group, so that the file comes to its target with even groups."""
         missing = self._missing_bytes() / self._bytes_per_row
-        if self._output is None and not self._finished:
+        if self._output is None and not self._outputs.finished:
             missing *= _FIRST_GROUP_SHARE
         groups = max(1, math.ceil(missing / self._size.rows))
         return max(1, math.ceil(missing / groups))
@@ -148,7 +126,7 @@ class RollingWriter:
         table = self._take(rows)
         if self._output is None:
             self._output = self._open_output()
-        self._encoding.submit(self._encode_job(self._output, self._facts, table))
+        self._encoding.submit(self._encode_job(self._output, self._outputs.facts, table))
 
     def _encode_job(
         self, output: ParquetOutput, facts: FileFacts, rows: pa.Table
@@ -177,45 +155,17 @@ class RollingWriter:
         return table.unify_dictionaries() if self._layout.dictionaries else table
 
     def _open_output(self) -> ParquetOutput:
-        spec = self._spec
-        name = f"{spec.file_prefix}{self._name_uuid}-{len(self._created)}{spec.file_suffix}"
-        path = f"{spec.folder}/{name}"
-        output = ParquetOutput(
-            self._storage, path, self._schema, spec, dictionary_columns=self._dictionary_columns
-        )
-        # Only now: a file that could not be created is not ours to remove.
-        self._created.append(path)
-        self._facts = FileFacts(self._layout)
-        return output
-
-    def _close_output(self) -> None:
-        self._encoding.wait()
-        output = self._output
-        if output is None:
-            return
-        self._output = None
-        footer = output.close()
-        status = self._storage.status(output.path)
-        if status is None:
-            raise StorageError(output.path, "the file vanished while it was written")
-        self._finished.append(
-            self._describe(
-                name=status.name,
-                size_bytes=status.size_bytes,
-                facts=self._facts,
-                footer=footer,
-                now_ms=self._clock.now_ms(),
+        return self._outputs.open(
+            lambda path: ParquetOutput(
+                self._storage,
+                path,
+                self._schema,
+                self._spec,
+                dictionary_columns=self._dictionary_columns,
             )
         )
 
-    def _discard(self, error: BaseException) -> None:
-        """Remove every file; raises the storage's own form of `error` when it has one."""
-        self._encoding.close()
-        output, self._output = self._output, None
-        try:
-            if output is not None:
-                output.abort(error)
-        finally:
-            for path in self._created:
-                with contextlib.suppress(StorageError):
-                    self._storage.delete(path)
+    def _close_output(self) -> None:
+        self._encoding.wait()
+        self._output = None
+        self._outputs.close()
