@@ -37,6 +37,7 @@ from compactord.rewrite.ahead import Encoding
 from compactord.rewrite.description import AppendedFile, MergedFile
 from compactord.rewrite.layout import task_layout
 from compactord.rewrite.outputs import Outputs
+from compactord.rewrite.parquet import Encoder
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.service.parts import WorkerSpec, write_spec
 from compactord.service.table import OpenTable, open_table
@@ -166,11 +167,10 @@ class WriteOnlyWriter:
         with outputs, Encoding(threaded=False) as encoding:
             writer = RollingWriter(
                 outputs,
-                storage=self._storage,
                 spec=part.write,
                 layout=layout,
                 size=GroupSize(rows=_GROUP_ROWS, size_bytes=_GROUP_BYTES, bytes_per_row=32),
-                dictionary_columns=(),
+                encoder=Encoder(layout, part.write, dictionary_columns=()),
                 encoding=encoding,
             )
             ordered = rows.select(layout.row_names).cast(layout.row_schema)

@@ -177,7 +177,8 @@ class WriteSpec:
     """How output files are made.
 
     `folder` is the whole path of the bucket's directory. `stats_modes` are by column name of the
-    file (system columns included). Options of the Parquet writer are resolved already.
+    file (system columns included). Options of the Parquet writer are resolved already;
+    `keeps_encoding` says that this run changes none of them, so that what writers encoded may stay.
     """
 
     folder: str
@@ -195,6 +196,7 @@ class WriteSpec:
     stats_modes: tuple[tuple[str, ColumnStatsMode], ...]
     stats_dense: bool
     creation_zone_offset_ms: int
+    keeps_encoding: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import Value
 from compactord.paimon.stats import ColumnBounds
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.rewrite.layout import is_binary_like
+from compactord.rewrite.layout import is_binary_like, leaf_count
 from compactord.rewrite.values import from_statistics, statistics_order
 
 # Arrow's limit for a bound in the footer (parquet/properties.h, DEFAULT_MAX_STATISTICS_SIZE).
@@ -47,11 +46,16 @@ class FileBounds:
         self._groups = 0
 
     def add_group(self, rows: pa.Table) -> None:
-        """Look at the rows of the next row group."""
+        """Look at the rows of the next row group.
+
+        Texts may be missing where the footer is known to have their bounds.
+        """
         for name, floats in self._floats.items():
             for chunk in rows.column(name).chunks:
                 floats.add(chunk)
         for name in self._texts:
+            if name not in rows.column_names:
+                continue
             column = rows.column(name)
             if _has_long_values(column) or _has_unused_words(column):
                 self._long[name][self._groups] = _text_bounds(column)
@@ -63,7 +67,7 @@ class FileBounds:
         leaf = 0
         for field, source in self._columns:
             found.append(self._column(field, source, footer, leaf))
-            leaf += _leaf_count(arrow_type(field.type))
+            leaf += leaf_count(field)
         assert leaf == footer.num_columns, "the file has the columns of its layout"
         return found
 
@@ -161,17 +165,6 @@ class _FloatBounds:
         if self._low is None or self._high is None:
             return (nan, nan) if self._has_nan else (None, None)
         return self._value(self._low), nan if self._has_nan else self._value(self._high)
-
-
-def _leaf_count(type_: pa.DataType) -> int:
-    """Parquet columns of an Arrow type."""
-    if pa.types.is_map(type_):
-        return _leaf_count(type_.key_type) + _leaf_count(type_.item_type)
-    if pa.types.is_list(type_):
-        return _leaf_count(type_.value_type)
-    if pa.types.is_struct(type_):
-        return sum(_leaf_count(type_.field(i).type) for i in range(type_.num_fields))
-    return 1
 
 
 def _smaller(left: int | None, right: int) -> int:

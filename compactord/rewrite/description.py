@@ -35,16 +35,19 @@ class FileFacts:
         self.rows = 0
         self.retracts = 0
 
-    def add_group(self, rows: pa.Table) -> None:
-        """Look at the rows of the next row group (in the layout's row columns)."""
+    def add_group(self, rows: pa.Table, row_count: int) -> None:
+        """Look at the next row group, in the layout's row columns.
+
+        Where pages are copied, only the columns that `FileBounds` asks for are there.
+        """
         if self._keys:
             if self.rows == 0:
                 self.min_key = self._key(rows, 0)
-            self.max_key = self._key(rows, rows.num_rows - 1)
+            self.max_key = self._key(rows, row_count - 1)
             for kinds in rows.column(VALUE_KIND.name).chunks:
                 self.retracts += int(np.count_nonzero(kinds.to_numpy() & 1))
         self.bounds.add_group(rows)
-        self.rows += rows.num_rows
+        self.rows += row_count
 
     def _key(self, rows: pa.Table, index: int) -> bytes:
         values = [cell(rows.column(field.name), index, field.type) for field in self._keys]

@@ -36,13 +36,15 @@ class InputProfile:
     `dictionary_paths`: leaf columns (dotted Parquet paths of row columns) that are mostly
     dictionary-encoded. `row_bytes`: a decoded row in memory, `dictionaries` decoded as such.
     `columns`: leaf columns that are read. `dictionaries`: row columns that are dictionary-encoded
-    in every sampled chunk and that Arrow can keep so.
+    in every sampled chunk and that Arrow can keep so. `plain_share`: of the stored bytes, those of
+    columns that are not nested in chunks without a dictionary; 0 to 1.
     """
 
     dictionary_paths: tuple[str, ...]
     dictionaries: frozenset[str]
     row_bytes: float
     columns: int
+    plain_share: float
 
 
 def check_file(file: InputFile, size_bytes: int, metadata: pq.FileMetaData) -> None:
@@ -120,21 +122,27 @@ def profile(
             for path, leaf in leaves.items()
         ),
         columns=max(1, len(leaves)),
+        plain_share=sum(leaf.plain_bytes for path, leaf in leaves.items() if path in names)
+        / max(1, sum(leaf.stored_bytes for leaf in leaves.values())),
     )
 
 
 class _Leaf:
     """Sums over the sampled chunks of one leaf column."""
 
-    __slots__ = ("_bytes", "_encoded_rows", "_rows", "_values")
+    __slots__ = ("_bytes", "_encoded_rows", "_rows", "_values", "plain_bytes", "stored_bytes")
 
     def __init__(self) -> None:
         self._rows = self._values = self._encoded_rows = 0
+        self.plain_bytes = self.stored_bytes = 0
         self._bytes = 0.0
 
     def add(self, chunk: pq.ColumnChunkMetaData, rows: int) -> None:
         self._rows += rows
         self._values += chunk.num_values
+        self.stored_bytes += chunk.total_compressed_size
+        if not chunk.has_dictionary_page:
+            self.plain_bytes += chunk.total_compressed_size
         encoded = _is_dictionary_encoded(chunk)
         if encoded:
             self._encoded_rows += rows

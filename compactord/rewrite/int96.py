@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
 from compactord.kernels.columns import Bools, Int64s
+from compactord.rewrite import thrift
 
 WIDTH = 12
 MAGIC = b"PAR1"
@@ -27,22 +28,18 @@ _RAW = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 # Days whose nanoseconds fit 64 bits whatever the time of the day.
 _EDGE_DAY = (1 << 63) // _NANOS_PER_DAY - 1
 
-# Thrift's compact protocol: types of fields, and SchemaElement's and FileMetaData's fields.
-_STOP, _BYTE, _BINARY, _LIST, _STRUCT = 0, 3, 8, 9, 12
-_BOOLEANS, _NUMBERS = (1, 2), (4, 5, 6)
-_FILE_SCHEMA, _ELEMENT_TYPE = 2, 1
-_INT96, _FIXED = 3, 7
-# "type" becomes FIXED_LEN_BYTE_ARRAY, and "type_length", the field after it, 12; both zigzag.
-_FIXED_TYPE = bytes([2 * _FIXED, 0x15, 2 * WIDTH])
+# Fields of FileMetaData and SchemaElement, and values of the latter's type.
+_FILE_SCHEMA, _ELEMENT_TYPE, _ELEMENT_LENGTH = 2, 1, 2
+_INT96, _FIXED = thrift.i32(3), thrift.i32(7)
 
 
 def declare_bytes(footer: bytes, path: str) -> pq.FileMetaData:
     """The footer (Thrift bytes, without length and magic) with INT96 columns as 12 fixed bytes."""
     try:
-        patched = _patch(footer)
+        patched = _declared(footer)
         tail = patched + struct.pack("<i", len(patched)) + MAGIC
         return pq.read_metadata(pa.BufferReader(MAGIC + tail))
-    except (IndexError, ValueError, pa.ArrowException, OSError) as error:
+    except (KeyError, ValueError, pa.ArrowException, OSError) as error:
         raise FormatError(path, f"the Parquet footer cannot be read ({error})") from error
 
 
@@ -104,85 +101,15 @@ def convert(column: pa.Array, wanted: pa.DataType, path: str, name: str) -> pa.A
     return pa.ListArray.from_arrays(column.offsets, values, mask=nulls)
 
 
-def _patch(footer: bytes) -> bytes:
-    """Rewrite the schema elements; everything after the schema is copied."""
-    out = bytearray()
-    position, field, done = 0, 0, 0
-    while True:
-        field, kind, start = _header(footer, position, field)
-        if kind == _STOP:
-            raise ValueError("there is no schema in it")
-        if field == _FILE_SCHEMA and kind == _LIST:
-            break
-        position = _skip(footer, start, kind)
-    count, position = _list_header(footer, start)
-    for _ in range(count):
-        field = 0
-        while True:
-            field, kind, start = _header(footer, position, field)
-            end = _skip(footer, start, kind)
-            if kind == _STOP:
-                position = start
-                break
-            if field == _ELEMENT_TYPE and footer[start] == 2 * _INT96:
-                following, next_kind, _ = _header(footer, end, field)
-                if next_kind == _STOP or following <= _ELEMENT_TYPE + 1:
-                    raise ValueError("an INT96 column with a length")
-                out += footer[done:start] + _FIXED_TYPE
-                # The next field counts from type_length, one closer than from type.
-                out.append((following - _ELEMENT_TYPE - 1) << 4 | footer[end] & 0x0F)
-                done = end + 1
-            position = end
-    return bytes(out + footer[done:])
-
-
-def _header(data: bytes, position: int, previous: int) -> tuple[int, int, int]:
-    """Field id, type, and where the value begins."""
-    head = data[position]
-    kind, delta = head & 0x0F, head >> 4
-    if kind == _STOP:
-        return previous, _STOP, position + 1
-    if delta:
-        return previous + delta, kind, position + 1
-    number, position = varint(data, position + 1)
-    return number >> 1, kind, position
-
-
-def varint(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned number and where it ends; `IndexError` when the bytes end before it."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, position
-
-
-def _list_header(data: bytes, position: int) -> tuple[int, int]:
-    count = data[position] >> 4
-    if count < 15:
-        return count, position + 1
-    return varint(data, position + 1)
-
-
-def _skip(data: bytes, position: int, kind: int) -> int:
-    """The end of a value of one of the types that a schema element may hold."""
-    if kind == _STOP or kind in _BOOLEANS:
-        return position
-    if kind == _BYTE:
-        return position + 1
-    if kind in _NUMBERS:
-        return varint(data, position)[1]
-    if kind == _BINARY:
-        size, position = varint(data, position)
-        return position + size
-    if kind == _STRUCT:
-        field = 0
-        while True:
-            field, kind, start = _header(data, position, field)
-            position = _skip(data, start, kind)
-            if kind == _STOP:
-                return position
-    raise ValueError(f"a field of type {kind}")
+def _declared(footer: bytes) -> bytes:
+    """The footer with other schema elements; all else is as it was."""
+    fields, _ = thrift.decode(footer)
+    elements = fields[_FILE_SCHEMA].value
+    changed = [
+        element
+        if element.get(_ELEMENT_TYPE) != _INT96
+        else {_ELEMENT_TYPE: _FIXED, _ELEMENT_LENGTH: thrift.i32(WIDTH)}
+        | {field: value for field, value in element.items() if field > _ELEMENT_LENGTH}
+        for element in elements.values
+    ]
+    return thrift.encode(fields | {_FILE_SCHEMA: thrift.items(elements.kind, changed)})

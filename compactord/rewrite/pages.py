@@ -1,19 +1,22 @@
-"""How much memory the open pages of a file take, from the headers of its first pages.
+"""The pages of a file: how much memory they take, and each of them as it is stored.
 
 Footers do not tell the size of pages, and guesses are far off: Java's and our own pages end after
 20,000 rows, others' after a megabyte or later. Writers cut a chunk into pages of one size, so the
-first page stands for all; the answer steers memory, never the outcome.
+first page stands for all; that answer steers memory, never the outcome.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.rewrite import thrift
 from compactord.rewrite.footer import top_column
-from compactord.rewrite.int96 import varint
+from compactord.rewrite.thrift import Kind, Struct, required
 
 # Both forms of a page, as stored and as decoded, where its header cannot be read.
 UNKNOWN_BYTES = 2 << 20
@@ -21,6 +24,11 @@ UNKNOWN_BYTES = 2 << 20
 _HEADER_BYTES = 18
 # Thrift's compact protocol: an i32 whose field id is one more than the last.
 _NEXT_I32 = 0x15
+# Fields of PageHeader (sizes are without the header) and of DataPageHeader.
+_TYPE, _SIZE, _STORED_SIZE, _CHECKSUM, _DATA_HEADER = 1, 2, 3, 4, 5
+_VALUES, _ENCODING, _DEFINITION_LEVELS, _REPETITION_LEVELS = 1, 2, 3, 4
+# Types of pages.
+DATA_PAGE = 0
 
 
 def open_pages_bytes(
@@ -63,8 +71,77 @@ def page_bytes(header: bytes) -> int:
         if header[position : position + 1] != bytes([_NEXT_I32]):
             return UNKNOWN_BYTES
         try:
-            number, position = varint(header, position + 1)
-        except IndexError:
+            number, position = thrift.signed(header, position + 1)
+        except (IndexError, ValueError):
             return UNKNOWN_BYTES
-        numbers.append(number >> 1)
+        numbers.append(number)
     return numbers[1] + numbers[2]
+
+
+class Page(NamedTuple):
+    """A data page of a chunk as it is stored. `values` counts nulls.
+
+    Encodings by their numbers: of the values, the definition and the repetition levels.
+    """
+
+    header: bytes | memoryview
+    body: memoryview
+    encodings: tuple[int, int, int]
+    values: int
+    uncompressed_size: int
+
+    @property
+    def stored_size(self) -> int:
+        return len(self.header) + len(self.body)
+
+
+def checked_pages(chunk: memoryview) -> list[Page] | None:
+    """The data pages of a chunk without a dictionary, each with a checksum that is right.
+
+    A page without one gets it. None when a page is of another kind than DataPageHeader (version 1)
+    tells of. `ValueError` when the bytes are not pages, or have changed since they were written.
+    `uncompressed_size` counts the header, as chunks do.
+    """
+    pages = []
+    position = 0
+    while position < len(chunk):
+        header, start = thrift.decode(chunk, position)
+        if required(header, _TYPE, Kind.I32) != DATA_PAGE:
+            return None
+        data = required(header, _DATA_HEADER, Kind.STRUCT)
+        size = required(header, _STORED_SIZE, Kind.I32)
+        body = chunk[start : start + size]
+        if len(body) != size:
+            raise ValueError("a page is longer than its column chunk")
+        head: bytes | memoryview = chunk[position:start]
+        checksum = _checksum(body)
+        if _CHECKSUM not in header:
+            head = _with_checksum(header, checksum)
+        elif required(header, _CHECKSUM, Kind.I32) != checksum:
+            raise ValueError("a page's checksum is wrong: its bytes have changed")
+        pages.append(
+            Page(
+                header=head,
+                body=body,
+                encodings=(
+                    required(data, _ENCODING, Kind.I32),
+                    required(data, _DEFINITION_LEVELS, Kind.I32),
+                    required(data, _REPETITION_LEVELS, Kind.I32),
+                ),
+                values=required(data, _VALUES, Kind.I32),
+                uncompressed_size=len(head) + required(header, _SIZE, Kind.I32),
+            )
+        )
+        position = start + size
+    return pages
+
+
+def _checksum(body: memoryview) -> int:
+    """CRC32 as a Thrift i32 holds it."""
+    checksum = zlib.crc32(body)
+    return checksum - (1 << 32) if checksum >> 31 else checksum
+
+
+def _with_checksum(header: Struct, checksum: int) -> bytes:
+    before = {field: value for field, value in header.items() if field < _CHECKSUM}
+    return thrift.encode({**before, _CHECKSUM: thrift.i32(checksum), **header})

@@ -1,4 +1,4 @@
-"""One Parquet output file, as Java's reader wants it.
+"""Rows encoded as Java's reader wants them.
 
 The mapping of types is in the schema (`paimon.arrow`); here are the writer's properties. What
 matters: no Arrow schema in the footer (Java looks at it), decimals as integers where they fit, TIME
@@ -7,6 +7,7 @@ adjusted to UTC, codecs by Paimon's names.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -14,8 +15,9 @@ import pyarrow.parquet as pq
 
 from compactord.errors import TaskError
 from compactord.model import WriteSpec
-from compactord.rewrite.outputs import OutputStream
-from compactord.storage.base import Storage
+from compactord.rewrite.assembly import EncodedChunk, Written, encoded_chunks, renamed
+from compactord.rewrite.layout import Layout, leaf_count
+from compactord.rewrite.thrift import Struct
 
 # Paimon's `lz4` would be Hadoop's framing of it, which readers have but Arrow does not write.
 _CODECS = {
@@ -32,68 +34,71 @@ _LEVELLED = ("zstd", "gzip")
 _ROWS_PER_PAGE = 20_000
 
 
-class ParquetOutput:
-    """A file of rows that are encoded here.
+class Encoder:
+    """Encodes row groups, in memory, into column chunks.
 
-    Not for several threads at once, but one may go on where another stopped.
+    `template` is the footer of the files without rows, `schema` how they declare their columns.
     """
 
     def __init__(
-        self,
-        storage: Storage,
-        path: str,
-        schema: pa.Schema,
-        spec: WriteSpec,
-        *,
-        dictionary_columns: Sequence[str],
+        self, layout: Layout, spec: WriteSpec, *, dictionary_columns: Sequence[str]
     ) -> None:
-        self.rows = 0
-        self._footers: list[pq.FileMetaData] = []
-        self._stream = OutputStream(storage, path)
-        self._writer: pq.ParquetWriter | None = None
-        try:
-            self._writer = open_writer(
-                self._stream.sink,
-                schema,
-                spec,
-                dictionary_columns=dictionary_columns,
-                footers=self._footers,
-            )
-        except BaseException as error:
-            self.abort(error)
-            raise
+        self._layout = layout
+        self._spec = spec
+        self._dictionary_columns = dictionary_columns
+        self._schema = layout.file_schema
+        self._twins = _twins(layout, self._schema)
+        empty = self._encoded(self._schema.empty_table())
+        self.template: Struct = empty.footer()
+        self.schema: pq.ParquetSchema = pq.ParquetFile(pa.BufferReader(empty.content())).schema
 
-    @property
-    def path(self) -> str:
-        return self._stream.path
+    def chunks(self, rows: pa.Table) -> dict[str, list[EncodedChunk]]:
+        """By file column its chunks, several for a nested one, of those whose row column is here.
 
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of the finished row groups."""
-        return int(self._stream.sink.tell())
+        A key's column and its copy among the values are one chunk, encoded once.
+        """
+        present = frozenset(rows.column_names)
+        columns = [column for column in self._layout.file_columns if column[1] in present]
+        encoded = [column for column in columns if column[0].name not in self._twins]
+        if not encoded:
+            return {}
+        table = pa.Table.from_arrays(
+            [rows.column(source) for _, source in encoded],
+            schema=pa.schema([self._schema.field(field.name) for field, _ in encoded]),
+        )
+        leaves = iter(encoded_chunks(self._encoded(table)))
+        found = {
+            field.name: list(itertools.islice(leaves, leaf_count(field))) for field, _ in encoded
+        }
+        for field, _ in columns:
+            if field.name in self._twins:
+                (twin,) = found[self._twins[field.name]]
+                found[field.name] = [renamed(twin, field.name)]
+        return found
 
-    def write_group(self, rows: pa.Table) -> None:
-        """One row group."""
-        assert self._writer is not None, "the file is open"
-        self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
-        self.rows += rows.num_rows
+    def _encoded(self, rows: pa.Table) -> Written:
+        """A whole file of one row group, or of none when there are no rows."""
+        written = Written()
+        with (
+            pa.PythonFile(written, mode="w") as sink,
+            open_writer(
+                sink, rows.schema, self._spec, dictionary_columns=self._dictionary_columns
+            ) as writer,
+        ):
+            if rows.num_rows:
+                writer.write_table(rows, row_group_size=rows.num_rows)
+        return written
 
-    def close(self) -> pq.FileMetaData:
-        """Write the footer, make the file durable, return the footer. Aborts when that fails."""
-        assert self._writer is not None, "the file is open"
-        try:
-            self._writer.close()
-        except BaseException as error:
-            self.abort(error)
-            raise
-        self._stream.close()
-        return self._footers[0]
 
-    def abort(self, error: BaseException) -> None:
-        """Remove the file; raises the store's form of `error`."""
-        if self._writer is not None:
-            self._writer.is_open = False  # or it would write a footer when it is collected
-        self._stream.abort(error)
+def _twins(layout: Layout, schema: pa.Schema) -> dict[str, str]:
+    """By name the file columns whose chunk is that of an earlier one."""
+    first: dict[tuple[str, bool], str] = {}
+    found = {}
+    for field, source in layout.file_columns:
+        name = first.setdefault((source, schema.field(field.name).nullable), field.name)
+        if name != field.name:
+            found[field.name] = name
+    return found
 
 
 def open_writer(
@@ -101,10 +106,9 @@ def open_writer(
     schema: pa.Schema,
     spec: WriteSpec,
     *,
-    dictionary_columns: Sequence[str] = (),
-    footers: list[pq.FileMetaData] | None = None,
+    dictionary_columns: Sequence[str],
 ) -> pq.ParquetWriter:
-    """Arrow's writer with our properties; `footers` receives the footer when it is closed."""
+    """Arrow's writer with our properties."""
     codec = codec_of(spec.compression)
     return pq.ParquetWriter(
         sink,
@@ -120,7 +124,6 @@ def open_writer(
         write_page_index=True,
         write_page_checksum=True,
         write_statistics=_columns_with_statistics(schema),
-        metadata_collector=footers,
     )
 
 

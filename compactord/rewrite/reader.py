@@ -41,6 +41,15 @@ class ReadCounts:
     size_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeFile:
+    """A small file in memory. `parquet` reads out of `content`, with checksums verified."""
+
+    input: InputFile
+    content: memoryview
+    parquet: pq.ParquetFile
+
+
 @dataclass(frozen=True, slots=True)
 class InputReader:
     """Reads the inputs of one task.
@@ -58,7 +67,7 @@ class InputReader:
         """The file's footer, kept for when it is read."""
         found = self.footers.get(file.path)
         if found is None:
-            with _reading(file.path), self.storage.open_input(file.path) as stream:
+            with reading(file.path), self.storage.open_input(file.path) as stream:
                 check_size(file, stream.size())
                 found = pq.ParquetFile(stream, pre_buffer=False).metadata
             self.footers[file.path] = found
@@ -67,7 +76,7 @@ class InputReader:
     def open_pages_bytes(self, file: InputFile) -> int:
         """Memory for one page of every column that is read, as stored and as decoded."""
         footer = self.footer(file)
-        with _reading(file.path), self.storage.open_input(file.path) as stream:
+        with reading(file.path), self.storage.open_input(file.path) as stream:
             return open_pages_bytes(stream, footer, self.layout.row_names)
 
     def batches(self, file: InputFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -76,12 +85,24 @@ class InputReader:
         Raises `FormatError` when the file is not the one that `file` describes: another size,
         another number of rows, columns missing or of a type that is not the declared one.
         """
-        with _reading(file.path), _opened(self.storage, file) as stream:
+        with reading(file.path), _opened(self.storage, file) as stream:
             parquet = self._parquet(stream, file)
             columns = _matched(parquet.schema_arrow, self.layout, file.path)
             if SEQUENCE_NUMBER.name in columns:
                 check_sequences(file, parquet.metadata)
             yield from self._read(parquet, columns, file, batch_rows)
+
+    def whole(self, file: InputFile) -> WholeFile:
+        """The file's bytes, checked as `batches` does but for its rows."""
+        with reading(file.path):
+            with self.storage.open_input(file.path) as stream:
+                check_size(file, stream.size())
+                content = stream.read_buffer()
+            parquet = self._parquet(pa.BufferReader(content), file)
+            _matched(parquet.schema_arrow, self.layout, file.path)
+        self.counts.rows += file.row_count
+        self.counts.size_bytes += file.size_bytes
+        return WholeFile(input=file, content=memoryview(content).cast("B"), parquet=parquet)
 
     def _parquet(self, stream: pa.NativeFile, file: InputFile) -> pq.ParquetFile:
         options = {
@@ -137,13 +158,18 @@ class InputReader:
             if inside.num_rows < above.num_rows:
                 break
         if self.row_range is None:
-            if seen != file.row_count:
-                raise FormatError(file.path, f"{seen} rows were read instead of {file.row_count}")
+            check_rows(file, seen)
             self.counts.size_bytes += file.size_bytes
         elif first is not None and end is not None:
             # Rounded so that the parts of a file add up to the file.
             per_row = (file.size_bytes, file.row_count)
             self.counts.size_bytes += _share(end, *per_row) - _share(first, *per_row)
+
+
+def check_rows(file: InputFile, rows: int) -> None:
+    """Raise `FormatError` unless as many rows were read as the manifest says."""
+    if rows != file.row_count:
+        raise FormatError(file.path, f"{rows} rows were read instead of {file.row_count}")
 
 
 def _share(rows: int, size_bytes: int, row_count: int) -> int:
@@ -162,8 +188,8 @@ def _opened(storage: Storage, file: InputFile) -> Iterator[pa.NativeFile]:
 
 
 @contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Name the file in what Arrow raises.
+def reading(path: str) -> Iterator[None]:
+    """Name the file in what Arrow and decoding raise.
 
     An error of the operating system has a number; without one it is Arrow's way to say that the
     bytes are not what the format says.

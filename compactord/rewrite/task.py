@@ -27,6 +27,7 @@ from compactord.model import (
 from compactord.paimon.types import VALUE_KIND
 from compactord.rewrite.ahead import Decoding, Encoding, use_threads
 from compactord.rewrite.budget import Budget, Load, budget
+from compactord.rewrite.copying import copy_files, is_worthwhile
 from compactord.rewrite.description import AppendedFile, Describe, MergedFile
 from compactord.rewrite.footer import InputProfile, profile, sample
 from compactord.rewrite.keyrange import row_range
@@ -34,6 +35,7 @@ from compactord.rewrite.layout import Layout, task_layout
 from compactord.rewrite.merging import Rows, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs
+from compactord.rewrite.parquet import Encoder
 from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
 
@@ -97,11 +99,25 @@ def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> Subcompaction
         _outputs(part, layout, clock) as outputs,
         Encoding(threaded=threaded) as encoding,
     ):
-        writer = _writer(part, layout, facts, budgets, outputs, encoding)
-        with contextlib.closing(_rows(part.source, reader, decoding, budgets)) as rows:
-            for batch in rows:
-                writer.write(batch)
-        writer.finish()
+        encoder = Encoder(layout, part.write, dictionary_columns=_dictionary_columns(layout, facts))
+        if isinstance(part.source, ConcatSpec) and is_worthwhile(part, part.source, facts):
+            copy_files(
+                part,
+                part.source,
+                layout,
+                reader,
+                facts,
+                encoder=encoder,
+                outputs=outputs,
+                decoding=decoding,
+                encoding=encoding,
+            )
+        else:
+            writer = _writer(part, layout, budgets, outputs, encoder, encoding)
+            with contextlib.closing(_rows(part.source, reader, decoding, budgets)) as rows:
+                for batch in rows:
+                    writer.write(batch)
+            writer.finish()
     after = tuple(outputs.finished)
     return SubcompactionResult(
         compaction=part.compaction,
@@ -190,15 +206,14 @@ def _outputs(part: Subcompaction, layout: Layout, clock: Clock) -> Outputs:
 def _writer(
     part: Subcompaction,
     layout: Layout,
-    facts: InputProfile,
     budgets: Sequence[Budget],
     outputs: Outputs,
+    encoder: Encoder,
     encoding: Encoding,
 ) -> RollingWriter:
     files = _input_files(part.source)
     return RollingWriter(
         outputs,
-        storage=part.storage,
         spec=part.write,
         layout=layout,
         size=GroupSize(
@@ -207,7 +222,7 @@ def _writer(
             bytes_per_row=sum(f.size_bytes for f in files)
             / max(1, sum(f.row_count for f in files)),
         ),
-        dictionary_columns=_dictionary_columns(layout, facts),
+        encoder=encoder,
         encoding=encoding,
     )
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 from compactord.kernels.columns import RowSizes
 from compactord.model import WriteSpec
 from compactord.rewrite.ahead import Encoding
+from compactord.rewrite.assembly import AssembledOutput
 from compactord.rewrite.description import FileFacts
 from compactord.rewrite.layout import Layout
 from compactord.rewrite.outputs import Outputs
-from compactord.rewrite.parquet import ParquetOutput
-from compactord.storage.base import Storage
+from compactord.rewrite.parquet import Encoder
 
 # A file is full when less than this share of its rows is missing.
 _TOLERANCE = 0.01
@@ -45,28 +45,25 @@ class RollingWriter:
         self,
         outputs: Outputs,
         *,
-        storage: Storage,
         spec: WriteSpec,
         layout: Layout,
         size: GroupSize,
-        dictionary_columns: tuple[str, ...],
+        encoder: Encoder,
         encoding: Encoding,
     ) -> None:
         self._outputs = outputs
-        self._storage = storage
         self._spec = spec
         self._layout = layout
-        self._schema = layout.file_schema
         self._sizes = RowSizes(layout.row_schema)
         self._size = size
         self._bytes_per_row = max(size.bytes_per_row, 0.01)
         self._max_group_bytes = min(size.size_bytes, spec.row_group_bytes)
-        self._dictionary_columns = dictionary_columns
+        self._encoder = encoder
         self._encoding = encoding
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        self._output: ParquetOutput | None = None
+        self._output: AssembledOutput | None = None
         self._group_rows = self._next_group_rows()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -125,15 +122,19 @@ class RollingWriter:
             rows = max(1, min(rows, fitting))
         table = self._take(rows)
         if self._output is None:
-            self._output = self._open_output()
+            self._output = self._outputs.open(self._encoder.template)
         self._encoding.submit(self._encode_job(self._output, self._outputs.facts, table))
 
     def _encode_job(
-        self, output: ParquetOutput, facts: FileFacts, rows: pa.Table
+        self, output: AssembledOutput, facts: FileFacts, rows: pa.Table
     ) -> Callable[[], None]:
         def encode() -> None:
-            output.write_group(self._layout.file_table(rows, self._schema))
-            facts.add_group(rows)
+            chunks = self._encoder.chunks(rows)
+            in_order = [
+                chunk for column, _ in self._layout.file_columns for chunk in chunks[column.name]
+            ]
+            output.write_group(in_order, rows.num_rows)
+            facts.add_group(rows, rows.num_rows)
 
         return encode
 
@@ -153,17 +154,6 @@ class RollingWriter:
         self._pending_bytes = sum(self._sizes.of(batch) for batch in self._pending)
         table = pa.Table.from_batches(taken)
         return table.unify_dictionaries() if self._layout.dictionaries else table
-
-    def _open_output(self) -> ParquetOutput:
-        return self._outputs.open(
-            lambda path: ParquetOutput(
-                self._storage,
-                path,
-                self._schema,
-                self._spec,
-                dictionary_columns=self._dictionary_columns,
-            )
-        )
 
     def _close_output(self) -> None:
         self._encoding.wait()

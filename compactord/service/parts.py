@@ -156,6 +156,7 @@ def write_spec(
         stats_modes=stats_modes(columns, table.schema, files, level),
         stats_dense=files.stats_dense,
         creation_zone_offset_ms=local_ms(now, worker.zone) - now,
+        keeps_encoding=table.keeps_encoding,
     )
 
 

@@ -26,7 +26,11 @@ _HARMLESS_INDEXES = {"HASH"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTable:
-    """A table in its latest schema. `key_of` is None without a primary key."""
+    """A table in its latest schema. `key_of` is None without a primary key.
+
+    `keeps_encoding`: whether files are to be encoded as the table's own options say, not otherwise
+    for this run.
+    """
 
     storage: Storage
     ref: TableRef
@@ -35,6 +39,7 @@ class OpenTable:
     kind: TableKind
     key_of: Callable[[bytes], Any] | None
     warnings: tuple[str, ...]
+    keeps_encoding: bool
 
     @property
     def commit_settings(self) -> CommitSettings:
@@ -97,6 +102,7 @@ def describe_table(
         kind=kind,
         key_of=partial(comparable_key, types=types) if schema.primary_keys else None,
         warnings=warnings(schema, options),
+        keeps_encoding=options.files == parse_options(schema, {}).files,
     )
 
 

@@ -26,7 +26,8 @@ from compactord.paimon.schema import latest_schema
 from compactord.paimon.stats import stats_modes
 from compactord.rewrite.task import rewrite
 from compactord.storage.local import LocalStorage
-from tests.oracle.judge import Judge, Row, TypeName
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import Row, TypeName
 from tests.oracle.samples import ATOMIC, EVERY_TYPE, not_null
 
 # Facts of a file that are its writer's own.
@@ -160,6 +161,7 @@ def rewritten(path: Path, before: Sequence[Mapping[str, Any]], level: int) -> li
             stats_modes=stats_modes(in_file, schema, options.files, level),
             stats_dense=options.files.stats_dense,
             creation_zone_offset_ms=0,
+            keeps_encoding=False,
         ),
         storage=storage,
         owner=this_process(),

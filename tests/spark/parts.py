@@ -60,6 +60,7 @@ def append_part(folder: Path, number: int = 0, storage: Storage | None = None) -
             stats_modes=(("a", ColumnStatsMode(mode=StatsMode.FULL)),),
             stats_dense=True,
             creation_zone_offset_ms=0,
+            keeps_encoding=False,
         ),
         storage=storage or LocalStorage(),
         owner=this_process(),

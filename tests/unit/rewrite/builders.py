@@ -167,6 +167,7 @@ def _part(
         ),
         "stats_dense": True,
         "creation_zone_offset_ms": 0,
+        "keeps_encoding": False,
     }
     return Subcompaction(
         table="db.t",

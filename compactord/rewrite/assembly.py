@@ -1,0 +1,327 @@
+"""A Parquet file put together from column chunks that are encoded already.
+
+The schema and all that does not depend on rows is what Arrow's writer makes of the output's schema,
+so that such a file cannot be told from one that Arrow wrote; row groups, page indexes and the
+footer are laid out here (parquet.thrift in the Parquet format).
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.rewrite import thrift
+from compactord.rewrite.int96 import MAGIC
+from compactord.rewrite.thrift import Kind, Struct, Typed
+from compactord.storage.base import Storage
+
+# Fields of ColumnMetaData, ColumnChunk, PageLocation, OffsetIndex, RowGroup and FileMetaData.
+PATH, UNCOMPRESSED_SIZE, COMPRESSED_SIZE, DATA_OFFSET, DICTIONARY_OFFSET = 3, 6, 7, 9, 11
+CHUNK_OFFSET, CHUNK_META, OFFSET_INDEX_AT, COLUMN_INDEX_AT = 2, 3, 4, 6
+LOCATIONS = 1
+GROUP_COLUMNS, GROUP_SIZE, GROUP_ROWS, GROUP_OFFSET, GROUP_COMPRESSED = 1, 2, 3, 5, 6
+FILE_ROWS, FILE_GROUPS = 3, 4
+# How the first field of a struct begins that is a list, and the fields of a PageLocation.
+_LOCATION_LIST = 1 << 4 | Kind.LIST
+_LOCATION_HEADS = (1 << 4 | Kind.I64, 1 << 4 | Kind.I32, 1 << 4 | Kind.I64)
+_LONG_LIST = 15
+# The length of the footer and the magic that end a file.
+_TAIL = 8
+
+
+class Location(NamedTuple):
+    """A data page: its offset, its stored size with the header, the first of its rows."""
+
+    offset: int
+    size: int
+    first_row: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedChunk:
+    """One column of a row group: the bytes of its pages, and what is said of them.
+
+    Offsets in `meta` (ColumnMetaData) and `locations` count from the chunk's first byte.
+    `column_index` is encoded; None where no page has bounds.
+    """
+
+    pieces: Sequence[bytes | memoryview]
+    meta: Struct
+    locations: Sequence[Location]
+    column_index: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """A chunk in the file: what is left of it until the footer is written."""
+
+    meta: Struct
+    offset_index: bytes
+    column_index: bytes | None
+
+
+class AssembledOutput:
+    """A file of chunks. `template` is the footer of such a file without rows, decoded.
+
+    Not for several threads at once, but one may go on where another stopped.
+    """
+
+    def __init__(self, storage: Storage, path: str, template: Struct) -> None:
+        self.rows = 0
+        self._template = template
+        self._groups: list[tuple[int, list[_Placed]]] = []
+        self.path = path
+        self._context = storage.open_output(path)
+        self._sink: pa.NativeFile = self._context.__enter__()
+        try:
+            self._sink.write(MAGIC)
+        except BaseException as error:
+            self.abort(error)
+            raise
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the finished row groups."""
+        return int(self._sink.tell())
+
+    def write_group(self, chunks: Sequence[EncodedChunk], rows: int) -> None:
+        """One row group; the chunks are those of the schema's leaves, in its order."""
+        placed = []
+        for chunk in chunks:
+            start = self._sink.tell()
+            for piece in chunk.pieces:
+                self._sink.write(piece)
+            placed.append(
+                _Placed(
+                    meta=_moved(chunk.meta, start, DATA_OFFSET, DICTIONARY_OFFSET),
+                    offset_index=_offset_index(chunk.locations, start),
+                    column_index=chunk.column_index,
+                )
+            )
+        self._groups.append((rows, placed))
+        self.rows += rows
+
+    def close(self) -> pq.FileMetaData:
+        """Write indexes and footer, make the file durable, return the footer.
+
+        The footer is what Arrow reads of it. Aborts when that fails.
+        """
+        try:
+            footer = self._write_footer()
+            tail = footer + struct.pack("<i", len(footer)) + MAGIC
+            found = pq.read_metadata(pa.BufferReader(MAGIC + tail))
+            self._sink.write(tail)
+        except BaseException as error:
+            self.abort(error)
+            raise
+        self._context.__exit__(None, None, None)
+        return found
+
+    def abort(self, error: BaseException) -> None:
+        """Leave the storage's context with `error`, which removes the file.
+
+        Raises what the storage makes of the error: one with the path, of our own kinds.
+        """
+        suppressed = self._context.__exit__(type(error), error, error.__traceback__)
+        assert not suppressed, "a store does not swallow errors"
+
+    def _write_footer(self) -> bytes:
+        """All column indexes, then all offset indexes, as other writers do; then the footer."""
+        all_placed = [chunk for _, chunks in self._groups for chunk in chunks]
+        column_indexes = [self._write_index(chunk.column_index) for chunk in all_placed]
+        offset_indexes = [self._write_index(chunk.offset_index) for chunk in all_placed]
+        structs = [
+            _column_chunk(chunk.meta, offset_index, column_index)
+            for chunk, offset_index, column_index in zip(
+                all_placed, offset_indexes, column_indexes, strict=True
+            )
+        ]
+        groups = []
+        first = 0
+        for rows, chunks in self._groups:
+            groups.append(_row_group(rows, chunks, structs[first : first + len(chunks)]))
+            first += len(chunks)
+        footer = {
+            **self._template,
+            FILE_ROWS: thrift.i64(self.rows),
+            FILE_GROUPS: thrift.items(Kind.STRUCT, groups),
+        }
+        return thrift.encode(footer)
+
+    def _write_index(self, index: bytes | None) -> tuple[int, int] | None:
+        """Where it lies, and its length."""
+        if index is None:
+            return None
+        start = self._sink.tell()
+        self._sink.write(index)
+        return start, len(index)
+
+
+def footer_of(content: bytes | memoryview) -> Struct:
+    """The decoded footer of a whole file; `ValueError` when it has none."""
+    length = int.from_bytes(content[-8:-4], "little", signed=True)
+    if not 0 <= length <= len(content) - 8:
+        raise ValueError("there is no Parquet footer in it")
+    return thrift.decode(content[len(content) - 8 - length : -8])[0]
+
+
+class Written:
+    """A file in memory, in the pieces in which it was written.
+
+    A buffer that grows would be copied, and take twice the memory; this is handed to Arrow's writer
+    as a Python file.
+    """
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._starts: list[int] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        self._pieces.append(data)
+        self._starts.append(self._size)
+        self._size += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """It is not written to any more."""
+        self.closed = True
+
+    def pieces(self, start: int, size: int) -> list[memoryview]:
+        """The bytes of a range, uncopied."""
+        found = []
+        index = bisect.bisect_right(self._starts, start) - 1
+        while size:
+            offset = start - self._starts[index]
+            piece = memoryview(self._pieces[index])[offset : offset + size]
+            found.append(piece)
+            start, size, index = start + len(piece), size - len(piece), index + 1
+        return found
+
+    def content(self, start: int = 0, size: int | None = None) -> bytes:
+        """The bytes of a range, in all to its end."""
+        return b"".join(self.pieces(start, self._size - start if size is None else size))
+
+    def footer(self) -> Struct:
+        """The decoded footer."""
+        (length,) = struct.unpack("<i", self.content(self._size - _TAIL, 4))
+        return thrift.decode(self.content(self._size - _TAIL - length, length))[0]
+
+
+def encoded_chunks(written: Written) -> list[EncodedChunk]:
+    """The chunks of a file of one row group, with page indexes."""
+    (group,) = written.footer()[FILE_GROUPS].value.values
+    found = []
+    for chunk in group[GROUP_COLUMNS].value.values:
+        meta = chunk[CHUNK_META].value
+        start = meta.get(DICTIONARY_OFFSET, meta[DATA_OFFSET]).value
+        offset_index, column_index = (
+            written.content(chunk[field].value, chunk[field + 1].value) if field in chunk else None
+            for field in (OFFSET_INDEX_AT, COLUMN_INDEX_AT)
+        )
+        assert offset_index is not None, "our writer makes page indexes"
+        found.append(
+            EncodedChunk(
+                pieces=written.pieces(start, meta[COMPRESSED_SIZE].value),
+                meta=_moved(meta, -start, DATA_OFFSET, DICTIONARY_OFFSET),
+                locations=[
+                    Location(offset - start, size, row)
+                    for offset, size, row in _locations(offset_index)
+                ],
+                column_index=column_index,
+            )
+        )
+    return found
+
+
+def renamed(chunk: EncodedChunk, name: str) -> EncodedChunk:
+    """The same chunk as that of another column, which is not nested."""
+    path = thrift.items(Kind.BINARY, [name.encode()])
+    return replace(chunk, meta={**chunk.meta, PATH: path})
+
+
+def _moved(fields: Struct, distance: int, *names: int) -> Struct:
+    """With the offsets of these names, where there are any, moved."""
+    moved = {name: thrift.i64(fields[name].value + distance) for name in names if name in fields}
+    return {**fields, **moved}
+
+
+def _locations(content: bytes) -> list[Location]:
+    """Those of an OffsetIndex, which has one for each page: worth a way that is quick."""
+    if content[0] != _LOCATION_LIST:
+        return _any_locations(content)
+    count, at = content[1] >> 4, 2
+    if count == _LONG_LIST:
+        count, at = thrift.varint(content, at)
+    found = []
+    for _ in range(count):
+        numbers = []
+        for head in _LOCATION_HEADS:
+            if content[at] != head:
+                return _any_locations(content)
+            number, at = thrift.signed(content, at + 1)
+            numbers.append(number)
+        if content[at]:
+            return _any_locations(content)
+        at += 1
+        found.append(Location(*numbers))
+    return found
+
+
+def _any_locations(content: bytes) -> list[Location]:
+    index, _ = thrift.decode(content)
+    return [
+        Location(*(location[field].value for field in (1, 2, 3)))
+        for location in index[LOCATIONS].value.values
+    ]
+
+
+def _offset_index(locations: Sequence[Location], distance: int) -> bytes:
+    """An OffsetIndex with all offsets moved."""
+    out = bytearray([_LOCATION_LIST])
+    thrift.put_list_head(out, Kind.STRUCT, len(locations))
+    offset_head, size_head, row_head = _LOCATION_HEADS
+    for offset, size, row in locations:
+        out.append(offset_head)
+        thrift.put_signed(out, offset + distance)
+        out.append(size_head)
+        thrift.put_signed(out, size)
+        out.append(row_head)
+        thrift.put_signed(out, row)
+        out.append(0)
+    out.append(0)
+    return bytes(out)
+
+
+def _column_chunk(
+    meta: Struct, offset_index: tuple[int, int] | None, column_index: tuple[int, int] | None
+) -> Mapping[int, Typed]:
+    chunk = {CHUNK_OFFSET: thrift.i64(0), CHUNK_META: thrift.struct(meta)}
+    for field, place in ((OFFSET_INDEX_AT, offset_index), (COLUMN_INDEX_AT, column_index)):
+        if place is not None:
+            chunk |= {field: thrift.i64(place[0]), field + 1: thrift.i32(place[1])}
+    return chunk
+
+
+def _row_group(
+    rows: int, placed: Sequence[_Placed], chunks: Sequence[Mapping[int, Typed]]
+) -> Mapping[int, Typed]:
+    first = placed[0].meta
+    return {
+        GROUP_COLUMNS: thrift.items(Kind.STRUCT, chunks),
+        GROUP_SIZE: thrift.i64(sum(chunk.meta[UNCOMPRESSED_SIZE].value for chunk in placed)),
+        GROUP_ROWS: thrift.i64(rows),
+        GROUP_OFFSET: first.get(DICTIONARY_OFFSET, first[DATA_OFFSET]),
+        GROUP_COMPRESSED: thrift.i64(sum(chunk.meta[COMPRESSED_SIZE].value for chunk in placed)),
+    }

@@ -1,0 +1,261 @@
+"""Thrift's compact protocol: the form of Parquet's page headers, footers and page indexes.
+
+A value is kept with its type, so that a struct that was decoded is encoded as it was, fields that
+we know nothing of included. Source: the Thrift project's "compact protocol encoding"; the structs
+are those of parquet.thrift in the Parquet format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeAlias
+
+
+class Kind(IntEnum):
+    """Type numbers of the protocol. A boolean field is its type and has no bytes."""
+
+    TRUE = 1
+    FALSE = 2
+    I8 = 3
+    I16 = 4
+    I32 = 5
+    I64 = 6
+    DOUBLE = 7
+    BINARY = 8
+    LIST = 9
+    SET = 10
+    STRUCT = 12
+
+
+class Typed(NamedTuple):
+    """`value` by kind: bool, int, bytes (a double as its eight bytes), `Items` or a struct."""
+
+    kind: Kind
+    value: Any
+
+
+class Items(NamedTuple):
+    """A list's elements, all of one kind, without their types."""
+
+    kind: Kind
+    values: list[Any]
+
+
+# Field id -> value, in the order of the ids.
+Struct: TypeAlias = Mapping[int, Typed]
+
+_INTEGERS = frozenset({Kind.I16, Kind.I32, Kind.I64})
+# By number: making an enum member of a number costs more than all else here.
+_KINDS = {kind.value: kind for kind in Kind}
+_DOUBLE_BYTES = 8
+_SHORT = 15
+# A 64-bit integer takes ten bytes of seven bits; longer ones would cost quadratic time.
+_VARINT_BITS = 70
+
+
+def boolean(value: bool) -> Typed:
+    return Typed(Kind.TRUE if value else Kind.FALSE, value)
+
+
+def i16(value: int) -> Typed:
+    return Typed(Kind.I16, value)
+
+
+def i32(value: int) -> Typed:
+    return Typed(Kind.I32, value)
+
+
+def i64(value: int) -> Typed:
+    return Typed(Kind.I64, value)
+
+
+def binary(value: bytes) -> Typed:
+    return Typed(Kind.BINARY, value)
+
+
+def struct(value: Struct) -> Typed:
+    return Typed(Kind.STRUCT, value)
+
+
+def items(kind: Kind, values: Iterable[Any]) -> Typed:
+    return Typed(Kind.LIST, Items(kind, list(values)))
+
+
+def decode(data: bytes | memoryview, position: int = 0) -> tuple[dict[int, Typed], int]:
+    """A struct and where it ends; `ValueError` when the bytes are not one."""
+    if position < 0:
+        raise ValueError("a Thrift struct cannot begin before its bytes")
+    try:
+        return _struct(data, position)
+    except (IndexError, KeyError, RecursionError) as error:
+        raise ValueError("the bytes are not a Thrift struct") from error
+
+
+def required(fields: Struct, field: int, kind: Kind) -> Any:
+    """The value of a field; `ValueError` when it is missing or of another kind."""
+    found = fields.get(field)
+    if found is None or found.kind is not kind:
+        raise ValueError(f"a Thrift struct without field {field} of kind {kind.name}")
+    return found.value
+
+
+def required_list(fields: Struct, field: int, *kinds: Kind) -> list[Any]:
+    """The elements of a list; `ValueError` when it is missing or of none of these kinds.
+
+    A list of booleans is of either of their two kinds; an empty list may be of any.
+    """
+    found: Items = required(fields, field, Kind.LIST)
+    if found.values and found.kind not in kinds:
+        raise ValueError(f"a Thrift list of {found.kind.name} in field {field}")
+    return found.values
+
+
+def encode(value: Struct) -> bytes:
+    """The bytes of a struct."""
+    out = bytearray()
+    _put_struct(out, value)
+    return bytes(out)
+
+
+def _struct(data: bytes | memoryview, position: int) -> tuple[dict[int, Typed], int]:
+    fields: dict[int, Typed] = {}
+    field = 0
+    while True:
+        head = data[position]
+        position += 1
+        if head == 0:
+            return fields, position
+        if head >> 4:
+            field += head >> 4
+        else:
+            field, position = signed(data, position)
+        kind = _KINDS[head & 0x0F]
+        if kind in (Kind.TRUE, Kind.FALSE):
+            fields[field] = Typed(kind, kind is Kind.TRUE)
+        else:
+            value, position = _value(data, position, kind)
+            fields[field] = Typed(kind, value)
+
+
+def _value(data: bytes | memoryview, position: int, kind: Kind) -> tuple[Any, int]:
+    if kind in _INTEGERS:
+        return signed(data, position)
+    if kind is Kind.BINARY:
+        size, position = varint(data, position)
+        return _bytes(data, position, size)
+    if kind is Kind.STRUCT:
+        return _struct(data, position)
+    if kind is Kind.DOUBLE:
+        return _bytes(data, position, _DOUBLE_BYTES)
+    if kind in (Kind.LIST, Kind.SET):
+        return _items(data, position)
+    # A byte; as an element of a list a boolean is one as well.
+    return data[position], position + 1
+
+
+def _items(data: bytes | memoryview, position: int) -> tuple[Items, int]:
+    head = data[position]
+    position += 1
+    count = head >> 4
+    if count == _SHORT:
+        count, position = varint(data, position)
+    if count > len(data) - position:
+        raise ValueError("a Thrift list is longer than its bytes")
+    kind = _KINDS[head & 0x0F]
+    values = []
+    for _ in range(count):
+        value, position = _value(data, position, kind)
+        values.append(value)
+    return Items(kind, values), position
+
+
+def _bytes(data: bytes | memoryview, position: int, size: int) -> tuple[bytes, int]:
+    end = position + size
+    if end > len(data):
+        raise IndexError(end)
+    return bytes(data[position:end]), end
+
+
+def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, position
+        if shift == _VARINT_BITS:
+            raise ValueError("a Thrift integer is longer than 64 bits")
+
+
+def signed(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """An integer and where it ends.
+
+    `IndexError` when the bytes end before it, `ValueError` when it is longer than 64 bits.
+    """
+    value, position = varint(data, position)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def _put_struct(out: bytearray, fields: Struct) -> None:
+    previous = 0
+    for field, (kind, value) in fields.items():
+        delta = field - previous
+        if 0 < delta < 16:
+            out.append(delta << 4 | kind)
+        else:
+            out.append(kind)
+            put_signed(out, field)
+        previous = field
+        if kind not in (Kind.TRUE, Kind.FALSE):
+            _put_value(out, kind, value)
+    out.append(0)
+
+
+def _put_value(out: bytearray, kind: Kind, value: Any) -> None:
+    if kind in _INTEGERS:
+        put_signed(out, value)
+    elif kind is Kind.BINARY:
+        _put_varint(out, len(value))
+        out += value
+    elif kind is Kind.STRUCT:
+        _put_struct(out, value)
+    elif kind is Kind.DOUBLE:
+        out += value
+    elif kind in (Kind.LIST, Kind.SET):
+        _put_items(out, value)
+    else:
+        out.append(value)
+
+
+def _put_items(out: bytearray, found: Items) -> None:
+    put_list_head(out, found.kind, len(found.values))
+    for value in found.values:
+        _put_value(out, found.kind, value)
+
+
+def put_list_head(out: bytearray, kind: Kind, count: int) -> None:
+    """What the elements of a list follow."""
+    if count < _SHORT:
+        out.append(count << 4 | kind)
+    else:
+        out.append(_SHORT << 4 | kind)
+        _put_varint(out, count)
+
+
+def put_signed(out: bytearray, value: int) -> None:
+    """An integer of any width."""
+    _put_varint(out, _zigzag(value))
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _zigzag(value: int) -> int:
+    return value << 1 if value >= 0 else (-value << 1) - 1

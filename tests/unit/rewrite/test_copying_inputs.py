@@ -1,0 +1,278 @@
+"""Inputs as different writers make them: which pages are copied, and what is said of them."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from compactord.paimon.arrow import value_schema
+from compactord.rewrite import thrift
+from compactord.rewrite.assembly import footer_of
+from compactord.rewrite.task import rewrite
+from compactord.rewrite.thrift import Kind
+from tests.unit.rewrite.builders import concat_part, input_file, output_paths
+from tests.unit.rewrite.small_files import (
+    EXACT,
+    FLAT,
+    PAD,
+    ROWS,
+    assert_same_as_by_decoding,
+    copied,
+    inputs,
+    padded,
+    table_of,
+    write_small,
+)
+from tests.unit.rewrite.stored_pages import (
+    assert_healthy,
+    bodies,
+    column_index,
+    is_copied,
+    with_footer,
+)
+
+MADE: dict[str, dict[str, Any]] = {
+    "several row groups": {"row_group_size": 700},
+    "several pages": {"max_rows_per_page": 300},
+    "small pages by bytes": {"data_page_size": 4_000, "write_batch_size": 64},
+    "row groups of several pages": {"row_group_size": 900, "max_rows_per_page": 250},
+    "no checksums": {"write_page_checksum": False},
+    "no indexes": {"write_page_index": False},
+    "several pages without indexes": {"write_page_index": False, "max_rows_per_page": 300},
+    "with the Arrow schema": {"store_schema": True},
+    "another version": {"version": "1.0"},
+}
+COLUMNS = padded(n="BIGINT", s="STRING", d="DOUBLE", t="TIMESTAMP(6)", b="BOOLEAN")
+
+
+@pytest.mark.parametrize("nulls", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("made", MADE)
+def test_pages_are_copied_however_many_and_whatever_is_known_of_them(tmp_path, made, nulls):
+    files = inputs(tmp_path, COLUMNS, nulls=nulls, **MADE[made])
+    part = concat_part(tmp_path, COLUMNS, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(part)
+    names = ["n", "s", "d", "b", PAD]
+    if made != "another version":
+        names.append("t")
+    assert [name for name in names if not is_copied(part, result, name)] == []
+    (path,) = output_paths(part, result)
+    assert_healthy(path, knows_null_pages=made != "several pages without indexes")
+
+
+@pytest.mark.parametrize(
+    ("nulls", "counts"), [(0, [0] * 8), (ROWS, [500] * 8), (500, None)], ids=["no", "all", "some"]
+)
+def test_pages_without_a_column_index_have_the_bounds_of_their_chunk(tmp_path, nulls, counts):
+    columns = padded(n="INT")
+    numbers = pa.array([None] * nulls + list(range(ROWS - nulls)), pa.int32())
+    tables = [table_of(columns, ROWS, seed, n=numbers) for seed in range(2)]
+    files = [
+        write_small(tmp_path / f"{n}.parquet", t, max_rows_per_page=500, write_page_index=False)
+        for n, t in enumerate(tables)
+    ]
+    part, result = copied_without_null_pages(tmp_path, columns, files)
+    (path,) = output_paths(part, result)
+    index = column_index(path, "n")
+    if nulls < ROWS:
+        assert index[2].value.values == [struct.pack("<i", 0)] * 8
+        assert index[3].value.values == [struct.pack("<i", ROWS - nulls - 1)] * 8
+    assert (index[5].value.values if 5 in index else None) == counts
+
+
+@pytest.mark.parametrize(
+    "kind", ["INT", "BIGINT", "DECIMAL(9, 2)", "DECIMAL(38, 10)", "TIMESTAMP(3)"]
+)
+def test_bounds_are_those_of_all_files_in_the_order_of_numbers(tmp_path, kind):
+    columns = padded(v=kind)
+    type_ = value_schema(columns).field("v").type
+    files = []
+    for name, numbers in (("low", range(-3, -1)), ("high", range(256, 259)), ("none", [None])):
+        column = pa.array([numbers[n % len(numbers)] for n in range(ROWS)], pa.int64())
+        column = (
+            column.cast(type_) if "DECIMAL" in kind else column.cast(kind_of(type_)).view(type_)
+        )
+        table = table_of(columns, ROWS, len(files), v=column)
+        files.append(write_small(tmp_path / f"{name}.parquet", table))
+    part, result = copied(tmp_path, columns, files)
+    assert is_copied(part, result, "v")
+
+
+def kind_of(type_: pa.DataType) -> str:
+    return f"int{type_.bit_width}"
+
+
+def copied_without_null_pages(folder: Path, columns: Any, files: Any) -> tuple[Any, Any]:
+    part = concat_part(folder, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(part)
+    assert is_copied(part, result, "n")
+    assert_healthy(output_paths(part, result)[0], knows_null_pages=False)
+    return part, result
+
+
+def test_null_pages_and_counts_are_those_of_the_inputs(tmp_path):
+    columns = padded(n="INT")
+    numbers = pa.array([None] * 500 + list(range(250)) + [None] * 250 + [7] * 1_000, pa.int32())
+    files = [
+        write_small(
+            tmp_path / f"{seed}.parquet",
+            table_of(columns, ROWS, seed, n=numbers),
+            max_rows_per_page=500,
+        )
+        for seed in range(2)
+    ]
+    part, result = copied(tmp_path, columns, files)
+    index = column_index(output_paths(part, result)[0], "n")
+    assert index[1].value.values == [Kind.TRUE, Kind.FALSE, Kind.FALSE, Kind.FALSE] * 2
+    assert index[5].value.values == [500, 250, 0, 0] * 2
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"data_page_version": "2.0"},
+        {"use_dictionary": ["s", "n"]},
+        {"use_dictionary": ["s", "n"], "dictionary_pagesize_limit": 1_000},
+        {"column_encoding": {"n": "DELTA_BINARY_PACKED", "s": "DELTA_BYTE_ARRAY"}},
+        {"column_encoding": {"n": "BYTE_STREAM_SPLIT", "s": "DELTA_LENGTH_BYTE_ARRAY"}},
+        {"write_statistics": [PAD]},
+    ],
+    ids=["version 2", "dictionaries", "full dictionaries", "deltas", "streams", "no statistics"],
+)
+@pytest.mark.parametrize("all_files", [True, False], ids=["all", "one of them"])
+def test_what_our_writer_would_not_make_is_encoded_anew(tmp_path, how, all_files):
+    columns = padded(n="INT", s="STRING")
+    others = inputs(tmp_path, columns, 2, **how if all_files else {})
+    (tmp_path / "b").mkdir()
+    files = [*others, *inputs(tmp_path / "b", columns, 1, **how)]
+    part = concat_part(tmp_path, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(part)
+    assert not is_copied(part, result, "n")
+    assert not is_copied(part, result, "s")
+    assert is_copied(part, result, PAD) == ("data_page_version" not in how)
+    (path,) = output_paths(part, result)
+    assert_healthy(path)
+    group = pq.read_metadata(path).row_group(0)
+    encodings = {name for i in range(3) for name in group.column(i).encodings}
+    assert encodings <= {"PLAIN", "RLE", "RLE_DICTIONARY"}
+
+
+def test_columns_without_field_ids_are_encoded_with_them(tmp_path):
+    columns = padded(n="BIGINT", s="STRING")
+    tables = [table_of(columns, ROWS, seed) for seed in range(2)]
+    files = [
+        write_small(tmp_path / f"{n}.parquet", table.replace_schema_metadata().cast(_bare(table)))
+        for n, table in enumerate(tables)
+    ]
+    part = concat_part(tmp_path, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(part)
+    assert not is_copied(part, result, "n")
+    assert pq.read_schema(output_paths(part, result)[0]).field("n").metadata == {
+        b"PARQUET:field_id": b"0"
+    }
+
+
+def _bare(table: pa.Table) -> pa.Schema:
+    return pa.schema([pa.field(field.name, field.type) for field in table.schema])
+
+
+def test_files_by_the_defaults_of_pyarrow(tmp_path):
+    columns = padded(n="BIGINT", s="STRING", d="DOUBLE", t="TIMESTAMP(9)", c="DECIMAL(7, 2)")
+    files = []
+    for seed in range(3):
+        path = tmp_path / f"{seed}.parquet"
+        pq.write_table(table_of(columns, 5_000, seed), path, compression="zstd")
+        files.append(input_file(path, 5_000))
+    part = concat_part(tmp_path, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(part)
+    assert_healthy(output_paths(part, result)[0])
+
+
+@pytest.mark.parametrize("kind", ["decimal 9", "decimal 18", "decimal 38"])
+@pytest.mark.parametrize("stored", ["fixed", "variable"])
+def test_decimals_in_another_form_are_encoded_as_ours(tmp_path, kind, stored):
+    columns = padded(v=FLAT[kind])
+    files = []
+    for seed in range(2):
+        path = tmp_path / f"{seed}.parquet"
+        table = table_of(columns, ROWS, seed)
+        if stored == "fixed":
+            files.append(write_small(path, table, store_decimal_as_integer=False))
+        else:
+            files.append(variable_decimals(path, table))
+    part = concat_part(tmp_path, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(part)
+    assert is_copied(part, result, PAD)
+    assert is_copied(part, result, "v") == (kind == "decimal 38" and stored == "fixed")
+
+
+def variable_decimals(path: Path, table: pa.Table) -> Any:
+    """The decimals of column v as BYTE_ARRAY: written as bytes, declared as decimals afterwards."""
+    type_ = table.schema.field("v").type
+    raw = [_big_endian(value, type_.scale) for value in table.column("v").to_pylist()]
+    index = table.schema.get_field_index("v")
+    as_bytes = table.schema.field("v").with_type(pa.binary())
+    write_small(path, table.set_column(index, as_bytes, pa.array(raw)), write_statistics=[PAD])
+    content = path.read_bytes()
+    footer = footer_of(content)
+    elements = footer[2].value.values
+    found = elements[index + 1]
+    elements[index + 1] = {
+        **{field: found[field] for field in (1, 3, 4)},
+        6: thrift.i32(5),
+        7: thrift.i32(type_.scale),
+        8: thrift.i32(type_.precision),
+        9: found[9],
+    }
+    return with_footer(path, footer, table.num_rows)
+
+
+def _big_endian(value: Decimal | None, scale: int) -> bytes | None:
+    if value is None:
+        return None
+    number = int(value.scaleb(scale, EXACT))
+    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+
+
+def test_int96_is_encoded_as_ours(tmp_path):
+    columns = padded(t="TIMESTAMP(9)", u="TIMESTAMP(6)", n="INT")
+    files = []
+    for seed in range(2):
+        chance = np.random.default_rng(seed)
+        times = pa.array(chance.integers(-(1 << 62), 1 << 62, ROWS))
+        given = {"t": times.view(pa.timestamp("ns")), "u": pa.nulls(ROWS, pa.timestamp("us"))}
+        files.append(
+            write_small(
+                tmp_path / f"{seed}.parquet",
+                table_of(columns, ROWS, seed, **given),
+                use_deprecated_int96_timestamps=True,
+            )
+        )
+    part, result = copied(tmp_path, columns, files)
+    assert is_copied(part, result, "n")
+    schema = pq.ParquetFile(output_paths(part, result)[0]).schema
+    assert [schema.column(i).physical_type for i in range(2)] == ["INT64", "INT64"]
+
+
+def test_what_we_wrote_is_copied_again(tmp_path):
+    first = concat_part(tmp_path / "1", COLUMNS, inputs(tmp_path, COLUMNS, 2, rows=ROWS))
+    second = concat_part(tmp_path / "2", COLUMNS, inputs(tmp_path, COLUMNS, 3, rows=ROWS))
+    files = []
+    for part, keeps in ((first, False), (second, True)):
+        part = replace(part, write=replace(part.write, keeps_encoding=keeps))
+        result = rewrite(part)
+        files += [
+            input_file(path, file.row_count)
+            for path, file in zip(output_paths(part, result), result.after, strict=True)
+        ]
+    part, result = copied(tmp_path, COLUMNS, files)
+    names = [field.name for field in COLUMNS]
+    assert [name for name in names if not is_copied(part, result, name)] == []
+    assert len(bodies(output_paths(part, result)[0], "n")) == 1 + 3

@@ -1,0 +1,249 @@
+"""How copied files are packed into outputs and row groups, and which parts are copied at all."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compactord.model import InputFile, Subcompaction
+from compactord.paimon.arrow import value_schema
+from compactord.rewrite.copying import GroupLimits, group_limits, packed
+from compactord.rewrite.footer import profile
+from compactord.rewrite.layout import task_layout
+from compactord.rewrite.reader import InputReader
+from compactord.rewrite.task import rewrite
+from tests.unit.rewrite.builders import concat_part, output_paths
+from tests.unit.rewrite.small_files import (
+    PAD,
+    ROWS,
+    assert_same_as_by_decoding,
+    decoding,
+    described,
+    inputs,
+    padded,
+    table_of,
+    write_small,
+)
+from tests.unit.rewrite.stored_pages import assert_healthy, bodies, is_copied
+
+COLUMNS = padded(n="BIGINT", s="STRING", d="DOUBLE")
+
+
+def file(size: int, rows: int, number: int = 0) -> InputFile:
+    return InputFile(
+        path=str(number),
+        size_bytes=size,
+        row_count=rows,
+        min_sequence_number=0,
+        max_sequence_number=0,
+    )
+
+
+# --- packing, pure --------------------------------------------------------------------------------
+
+TARGET, LIMITS = 1_000, GroupLimits(rows=500, size_bytes=400)
+# What `is_worthwhile` lets through: a quarter of the target, and no more than a row group takes.
+many_files = st.lists(st.tuples(st.integers(1, TARGET // 4), st.integers(1, 500)), max_size=60).map(
+    lambda drawn: [file(size, rows, n) for n, (size, rows) in enumerate(drawn)]
+)
+
+
+@given(many_files)
+def test_every_file_is_packed_once_and_in_order(files):
+    outputs = packed(files, TARGET, LIMITS)
+    assert [each for groups in outputs for group in groups for each in group] == files
+    assert all(group for groups in outputs for group in groups)
+    assert all(outputs)
+
+
+@given(many_files)
+def test_row_groups_are_within_their_limits_and_as_large_as_they_let(files):
+    def fits(group: Sequence[InputFile]) -> bool:
+        return (
+            sum(each.size_bytes for each in group) <= LIMITS.size_bytes
+            and sum(each.row_count for each in group) <= LIMITS.rows
+        )
+
+    for groups in packed(files, TARGET, LIMITS):
+        assert all(map(fits, groups))
+        for group, following in itertools.pairwise(groups):
+            assert not fits([*group, following[0]])
+
+
+@given(many_files)
+def test_an_output_ends_where_it_is_nearest_to_its_target(files):
+    outputs = [list(itertools.chain(*groups)) for groups in packed(files, TARGET, LIMITS)]
+    for output in outputs:
+        if len(output) > 1:
+            assert distance(output) <= distance(output[:-1])
+    for output, following in itertools.pairwise(outputs):
+        assert distance(output) < distance([*output, following[0]])
+
+
+def distance(output: Sequence[InputFile]) -> int:
+    return abs(sum(each.size_bytes for each in output) - TARGET)
+
+
+def test_no_files_make_no_outputs():
+    assert packed([], TARGET, LIMITS) == []
+
+
+# --- real outputs ---------------------------------------------------------------------------------
+
+
+def several(folder: Path, count: int = 12, *, rows: int = ROWS, **write: Any) -> Subcompaction:
+    """Files of about one size; the target is that of four or five."""
+    files = inputs(folder, COLUMNS, count, rows=rows)
+    target = 4 * max(each.size_bytes for each in files)
+    settings_ = {"keeps_encoding": True, "target_file_size": target} | write
+    return concat_part(folder, COLUMNS, files, **settings_)
+
+
+@pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
+@pytest.mark.parametrize("continues", [False, True])
+def test_each_output_is_described_as_by_decoding_its_inputs(
+    tmp_path, monkeypatch, threaded, continues
+):
+    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
+    part = several(tmp_path, continues=continues, first_sequence_number=70)
+    result = assert_same_as_by_decoding(part)
+    assert len(result.after) == 3
+    assert is_copied(part, result, "n")
+    files = list(part.source.files)
+    sequence = 70
+    for output, path in zip(result.after, output_paths(part, result), strict=True):
+        assert abs(output.file_size - part.write.target_file_size) < files[0].size_bytes
+        there = len(bodies(path, "n"))
+        source = replace(part.source, files=tuple(files[:there]), first_sequence_number=sequence)
+        (expected,) = rewrite(decoding(replace(part, source=source))).after
+        assert described(output) == described(expected)
+        assert_healthy(path)
+        del files[:there]
+        sequence += output.row_count if continues else 0
+    assert not files
+
+
+def test_row_groups_end_at_the_limit_of_bytes(tmp_path):
+    part = several(tmp_path, 6, target_file_size=1 << 30)
+    size = max(each.size_bytes for each in part.source.files)
+    part = replace(part, write=replace(part.write, row_group_bytes=2 * size + 1))
+    result = assert_same_as_by_decoding(part)
+    assert is_copied(part, result, "n")
+    assert pages_of_groups(part, result, "n") == [2, 2, 2]
+
+
+def pages_of_groups(part: Subcompaction, result: Any, name: str) -> list[int]:
+    (path,) = output_paths(part, result)
+    assert_healthy(path)
+    footer = pq.read_metadata(path)
+    inputs_ = iter(each.row_count for each in part.source.files)
+    found = []
+    for number in range(footer.num_row_groups):
+        rows, count = footer.row_group(number).num_rows, 0
+        while rows:
+            rows -= next(inputs_)
+            count += 1
+        found.append(count)
+    return found
+
+
+def test_row_groups_end_at_the_limit_of_memory(tmp_path):
+    part = several(tmp_path, 6, rows=3 * ROWS, target_file_size=1 << 30)
+    rows = max(each.row_count for each in part.source.files)
+    part = replace(part, memory_bytes=8 * math.ceil(3 * rows * row_bytes(part)))
+    result = assert_same_as_by_decoding(part)
+    assert is_copied(part, result, "n")
+    assert pages_of_groups(part, result, "n") == [3, 3]
+
+
+def row_bytes(part: Subcompaction) -> float:
+    """Of a decoded row, as a task finds it."""
+    layout = task_layout(part)
+    reader = InputReader(part.storage, layout)
+    return profile(part.source.files, layout, reader.footer).row_bytes
+
+
+def test_rows_are_limited_by_memory_too():
+    assert group_limits(8 << 20, 1 << 10) == GroupLimits(rows=1 << 10, size_bytes=1 << 20)
+    assert group_limits(8 << 20, 0.0) == GroupLimits(rows=1 << 20, size_bytes=1 << 20)
+    assert group_limits(8 << 30, 1.0).rows == 1 << 20
+    assert group_limits(80, 1e9).rows == 1
+
+
+# --- what is worth it -----------------------------------------------------------------------------
+
+
+def is_copied_part(part: Subcompaction) -> bool:
+    """Rewritten both ways; whether the pad's pages are those of the inputs."""
+    return is_copied(part, assert_same_as_by_decoding(part), PAD)
+
+
+def test_files_of_another_encoding_than_the_run_wants_are_decoded(tmp_path):
+    part = several(tmp_path, 4)
+    assert is_copied_part(part)
+    assert not is_copied_part(replace(part, write=replace(part.write, keeps_encoding=False)))
+
+
+def test_files_larger_than_a_quarter_of_an_output_are_decoded(tmp_path):
+    part = several(tmp_path, 4)
+    smaller = replace(part.write, target_file_size=part.write.target_file_size - 1)
+    assert not is_copied_part(replace(part, write=smaller))
+
+
+def test_files_larger_than_a_row_group_are_decoded(tmp_path):
+    part = several(tmp_path, 4)
+    size = max(each.size_bytes for each in part.source.files)
+    for limit, expected in ((size, True), (size - 1, False)):
+        changed = replace(part, write=replace(part.write, row_group_bytes=limit))
+        assert is_copied_part(changed) == expected
+
+
+def test_files_larger_than_their_share_of_memory_are_decoded(tmp_path):
+    part = several(tmp_path, 3, rows=6 * ROWS)
+    rows = max(each.row_count for each in part.source.files)
+    for limit, expected in ((rows, True), (rows - 1, False)):
+        memory = 8 * math.ceil(limit * row_bytes(part))
+        assert is_copied_part(replace(part, memory_bytes=memory)) == expected
+
+
+def test_small_pages_are_decoded_to_become_larger(tmp_path):
+    columns = padded(n="INT")
+    size = write_small(tmp_path / "x.parquet", table_of(columns, ROWS, 1)).size_bytes
+    rows = ROWS * 2 * (16 << 10) // size
+    for count, expected in ((rows - 100, False), (rows + 200, True)):
+        files = inputs(tmp_path, columns, 3, rows=count)
+        part = concat_part(tmp_path, columns, files, keeps_encoding=True)
+        assert is_copied_part(part) == expected
+
+
+def test_files_without_rows_are_passed_over_by_decoding(tmp_path):
+    part = several(tmp_path, 4)
+    empty = write_small(tmp_path / "empty.parquet", value_schema(COLUMNS).empty_table())
+    files = (*part.source.files, empty)
+    assert not is_copied_part(replace(part, source=replace(part.source, files=files)))
+
+
+def test_files_that_are_mostly_dictionaries_are_decoded(tmp_path):
+    columns = padded(n="BIGINT", s="STRING")
+    words = pa.array([f"{n % 97:050}" for n in range(ROWS)])
+    files = [
+        write_small(
+            tmp_path / f"{seed}.parquet",
+            table_of(columns, ROWS, seed, s=words),
+            use_dictionary=[PAD, "s"],
+        )
+        for seed in range(3)
+    ]
+    part = concat_part(tmp_path, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(part)
+    assert not is_copied(part, result, "n")
