@@ -23,7 +23,8 @@ from compactord.engine.shipping import package_zip
 from compactord.errors import EngineUnavailable, UsageError
 
 _STOP_SECONDS_MAX = 10.0
-_QUIET = {
+# Ours, below what the configuration says.
+SETTINGS = {
     "spark.app.name": "compactord",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -208,7 +209,7 @@ class Driver:
         logs = self.scratch / "log4j2.properties"
         logs.write_text(_LOG_SETTINGS.format(level="error" if self.is_embedded else "warn"))
         options = [f"-Dlog4j2.configurationFile={logs.as_uri()}"]
-        ours = dict(_QUIET)
+        ours = dict(SETTINGS)
         if self.is_embedded:
             options += [_EMBEDDED_JVM, f'"-Djava.io.tmpdir={self.scratch}"']
             ours["spark.driver.memory"] = "600m"

@@ -38,6 +38,8 @@ from compactord.model import (
 from compactord.paimon.arrow import file_fields, file_schema
 from compactord.paimon.stats import parse_stats_mode
 from compactord.paimon.types import DataField, parse_type
+from compactord.rewrite.parquet import open_writer
+from compactord.rewrite.reader import BUFFER_BYTES
 from compactord.rewrite.task import rewrite
 from compactord.storage.local import LocalStorage
 
@@ -81,9 +83,11 @@ def in_new_process(work: Callable[..., T], *arguments: Any) -> T:
 
 
 def measure(case: str, part: Subcompaction, repeat: int) -> dict[str, Any]:
-    results = [rewrite(part) for _ in range(repeat)]
-    stats = [result.stats for result in results]
-    floors = [decoding_s(part) + encoding_s(part, result) for result in results]
+    stats, floors = [], []
+    for _ in range(repeat):
+        result = rewrite(part)
+        stats.append(result.stats)
+        floors.append(decoding_s(part) + encoding_s(part, result))
     cpu = statistics.median(s.cpu_s for s in stats)
     floor = statistics.median(floors)
     return {
@@ -101,37 +105,51 @@ def measure(case: str, part: Subcompaction, repeat: int) -> dict[str, Any]:
     }
 
 
-def decoding_s(part: Subcompaction) -> float:
-    """CPU seconds to decode every input once."""
+def decoding_s(part: Subcompaction, *, is_bare: bool = False) -> float:
+    """CPU seconds to decode every input once, as we do; bare without verifying checksums."""
     names = [field.name for field in part.fields]
     if isinstance(part.source, MergeSpec):
         names = ["_SEQUENCE_NUMBER", "_VALUE_KIND", *names]
     begin = time.process_time()
     for file in inputs(part):
         parquet = pq.ParquetFile(
-            file.path, read_dictionary=["c"], pre_buffer=False, buffer_size=128 << 10
+            file.path,
+            read_dictionary=["c"],
+            pre_buffer=False,
+            buffer_size=BUFFER_BYTES,
+            page_checksum_verification=not is_bare,
         )
         for _ in parquet.iter_batches(batch_size=32_768, columns=names, use_threads=False):
             pass
     return time.process_time() - begin
 
 
-def encoding_s(part: Subcompaction, result: SubcompactionResult) -> float:
-    """CPU seconds to encode every output once."""
+def encoding_s(part: Subcompaction, result: SubcompactionResult, *, is_bare: bool = False) -> float:
+    """CPU seconds to encode every output once, as we do; bare without checksums and indexes."""
     total = 0.0
     for file in result.after:
         path = f"{part.write.folder}/{file.file_name}"
-        rows = pq.ParquetFile(path, read_dictionary=["c"]).read(use_threads=False)
+        parquet = pq.ParquetFile(path, read_dictionary=["c"])
+        group_rows = parquet.metadata.row_group(0).num_rows
+        rows = parquet.read(use_threads=False).unify_dictionaries()
         begin = time.process_time()
-        pq.write_table(
-            rows.unify_dictionaries(),
-            pa.BufferOutputStream(),
-            row_group_size=512 << 10,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=["c", "_VALUE_KIND"],
-            store_schema=False,
-        )
+        sink = pa.BufferOutputStream()
+        if is_bare:
+            pq.write_table(
+                rows,
+                sink,
+                row_group_size=group_rows,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=["c", "_VALUE_KIND"],
+                store_schema=False,
+            )
+        else:
+            dictionaries = ["c", "_VALUE_KIND"]
+            with open_writer(
+                sink, rows.schema, part.write, dictionary_columns=dictionaries
+            ) as writer:
+                writer.write_table(rows, row_group_size=group_rows)
         total += time.process_time() - begin
     return total
 
@@ -202,6 +220,7 @@ def make_part(folder: Path, case: str, rows: int, files: int, memory_bytes: int)
             stats_modes=tuple((field.name, mode) for field in in_file),
             stats_dense=True,
             creation_zone_offset_ms=0,
+            keeps_encoding=False,
         ),
         storage=LocalStorage(),
         owner=this_process(),

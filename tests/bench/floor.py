@@ -1,17 +1,22 @@
 """The floor of a compaction: decoding its inputs and encoding its outputs, and nothing else.
 
-Measured on the parts that the planner makes of the table, in a process of its own.
+Measured on the parts that the planner makes of the table, in turns with rewriting them, in a
+process of its own with a worker's environment. The floor reads and writes with our settings: page
+checksums verified and written, page indexes, our row groups. The bare floor leaves those away.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import statistics
+import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from compactord.clock import SystemClock
+from compactord.engine.driver import SETTINGS
 from compactord.ids import this_process
 from compactord.model import Subcompaction
 from compactord.paimon.table import load_state
@@ -27,10 +32,12 @@ from tests.bench.ours import MEMORY_BYTES, table_ref
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """CPU seconds over all parts of a table, one thread."""
+    """CPU seconds over all parts of a table; `rewrite_s` is all of the worker's work."""
 
+    rewrite_s: float
     decode_s: float
     encode_s: float
+    bare_s: float
 
     @property
     def cpu_s(self) -> float:
@@ -38,16 +45,36 @@ class Floor:
 
 
 def floor(path: Path, *, full: bool, repetitions: int) -> Floor:
-    """Of a table that may be spoiled: each part is once rewritten to have something to encode."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(_measure, path, full, repetitions).result()
+    """Of a table that may be spoiled: its parts are rewritten."""
+    prefix = "spark.executorEnv."
+    worker = {
+        name.removeprefix(prefix): value
+        for name, value in SETTINGS.items()
+        if name.startswith(prefix)
+    }
+    before = dict(os.environ)
+    os.environ.update(worker)
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            return process.submit(_measure, path, full, repetitions).result()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _measure(path: Path, full: bool, repetitions: int) -> Floor:
-    rewritten = [(part, rewrite(part)) for part in _parts(path, full)]
-    decode = [sum(decoding_s(part) for part, _ in rewritten) for _ in range(repetitions)]
-    encode = [sum(encoding_s(*pair) for pair in rewritten) for _ in range(repetitions)]
-    return Floor(decode_s=statistics.median(decode), encode_s=statistics.median(encode))
+    parts = _parts(path, full)
+    found: dict[str, list[float]] = {name: [] for name in ("rewrite", "decode", "encode", "bare")}
+    for _ in range(repetitions + 1):
+        begin = time.process_time()
+        rewritten = [(part, rewrite(part)) for part in parts]
+        found["rewrite"].append(time.process_time() - begin)
+        found["decode"].append(sum(decoding_s(part) for part in parts))
+        found["encode"].append(sum(encoding_s(*pair) for pair in rewritten))
+        decoding = sum(decoding_s(part, is_bare=True) for part in parts)
+        found["bare"].append(decoding + sum(encoding_s(*pair, is_bare=True) for pair in rewritten))
+    # The first turn warms everything up.
+    return Floor(**{f"{name}_s": statistics.median(seconds[1:]) for name, seconds in found.items()})
 
 
 def _parts(path: Path, full: bool) -> list[Subcompaction]:

@@ -58,7 +58,8 @@ def contest_text(case: str, found: Mapping[str, Any], *, judged: bool) -> str:
         if any(figure in found for figure in (wall, cpu)):
             lines.append(f"  {name:24}{_seconds(found, wall):>18}{_seconds(found, cpu):>18}")
     floor = f"{found['floor_cpu_s']:.3f}"
-    lines.append(f"  {'decode + encode alone':24}{'':18}{floor:>18}")
+    shares = f"{found['floor_share']:.0%} of a part's, bare {found['bare_floor_share']:.0%}"
+    lines.append(f"  {'decode + encode alone':24}{'':18}{floor:>18}  {shares}")
     steps = ", ".join(f"{step.removesuffix('_s')} {found[step]:.3f}" for step in _STEPS)
     lines.append(f"  of which: {steps}; peak of a worker {found['peak_rss_mib']:.0f} MiB")
     ratios = [name for name in found if name.endswith("_ratio")]
