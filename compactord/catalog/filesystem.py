@@ -53,8 +53,8 @@ def find_table(storage: Storage, warehouse: str, name: str) -> TableRef:
         status = storage.status(path)
         if status is None or not status.is_folder:
             raise TableNotFound(f"{what} does not exist: {path}")
-    if not _has_schema(storage, location):
-        raise TableNotFound(f"{location} is no Paimon table: it has no schema folder")
+    if not _may_be_table(storage, location):
+        raise TableNotFound(f"{location} is no Paimon table: it has no schema")
     return TableRef(database=database, name=table, location=location)
 
 
@@ -107,7 +107,3 @@ def _may_be_table(storage: Storage, location: str) -> bool:
         return False
     except StorageError:
         return True
-
-
-def _has_schema(storage: Storage, location: str) -> bool:
-    return any(child.name.startswith("schema-") for child in storage.list(f"{location}/schema"))

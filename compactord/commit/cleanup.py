@@ -19,11 +19,11 @@ from compactord.ids import Liveness, Owner, owner_of
 from compactord.model import BucketChange
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.manifest import read_entries, read_manifest_list
+from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,
-    parse_snapshot,
+    read_changelogs,
     read_snapshot,
     read_tags,
     snapshot_ids,
@@ -146,17 +146,26 @@ def _named(storage: Storage, location: str, names: set[str]) -> set[str]:
             # Expired while it was read: then it needs nothing. Otherwise the table is damaged.
             if any(s.identity == snapshot.identity for s in _all_snapshots(storage, location)):
                 raise
-    for changelog in _changelogs(storage, location):
-        # Its base list may have gone with the snapshot that it outlives.
-        with contextlib.suppress(ObjectNotFound):
-            found.update(_named_by(storage, location, changelog, names, seen))
+    for root in _roots(storage, location):
+        for changelog in read_changelogs(storage, root):
+            # Some of its metadata may have gone with the snapshot that it outlives.
+            found.update(_named_by(storage, location, changelog, names, seen, missing_ok=True))
     return found
 
 
 def _named_by(
-    storage: Storage, location: str, snapshot: Snapshot, names: set[str], seen: set[str]
+    storage: Storage,
+    location: str,
+    snapshot: Snapshot,
+    names: set[str],
+    seen: set[str],
+    *,
+    missing_ok: bool = False,
 ) -> Iterator[str]:
-    """Those of `names` that a snapshot leads to. Manifests in `seen` were looked at before."""
+    """Those of `names` that a snapshot leads to. Manifests in `seen` were looked at before.
+
+    `missing_ok`: what is gone names nothing.
+    """
     lists = (
         (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
         (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size),
@@ -164,12 +173,17 @@ def _named_by(
     )
     metadata = (snapshot.index_manifest, *(name for name, _ in lists))
     yield from {name for name in metadata if name is not None} & names
+    may_miss = (ObjectNotFound,) if missing_ok else ()
     for name, size in lists:
-        if name is None:
-            continue
-        for manifest in read_manifest_list(storage, paths.manifest_path(location, name), size):
+        manifests: tuple[ManifestFile, ...] = ()
+        if name is not None:
+            with contextlib.suppress(*may_miss):
+                manifests = read_manifest_list(storage, paths.manifest_path(location, name), size)
+        for manifest in manifests:
             yield from {manifest.file_name} & names
-            if manifest.file_name not in seen:
+            if manifest.file_name in seen:
+                continue
+            with contextlib.suppress(*may_miss):
                 for entry in read_entries(storage, location, manifest):
                     yield from {entry.file.file_name, *entry.file.extra_files} & names
                 seen.add(manifest.file_name)
@@ -183,17 +197,6 @@ def _all_snapshots(storage: Storage, location: str) -> Iterator[Snapshot]:
             with contextlib.suppress(ObjectNotFound):
                 yield read_snapshot(storage, root, snapshot_id)
         yield from read_tags(storage, root).values()
-
-
-def _changelogs(storage: Storage, location: str) -> Iterator[Snapshot]:
-    """Changelogs that outlive their snapshots."""
-    for root in _roots(storage, location):
-        folder = paths.changelog_folder(root)
-        for status in storage.list(folder):
-            if paths.id_of(status.name, "changelog-") is not None:
-                path = paths.join(folder, status.name)
-                with contextlib.suppress(ObjectNotFound):
-                    yield parse_snapshot(storage.read(path), path)
 
 
 def _roots(storage: Storage, location: str) -> Iterator[str]:

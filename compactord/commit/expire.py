@@ -258,12 +258,12 @@ class _Round:
 
 def _others(storage: Storage, location: str) -> Iterator[Snapshot]:
     """What keeps files beside main's snapshots and tags: branches and long-lived changelogs."""
-    yield from read_changelogs(storage, location).values()
+    yield from read_changelogs(storage, location)
     for branch in branch_names(storage, location):
         root = paths.branch_root(location, branch)
         yield from _Snapshots(storage, root).those_of(snapshot_ids(storage, root))
         yield from read_tags(storage, root).values()
-        yield from read_changelogs(storage, root).values()
+        yield from read_changelogs(storage, root)
 
 
 def _remove_folders(

@@ -99,10 +99,6 @@ def changelog_folder(root: str) -> str:
     return join(root, "changelog")
 
 
-def changelog_path(root: str, id_: int) -> str:
-    return join(changelog_folder(root), f"{CHANGELOG_PREFIX}{id_}")
-
-
 def consumer_folder(root: str) -> str:
     """Where streaming readers note the snapshot that they need next."""
     return join(root, "consumer")

@@ -223,17 +223,21 @@ def branch_names(storage: Storage, location: str) -> tuple[str, ...]:
     return tuple(sorted(f.name[len(prefix) :] for f in folders if f.name.startswith(prefix)))
 
 
-def read_changelogs(storage: Storage, root: str) -> Mapping[int, Snapshot]:
-    """Changelogs that outlive their snapshots, by id. One that vanishes meanwhile is not there."""
-    changelogs: dict[int, Snapshot] = {}
-    for status in storage.list(paths.changelog_folder(root)):
-        id_ = paths.id_of(status.name, paths.CHANGELOG_PREFIX)
-        if id_ is None:
+def read_changelogs(storage: Storage, root: str) -> tuple[Snapshot, ...]:
+    """Changelogs that outlive their snapshots. One that vanishes meanwhile is not among them.
+
+    Whatever is named like one counts, with a number or without: it names files that must stay.
+    Raises `FormatError` naming the one that cannot be understood: nobody knows then what may go.
+    """
+    changelogs = []
+    folder = paths.changelog_folder(root)
+    for status in sorted(storage.list(folder), key=lambda status: status.name):
+        if status.is_folder or not status.name.startswith(paths.CHANGELOG_PREFIX):
             continue
-        path = paths.changelog_path(root, id_)
+        path = paths.join(folder, status.name)
         with contextlib.suppress(ObjectNotFound):
-            changelogs[id_] = parse_snapshot(storage.read(path), path)
-    return changelogs
+            changelogs.append(parse_snapshot(storage.read(path), path))
+    return tuple(changelogs)
 
 
 def read_consumers(storage: Storage, root: str) -> Mapping[str, int]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from compactord.catalog.filesystem import find_table, open_warehouse
-from compactord.errors import TableNotFound, UsageError
+from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.storage.local import LocalStorage
-from tests.storages import MemoryStorage
+from tests.storages import Fault, FaultyStorage, MemoryStorage
 
 WAREHOUSE = "/w"
 
@@ -48,12 +48,22 @@ def test_system_tables_and_branches_are_refused(name: str) -> None:
         (("sales.db/x/schema/schema-0",), "table sales.orders of warehouse /w does not exist"),
         (("sales.db/orders/data",), "is no Paimon table"),
         (("sales.db/orders/schema/other",), "is no Paimon table"),
+        (("sales.db/orders/schema/schema-new",), "is no Paimon table"),
         (("sales.db/orders",), "table sales.orders of warehouse /w does not exist"),
     ],
 )
 def test_what_is_missing_is_named(objects: tuple[str, ...], what: str) -> None:
     with pytest.raises(TableNotFound, match=what):
         find_table(_storage(*objects), WAREHOUSE, "sales.orders")
+
+
+def test_a_table_whose_schemas_cannot_be_listed_is_found_and_its_own_error_says_why() -> None:
+    storage = FaultyStorage(
+        _storage("sales.db/orders/schema/schema-0"),
+        Fault(at=1, error=AccessDenied, concerns=lambda call: call.path.endswith("/schema")),
+    )
+    assert find_table(storage, WAREHOUSE, "sales.orders").name == "orders"
+    assert len(storage.failed) == 1
 
 
 @pytest.mark.parametrize("text", ["file:///data/w", "file:/data/w", "/data/w", "/data/x/../w/"])

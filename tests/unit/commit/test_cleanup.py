@@ -13,6 +13,7 @@ from compactord.ids import Liveness, Owner
 from compactord.model import Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, snapshot_json
+from compactord.paimon.table import delta_manifests
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
 from tests.lineage import TABLE, Lineage
 from tests.storages import Fault, FaultyStorage, HookedStorage, RecordingStorage
@@ -135,7 +136,28 @@ def _as_changelog(table: Lineage, snapshot: Snapshot) -> None:
     table.storage.write_new(path, snapshot_json(snapshot))
 
 
-@pytest.mark.parametrize("keep", [_as_tag, _as_branch, _as_branch_tag, _as_changelog])
+def _as_changelog_of_an_odd_name(table: Lineage, snapshot: Snapshot) -> None:
+    path = f"{paths.changelog_folder(HOME)}/changelog-00{snapshot.id}"
+    table.storage.write_new(path, snapshot_json(snapshot))
+
+
+def _as_branch_changelog(table: Lineage, snapshot: Snapshot) -> None:
+    root = paths.branch_root(HOME, "dev")
+    path = f"{paths.changelog_folder(root)}/changelog-{snapshot.id}"
+    table.storage.write_new(path, snapshot_json(snapshot))
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        _as_tag,
+        _as_branch,
+        _as_branch_tag,
+        _as_changelog,
+        _as_changelog_of_an_odd_name,
+        _as_branch_changelog,
+    ],
+)
 def test_files_that_only_a_tag_branch_or_changelog_names_stay(
     keep: Callable[[Lineage, Snapshot], None],
 ) -> None:
@@ -164,6 +186,32 @@ def test_a_changelog_without_its_base_list_still_keeps_what_its_delta_names() ->
     base_list = paths.manifest_path(HOME, snapshot.base_manifest_list)
     table.storage.delete(base_list)
     assert _remove(table) == set()
+
+
+@pytest.mark.parametrize("gone", ["base list", "delta list", "delta's manifest"])
+def test_a_changelog_keeps_its_changelog_files_whatever_went_with_its_snapshot(gone: str) -> None:
+    table = _table()
+    _published(table)
+    snapshot = table.state().snapshot
+    assert snapshot is not None
+    file = replace(table.new_file(), file_name=f"changelog-{FIRST.new_uuid()}-0.parquet")
+    [manifest] = table.history.write_manifests([table._entry(file, 1)])
+    name, size = table.history._write_list([manifest])
+    _as_changelog(
+        table, replace(snapshot, changelog_manifest_list=name, changelog_manifest_list_size=size)
+    )
+    table.roll_back(snapshot.id - 1)
+    changelog = _leave(table, f"bucket-1/{file.file_name}")
+    lost = {
+        "base list": snapshot.base_manifest_list,
+        "delta list": snapshot.delta_manifest_list,
+        "delta's manifest": delta_manifests(table.storage, HOME, snapshot)[0].file_name,
+    }[gone]
+    table.storage.delete(paths.manifest_path(HOME, lost))
+    assert not changelog & _remove(table)
+    # Without the changelog it goes.
+    table.storage.delete(f"{paths.changelog_folder(HOME)}/changelog-{snapshot.id}")
+    assert changelog <= _remove(table)
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "tag", "manifest list", "manifest", "listing"])

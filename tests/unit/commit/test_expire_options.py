@@ -10,7 +10,7 @@ from compactord.errors import FormatError, UsageError
 from compactord.paimon import paths
 from compactord.paimon.options import ExpireOptions, TableOptions, parse_options
 from compactord.paimon.schema import latest_schema
-from compactord.paimon.snapshot import read_changelogs, read_consumers, snapshot_json
+from compactord.paimon.snapshot import read_consumers
 from compactord.paimon.support import unserved_maintenance, warnings
 from tests.lineage import TABLE, Lineage
 
@@ -118,13 +118,3 @@ def test_a_consumer_that_cannot_be_understood_is_an_error_with_its_path(data: by
     with pytest.raises(FormatError) as raised:
         read_consumers(table.storage, HOME)
     assert raised.value.path == path
-
-
-def test_long_lived_changelogs_are_read_by_id_and_hints_beside_them_are_not() -> None:
-    table = Lineage()
-    table.append(1)
-    snapshot = table.state().snapshot
-    assert snapshot is not None
-    table.storage.overwrite(paths.changelog_path(HOME, 1), snapshot_json(snapshot))
-    table.storage.overwrite(f"{paths.changelog_folder(HOME)}/LATEST", b"1")
-    assert read_changelogs(table.storage, HOME) == {1: snapshot}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +15,14 @@ from compactord.paimon.snapshot import (
     earliest_snapshot_id,
     latest_snapshot_id,
     parse_snapshot,
+    read_changelogs,
     read_snapshot,
     read_tags,
     snapshot_ids,
     snapshot_json,
 )
+from compactord.storage.local import LocalStorage
+from tests.storages import Call, HookedStorage
 from tests.unit.paimon.table_builder import MemoryStorage
 
 ROOT = "/w/db.db/t"
@@ -221,3 +225,44 @@ def test_branches_are_the_folders_of_that_name() -> None:
     assert branch_names(storage, ROOT) == ("b1", "b2")
     assert paths.branch_root(ROOT, "b1") == f"{ROOT}/branch/branch-b1"
     assert branch_names(MemoryStorage(), ROOT) == ()
+
+
+def _changelogs(*names: str) -> MemoryStorage:
+    storage = _table(7)
+    for number, name in enumerate(names):
+        storage.overwrite(f"{ROOT}/changelog/{name}", snapshot_json(replace(FULL, id=number)))
+    return storage
+
+
+def test_whatever_is_named_like_a_changelog_counts_and_hints_beside_it_do_not() -> None:
+    storage = _changelogs("changelog-7", "changelog-07", "changelog-99999999999999999999", "LATEST")
+    storage.overwrite(f"{ROOT}/changelog/.changelog-8.x.tmp", b"half")
+    assert {changelog.id for changelog in read_changelogs(storage, ROOT)} == {0, 1, 2}
+    assert read_changelogs(MemoryStorage(), ROOT) == ()
+
+
+def test_a_folder_named_like_a_changelog_is_none(tmp_path: Path) -> None:
+    (tmp_path / "changelog" / "changelog-9").mkdir(parents=True)
+    (tmp_path / "changelog" / "changelog-7").write_bytes(snapshot_json(FULL))
+    assert read_changelogs(LocalStorage(), str(tmp_path)) == (FULL,)
+
+
+@pytest.mark.parametrize("name", ["changelog-8", "changelog-8.tmp"])
+def test_a_changelog_that_cannot_be_understood_is_an_error_with_its_path(name: str) -> None:
+    storage = _changelogs("changelog-7")
+    storage.overwrite(f"{ROOT}/changelog/{name}", b"half")
+    with pytest.raises(FormatError) as raised:
+        read_changelogs(storage, ROOT)
+    assert raised.value.path == f"{ROOT}/changelog/{name}"
+
+
+def test_a_changelog_that_vanishes_before_it_is_read_is_not_there_and_the_others_are() -> None:
+    storage = _changelogs("changelog-1", "changelog-2", "changelog-3")
+
+    def expire(call: Call) -> None:
+        if call.method == "read" and call.path.endswith("changelog-1"):
+            storage.delete(call.path)
+            storage.delete(f"{ROOT}/changelog/changelog-2")
+
+    found = read_changelogs(HookedStorage(storage, before=expire), ROOT)  # type: ignore[arg-type]
+    assert [changelog.id for changelog in found] == [2]
