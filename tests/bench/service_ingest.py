@@ -23,9 +23,9 @@ from compactord.service.table import open_table
 from compactord.storage.local import LocalStorage
 from tests import builders
 
-COMMIT_S = 2.0
-_KEYS = 2_000_000
 _PARTITIONS = 4
+# Equal commits that make a merge of everything due (num-sorted-run.compaction-trigger).
+_FILLS = 5
 # One row in so many deletes its key.
 _DELETES = 20
 _GONE = -1
@@ -47,9 +47,10 @@ class Seen:
 
 
 class Ingestion:
-    """One table and the job that writes it: every `COMMIT_S`, `rows` rows or a few less.
+    """One table and the job that writes it: every `interval_s`, `rows` rows or a few less.
 
-    `rows` may be changed at any time. Use `seen` from one thread.
+    There are `keys` different keys, a multiple of the partitions. `interval_s` may be changed at
+    any time. Use `seen` from one thread.
     """
 
     def __init__(
@@ -58,16 +59,20 @@ class Ingestion:
         name: str,
         *,
         seed: int,
+        keys: int,
+        rows: int,
+        interval_s: float,
         is_keyed: bool,
         is_partitioned: bool,
         options: Mapping[str, str],
     ) -> None:
-        self.rows = 0
+        self.interval_s = interval_s
         self.rows_written = 0
-        self.commits = 0
         self.late_s = 0.0
         self.name = name
         self.is_keyed = is_keyed
+        self._keys = keys
+        self._rows = rows
         self._partitions = _PARTITIONS if is_partitioned else 1
         self._ref = TableRef(database="db", name=name, location=f"{warehouse}/db.db/{name}")
         partition_keys = ["p"] if is_partitioned else []
@@ -84,7 +89,7 @@ class Ingestion:
         )
         self._random = np.random.default_rng(seed)
         # Of a table with a key: the value of each key. Of one without: sums over all rows.
-        self._newest = np.full(_KEYS if is_keyed else 0, _GONE)
+        self._newest = np.full(keys if is_keyed else 0, _GONE)
         self._sums = np.zeros(3, np.uint64)
         self._state: TableState | None = None
         self._stop = threading.Event()
@@ -132,7 +137,7 @@ class Ingestion:
                 found[keys] = newest.column("v").to_numpy()
             else:
                 for table in tables:
-                    sums += _sums(table)
+                    sums += _sums(table, self._keys)
         return np.array_equal(found, self._newest) and np.array_equal(sums, self._sums)
 
     def stray_files(self) -> set[str]:
@@ -143,11 +148,11 @@ class Ingestion:
         return found - named - known
 
     def _run(self) -> None:
-        due_s = time.monotonic() + self._random.random()
+        due_s = time.monotonic() + self._random.random() * self.interval_s
         try:
             while not self._stop.wait(max(0.0, due_s - time.monotonic())):
                 self.commit()
-                due_s += COMMIT_S
+                due_s += self.interval_s
                 late_s = time.monotonic() - due_s
                 self.late_s = max(self.late_s, late_s)
                 # What was missed is not made up for: that would be another rate.
@@ -157,10 +162,23 @@ class Ingestion:
 
     def commit(self) -> None:
         """One commit, in the caller's thread."""
-        self.commits += 1
-        keys = np.unique(self._random.integers(0, _KEYS, self.rows))
+        keys = np.unique(self._random.integers(0, self._keys, self._rows))
+        self._write(keys, self._random.integers(0, _DELETES, len(keys)) == 0)
+
+    def fill(self) -> None:
+        """All keys once, in the caller's thread; afterwards all buckets are to be merged whole."""
+        for first in range(_FILLS):
+            keys = np.arange(first, self._keys, _FILLS)
+            self._write(keys, np.zeros(len(keys), bool))
+
+    def _write(
+        self,
+        keys: np.ndarray[tuple[int], np.dtype[np.int64]],
+        is_delete: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    ) -> None:
+        """One commit; a table without keys deletes nothing."""
         values = self._random.integers(0, 2**40, len(keys))
-        per_partition = _KEYS // self._partitions
+        per_partition = self._keys // self._partitions
         table = pa.table(
             {
                 "p": pa.array(keys // per_partition, pa.int32()),
@@ -168,19 +186,17 @@ class Ingestion:
                 "v": values,
             }
         )
-        kinds = None
         if self.is_keyed:
-            is_delete = self._random.integers(0, _DELETES, len(keys)) == 0
             kinds = pa.array(np.where(is_delete, builders.DELETE, builders.INSERT), pa.int8())
             self._writer.write(table, kinds=kinds)
             self._newest[keys] = np.where(is_delete, _GONE, values)
         else:
             self._writer.write(table)
-            self._sums += _sums(table)
+            self._sums += _sums(table, self._keys)
         self.rows_written += len(keys)
 
     def _key_numbers(self, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        per_partition = _KEYS // self._partitions
+        per_partition = self._keys // self._partitions
         partitions = rows.column("p").to_numpy().astype(np.int64)
         keys: np.ndarray[tuple[int], np.dtype[np.int64]] = rows.column("k").to_numpy()
         return partitions * per_partition + keys
@@ -200,9 +216,9 @@ def _newest_rows(rows: pa.Table) -> pa.Table:
     return ordered.filter(pa.array(np.concatenate([[True], is_other]) & is_live))
 
 
-def _sums(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _sums(rows: pa.Table, keys: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """A count and two sums, modulo 2^64, that no row can be lost from or be twice in."""
-    keys = rows.column("p").to_numpy().astype(np.uint64) * np.uint64(_KEYS)
+    keys = rows.column("p").to_numpy().astype(np.uint64) * np.uint64(keys)
     keys += rows.column("k").to_numpy().astype(np.uint64)
     values = rows.column("v").to_numpy().astype(np.uint64)
     mixed = (keys + np.uint64(1)) * (values + np.uint64(0x9E3779B97F4A7C15))

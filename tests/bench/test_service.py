@@ -40,11 +40,13 @@ def test_a_soak_sees_lost_rows_and_stray_files(name: str, tmp_path: Path) -> Non
         tmp_path,
         name,
         seed=1,
+        keys=2_000,
+        rows=100,
+        interval_s=1.0,
         is_keyed=name != "log",
         is_partitioned=name == "parts",
         options={"bucket": "-1" if name == "log" else "2"},
     )
-    job.rows = 100
     job.commit()
     job.commit()
     assert job.has_all_rows()
