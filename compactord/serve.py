@@ -101,11 +101,7 @@ def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> i
     instance = config.service.instance_name
     instance = socket.gethostname() if instance == "auto" else instance
     _configure_logs(loaded, instance=instance)
-    metrics = Metrics(
-        max_tables=config.metrics.max_tables,
-        top_buckets=config.metrics.top_n,
-        stop_trigger_fallback=config.alerts.stop_trigger_fallback,
-    )
+    metrics = Metrics(max_tables=config.metrics.max_tables, top_buckets=config.metrics.top_n)
 
     daemon = Daemon(
         loaded,

@@ -25,6 +25,8 @@ from compactord.paimon.avro import Block
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 _LONGEST_VARINT = 10
+# An integer that is null. Columns that are asked for hold nothing negative where that matters.
+NULL = -1
 # A number that starts at the last byte is still loaded as a whole word, or as ten bytes.
 _PADDING = 16
 _OVERRUN = "an Avro record runs over the end of its block"
@@ -67,10 +69,10 @@ def decode_blocks(
 ) -> DecodedBlocks:
     """Decode records of `schema` (as `manifest_schema.plain_schema` gives it).
 
-    `values` are dotted names of integers, text and bytes that are never null. `raw` are dotted
-    names of columns whose encoding is wanted as it stands. Names that the schema lacks are not in
-    the result. Raises `FormatError` when the records do not fill their blocks exactly, and
-    `UnusualEncoding`.
+    `values` are dotted names of integers (`NULL` where they are null), and of text and bytes that
+    are never null. `raw` are dotted names of columns whose encoding is wanted as it stands. Names
+    that the schema lacks are not in the result. Raises `FormatError` when the records do not fill
+    their blocks exactly, and `UnusualEncoding`.
     """
     decoder = _Decoder(blocks, frozenset(values), frozenset(raw), path)
     decoder.run(schema)
@@ -195,9 +197,11 @@ class _Decoder:
     def _union(self, branches: list[Any], name: str) -> _Read:
         if len(branches) != 2 or "null" not in branches:
             raise FormatError(self._path, f"column {name} has the Avro type {branches!r}")
-        assert name not in self._values, f"{name} may be null"
         null_branch = branches.index("null")
         read = self._compile_value(branches[1 - null_branch], name)
+        if name in self._values:
+            # Nothing is written there for records where it is null.
+            self._integers[name].fill(NULL)
 
         def read_union(at: Ints, ends: Ints, rows: Ints) -> Ints:
             branch, at = self._longs(at, ends)

@@ -18,14 +18,24 @@ import pyarrow as pa
 from compactord.errors import FormatError
 from compactord.paimon.avro import AvroSchema, decode_record
 from compactord.paimon.avro_columns import Ints
+from compactord.paimon.bucket_summaries import (
+    BucketIndex,
+    BucketSummaries,
+    Mask,
+    SmallInts,
+    TopLevel,
+    TopLevels,
+    level0_age,
+    packed_keys,
+    top_levels,
+    unpacked_keys,
+)
 from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
 from compactord.paimon.entry_columns import EntryColumns, identity_hashes
 from compactord.paimon.manifest import entry_of
 from compactord.paimon.packed_records import PackedRecords
 
 Hashes = npt.NDArray[np.uint64]
-SmallInts = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 # A chunk is copied to be rid of dead entries once they are this share of it.
 _DEAD_SHARE = 0.25
 
@@ -40,7 +50,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileColumns:
-    """Columns of files, row by row. `chunk` and `position` say where the entry's bytes are."""
+    """Columns of files, row by row, as `EntryColumns` has them.
+
+    `chunk` and `position` say where the entry's bytes are.
+    """
 
     partition: SmallInts
     bucket: SmallInts
@@ -49,6 +62,9 @@ class FileColumns:
     schema_id: Ints
     file_size: Ints
     row_count: Ints
+    min_sequence_number: Ints
+    max_sequence_number: Ints
+    creation_time_ms: Ints
     identity_hash: Hashes
     chunk: SmallInts
     position: SmallInts
@@ -66,45 +82,6 @@ class FileColumns:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketSummaries:
-    """What planning asks about every bucket, one array per fact, in one order.
-
-    `run_count` is level-0 files plus levels above that have files. `max_level` is the highest level
-    that has files. Sizes in bytes; rows count retractions too.
-    """
-
-    partitions: tuple[bytes, ...]
-    partition: SmallInts
-    bucket: SmallInts
-    total_buckets: SmallInts
-    file_count: Ints
-    size_bytes: Ints
-    row_count: Ints
-    level0_count: Ints
-    run_count: Ints
-    max_level: Ints
-
-    def __len__(self) -> int:
-        return len(self.bucket)
-
-    def bucket_id(self, index: int) -> BucketId:
-        return BucketId(self.partitions[self.partition[index]], int(self.bucket[index]))
-
-    def bucket_ids(self) -> list[BucketId]:
-        return [
-            BucketId(self.partitions[partition], bucket)
-            for partition, bucket in zip(self.partition.tolist(), self.bucket.tolist(), strict=True)
-        ]
-
-    def take(self, rows: Ints | Mask) -> BucketSummaries:
-        """Some of the buckets, in the order asked for."""
-        arrays = {
-            f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "partitions"
-        }
-        return BucketSummaries(partitions=self.partitions, **arrays)
-
-
 class BaseFiles:
     """The columns of all files, by bucket, and the ways to find a bucket, a file, an entry."""
 
@@ -112,13 +89,13 @@ class BaseFiles:
         "_by_hash",
         "_chunks",
         "_columns",
-        "_keys",
         "_level_bounds",
         "_level_counts",
         "_levels",
         "_location",
         "_offsets",
-        "_partition_codes",
+        "_tops",
+        "buckets",
         "summaries",
     )
 
@@ -139,16 +116,18 @@ class BaseFiles:
         recode = np.empty(len(partitions), np.int32)
         recode[ranks] = np.arange(len(partitions), dtype=np.int32)
         ordered = tuple(partitions[code] for code in ranks)
-        self._partition_codes = {partition: code for code, partition in enumerate(ordered)}
+        codes = {partition: code for code, partition in enumerate(ordered)}
         columns = replace(columns, partition=recode[columns.partition])
-        keys = _keys(columns.partition, columns.bucket)
+        keys = packed_keys(columns.partition, columns.bucket)
         order = np.argsort(keys, kind="stable")
         self._columns = columns.take(order)
-        self._keys, starts = np.unique(keys[order], return_index=True)
+        keys, starts = np.unique(keys[order], return_index=True)
+        self.buckets = BucketIndex(ordered, codes, keys)
         self._offsets = np.append(starts, len(order))
         self._by_hash = np.argsort(self._columns.identity_hash).astype(np.int32)
         self._count_levels()
-        self.summaries = self._summarise(ordered)
+        self._tops = _top_levels(self._columns, self._offsets[:-1])
+        self.summaries = self._summarise()
         self._refuse_duplicates()
 
     def __len__(self) -> int:
@@ -163,31 +142,33 @@ class BaseFiles:
     def chunks(self) -> tuple[Chunk, ...]:
         return self._chunks
 
-    def bucket_index(self, bucket: BucketId) -> int | None:
-        """The bucket's place in `summaries`, None when it has no file."""
-        code = self._partition_codes.get(bucket.partition)
-        if code is None:
-            return None
-        key = _keys(code, bucket.bucket)
-        index = int(np.searchsorted(self._keys, key))
-        return index if index < len(self._keys) and self._keys[index] == key else None
-
     def rows_of(self, bucket: BucketId) -> slice:
         """The bucket's rows in `columns`; empty when it has no file."""
-        index = self.bucket_index(bucket)
+        index = self.buckets.find(bucket)
         if index is None:
             return slice(0, 0)
         return slice(int(self._offsets[index]), int(self._offsets[index + 1]))
 
     def level_counts(self, bucket: BucketId) -> dict[int, int]:
         """How many files the bucket has on each level that has any."""
-        index = self.bucket_index(bucket)
+        index = self.buckets.find(bucket)
         if index is None:
             return {}
         some = slice(int(self._level_bounds[index]), int(self._level_bounds[index + 1]))
         return dict(
             zip(self._levels[some].tolist(), self._level_counts[some].tolist(), strict=True)
         )
+
+    def top_level(self, bucket: BucketId) -> TopLevel | None:
+        """None when the bucket has no file."""
+        index = self.buckets.find(bucket)
+        return None if index is None else self._tops.of_bucket(index)
+
+    def top_level_of(self, rows: Ints) -> TopLevel | None:
+        """That of a bucket of these files alone."""
+        if not len(rows):
+            return None
+        return _top_levels(self._columns.take(rows), np.zeros(1, np.int64)).of_bucket(0)
 
     def find(self, identities: Sequence[FileIdentity]) -> list[int | None]:
         """The row of each, None where there is none. A binary search per identity."""
@@ -223,31 +204,30 @@ class BaseFiles:
 
     def _count_levels(self) -> None:
         """Files per bucket and level, as one list cut by bucket."""
-        bucket_of_row = np.repeat(np.arange(len(self._keys)), np.diff(self._offsets))
-        keys = _keys(bucket_of_row, self._columns.level)
+        bucket_of_row = np.repeat(np.arange(len(self.buckets)), np.diff(self._offsets))
+        keys = packed_keys(bucket_of_row, self._columns.level)
         keys, self._level_counts = np.unique(keys, return_counts=True)
-        buckets, self._levels = keys >> 32, (keys & 0xFFFFFFFF) - _BIAS
-        self._level_bounds = np.searchsorted(buckets, np.arange(len(self._keys) + 1))
+        buckets, self._levels = unpacked_keys(keys)
+        self._level_bounds = np.searchsorted(buckets, np.arange(len(self.buckets) + 1))
 
-    def _summarise(self, partitions: tuple[bytes, ...]) -> BucketSummaries:
+    def _summarise(self) -> BucketSummaries:
         columns, starts = self._columns, self._offsets[:-1]
         per_level = np.diff(self._level_bounds)
-        bucket_of_level = np.repeat(np.arange(len(self._keys)), per_level)
+        bucket_of_level = np.repeat(np.arange(len(self.buckets)), per_level)
         on_level0 = np.where(self._levels == 0, self._level_counts, 0)
-        level0 = np.bincount(bucket_of_level, on_level0, len(self._keys)).astype(np.int64)
+        level0 = np.bincount(bucket_of_level, on_level0, len(self.buckets)).astype(np.int64)
         levels_above = per_level - (level0 > 0)
         return BucketSummaries(
-            partitions=partitions,
-            partition=columns.partition[starts],
-            bucket=columns.bucket[starts],
+            index=self.buckets,
             total_buckets=columns.total_buckets[starts],
             file_count=np.diff(self._offsets),
             size_bytes=_sums(columns.file_size, starts),
             row_count=_sums(columns.row_count, starts),
             level0_count=level0,
             run_count=level0 + levels_above,
-            # Levels are ascending within a bucket.
-            max_level=self._levels[self._level_bounds[1:] - 1],
+            max_level=self._tops.level,
+            oldest_run_bytes=self._tops.oldest_run_bytes,
+            top_created_ms=self._tops.created_ms,
         )
 
     def _refuse_duplicates(self) -> None:
@@ -263,17 +243,15 @@ class BaseFiles:
             seen.add(entry.identity)
 
 
-_BIAS = 1 << 31
-
-
-def _keys(high: npt.ArrayLike, low: npt.ArrayLike) -> Ints:
-    """One number that sorts by both; `low` is a signed 32-bit number."""
-    key: Ints = (np.asarray(high, np.int64) << 32) | (np.asarray(low, np.int64) + _BIAS)
-    return key
-
-
 def _sums(values: Ints, starts: Ints) -> Ints:
     return np.add.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)
+
+
+def _top_levels(columns: FileColumns, starts: Ints) -> TopLevels:
+    age = level0_age(
+        columns.max_sequence_number, columns.min_sequence_number, columns.creation_time_ms
+    )
+    return top_levels(columns.level, columns.file_size, columns.creation_time_ms, age, starts)
 
 
 class BaseFilesBuilder:
@@ -301,6 +279,9 @@ class BaseFilesBuilder:
                 schema_id=entries.schema_id[rows],
                 file_size=entries.file_size[rows],
                 row_count=entries.row_count[rows],
+                min_sequence_number=entries.min_sequence_number[rows],
+                max_sequence_number=entries.max_sequence_number[rows],
+                creation_time_ms=entries.creation_time_ms[rows],
                 identity_hash=entries.identity_hash[rows],
                 chunk=np.full(len(rows), len(self._chunks), np.int32),
                 position=np.arange(len(rows), dtype=np.int32),
@@ -311,7 +292,7 @@ class BaseFilesBuilder:
     def add_base(self, base: BaseFiles, live: Mask) -> None:
         """Take the rows of `base` that `live` marks, sharing the bytes where most are live."""
         columns = base.columns.take(live)
-        codes = [self._codes.setdefault(p, len(self._codes)) for p in base.summaries.partitions]
+        codes = [self._codes.setdefault(p, len(self._codes)) for p in base.buckets.partitions]
         chunk_of_row, position = columns.chunk.copy(), columns.position.copy()
         for index, chunk in enumerate(base.chunks):
             rows = np.flatnonzero(columns.chunk == index)
@@ -325,11 +306,10 @@ class BaseFilesBuilder:
         )
 
     def build(self) -> BaseFiles:
-        parts = self._parts or [_NO_FILES]
-        self._parts = []
-        return BaseFiles(
-            self._location, FileColumns.concatenated(parts), tuple(self._codes), self._chunks
-        )
+        columns = FileColumns.concatenated(self._parts or [_NO_FILES])
+        # Sorting needs the memory that they take.
+        self._parts.clear()
+        return BaseFiles(self._location, columns, tuple(self._codes), self._chunks)
 
 
 def _without_dead(chunk: Chunk, positions: SmallInts) -> tuple[Chunk, SmallInts]:
@@ -350,6 +330,9 @@ _NO_FILES = FileColumns(
     schema_id=_NO_LONGS,
     file_size=_NO_LONGS,
     row_count=_NO_LONGS,
+    min_sequence_number=_NO_LONGS,
+    max_sequence_number=_NO_LONGS,
+    creation_time_ms=_NO_LONGS,
     identity_hash=np.zeros(0, np.uint64),
     chunk=_NO_INTS,
     position=_NO_INTS,

@@ -17,6 +17,7 @@ import pyarrow as pa
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon.avro import AvroSchema, Block, decode_record, decode_with_bytes
 from compactord.paimon.avro_columns import (
+    NULL,
     Bytes,
     DecodedBlocks,
     Ints,
@@ -24,7 +25,7 @@ from compactord.paimon.avro_columns import (
     UnusualEncoding,
     decode_blocks,
 )
-from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
+from compactord.paimon.data_file import DataFile, EntryKind, FileIdentity, ManifestEntry
 from compactord.paimon.manifest import ManifestFile, entry_of, open_manifest, require_counts
 from compactord.paimon.manifest_schema import MANIFEST_VERSION, plain_schema
 from compactord.storage.base import Storage
@@ -44,8 +45,11 @@ _VALUES = (
     _FILE + "_FILE_NAME",
     _FILE + "_FILE_SIZE",
     _FILE + "_ROW_COUNT",
+    _FILE + "_MIN_SEQUENCE_NUMBER",
+    _FILE + "_MAX_SEQUENCE_NUMBER",
     _FILE + "_SCHEMA_ID",
     _FILE + "_LEVEL",
+    _FILE + "_CREATION_TIME",
 )
 # The rest of a file's identity, and its encoding when there is nothing to say.
 _EXTRA_FILES = _FILE + "_EXTRA_FILES"
@@ -58,8 +62,9 @@ _NOTHING = b"\x00"
 class EntryColumns:
     """Entries in manifest order, one array per column.
 
-    `partition` indexes `partitions`. `identity_hash` is equal for equal identities. `records` are
-    the entries encoded under `schema`. `identities` gives those of some rows.
+    `partition` indexes `partitions`. `creation_time_ms` is as in `DataFile`, -1 where it is not
+    known. `identity_hash` is equal for equal identities. `records` are the entries encoded under
+    `schema`. `identities` gives those of some rows.
     """
 
     schema: AvroSchema
@@ -72,6 +77,9 @@ class EntryColumns:
     schema_id: Ints
     file_size: Ints
     row_count: Ints
+    min_sequence_number: Ints
+    max_sequence_number: Ints
+    creation_time_ms: Ints
     identity_hash: npt.NDArray[np.uint64]
     records: pa.LargeBinaryArray
     identities: Callable[[Ints], list[FileIdentity]]
@@ -178,6 +186,9 @@ def _from_vectors(schema: AvroSchema, decoded: DecodedBlocks, path: str) -> Entr
         schema_id=ints[_FILE + "_SCHEMA_ID"],
         file_size=ints[_FILE + "_FILE_SIZE"],
         row_count=ints[_FILE + "_ROW_COUNT"],
+        min_sequence_number=ints[_FILE + "_MIN_SEQUENCE_NUMBER"],
+        max_sequence_number=ints[_FILE + "_MAX_SEQUENCE_NUMBER"],
+        creation_time_ms=ints.get(_FILE + "_CREATION_TIME", np.full(len(bucket), NULL)),
         identity_hash=_mixed(_hash_spans(data, names), bucket, level),
         records=pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(bucket), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -254,10 +265,18 @@ def columns_of(
         schema_id=integers(entry.file.schema_id for entry in entries),
         file_size=integers(entry.file.file_size for entry in entries),
         row_count=integers(entry.file.row_count for entry in entries),
+        min_sequence_number=integers(entry.file.min_sequence_number for entry in entries),
+        max_sequence_number=integers(entry.file.max_sequence_number for entry in entries),
+        creation_time_ms=integers(created_ms(entry.file) for entry in entries),
         identity_hash=identity_hashes(identities),
         records=pa.array(records, pa.large_binary()),
         identities=lambda rows: [identities[row] for row in rows.tolist()],
     )
+
+
+def created_ms(file: DataFile) -> int:
+    """`EntryColumns.creation_time_ms` of one file."""
+    return NULL if file.creation_time_ms is None else file.creation_time_ms
 
 
 def gather(data: Bytes, span: Span, rows: Ints | None = None) -> pa.LargeBinaryArray:

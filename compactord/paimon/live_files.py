@@ -13,21 +13,26 @@ Rule of the format that this rests on: a file is added once and deleted at most 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from functools import reduce
 
 import numpy as np
-import numpy.typing as npt
 
 from compactord.errors import FormatError
 from compactord.paimon.avro import encode_record
+from compactord.paimon.avro_columns import Ints
 from compactord.paimon.base_files import (
     BaseFiles,
     BaseFilesBuilder,
-    BucketSummaries,
     Hashes,
+)
+from compactord.paimon.bucket_summaries import (
+    EMPTY_BUCKET,
+    BucketSummaries,
+    BucketSummary,
     Mask,
+    TopLevel,
 )
 from compactord.paimon.data_file import (
     BucketFiles,
@@ -52,37 +57,9 @@ _CONSOLIDATE_SHARE = 4
 # A layer is merged into the one below unless that one is so many times larger.
 _LAYER_RATIO = 2
 
-Int = TypeVar("Int", np.int32, np.int64)
-
 
 class UnknownFile(Exception):
     """A delta deletes a file that is not live: these live files are not what it builds upon."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketSummary:
-    """One bucket's facts, as `BucketSummaries` has them for all. `level_counts` by level."""
-
-    total_buckets: int
-    size_bytes: int
-    row_count: int
-    level_counts: Mapping[int, int]
-
-    @property
-    def file_count(self) -> int:
-        return sum(self.level_counts.values())
-
-    @property
-    def level0_count(self) -> int:
-        return self.level_counts.get(0, 0)
-
-    @property
-    def run_count(self) -> int:
-        return self.level0_count + sum(level > 0 for level in self.level_counts)
-
-    @property
-    def max_level(self) -> int:
-        return max(self.level_counts, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +98,8 @@ class LiveFiles:
 
     base: BaseFiles = field(repr=False)
     layers: tuple[_Layer, ...] = field(default=(), repr=False)
+    # Files added and removed since the base was made.
+    changes: int = field(default=0, repr=False)
     schema_id_counts: Mapping[int, int]
     file_count: int
     size_bytes: int
@@ -155,19 +134,10 @@ class LiveFiles:
         self, bucket: BucketId, *, smaller_than: int | None = None
     ) -> tuple[ManifestEntry, ...]:
         """The ADD entries of the bucket's live files, oldest first as far as known."""
-        rows = self.base.rows_of(bucket)
-        wanted: Mask = np.ones(rows.stop - rows.start, np.bool_)
+        rows, added = self._contents(bucket)
         if smaller_than is not None:
-            wanted &= self.base.columns.file_size[rows] < smaller_than
-        added: dict[FileIdentity, ManifestEntry] = {}
-        for patch in self._patches(bucket):
-            for identity, row in patch.removed.items():
-                if row is None:
-                    added.pop(identity, None)
-                else:
-                    wanted[row - rows.start] = False
-            added.update(patch.added)
-        entries = self.base.entries(np.flatnonzero(wanted) + rows.start)
+            rows = rows[self.base.columns.file_size[rows] < smaller_than]
+        entries = self.base.entries(rows)
         entries.extend(
             entry
             for entry in added.values()
@@ -188,17 +158,9 @@ class LiveFiles:
         return int(count)
 
     def _count_smaller(self, size_bytes: int, bucket: BucketId) -> int:
-        sizes = self.base.columns.file_size
-        count = int(np.count_nonzero(sizes[self.base.rows_of(bucket)] < size_bytes))
-        added: set[FileIdentity] = set()
-        for patch in self._patches(bucket):
-            for identity, row in patch.removed.items():
-                if row is None:
-                    added.discard(identity)
-                else:
-                    count -= int(sizes[row]) < size_bytes
-            added.update(i for i, e in patch.added.items() if e.file.file_size < size_bytes)
-        return count + len(added)
+        rows, added = self._contents(bucket)
+        small = int(np.count_nonzero(self.base.columns.file_size[rows] < size_bytes))
+        return small + sum(entry.file.file_size < size_bytes for entry in added.values())
 
     def files_in(self, bucket: BucketId) -> tuple[DataFile, ...]:
         return tuple(entry.file for entry in self.entries(bucket))
@@ -208,30 +170,34 @@ class LiveFiles:
 
     def bucket_ids(self) -> list[BucketId]:
         """Every bucket that has files."""
-        return self.summaries().bucket_ids()
+        return self.summaries().index.bucket_ids()
 
     def summary(self, bucket: BucketId) -> BucketSummary:
         """O(levels of the bucket); an empty one for a bucket without files."""
         for layer in reversed(self.layers):
             if bucket in layer:
                 return layer[bucket].summary
-        index = self.base.bucket_index(bucket)
+        index = self.base.buckets.find(bucket)
         if index is None:
-            return BucketSummary(total_buckets=0, size_bytes=0, row_count=0, level_counts={})
+            return EMPTY_BUCKET
         all_buckets = self.base.summaries
         return BucketSummary(
             total_buckets=int(all_buckets.total_buckets[index]),
             size_bytes=int(all_buckets.size_bytes[index]),
             row_count=int(all_buckets.row_count[index]),
             level_counts=self.base.level_counts(bucket),
+            top=self.base.top_level(bucket),
         )
 
     def summaries(self) -> BucketSummaries:
-        """All buckets with files. O(1) after a load; after changes a copy of these few columns."""
+        """All buckets with files. After a load they are there; else all that changed since.
+
+        Who follows the table keeps them and has them `updated` with the `summary` of buckets.
+        """
         changed: dict[BucketId, BucketSummary] = {}
         for layer in self.layers:
             changed.update((bucket, patch.summary) for bucket, patch in layer.items())
-        return _patched(self.base, changed) if changed else self.base.summaries
+        return self.base.summaries.updated(changed) if changed else self.base.summaries
 
     def applied(self, delta: Sequence[ManifestEntry]) -> LiveFiles:
         """The live files after one snapshot with these delta entries.
@@ -261,6 +227,7 @@ class LiveFiles:
         grown = replace(
             self,
             layers=_merged((*self.layers, layer)) if layer else self.layers,
+            changes=self.changes + sum(patch.change_count for patch in layer.values()),
             schema_id_counts={schema: count for schema, count in schema_ids.items() if count},
             file_count=files,
             size_bytes=size,
@@ -295,16 +262,19 @@ class LiveFiles:
         return _Patch(
             removed={identity: place.row for identity, place in removed.items()},
             added=added,
-            summary=self._summary_after(bucket, removed.values(), added.values()),
+            summary=self._summary_after(bucket, removed, added.values()),
         )
 
     def _summary_after(
-        self, bucket: BucketId, removed: Iterable[_Place], added: Iterable[ManifestEntry]
+        self,
+        bucket: BucketId,
+        removed: Mapping[FileIdentity, _Place],
+        added: Collection[ManifestEntry],
     ) -> BucketSummary:
         before = self.summary(bucket)
         levels = Counter(before.level_counts)
         size, rows, total_buckets = before.size_bytes, before.row_count, before.total_buckets
-        for place in removed:
+        for place in removed.values():
             levels[place.level] -= 1
             size -= place.file_size
             rows -= place.row_count
@@ -318,7 +288,41 @@ class LiveFiles:
             size_bytes=size,
             row_count=rows,
             level_counts={level: count for level, count in sorted(levels.items()) if count},
+            top=self._top_after(bucket, before.top, removed, added),
         )
+
+    def _top_after(
+        self,
+        bucket: BucketId,
+        before: TopLevel | None,
+        removed: Mapping[FileIdentity, _Place],
+        added: Iterable[ManifestEntry],
+    ) -> TopLevel | None:
+        """O(files of the bucket) when the highest level loses some, else O(change)."""
+        known = [before]
+        if before is not None and any(place.level == before.level for place in removed.values()):
+            rows, patched = self._contents(bucket)
+            gone = [place.row for place in removed.values() if place.row is not None]
+            known = [self.base.top_level_of(np.setdiff1d(rows, gone))]
+            stay = (entry for identity, entry in patched.items() if identity not in removed)
+            known += [TopLevel.of_file(entry.file) for entry in stay]
+        tops = [top for top in known if top is not None]
+        tops += [TopLevel.of_file(entry.file) for entry in added]
+        return reduce(TopLevel.joined, tops) if tops else None
+
+    def _contents(self, bucket: BucketId) -> tuple[Ints, dict[FileIdentity, ManifestEntry]]:
+        """The bucket's live files: rows of the base, and what layers added, oldest first."""
+        rows = self.base.rows_of(bucket)
+        is_live: Mask = np.ones(rows.stop - rows.start, np.bool_)
+        added: dict[FileIdentity, ManifestEntry] = {}
+        for patch in self._patches(bucket):
+            for identity, row in patch.removed.items():
+                if row is None:
+                    added.pop(identity, None)
+                else:
+                    is_live[row - rows.start] = False
+            added.update(patch.added)
+        return np.flatnonzero(is_live) + rows.start, added
 
     def _find(self, identities: Sequence[FileIdentity]) -> list[_Place | None]:
         """Where each live file is; None for those that are not live."""
@@ -349,8 +353,7 @@ class LiveFiles:
 
     def _consolidated(self) -> LiveFiles:
         """Base and layers as one base, once the layers have grown large; else the same."""
-        changes = sum(patch.change_count for layer in self.layers for patch in layer.values())
-        if changes < max(_MIN_CHANGES_TO_CONSOLIDATE, len(self.base) // _CONSOLIDATE_SHARE):
+        if self.changes < max(_MIN_CHANGES_TO_CONSOLIDATE, len(self.base) // _CONSOLIDATE_SHARE):
             return self
         live: Mask = np.ones(len(self.base), np.bool_)
         added: dict[FileIdentity, ManifestEntry] = {}
@@ -367,7 +370,7 @@ class LiveFiles:
         entries = list(added.values())
         records = [encode_record(MANIFEST, entry_record(entry)) for entry in entries]
         builder.add(columns_of(entries, MANIFEST, records), np.ones(len(entries), np.bool_))
-        return replace(self, base=builder.build(), layers=())
+        return replace(self, base=builder.build(), layers=(), changes=0)
 
 
 def load_live_files(
@@ -455,33 +458,3 @@ def _merge(lower: _Layer, upper: _Layer) -> _Layer:
             )
         merged[bucket] = patch
     return merged
-
-
-def _patched(base: BaseFiles, changed: Mapping[BucketId, BucketSummary]) -> BucketSummaries:
-    """The base's summaries with changed buckets replaced, emptied ones gone, new ones appended."""
-    summaries = base.summaries
-    untouched = np.ones(len(summaries), np.bool_)
-    for bucket in changed:
-        index = base.bucket_index(bucket)
-        if index is not None:
-            untouched[index] = False
-    kept = summaries.take(untouched)
-    some = [(bucket, summary) for bucket, summary in changed.items() if summary.level_counts]
-    codes = {partition: code for code, partition in enumerate(summaries.partitions)}
-    partition = [codes.setdefault(bucket.partition, len(codes)) for bucket, _ in some]
-
-    def appended(column: npt.NDArray[Int], values: list[int]) -> npt.NDArray[Int]:
-        return np.concatenate([column, np.array(values, column.dtype)])
-
-    return BucketSummaries(
-        partitions=tuple(codes),
-        partition=appended(kept.partition, partition),
-        bucket=appended(kept.bucket, [bucket.bucket for bucket, _ in some]),
-        total_buckets=appended(kept.total_buckets, [s.total_buckets for _, s in some]),
-        file_count=appended(kept.file_count, [s.file_count for _, s in some]),
-        size_bytes=appended(kept.size_bytes, [s.size_bytes for _, s in some]),
-        row_count=appended(kept.row_count, [s.row_count for _, s in some]),
-        level0_count=appended(kept.level0_count, [s.level0_count for _, s in some]),
-        run_count=appended(kept.run_count, [s.run_count for _, s in some]),
-        max_level=appended(kept.max_level, [s.max_level for _, s in some]),
-    )

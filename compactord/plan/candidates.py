@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from compactord.paimon.base_files import BucketSummaries
+from compactord.paimon.bucket_summaries import BucketSummaries
 from compactord.paimon.options import CompactionOptions
 from compactord.plan.append import FULL_MIN_FILES
 from compactord.plan.table import Strategy, TableKind

@@ -126,7 +126,7 @@ def copied_chunk(
         rows = 0
         for group, chunk in enumerate(file.chunks(leaf)):
             encodings |= dict.fromkeys(_ENCODINGS[name] for name in chunk.encodings)
-            pages = _pages(file, group, chunk, column)
+            pages = _pages(file, chunk, column)
             if pages is None:
                 return None
             rows += sum(page.values for page in pages)
@@ -167,7 +167,7 @@ def _has_bounds(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def _pages(
-    file: StoredFile, group: int, chunk: pq.ColumnChunkMetaData, column: FlatColumn
+    file: StoredFile, chunk: pq.ColumnChunkMetaData, column: FlatColumn
 ) -> list[Page] | None:
     """The chunk's pages, None when they are to be encoded anew."""
     start = chunk.data_page_offset
@@ -178,9 +178,6 @@ def _pages(
         raise FormatError(file.path, f"column {column.name}: {error}") from error
     if pages is None or not all(_is_plain(page, column) for page in pages):
         return None
-    values, wanted = sum(page.values for page in pages), file.footer.row_group(group).num_rows
-    if values != wanted:
-        raise FormatError(file.path, f"column {column.name}: {values} values for {wanted} rows")
     gained = sum(page.uncompressed_size - page.stored_size for page in pages)
     if gained != chunk.total_uncompressed_size - chunk.total_compressed_size:
         return None
@@ -188,12 +185,11 @@ def _pages(
 
 
 def _is_plain(page: Page, column: FlatColumn) -> bool:
+    """Of encodings that every reader takes; it looks at those of levels that take no bytes, too."""
     values, definition, repetition = page.encodings
-    return (
-        values == _PLAIN
-        and (definition == _RLE or column.schema.max_definition_level == 0)
-        and repetition in (_RLE, _BIT_PACKED)
-    )
+    none = (_RLE, _BIT_PACKED)
+    some = (_RLE,) if column.schema.max_definition_level else none
+    return values == _PLAIN and definition in some and repetition in none
 
 
 def _chunk_bounds(chunk: pq.ColumnChunkMetaData) -> _Bounds:

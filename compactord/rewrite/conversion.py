@@ -27,7 +27,7 @@ def converted(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordB
     """
     if batch.schema.equals(schema):
         # Parquet cannot hold nulls in a column that the file itself declares required.
-        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        return batch
     columns = []
     for field in schema:
         column = batch.column(field.name)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compactord.clock import Clock, local_ms
+from compactord.clock import Clock
 from compactord.commit.expire import Expired, expire_snapshots
 from compactord.errors import CommitUnknown, CompactordError
 from compactord.model import Compaction, Subcompaction
@@ -21,7 +21,7 @@ from compactord.paimon.table import TableRef, TableState
 from compactord.plan.table import PlanRequest, TableKind, plan_bucket
 from compactord.service.flight import Crashed, Landed
 from compactord.service.parts import WorkerSpec
-from compactord.service.planning import PlanContext, StatePlanner
+from compactord.service.planning import StatePlanner
 from compactord.service.session import SessionRequest, Settled, TableSession, neighbours
 from compactord.service.survey import Due, Skip, Survey, TopBucket, without_busy
 from compactord.service.table import OpenTable
@@ -286,8 +286,8 @@ class TableCompactor:
             shape=self._survey.shape(
                 session.table.kind,
                 options.compaction,
+                context,
                 snapshots=self._snapshot_count(state),
-                last_full_ms=self._last_full_ms(context),
             ),
             dues=self._survey.offered(skip),
             backlog=self._survey.backlog(),
@@ -303,13 +303,6 @@ class TableCompactor:
             buckets_looked_at=looked_at,
             seconds=self._clock.monotonic_s() - start,
         )
-
-    def _last_full_ms(self, context: PlanContext) -> int:
-        """Of the bucket whose last full compaction by this service was longest ago; 0: none was."""
-        local = min(self._session.last_full_ms.values(), default=None)
-        if local is None:
-            return 0
-        return local - (local_ms(context.now_ms, context.zone) - context.now_ms)
 
     def _next(self, bucket: BucketId) -> Compaction | None:
         planner, state = self._planner, self._planned_on

@@ -12,7 +12,6 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 
@@ -23,12 +22,12 @@ from compactord.clock import Clock
 from compactord.commit.expire import Expired
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
-from compactord.config.policy import cold_differences
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.ids import Owner
-from compactord.model import SubcompactionResult, TaskOutcome
-from compactord.service import admission, ledger
+from compactord.model import TaskOutcome
+from compactord.service import ledger
+from compactord.service.capacity import Capacity
 from compactord.service.compactor import Phase, TakeOff, Turn
 from compactord.service.detail import bucket_details
 from compactord.service.discovery import Listing, list_catalogs
@@ -39,15 +38,9 @@ from compactord.service.painter import Facts, Painter
 from compactord.service.parts import WorkerSpec
 from compactord.service.performer import Answers, Performer
 from compactord.service.roster import Roster
+from compactord.service.settings import Settings
 from compactord.service.timetable import Timetable
-from compactord.service.view import (
-    CatalogView,
-    ConfigView,
-    EngineView,
-    FleetView,
-    TableDetail,
-    TableName,
-)
+from compactord.service.view import FleetView, TableDetail, TableName
 from compactord.service.watch import Watch
 from compactord.storage.base import Storage
 
@@ -92,18 +85,14 @@ class Daemon:
         instance: str,
     ) -> None:
         config = loaded.config
-        self._loaded = loaded
-        self._config = config
+        self._settings = Settings(loaded, read=reload, apply_logs=apply_logs, now_ms=clock.now_ms())
         self._clock = clock
         # Opened once: what cannot be opened ends the start.
         self._warehouses = {
             name: open_warehouse(catalog.warehouse) for name, catalog in config.catalogs.items()
         }
-        self._read_config, self._apply_logs = reload, apply_logs
         self._metrics = metrics
-        self._task_memory = config.spark.task_memory_bytes
-        self._is_embedded = admission.is_embedded(config.spark.master)
-        self._budget = self._memory_budget(config)
+        self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._witness = Watch(metrics, clock)
         self._fleet = Fleet(
@@ -115,7 +104,7 @@ class Daemon:
             expire_interval_ms=_EXPIRE_INTERVAL_MS,
         )
         self._engine = EngineHost(start_engine, self, clock=clock)
-        worker = WorkerSpec(owner=owner, memory_bytes=self._task_memory, zone=zone)
+        worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
         self._performer = self._make_performer(worker, config.recovery.orphan_grace_ms)
         # Listing catalogs and reading the configuration.
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
@@ -128,11 +117,14 @@ class Daemon:
             timetable=self._timetable,
             clock=clock,
         )
-        self._facts = _first_facts(loaded, instance, clock.now_ms())
-        self._capacity = 0
-        self._was_up = False
-        # Seconds that slots were in use, and up to when they are counted.
-        self._busy_s, self._counted_s = 0.0, clock.monotonic_s()
+        self._facts = Facts(
+            instance=instance,
+            version=__version__,
+            started_ms=clock.now_ms(),
+            config=self._settings.view,
+            engine=self._capacity.view(0),
+            catalogs=self._roster.catalogs,
+        )
         self._next_tick_s = clock.monotonic_s()
         self._clock_offset_s = clock.now_ms() / 1000 - clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
@@ -180,7 +172,7 @@ class Daemon:
 
     def effective(self) -> LoadedConfig:
         """The configuration in effect."""
-        return self._loaded
+        return self._settings.loaded
 
     def stop(self) -> None:
         """Drain and end; called again: cancel and end, still leaving every table whole."""
@@ -206,12 +198,12 @@ class Daemon:
 
     def run(self) -> int:
         """Serve until told to stop; the exit code."""
-        config = self._config
+        loaded = self._settings.loaded
         _log.info(
             "service_started",
-            config=self._loaded.path,
-            catalogs=sorted(config.catalogs),
-            memory_budget_bytes=self._budget,
+            config=loaded.path,
+            catalogs=sorted(loaded.config.catalogs),
+            memory_budget_bytes=self._capacity.memory_budget_bytes,
             timezone=str(self._painter.zone),
         )
         try:
@@ -236,7 +228,7 @@ class Daemon:
                 self._events.get_nowait()()
         start_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
         is_tick = start_s >= self._next_tick_s
-        self._count_busy()
+        self._capacity.count_busy(self._fleet.running_parts)
         effects = self._fleet.tick(now_ms) if is_tick else self._fleet.decide(now_ms)
         for effect in effects:
             self._performer.perform(effect)
@@ -251,17 +243,8 @@ class Daemon:
 
     def _paint(self, now_ms: int) -> None:
         facts, fleet = self._facts, self._fleet
-        one_merge = self._task_memory + admission.IDLE_WORKER_BYTES
-        reserved = fleet.running_parts * one_merge
-        budget = fleet.slots * one_merge if self._budget is None else self._budget
-        facts.engine = replace(
-            facts.engine,
-            slots=fleet.slots,
-            running=fleet.running_parts,
-            memory_budget_bytes=budget,
-            memory_reserved_bytes=reserved,
-            slot_busy_seconds=self._busy_s,
-        )
+        facts.config = self._settings.view
+        facts.engine = self._capacity.view(fleet.running_parts)
         facts.beats["dispatcher"] = (now_ms, _LOOP_STALE_MS)
         for phase in Phase:
             since = (
@@ -283,11 +266,6 @@ class Daemon:
             self._timetable.clock_jumped()
         self._clock_offset_s = offset_s
 
-    def _count_busy(self) -> None:
-        now_s = self._clock.monotonic_s()
-        self._busy_s += (now_s - self._counted_s) * self._fleet.running_parts
-        self._counted_s = now_s
-
     # -- the end
 
     def _stop_asked(self) -> None:
@@ -299,11 +277,11 @@ class Daemon:
 
     def _lead_out(self) -> None:
         """After a stop: cancel when the time for merges is over. Before a start: give up."""
-        now_s, shutdown = self._clock.monotonic_s(), self._config.shutdown
+        now_s, shutdown = self._clock.monotonic_s(), self._settings.config.shutdown
         if self._drain_s is None:
             if not self._facts.is_started and now_s > self._start_deadline_s:
-                troubles = [self._facts.engine.error]
-                troubles += [catalog.error for catalog in self._facts.catalogs.values()]
+                troubles = [self._capacity.error]
+                troubles += [catalog.error for catalog in self._roster.catalogs.values()]
                 _log.error("startup_failed", reason="; ".join(filter(None, troubles)))
                 self._exit_code = _NO_ENGINE
                 self._stop_asked()
@@ -330,7 +308,7 @@ class Daemon:
         if self._fleet.is_idle:
             return True
         elapsed_s = self._clock.monotonic_s() - self._drain_s
-        return elapsed_s > self._config.shutdown.grace_ms / 1000
+        return elapsed_s > self._settings.config.shutdown.grace_ms / 1000
 
     def _close(self) -> None:
         self._fleet.drain(self._clock.now_ms())
@@ -351,40 +329,19 @@ class Daemon:
         now_ms = self._clock.now_ms()
         self._metrics.polled(seconds)
         served = self._fleet.tables[name]
-        known = served.planned.info.warnings if served.planned else ()
+        before = served.planned
         self._fleet.turned(name, turn, now_ms)
         if turn.planned is not None:
-            if turn.planned.info.warnings != known:
-                _log.warning(
-                    "table_not_fully_served",
-                    **name._asdict(),
-                    messages=list(turn.planned.info.warnings),
-                )
-            self._metrics.scanned(
-                turn.planned.seconds,
-                manifests=turn.planned.manifests_read,
-                kept=turn.planned.entries_read - turn.planned.entries_skipped,
-                skipped=turn.planned.entries_skipped,
-            )
+            self._witness.planned(name, turn.planned, before)
             self._roster.looked_at(served)
-            if served.dues:
-                _log.debug(
-                    "plan_finished",
-                    table=str(name),
-                    snapshot_id=turn.planned.snapshot_id,
-                    due_tasks=turn.planned.backlog.tasks,
-                    due_bytes=turn.planned.backlog.size_bytes,
-                )
 
     def _took_off(self, name: TableName, result: TakeOff | CompactordError | None) -> None:
         self._fleet.took_off(name, result, self._clock.now_ms())
 
     def _part_has_ended(self, outcome: TaskOutcome) -> None:
-        self._count_busy()
+        self._capacity.count_busy(self._fleet.running_parts)
+        self._capacity.part_ended(outcome)
         self._fleet.part_ended(outcome, self._clock.now_ms())
-        if isinstance(outcome, SubcompactionResult):
-            peak = max(self._facts.engine.task_peak_memory_bytes, outcome.stats.peak_rss_bytes)
-            self._facts.engine = replace(self._facts.engine, task_peak_memory_bytes=peak)
 
     def _expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
         self._metrics.expired(seconds)
@@ -404,15 +361,9 @@ class Daemon:
 
     # -- events: the engine
 
-    def _engine_is_up(self, slots: int) -> None:
-        engine = self._facts.engine
-        restarts = engine.restarts
-        if not engine.is_up:
-            restarts += self._was_up
-            _log.info("spark_restarted" if self._was_up else "spark_started", slots=slots)
-        self._was_up, self._capacity = True, slots
-        self._facts.engine = replace(engine, is_up=True, error="", restarts=restarts)
-        self._set_slots()
+    def _engine_is_up(self, cores: int) -> None:
+        self._capacity.engine_up(cores)
+        self._fleet.slots = self._capacity.slots
 
     def _engine_is_down(self, why: str) -> None:
         if self._drain_s is None:
@@ -421,23 +372,8 @@ class Daemon:
         self._fleet.engine_lost(why, self._clock.now_ms())
 
     def _engine_has_failed(self, why: str) -> None:
-        if not self._was_up:
-            _log.error("spark_unavailable", reason=why)
-        self._capacity = 0
-        self._facts.engine = replace(self._facts.engine, is_up=False, error=why)
-        self._fleet.slots = 0
-
-    def _set_slots(self) -> None:
-        self._fleet.slots = (
-            admission.slots(self._capacity, self._config.limits, self._budget, self._task_memory)
-            if self._capacity
-            else 0
-        )
-
-    def _memory_budget(self, config: ServiceConfig) -> int | None:
-        return admission.memory_budget_bytes(
-            config.limits, self._task_memory, is_embedded=self._is_embedded
-        )
+        self._capacity.engine_failed(why)
+        self._fleet.slots = self._capacity.slots
 
     # -- events: catalogs and configuration
 
@@ -449,7 +385,7 @@ class Daemon:
         if self._is_listing or self._drain_s is not None:
             return
         self._is_listing = True
-        discovery = self._config.discovery
+        discovery = self._settings.config.discovery
 
         def list_all() -> None:
             listings = list_catalogs(self._warehouses, discovery, self._clock)
@@ -459,27 +395,12 @@ class Daemon:
 
     def _listed(self, listings: list[Listing]) -> None:
         self._is_listing = False
-        now_ms = self._clock.now_ms()
         for listing in listings:
-            known = self._facts.catalogs.get(listing.catalog)
             self._metrics.discovered(listing.catalog, listing.seconds)
-            failures = (known.failures if known else 0) + bool(listing.error)
-            succeeded_ms = known.last_success_ms if known else 0
-            self._facts.catalogs[listing.catalog] = CatalogView(
-                name=listing.catalog,
-                warehouse=self._config.catalogs[listing.catalog].warehouse,
-                last_success_ms=now_ms if listing.is_listed else succeeded_ms,
-                failures=failures,
-                error=listing.error,
-                excluded_tables=listing.excluded,
-            )
-            if listing.error:
-                _log.warning("discovery_failed", catalog=listing.catalog, message=listing.error)
-            if listing.is_listed:
-                self._roster.listed(listing)
+            self._roster.listed(listing)
 
     def _set_intervals(self) -> None:
-        config = self._config
+        config = self._settings.config
         reloading = partial(self._begin_reload, asked=False)
         self._timetable.every(
             "listing", config.discovery.catalog_list_interval_ms, self._begin_listing
@@ -491,87 +412,30 @@ class Daemon:
             return
 
         def read() -> None:
-            result: LoadedConfig | CompactordError
-            try:
-                result = self._read_config()
-            except CompactordError as error:
-                result = error
-            self._events.put(partial(self._reloaded, result, asked))
+            self._events.put(partial(self._reloaded, self._settings.read_again(), asked))
 
         self._chores.submit(read)
 
     def _reloaded(self, result: LoadedConfig | CompactordError, asked: bool) -> None:
-        facts, now_ms = self._facts, self._clock.now_ms()
-        if isinstance(result, CompactordError):
-            if facts.config.error != str(result) or asked:
-                _log.error("config_reload_failed", path=self._loaded.path, reason=str(result))
-            facts.config = replace(facts.config, last_reload_successful=False, error=str(result))
+        if not self._settings.take_in(result, asked=asked, now_ms=self._clock.now_ms()):
             return
-        is_new = result.digest != self._loaded.digest
-        facts.config = replace(facts.config, last_reload_successful=True, error="")
-        if is_new or asked:
-            facts.config = replace(
-                facts.config,
-                last_reload_success_ms=now_ms,
-                restart_required=cold_differences(self._config, result.config),
-            )
-            self._apply(result)
+        self._apply(self._settings.config)
         if asked:
             for served in self._fleet.tables.values():
                 if ledger.is_unsafe(served):
-                    ledger.lift(served, self._witness)
+                    ledger.release(served, self._witness)
 
-    def _apply(self, loaded: LoadedConfig) -> None:
-        """Take over what can change while running; the rest stays as it is until a restart."""
-        old = self._config
-        keep = {"service": old.service, "spark": old.spark, "catalogs": old.catalogs}
-        self._loaded = replace(loaded, config=loaded.config.model_copy(update=keep))
-        self._config = config = self._loaded.config
-        if config.log != old.log:
-            self._apply_logs(self._loaded)
-        required = self._facts.config.restart_required
-        if required:
-            _log.warning("config_restart_required", keys=list(required))
-        _log.info("config_loaded", path=loaded.path)
+    def _apply(self, config: ServiceConfig) -> None:
+        """Another configuration holds."""
         fleet = self._fleet
         fleet.retry, fleet.sweep_interval_ms = config.retry, config.recovery.interval_ms
         self._performer.orphan_grace_ms = config.recovery.orphan_grace_ms
         self._painter.top_n = config.metrics.top_n
         self._metrics.configure(
-            max_tables=config.metrics.max_tables,
-            top_buckets=config.metrics.top_n,
-            stop_trigger_fallback=config.alerts.stop_trigger_fallback,
+            max_tables=config.metrics.max_tables, top_buckets=config.metrics.top_n
         )
-        with contextlib.suppress(CompactordError):
-            self._budget = self._memory_budget(config)
-        self._set_slots()
+        self._capacity.configure(config.limits)
+        fleet.slots = self._capacity.slots
         self._set_intervals()
         self._roster.apply(config)
         self._begin_listing()
-
-
-def _first_facts(loaded: LoadedConfig, instance: str, now_ms: int) -> Facts:
-    return Facts(
-        instance=instance,
-        version=__version__,
-        started_ms=now_ms,
-        config=ConfigView(
-            path=loaded.path,
-            last_reload_successful=True,
-            last_reload_success_ms=now_ms,
-            error="",
-            restart_required=(),
-        ),
-        engine=EngineView(
-            is_up=False,
-            master=loaded.config.spark.master or "local",
-            restarts=0,
-            error="",
-            slots=0,
-            running=0,
-            memory_budget_bytes=0,
-            memory_reserved_bytes=0,
-            task_peak_memory_bytes=0,
-            slot_busy_seconds=0.0,
-        ),
-    )

@@ -35,7 +35,7 @@ def bucket_details(
         range(len(summaries)),
         key=lambda row: (int(summaries.run_count[row]), int(summaries.size_bytes[row])),
     )
-    return tuple(_detail(table, state, summaries.bucket_id(row), request) for row in worst)
+    return tuple(_detail(table, state, summaries.index.bucket_id(row), request) for row in worst)
 
 
 def _detail(

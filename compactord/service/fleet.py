@@ -16,7 +16,6 @@ from datetime import tzinfo
 
 from compactord.config.model import Retry
 from compactord.config.policy import TablePolicy
-from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.model import (
     CompactReason,
@@ -33,35 +32,20 @@ from compactord.service.effects import (
     Discard,
     Effect,
     Forget,
-    StartTakeOff,
     StartTurn,
-    Submit,
-)
-from compactord.service.fairness import (
-    LARGE_PART_BYTES,
-    Contender,
-    choose,
-    cost,
-    most_urgent,
-    priority_class,
 )
 from compactord.service.flight import Crashed, Flights, Landed
+from compactord.service.grants import Grants, Jobs
 from compactord.service.ledger import Witness
 from compactord.service.served import Flight, Job, Served
-from compactord.service.survey import Due, Skip
 from compactord.service.view import (
     CompactionView,
     Outcome,
-    PriorityClass,
     TableName,
     WorkKind,
 )
 
-# A choice among a table's dues holds so long: time makes them more urgent.
-_HEAD_MS = 5_000
 _RECENT_MAX = 200
-# Threads that take-offs leave to turns.
-_TURN_JOBS = 2
 
 
 class Fleet:
@@ -90,28 +74,23 @@ class Fleet:
         self.is_ending = False
         self._zone = zone
         self._witness = witness
-        self._jobs_max = jobs_max
+        self._jobs = Jobs(jobs_max)
+        self._grants = Grants(jobs=self._jobs, zone=zone, witness=witness)
         self._expire_interval_ms = expire_interval_ms
         self._flights = Flights(part_attempts=retry.task_attempts)
         self._table_of: dict[int, TableName] = {}
-        self._running: dict[tuple[int, int], bool] = {}
-        self._numbers = 0
         self._added = 0
-        # Turns and take-offs that run.
-        self._jobs = 0
         # Whether sweeps and expiry may have something to begin.
         self._is_care_due = False
-        self._turn = 0.0
-        # Those that may want something, in the order in which they began to.
+        # Those that may want their turn, in the order in which they began to.
         self._turn_wanted: dict[TableName, None] = {}
-        self._slot_wanted: dict[TableName, None] = {}
         self._leaving: dict[TableName, None] = {}
 
     # -- what others may ask
 
     @property
     def running_parts(self) -> int:
-        return len(self._running)
+        return self._grants.running_parts
 
     @property
     def is_idle(self) -> bool:
@@ -121,8 +100,10 @@ class Fleet:
     def set_policy(self, name: TableName, policy: TablePolicy) -> None:
         """What holds for the table from now on."""
         served = self._touched(name)
+        if not served.is_worked_on:
+            self._grants.forget_credit(served)
         served.policy, served.head_until_ms = policy, 0
-        self._slot_wanted[name] = None
+        self._grants.want(served)
 
     # -- events
 
@@ -134,7 +115,7 @@ class Fleet:
             self._leaving.pop(name, None)
             return
         self._added += 1
-        served = Served(name=name, ref=ref, policy=policy, index=self._added, turn=self._turn)
+        served = Served(name=name, ref=ref, policy=policy, index=self._added)
         served.sweep_due_ms = now_ms
         self.tables[name] = served
         self.poll_due(name, now_ms)
@@ -160,7 +141,7 @@ class Fleet:
             self._take_dues(served, now_ms)
             served.expire_due = True
         if served.dues:
-            self._slot_wanted[name] = None
+            self._grants.want(served)
         if served.ended or served.poll_due_ms is not None:
             self._turn_wanted[name] = None
 
@@ -171,7 +152,7 @@ class Fleet:
         served = self._job_ended(name)
         due, served.taking_off = served.taking_off, None
         assert due is not None, "a take-off is for a due"
-        self._slot_wanted[name] = None
+        self._grants.want(served)
         if served.poll_due_ms is not None or served.ended:
             self._turn_wanted[name] = None
         queued_ms = served.queued_ms.pop(due.bucket, now_ms)
@@ -218,11 +199,11 @@ class Fleet:
     def part_ended(self, outcome: TaskOutcome, now_ms: int) -> None:
         """A part has succeeded or failed; one of a compaction given up long ago is ignored."""
         number = outcome.compaction
-        if self._running.pop((number, outcome.part), None) is None or number not in self._flights:
+        if not self._grants.part_ended(number, outcome.part) or number not in self._flights:
             return
         served = self._touched(self._table_of[number])
         served.slots -= 1
-        self._slot_wanted[served.name] = None
+        self._grants.want(served)
         flight = served.flights[number]
         match self._flights.arrived(outcome):
             case Landed() as landed:
@@ -238,7 +219,7 @@ class Fleet:
 
     def engine_lost(self, why: str, now_ms: int) -> None:
         """All parts are gone: their compactions are planned anew, no table is to blame."""
-        self._running.clear()
+        self._grants.engine_lost()
         for served in self.tables.values():
             served.slots = 0
             for number in [n for n in served.flights if n in self._flights]:
@@ -295,8 +276,9 @@ class Fleet:
     def tick(self, now_ms: int) -> list[Effect]:
         """About once a second: what is due by the clock alone."""
         self._is_care_due = True
-        waiting = (n for n, served in self.tables.items() if served.dues or served.parts)
-        self._slot_wanted.update(dict.fromkeys(waiting))
+        for served in self.tables.values():
+            if served.dues or served.parts:
+                self._grants.want(served)
         return self.decide(now_ms)
 
     # -- decisions
@@ -305,7 +287,9 @@ class Fleet:
         """All that can begin now."""
         for name in self._leaving:
             self._drop_unbegun(self.tables[name], "its table is no longer served", now_ms)
-        effects = [*self._turns(now_ms), *self._slots(now_ms)]
+        effects: list[Effect] = [*self._turns(now_ms)]
+        if not self.is_ending:
+            effects += self._grants.give(self.tables.values(), slots=self.slots, now_ms=now_ms)
         if self._is_care_due and not self.is_draining:
             self._is_care_due = False
             effects.extend(
@@ -318,8 +302,8 @@ class Fleet:
             )
         for name in list(self._leaving):
             if self.tables[name].is_idle:
+                self._grants.forget(self.tables[name])
                 del self._leaving[name], self.tables[name]
-                self._slot_wanted.pop(name, None)
                 self._turn_wanted.pop(name, None)
                 effects.append(Forget(name=name))
         return effects
@@ -327,7 +311,7 @@ class Fleet:
     def _turns(self, now_ms: int) -> Iterator[Effect]:
         if not self._turn_wanted:
             return
-        free = self._jobs_max - self._jobs
+        free = self._jobs.free
         # Results first: they hold files that nobody can read yet.
         for name in sorted(self._turn_wanted, key=lambda name: not self.tables[name].ended):
             served = self.tables[name]
@@ -342,168 +326,20 @@ class Fleet:
                 served.poll_due_ms = None
                 continue
             free -= 1
-            self._begin(served, Job.TURN, now_ms)
+            self._jobs.begin(served, Job.TURN, now_ms)
             served.poll_due_ms = None
             ended, served.ended = served.ended, {}
             served.settling = {n: (served.flights.pop(n), each) for n, each in ended.items()}
             if ended and (self.is_ending or ledger.is_unsafe(served)):
                 yield Discard(name=name, ended=ended)
             else:
-                yield StartTurn(name=name, ended=ended, skip=self._skip(served, now_ms))
-
-    def _slots(self, now_ms: int) -> Iterator[Effect]:
-        if not self._slot_wanted or self.is_ending:
-            return
-        preparing = sum(served.taking_off is not None for served in self.tables.values())
-        free = self.slots - len(self._running) - preparing
-        large = sum(self._running.values())
-        if free <= 0:
-            return
-        contenders: dict[int, tuple[Served, Contender]] = {}
-        for name in list(self._slot_wanted):
-            self._contend(self.tables[name], contenders, now_ms)
-        while free > 0:
-            # Some threads are left to turns: what has landed must not wait for what takes off.
-            may_take_off = self._jobs < self._jobs_max - _TURN_JOBS
-            able = [c for served, c in contenders.values() if served.parts or may_take_off]
-            chosen = choose(able, slots=self.slots, free=free, large_running=large)
-            if chosen is None:
-                return
-            served, _ = contenders.pop(chosen.index)
-            # The time of all is that at which the last slot was given, not what it will cost.
-            self._turn = max(self._turn, served.turn)
-            if served.parts:
-                large += chosen.is_large
-                yield self._submit(served, chosen, now_ms)
-            else:
-                yield self._begin_take_off(served, free, now_ms)
-            free -= 1
-            self._contend(served, contenders, now_ms)
-
-    def _contend(
-        self, served: Served, contenders: dict[int, tuple[Served, Contender]], now_ms: int
-    ) -> None:
-        """Add the table to those that could use a slot, or take it off the list of candidates."""
-        contender = self._contender(served, now_ms)
-        if contender is None:
-            if not served.dues:
-                del self._slot_wanted[served.name]
-        else:
-            contenders[served.index] = (served, contender)
-
-    def _contender(self, served: Served, now_ms: int) -> Contender | None:
-        if served.parts:
-            number, _ = served.parts[0]
-            flight = served.flights[number]
-            due, size = flight.due, flight.due.size_bytes // len(flight.take_off.parts)
-        else:
-            head = self._head(served, now_ms)
-            if head is None:
-                return None
-            due, size = head, head.size_bytes // max(1, head.tasks)
-        return Contender(
-            index=served.index,
-            # A part that waits becomes as urgent as a due would.
-            priority_class=self._urgency(served, due, now_ms),
-            benefit=due.benefit,
-            weight=served.weight,
-            slots=served.slots,
-            slots_max=served.policy.max_concurrent_tasks,
-            is_large=size >= LARGE_PART_BYTES,
-            turn=served.turn,
-        )
-
-    def _head(self, served: Served, now_ms: int) -> Due | None:
-        """What the table would do next, None when it may do nothing."""
-        if served.job is not None or served.is_leaving or self.is_draining:
-            return None
-        if not served.is_worked_on or served.next_try_ms > now_ms:
-            return None
-        # A halted table that is tried again is tried with one compaction.
-        if served.halt is not None and (served.flights or ledger.is_unsafe(served)):
-            return None
-        if served.head_until_ms <= now_ms:
-            eligible = [due for due in served.dues.values() if self._may(served, due, now_ms)]
-            if served.halt is not None:
-                # One bucket that always fails must not keep the table halted for ever.
-                least = min((served.failures_of(due.bucket) for due in eligible), default=0)
-                eligible = [due for due in eligible if served.failures_of(due.bucket) == least]
-            max_age_ms = served.policy.max_backlog_age_ms
-            served.head = most_urgent(eligible, max_age_ms=max_age_ms, now_ms=now_ms)
-            served.head_until_ms = now_ms + _HEAD_MS
-        return served.head
-
-    def _skip(self, served: Served, now_ms: int) -> Skip:
-        """What the table need not offer, because it could not begin now."""
-        policy = served.policy
-        closed = (k for k in WorkKind if not may_start(policy.windows, k, now_ms, self._zone))
-        parked = (b for b, parked in served.parked.items() if parked.until_ms > now_ms)
-        return Skip(
-            buckets=frozenset(parked),
-            kinds=frozenset(closed),
-            spare_forced=not policy.windows_strict,
-        )
-
-    def _may(self, served: Served, due: Due, now_ms: int) -> bool:
-        parked = served.parked.get(due.bucket)
-        if parked is not None and parked.until_ms > now_ms:
-            return False
-        policy = served.policy
-        if due.is_forced and not policy.windows_strict:
-            return True
-        return may_start(policy.windows, due.kind, now_ms, self._zone)
-
-    def _urgency(self, served: Served, due: Due, now_ms: int) -> PriorityClass:
-        return priority_class(due, max_age_ms=served.policy.max_backlog_age_ms, now_ms=now_ms)
-
-    def _submit(self, served: Served, chosen: Contender, now_ms: int) -> Submit:
-        served.version += 1
-        number, part = served.parts.popleft()
-        flight = served.flights[number]
-        if not flight.started_ms:
-            flight.started_ms = now_ms
-            self._witness.started(served.name, flight, now_ms)
-        size = flight.due.size_bytes // len(flight.take_off.parts)
-        served.turn += cost(size) / served.weight
-        served.slots += 1
-        self._running[number, part.part] = chosen.is_large
-        return Submit(part=part)
-
-    def _begin_take_off(self, served: Served, free: int, now_ms: int) -> StartTakeOff:
-        due = served.head
-        assert due is not None, "chosen for it"
-        served.version += 1
-        served.taking_off, served.taking_off_class = due, self._urgency(served, due, now_ms)
-        served.head_until_ms = 0
-        if due.tasks > 1:
-            one = replace(
-                due, tasks=1, files=due.files // due.tasks, size_bytes=due.size_bytes // due.tasks
-            )
-            served.dues[due.bucket] = replace(
-                due,
-                tasks=due.tasks - 1,
-                files=due.files - one.files,
-                size_bytes=due.size_bytes - one.size_bytes,
-            )
-            served.taking_off = one
-        else:
-            del served.dues[due.bucket]
-        self._begin(served, Job.TAKE_OFF, now_ms)
-        self._numbers += 1
-        return StartTakeOff(
-            name=served.name, bucket=due.bucket, number=self._numbers, free_slots=free
-        )
+                yield StartTurn(name=name, ended=ended, skip=self._grants.skip(served, now_ms))
 
     # -- bookkeeping
 
-    def _begin(self, served: Served, job: Job, now_ms: int) -> None:
-        served.job, served.job_since_ms = job, now_ms
-        self._jobs += 1
-
     def _job_ended(self, name: TableName) -> Served:
         served = self._touched(name)
-        served.job = None
-        self._jobs -= 1
+        self._jobs.end(served)
         return served
 
     def _touched(self, name: TableName) -> Served:
@@ -522,8 +358,7 @@ class Fleet:
         served.queued_ms = {b: served.queued_ms.get(b, now_ms) for b in served.dues}
         served.head_until_ms = 0
         if served.dues and not had_work:
-            # Time without work earns no credit.
-            served.turn = max(served.turn, self._turn)
+            self._grants.forget_credit(served)
 
     def _land(self, served: Served, number: int, ended: Landed | Crashed) -> None:
         """A compaction has ended; the table's next turn settles it."""

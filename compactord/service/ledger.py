@@ -116,14 +116,17 @@ def take_in(served: Served, turn: Turn, retry: Retry, now_ms: int, witness: Witn
     if not served.first_poll_ms:
         served.first_poll_ms = now_ms
     served.error = ""
-    if served.halt is not None and served.lifted is Lifted.BY_TURN:
-        lift(served, witness)
-    elif served.halt is None and not served.parked:
-        served.next_try_ms = 0
     if turn.planned is not None:
         served.counts.sums["ingested_bytes"] += turn.planned.appended_bytes
         served.planned = turn.planned
         _forget_parked(served, now_ms)
+        if not turn.planned.backlog.tasks and not served.flights:
+            # What failed is not there any more, and no commit will come to prove it.
+            served.failures = 0
+            _lift(served, Lifted.BY_COMMIT, witness)
+    _lift(served, Lifted.BY_TURN, witness)
+    if served.halt is None and not served.parked:
+        served.next_try_ms = 0
 
 
 def fail(
@@ -221,11 +224,10 @@ def pause_ms(backoff: Backoff, failures: int) -> int:
     return int(min(backoff.max_ms, backoff.min_ms * 2 ** min(failures - 1, 40)))
 
 
-def lift(served: Served, witness: Witness) -> None:
-    """End a halt."""
-    if served.lifted is Lifted.BY_OPERATOR:
-        served.forgiven_snapshots = served.replaced_snapshots
-    served.halt = None
+def release(served: Served, witness: Witness) -> None:
+    """An operator says that a halted table may go on: as if nothing had happened."""
+    served.forgiven_snapshots = served.replaced_snapshots
+    served.halts.clear()
     served.failures = served.look_failures = 0
     served.next_try_ms = 0
     witness.resumed(served.name)
@@ -240,7 +242,7 @@ def unpublished(
 
 def is_unsafe(served: Served) -> bool:
     """Whether nothing may be committed to the table any more."""
-    return served.halt is not None and served.lifted is Lifted.BY_OPERATOR
+    return Lifted.BY_OPERATOR in served.halts
 
 
 def _trouble(
@@ -282,20 +284,34 @@ def _halt(
     next_try_ms: int,
     witness: Witness,
 ) -> None:
-    known = served.halt
-    if known is not None and served.lifted is Lifted.BY_OPERATOR:
-        return
-    is_same = known is not None and known.reason is reason and known.message == message
-    served.halt = Halt(
+    shown, known = served.halt, served.halts.get(lifted)
+    served.halts[lifted] = Halt(
         reason=reason,
         message=message,
         action=action,
         since_ms=known.since_ms if known is not None else now_ms,
         next_try_ms=next_try_ms,
     )
-    served.lifted, served.next_try_ms, served.error = lifted, next_try_ms, ""
-    if not is_same:
-        witness.halted(served.name, served.halt)
+    served.next_try_ms, served.error = next_try_ms, ""
+    _tell(served, shown, witness)
+
+
+def _lift(served: Served, lifted: Lifted, witness: Witness) -> None:
+    """End the halt of this kind, if there is one."""
+    shown = served.halt
+    if served.halts.pop(lifted, None) is not None:
+        remaining = served.halt
+        served.next_try_ms = remaining.next_try_ms if remaining is not None else 0
+        _tell(served, shown, witness)
+
+
+def _tell(served: Served, before: Halt | None, witness: Witness) -> None:
+    """Say what people see of the table's halts now, if that is something else than before."""
+    now = served.halt
+    if now is None:
+        witness.resumed(served.name)
+    elif before is None or (before.reason, before.message) != (now.reason, now.message):
+        witness.halted(served.name, now)
 
 
 def _count_commit(served: Served, settled: Settled, now_ms: int, witness: Witness) -> None:
@@ -307,8 +323,7 @@ def _count_commit(served: Served, settled: Settled, now_ms: int, witness: Witnes
     served.last_commit_ms = now_ms
     served.last_commit_snapshot_id = committed.snapshot_id
     served.failures = 0
-    if served.halt is not None and served.lifted is Lifted.BY_COMMIT:
-        lift(served, witness)
+    _lift(served, Lifted.BY_COMMIT, witness)
 
 
 def _published(served: Served, flight: Flight, landed: Landed, now_ms: int) -> CompactionView:

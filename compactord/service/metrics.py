@@ -25,7 +25,6 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from compactord.service.exposition import Family
 from compactord.service.fleet_metrics import FleetMetrics
 from compactord.service.overflow import Overflow
-from compactord.service.table_catalogue import STOP_DISTANCE_RUNS
 from compactord.service.table_metrics import TableMetrics
 from compactord.service.view import FleetView, PriorityClass, WorkKind
 from compactord.storage.metered import StorageOp, StorageOutcome
@@ -44,17 +43,10 @@ _BUCKETS = (1, 4, 16, 64, 256, 1000)
 class Metrics:
     """The service's counts and the text of a scrape. Any thread may call any method.
 
-    Tables beyond `max_tables` are summed up. Those without stop trigger are shown with their
-    compaction trigger + `stop_trigger_fallback`.
+    Tables beyond `max_tables` are summed up.
     """
 
-    def __init__(
-        self,
-        *,
-        max_tables: int = MAX_TABLES,
-        top_buckets: int = TOP_BUCKETS,
-        stop_trigger_fallback: int = STOP_DISTANCE_RUNS,
-    ) -> None:
+    def __init__(self, *, max_tables: int = MAX_TABLES, top_buckets: int = TOP_BUCKETS) -> None:
         # Else every counter would come with a series that tells when it was made.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # its library left it so
         self._counted = CollectorRegistry()
@@ -65,19 +57,15 @@ class Metrics:
             "pyarrow": installed_version("pyarrow"),
         }
         self._overflow = Overflow(max_tables)
+        self._tables = TableMetrics()
         self._make_work_metrics()
         self._make_service_metrics()
-        self.configure(
-            max_tables=max_tables,
-            top_buckets=top_buckets,
-            stop_trigger_fallback=stop_trigger_fallback,
-        )
+        self.configure(max_tables=max_tables, top_buckets=top_buckets)
 
-    def configure(self, *, max_tables: int, top_buckets: int, stop_trigger_fallback: int) -> None:
+    def configure(self, *, max_tables: int, top_buckets: int) -> None:
         """Take other settings, from the next scrape on. What was counted stays."""
         self._overflow.max_tables = max_tables
         self._fleet = FleetMetrics(self._versions, top_buckets=top_buckets)
-        self._tables = TableMetrics(stop_trigger_fallback)
 
     def _make_work_metrics(self) -> None:
         self._wait = self._histogram(

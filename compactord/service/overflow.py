@@ -210,7 +210,7 @@ def _shape(tables: Sequence[TableView]) -> TableShape:
         size_amplification_max=max(shape.size_amplification_max for shape in all_shapes),
         buckets_by_run_state=dict(bands),
         last_full_compaction_ms=min(
-            (shape.last_full_compaction_ms for shape in lsm_shapes), default=0
+            (shape.last_full_compaction_ms for shape in lsm_shapes if shape.buckets), default=0
         ),
     )
 

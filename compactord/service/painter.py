@@ -145,7 +145,7 @@ def status_of(served: Served) -> TableStatus:
 def table_view(served: Served, *, interval_ms: int, now_ms: int, zone: tzinfo) -> TableView:
     """One table. `interval_ms` is how often it is polled."""
     planned, policy = served.planned, served.policy
-    successes = {kind: served.last_success_ms.get(kind, served.first_poll_ms) for kind in _WORK}
+    info = planned.info if planned else _NO_INFO
     return TableView(
         name=served.name,
         location=served.ref.location,
@@ -153,7 +153,7 @@ def table_view(served: Served, *, interval_ms: int, now_ms: int, zone: tzinfo) -
         halt=served.halt,
         error=served.error,
         priority=policy.priority,
-        info=planned.info if planned else _NO_INFO,
+        info=info,
         shape=planned.shape if planned else _NO_SHAPE,
         backlog=_backlog(served),
         counters=served.counts.frozen(),
@@ -178,7 +178,7 @@ def table_view(served: Served, *, interval_ms: int, now_ms: int, zone: tzinfo) -
         planned_snapshot_id=planned.snapshot_id if planned else 0,
         last_commit_snapshot_id=served.last_commit_snapshot_id,
         last_commit_ms=served.last_commit_ms,
-        last_success_ms=successes,
+        last_success_ms={info.usual_kind: served.first_poll_ms, **served.last_success_ms},
         consecutive_failures=max(served.failures, served.look_failures),
         last_expire_ms=served.last_expire_ms,
     )

@@ -67,7 +67,7 @@ class StatePlanner:
         worth = candidates(summaries, request.kind, request.strategy, request.options)
         if self.delta_commits_due:
             worth |= candidates(summaries, request.kind, Strategy.FULL, request.options)
-        found = summaries.take(worth).bucket_ids()
+        found = summaries.index.take(worth).bucket_ids()
         return sorted(bucket for bucket in found if self._wanted(bucket.partition))
 
     def partition_text(self, partition: bytes) -> str:

@@ -16,7 +16,7 @@ from compactord.service.performer import TableSpec
 from compactord.service.served import Served
 from compactord.service.session import SessionRequest
 from compactord.service.timetable import Timetable
-from compactord.service.view import TableName
+from compactord.service.view import CatalogView, TableName
 
 _log = structlog.get_logger()
 # Until a table has been read: Paimon's default of continuous.discovery-interval.
@@ -25,7 +25,7 @@ _LEAST_INTERVAL_MS = 100
 
 
 class Roster:
-    """Used by the loop alone. `specs` is what turns read."""
+    """Used by the loop alone. `specs` is what turns read; `catalogs` is what listings found."""
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class Roster:
         clock: Clock,
     ) -> None:
         self.intervals_ms: dict[TableName, int] = {}
+        self.catalogs: dict[str, CatalogView] = {}
         self._config = config
         self._fleet = fleet
         self._specs = specs
@@ -44,7 +45,10 @@ class Roster:
         self._clock = clock
 
     def listed(self, listing: Listing) -> None:
-        """Serve what is there, and no longer what is gone."""
+        """Serve what is there, and no longer what is gone; nothing is when there is no listing."""
+        self._book(listing)
+        if not listing.is_listed:
+            return
         tables = self._fleet.tables
         for name, ref in listing.found.items():
             policy = self._policy(name)
@@ -69,6 +73,20 @@ class Roster:
                 self._fleet.remove(name)
                 self._timetable.stop_calling(str(name))
                 self.intervals_ms.pop(name, None)
+
+    def _book(self, listing: Listing) -> None:
+        known = self.catalogs.get(listing.catalog)
+        succeeded_ms = known.last_success_ms if known else 0
+        self.catalogs[listing.catalog] = CatalogView(
+            name=listing.catalog,
+            warehouse=self._config.catalogs[listing.catalog].warehouse,
+            last_success_ms=self._clock.now_ms() if listing.is_listed else succeeded_ms,
+            failures=(known.failures if known else 0) + bool(listing.error),
+            error=listing.error,
+            excluded_tables=listing.excluded,
+        )
+        if listing.error:
+            _log.warning("discovery_failed", catalog=listing.catalog, message=listing.error)
 
     def looked_at(self, served: Served) -> None:
         """A plan was made: it may say that the table is not for us, or how often to look."""

@@ -46,11 +46,15 @@ class Job(enum.Enum):
 
 
 class Lifted(enum.Enum):
-    """What ends a halt."""
+    """What ends a halt; the strongest comes first.
 
+    By an operator: the table must not be touched. By a turn: it cannot be looked at. By a commit:
+    its compactions fail; a plan that finds nothing to do ends that, too.
+    """
+
+    BY_OPERATOR = "operator"
     BY_TURN = "turn"
     BY_COMMIT = "commit"
-    BY_OPERATOR = "operator"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,8 +145,8 @@ class Served:
     forgiven_snapshots: int = 0
     error: str = ""
     next_try_ms: int = 0
-    halt: Halt | None = None
-    lifted: Lifted = Lifted.BY_TURN
+    # One that ends does not end the others.
+    halts: dict[Lifted, Halt] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     last_success_ms: dict[WorkKind, int] = field(default_factory=dict)
     last_commit_ms: int = 0
@@ -162,6 +166,11 @@ class Served:
     def is_idle(self) -> bool:
         """Whether nothing of it is under way anywhere."""
         return not (self.job or self.maintenance or self.flights or self.ended or self.settling)
+
+    @property
+    def halt(self) -> Halt | None:
+        """The strongest of its halts, None when it is not halted."""
+        return next((self.halts[lifted] for lifted in Lifted if lifted in self.halts), None)
 
     def failures_of(self, bucket: BucketId) -> int:
         """How often in a row the bucket's compactions have failed."""

@@ -112,6 +112,7 @@ class TableSession:
         # Whether the table as it now is was found to be one that we may touch.
         self._is_checked = False
         self._settled: OrderedDict[str, None] = OrderedDict()
+        # Full compactions made by this session, by local wall-clock.
         self._last_full_ms: dict[BucketId, int] = {}
 
     @property
@@ -123,11 +124,6 @@ class TableSession:
     def replaced_snapshots(self) -> int:
         """How many of these had another snapshot put in their place."""
         return self._committer.replaced_snapshots - self._excused
-
-    @property
-    def last_full_ms(self) -> Mapping[BucketId, int]:
-        """Full compactions made by this session, by local wall-clock."""
-        return self._last_full_ms
 
     def refresh(self) -> bool:
         """Take in the newest snapshot and schema; whether anything is different.

@@ -14,7 +14,7 @@ import numpy as np
 
 from compactord.clock import local_ms
 from compactord.model import AppendCompaction, Compaction, CompactReason
-from compactord.paimon.base_files import BucketSummaries
+from compactord.paimon.bucket_summaries import BucketSummaries
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options import CompactionOptions
 from compactord.paimon.table import TableState
@@ -36,7 +36,6 @@ class Due:
 
     `since_ms` (since the epoch) is the creation of the input that made it due. `files_saved` is by
     how much the files get fewer. `is_forced`: its run count is about to reach the stop-trigger.
-    `amplification` is (all runs but the oldest) / oldest, 0 for append tables.
     """
 
     bucket: BucketId
@@ -48,7 +47,6 @@ class Due:
     size_bytes: int
     files_saved: int
     sorted_runs: int
-    amplification: float
     is_forced: bool
     since_ms: int
 
@@ -92,6 +90,7 @@ class Survey:
         # Small append files that wait: when their time comes.
         self._recheck_ms: dict[BucketId, int] = {}
         self._state: TableState | None = None
+        self._summaries: BucketSummaries | None = None
         self._delta_commits_due: Set[BucketId] = frozenset()
         self._small_files = 0
         self._complete_ms = 0
@@ -121,12 +120,16 @@ class Survey:
             self._recheck_ms.clear()
             self._complete_ms = context.now_ms
             self._small_files = state.files.count_smaller(options.small_file_size)
+            self._summaries = state.files.summaries()
         else:
             before = self._state
             assert before is not None, "only a first survey has no state before it"
             small = options.small_file_size
             self._small_files += state.files.count_smaller(small, changed)
             self._small_files -= before.files.count_smaller(small, changed)
+            assert self._summaries is not None, "made with the state"
+            now = {bucket: state.files.summary(bucket) for bucket in changed}
+            self._summaries = self._summaries.updated(now)
             waited = {b for b, at in self._recheck_ms.items() if at <= context.now_ms}
             looked_at = changed | waited
         count = 0
@@ -146,13 +149,13 @@ class Survey:
     def offered(self, skip: Skip) -> tuple[Due, ...]:
         """The most urgent buckets that may begin, first things first."""
 
-        def urgency(due: Due) -> tuple[bool, float, int]:
-            return (not due.is_forced, -due.benefit, due.since_ms)
+        def urgency(due: Due) -> tuple[bool, float, int, BucketId]:
+            return (not due.is_forced, -due.benefit, due.since_ms, due.bucket)
 
         able = [due for due in self._dues.values() if not skip.covers(due)]
         by_need = heapq.nsmallest(OFFERED_MAX, able, key=urgency)
         # The one that has waited longest must not wait for ever behind better bargains.
-        oldest = min(able, key=lambda due: due.since_ms, default=None)
+        oldest = min(able, key=lambda due: (due.since_ms, due.bucket), default=None)
         if oldest is not None and oldest not in by_need:
             by_need[-1] = oldest
         return tuple(by_need)
@@ -168,12 +171,12 @@ class Survey:
         )
 
     def shape(
-        self, kind: TableKind, options: CompactionOptions, *, snapshots: int, last_full_ms: int
+        self, kind: TableKind, options: CompactionOptions, context: PlanContext, *, snapshots: int
     ) -> TableShape:
         """The table in numbers."""
-        state = self._state
+        state, summaries = self._state, self._summaries
         assert state is not None, "updated before"
-        summaries = state.files.summaries()
+        assert summaries is not None, "made of the state"
         has_runs = kind is TableKind.PRIMARY_KEY
         runs, level0, sizes = summaries.run_count, summaries.level0_count, summaries.size_bytes
         file_sizes = sizes / np.maximum(1, summaries.file_count)
@@ -194,29 +197,27 @@ class Survey:
             bucket_size_bytes_max=int(sizes.max()) if count else 0,
             bucket_size_bytes_avg=float(sizes.mean()) if count else 0.0,
             avg_file_size_bytes_min=float(file_sizes.min()) if count else 0.0,
-            size_amplification_max=max(
-                (due.amplification for due in self._dues.values()), default=0
-            ),
+            size_amplification_max=_amplification(summaries) if has_runs else 0.0,
             buckets_by_run_state=_bands(summaries, options.compaction_trigger, self._stop_trigger)
             if has_runs
             else {},
-            last_full_compaction_ms=last_full_ms,
+            last_full_compaction_ms=_last_full_ms(summaries, options, context) if has_runs else 0,
         )
 
     def top_buckets(
         self, count: int, partition_text: Callable[[bytes], str]
     ) -> tuple[TopBucket, ...]:
         """The buckets with the most runs, at most `count`."""
-        assert self._state is not None, "updated before"
-        summaries = self._state.files.summaries()
+        summaries = self._summaries
+        assert summaries is not None, "updated before"
         rows = np.arange(len(summaries))
         if len(rows) > count:
             rows = np.argpartition(-summaries.run_count, count)[:count]
         rows = rows[np.argsort(-summaries.run_count[rows], kind="stable")]
         return tuple(
             TopBucket(
-                bucket=summaries.bucket_id(int(row)),
-                partition=partition_text(summaries.bucket_id(int(row)).partition),
+                bucket=summaries.index.bucket_id(int(row)),
+                partition=partition_text(summaries.index.bucket_id(int(row)).partition),
                 sorted_runs=int(summaries.run_count[row]),
                 level0_files=int(summaries.level0_count[row]),
                 size_bytes=int(summaries.size_bytes[row]),
@@ -233,7 +234,7 @@ class Survey:
         if found is None or not found.files:
             return
         plan = plan_bucket(found, planner.request)
-        offset_ms = local_ms(context.now_ms, context.zone) - context.now_ms
+        offset_ms = _offset_ms(context)
         if plan.compactions:
             self._dues[bucket] = self._due(planner, found, plan, offset_ms, context.now_ms)
         elif (
@@ -257,12 +258,10 @@ class Survey:
         options, compactions = planner.request.options, plan.compactions
         inputs = [file for compaction in compactions for file in compaction.inputs]
         size = sum(file.file_size for file in inputs)
-        runs, amplification, wanted = 0, 0.0, options.min_file_num
+        runs, wanted = 0, options.min_file_num
         if planner.request.kind is TableKind.PRIMARY_KEY:
             sorted_runs = bucket_runs(found.files, planner.request.key_of)
             runs = len(sorted_runs)
-            oldest = sorted_runs[-1].size_bytes
-            amplification = sum(run.size_bytes for run in sorted_runs[:-1]) / max(1, oldest)
             upper = len({run.level for run in sorted_runs if run.level > 0})
             wanted = options.compaction_trigger - upper
         newcomers = [file for file in inputs if file.level == 0] or inputs
@@ -278,7 +277,6 @@ class Survey:
             size_bytes=size,
             files_saved=max(0, len(inputs) - outputs),
             sorted_runs=runs,
-            amplification=amplification,
             is_forced=runs >= self._stop_trigger - 1,
             since_ms=ages[min(max(0, wanted - 1), len(ages) - 1)],
         )
@@ -313,6 +311,33 @@ def _created_ms(file: DataFile, offset_ms: int, now_ms: int) -> int:
     if file.creation_time_ms is None:
         return now_ms
     return min(now_ms, file.creation_time_ms - offset_ms)
+
+
+def _offset_ms(context: PlanContext) -> int:
+    """By how much local wall-clock, in which creation times are, is ahead of the epoch's."""
+    return local_ms(context.now_ms, context.zone) - context.now_ms
+
+
+def _amplification(summaries: BucketSummaries) -> float:
+    """(All runs but the oldest) / oldest, of the worst bucket."""
+    oldest = summaries.oldest_run_bytes
+    return float(((summaries.size_bytes - oldest) / np.maximum(1, oldest)).max(initial=0.0))
+
+
+def _last_full_ms(
+    summaries: BucketSummaries, options: CompactionOptions, context: PlanContext
+) -> int:
+    """Since the epoch, of the bucket where it is longest ago; 0 when one never had any.
+
+    As Java estimates it from the files it finds (MergeTreeCompactManagerFactory.java): only what
+    takes all runs writes to the highest level. A file that was moved there as it was has kept its
+    creation time, so the truth may be later, but not earlier.
+    """
+    if not len(summaries):
+        return 0
+    is_full = summaries.max_level >= options.num_levels - 1
+    longest_ago = int(np.where(is_full, summaries.top_created_ms, -1).min())
+    return 0 if longest_ago < 0 else longest_ago - _offset_ms(context)
 
 
 def _bands(summaries: BucketSummaries, trigger: int, stop: int) -> Mapping[RunState, int]:

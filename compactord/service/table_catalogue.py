@@ -15,10 +15,6 @@ from compactord.service.exposition import Family, Sample, counter, gauge, label,
 from compactord.service.overflow import has_sorted_runs
 from compactord.service.view import Outcome, RunState, TableStatus, TableView, WorkKind
 
-# Java's Integer.MAX_VALUE, with which tables say that nothing shall ever stop a writer.
-NO_STOP_TRIGGER = 2_147_483_647
-# How far above the compaction trigger Paimon stops writers by default.
-STOP_DISTANCE_RUNS = 3
 TABLE_LABELS = ("catalog", "database", "table")
 
 
@@ -106,7 +102,7 @@ def _halted(table: TableView) -> Iterator[Sample]:
 
 
 def _compactions(table: TableView) -> Iterator[Sample]:
-    usual = WorkKind.MINOR if has_sorted_runs(table) else WorkKind.APPEND
+    usual = table.info.usual_kind
     counts = {(usual, Outcome.COMMITTED): 0, (usual, Outcome.FAILED): 0}
     counts.update(table.counters.compactions)
     for (kind, outcome), count in counts.items():
@@ -162,7 +158,10 @@ def _state_metrics() -> tuple[Value | Values, ...]:
             lambda t: int(t.window_open),
         ),
         Value(
-            _gauge("consecutive_failures", "Failures since the last success."),
+            _gauge(
+                "consecutive_failures",
+                "Failures since the last success, or since nothing was left to do.",
+            ),
             _always,
             lambda t: t.consecutive_failures,
         ),
@@ -178,12 +177,7 @@ def _state_metrics() -> tuple[Value | Values, ...]:
     )
 
 
-def _run_metrics(stop_trigger_fallback: int) -> tuple[Value | Values, ...]:
-    def stop_trigger(table: TableView) -> int:
-        info = table.info
-        is_set = info.stop_trigger < NO_STOP_TRIGGER
-        return info.stop_trigger if is_set else info.compaction_trigger + stop_trigger_fallback
-
+def _run_metrics() -> tuple[Value | Values, ...]:
     values = (
         ("sorted_runs_max", "Sorted runs of the bucket with the most.", "sorted_runs_max"),
         ("sorted_runs_avg", "Sorted runs per bucket.", "sorted_runs_avg"),
@@ -209,7 +203,7 @@ def _run_metrics(stop_trigger_fallback: int) -> tuple[Value | Values, ...]:
                 "table has none, alerts.stop_trigger_fallback above the compaction trigger.",
             ),
             _has_runs,
-            stop_trigger,
+            lambda t: t.info.stop_trigger,
         ),
         Values(
             _gauge(
@@ -224,7 +218,8 @@ def _run_metrics(stop_trigger_fallback: int) -> tuple[Value | Values, ...]:
         Value(
             _gauge(
                 "last_full_compaction_timestamp_seconds",
-                "Last full compaction of the bucket that waits longest, 0 for none.",
+                "Last full compaction of the bucket where it is longest ago, as its files tell it; "
+                "0 while a bucket never had one.",
             ),
             _has_runs,
             lambda t: t.shape.last_full_compaction_ms / 1000,
@@ -298,7 +293,8 @@ def _work_metrics() -> tuple[Value | Values, ...]:
         Values(
             _gauge(
                 "last_success_timestamp_seconds",
-                "Last compaction committed by this service; starts with the first poll.",
+                "Last compaction committed by this service; that of the usual kind starts with the "
+                "first poll.",
                 "kind",
             ),
             is_polled,
@@ -383,14 +379,11 @@ def _counter_value(
     return Value(_counter(name, meaning), concerns, read)
 
 
-def table_catalogue(stop_trigger_fallback: int) -> tuple[Value | Values, ...]:
-    """All metrics with one sample per table or per value of a closed list.
-
-    Tables that stop no writer are measured against compaction trigger + `stop_trigger_fallback`.
-    """
+def table_catalogue() -> tuple[Value | Values, ...]:
+    """All metrics with one sample per table or per value of a closed list."""
     return (
         *_state_metrics(),
-        *_run_metrics(stop_trigger_fallback),
+        *_run_metrics(),
         *_file_metrics(),
         *_work_metrics(),
         *_commit_metrics(),

@@ -30,10 +30,10 @@ _DURATION = Family(
 
 
 class TableMetrics:
-    """Writes the metrics of tables, `stop_trigger_fallback` as in their catalogue."""
+    """Writes the metrics of tables."""
 
-    def __init__(self, stop_trigger_fallback: int) -> None:
-        self._metrics = table_catalogue(stop_trigger_fallback)
+    def __init__(self) -> None:
+        self._metrics = table_catalogue()
 
     @property
     def families(self) -> tuple[Family, ...]:

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from compactord.config.windows import WorkKind as WorkKind
 from compactord.model import CompactReason
 from compactord.model import Conflict as Conflict
+from compactord.plan.table import TableKind
 
 
 class TableName(NamedTuple):
@@ -102,7 +103,11 @@ class ParkedBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInfo:
-    """What the table is; `warnings` are what it asks for and does not get."""
+    """What the table is; `warnings` are what it asks for and does not get.
+
+    `stop_trigger` is what its runs are measured against: where the table sets none,
+    `alerts.stop_trigger_fallback` above its compaction trigger.
+    """
 
     kind: str = ""
     bucket_mode: str = ""
@@ -113,12 +118,17 @@ class TableInfo:
     stop_trigger: int = 0
     warnings: tuple[str, ...] = ()
 
+    @property
+    def usual_kind(self) -> WorkKind:
+        """The kind of compactions that every table of its kind has."""
+        return WorkKind.MINOR if self.kind == TableKind.PRIMARY_KEY.value else WorkKind.APPEND
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
     """The live files in numbers. Runs and bands speak of primary-key tables only.
 
-    `size_amplification_max` is (all runs but the oldest) / oldest of the worst planned bucket.
+    `size_amplification_max` is (all runs but the oldest) / oldest of the worst bucket.
     """
 
     snapshot_id: int = 0
@@ -138,7 +148,7 @@ class TableShape:
     avg_file_size_bytes_min: float = 0.0
     size_amplification_max: float = 0.0
     buckets_by_run_state: Mapping[RunState, int] = field(default_factory=dict)
-    # Of the worst bucket, 0 where a bucket never had one or none is known.
+    # Of the worst bucket as its files tell it, 0 where one never had any.
     last_full_compaction_ms: int = 0
 
 
@@ -183,7 +193,11 @@ class TableCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableView:
-    """One served table. `last_success_ms` starts with its first poll, so that "never" alerts."""
+    """One served table.
+
+    `last_success_ms` has the kinds of compactions that succeeded, and from the first poll on the
+    usual one, so that "never" alerts.
+    """
 
     name: TableName
     location: str

@@ -8,6 +8,7 @@ from compactord.clock import Clock
 from compactord.commit.expire import Expired
 from compactord.errors import CompactordError
 from compactord.paimon.data_file import BucketId
+from compactord.service.compactor import Planned
 from compactord.service.metrics import Metrics
 from compactord.service.served import Flight, Parked
 from compactord.service.session import Settled
@@ -120,6 +121,26 @@ class Watch:
 
     def troubled(self, name: TableName, error: str) -> None:
         _log.warning("poll_failed", **_named(name), message=error)
+
+    def planned(self, name: TableName, planned: Planned, before: Planned | None) -> None:
+        """A table was looked at; `before` is what it was when that was done last."""
+        warnings = planned.info.warnings
+        if warnings != (before.info.warnings if before is not None else ()):
+            _log.warning("table_not_fully_served", **_named(name), messages=list(warnings))
+        self._metrics.scanned(
+            planned.seconds,
+            manifests=planned.manifests_read,
+            kept=planned.entries_read - planned.entries_skipped,
+            skipped=planned.entries_skipped,
+        )
+        if planned.dues:
+            _log.debug(
+                "plan_finished",
+                **_named(name),
+                snapshot_id=planned.snapshot_id,
+                due_tasks=planned.backlog.tasks,
+                due_bytes=planned.backlog.size_bytes,
+            )
 
     def expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
         """A round of snapshot expiry has ended."""

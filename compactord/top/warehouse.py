@@ -123,7 +123,7 @@ class _WatchedTable:
         if self._survey is None:
             self._survey = Survey(stop_trigger=options.stop_trigger)
         self._survey.update(planner, state, changed, {}, context)
-        shape = self._survey.shape(table.kind, options, snapshots=0, last_full_ms=0)
+        shape = self._survey.shape(table.kind, options, context, snapshots=0)
         return self._line(table, shape, self._survey)
 
     def _line(self, table: OpenTable, shape: TableShape, survey: Survey) -> TopTable:

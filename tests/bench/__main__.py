@@ -1,6 +1,6 @@
 """How fast and how large: our compaction beside Java's, on the same tables and the same cores.
 
-    python -m tests.bench                          # all cases, about 15 minutes
+    python -m tests.bench                          # all cases, about half an hour
     python -m tests.bench pk small --json /tmp/b.json
     python -m tests.bench --quick                  # tiny sizes: only that it runs
     python -m tests.bench --large                  # a bucket of 5 GB; needs 10 GB of disk
@@ -9,7 +9,7 @@
 Cases: pk (with pk-bigint, pk-string and pk-three), append and small compare both sides; scan looks
 at reading a table's state, kernel at the merge kernel, rewrite at one part beside its floor. Of the
 daemon, service-idle, service-memory, service-latency and service-load say what it costs and how
-soon it answers.
+soon it answers; they take 12 minutes of the half hour, service-memory alone 5.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def measure(folder: str, files: int) -> dict[str, object]:
     started = time.perf_counter()
     summaries = state.files.summaries()
     summaries_s = time.perf_counter() - started
-    bucket = summaries.bucket_id(len(summaries) // 2)
+    bucket = summaries.index.bucket_id(len(summaries) // 2)
     one_bucket = [_timed(lambda: state.files.bucket(bucket)) for _ in range(REPEATS)]
     grown = []
     for _ in _grow_table(table, files, REPEATS):

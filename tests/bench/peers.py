@@ -19,7 +19,8 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from tests.bench.flink_jars import flink_jars
 from tests.bench.ours import Measured
-from tests.oracle.judge import Judge, class_path
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import class_path
 
 JAVA_OPTIONS = (
     "-Xmx4g",

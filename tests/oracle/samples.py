@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.oracle.judge import TypeName, Value
+from tests.oracle.judge_jvm import TypeName, Value
 
 YEAR_1, YEAR_9999 = -62_135_596_800_000, 253_402_300_799_000
 LONG = "long " * 40

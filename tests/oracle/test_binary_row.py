@@ -58,7 +58,7 @@ def test_rows_hashes_and_buckets_are_javas(
     judge: Judge, batch: tuple[list[DataType], list[tuple[Any, ...]]]
 ) -> None:
     types, rows = batch
-    answers = judge.binary_rows(
+    answers = judge.algorithms.binary_rows(
         [type_json(type_) for type_ in types], _judged_rows(types, rows), num_buckets=7
     )
     ours = [encode_row(row, types) for row in rows]
@@ -77,7 +77,9 @@ def test_keys_are_sorted_as_java_sorts_them(
     types, rows = batch
     keys = [comparable_key(encode_row(row, types), types) for row in rows]
     ours = sorted(range(len(rows)), key=lambda position: keys[position])
-    assert ours == judge.sort_rows([type_json(t) for t in types], _judged_rows(types, rows))
+    assert ours == judge.algorithms.sort_rows(
+        [type_json(t) for t in types], _judged_rows(types, rows)
+    )
 
 
 PARTITION_VALUES: dict[str, list[Any]] = {
@@ -279,7 +281,7 @@ def test_random_bits_of_floats_are_stored_as_java_stores_them(judge: Judge) -> N
     assert all(isinstance(kind, AtomicType) for kind in kinds)
     rows = [(float("nan"), float("inf")), (-0.0, -float("nan"))]
     rows += [(float(chooser.randrange(2**24)), chooser.random() * 1e300) for _ in range(50)]
-    answers = judge.binary_rows(["FLOAT", "DOUBLE"], rows)
+    answers = judge.algorithms.binary_rows(["FLOAT", "DOUBLE"], rows)
     assert [encode_row(row, kinds).hex() for row in rows] == [answer[0] for answer in answers]
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_exact_sizes, assert_filters
-from tests.oracle.judge import Judge, Row, TypeName, Value
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import Row, TypeName, Value
 from tests.oracle.samples import ATOMIC, EVERY_TYPE, not_null
 
 SEEDS = range(24)

@@ -16,7 +16,8 @@ from tests.oracle.differential import (
     canonical,
     compact,
 )
-from tests.oracle.judge import Judge, Row, TypeName
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import Row, TypeName
 
 COLUMNS: tuple[tuple[str, TypeName], ...] = (
     ("k", "INT NOT NULL"),

@@ -10,7 +10,8 @@ import pytest
 
 from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_same_outcome, compact
-from tests.oracle.judge import Judge, TypeName
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import TypeName
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import pytest
 from compactord.errors import UnsupportedTable
 from compactord.plan.table import Strategy
 from tests.oracle.differential import compact, folder_digest
-from tests.oracle.judge import Judge, TypeName
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import TypeName
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from tests.oracle.differential import (
     compact,
     folder_digest,
 )
-from tests.oracle.judge import Judge, TypeName
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import TypeName
 from tests.oracle.samples import ATOMIC, EVERY_TYPE, not_null
 
 COMPOSITE_KEYS: dict[str, tuple[str, ...]] = {
@@ -201,7 +202,7 @@ def test_a_bound_that_java_cuts_too_low_is_right_in_our_files(judge: Judge, tmp_
         table.write([[commit, text]])
     table.settle()
     [file] = table.files()
-    [(_, bound)] = judge.decode_rows(["INT", "STRING"], [file["value_stats"]["max"]])
+    [(_, bound)] = judge.algorithms.decode_rows(["INT", "STRING"], [file["value_stats"]["max"]])
     assert bound == "\ud7ff" * 15 + "\ue000"
     assert len(judge.read(table.path, filter=[("v", "equal", text)])) == 6
 

@@ -23,7 +23,8 @@ from compactord.service.table import describe_table
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests.oracle.differential import LiveTable, canonical
-from tests.oracle.judge import Judge, JudgeError
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import JudgeError
 from tests.oracle.test_compact_history import History
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
 

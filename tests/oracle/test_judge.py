@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.oracle.judge import Judge, JudgeError
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import JudgeError
 
 PK = [("id", "BIGINT NOT NULL"), ("v", "STRING")]
 
@@ -48,11 +49,15 @@ def test_write_only_commits_pile_up_in_level_0_and_java_compacts_them(
 
     [file] = judge.files(table)
     assert (file["level"], file["row_count"], file["file_source"]) == (5, 5, "COMPACT")
-    assert judge.decode_rows(["BIGINT NOT NULL"], [file["min_key"], file["max_key"]]) == [
+    assert judge.algorithms.decode_rows(
+        ["BIGINT NOT NULL"], [file["min_key"], file["max_key"]]
+    ) == [
         (0,),
         (4,),
     ]
-    assert judge.decode_rows(["BIGINT", "STRING"], [file["value_stats"]["max"]]) == [(4, "4@3")]
+    assert judge.algorithms.decode_rows(["BIGINT", "STRING"], [file["value_stats"]["max"]]) == [
+        (4, "4@3")
+    ]
     assert judge.read_checksum(table) == before
     assert before[0] == 5
     assert judge.snapshots(table) == [1, 2, 3, 4, 5, 6]
@@ -151,34 +156,36 @@ def test_values_of_every_type_come_back_as_written(judge: Judge, tmp_path: Path)
 )
 def test_serialised_rows_decode_to_their_values(judge: Judge, type: Any, values: list[Any]) -> None:
     rows = [(value,) for value in [*values, None]]
-    encoded = [hex for hex, _, _ in judge.binary_rows([type], rows)]
-    assert repr(judge.decode_rows([type], encoded)) == repr(rows)
+    encoded = [hex for hex, _, _ in judge.algorithms.binary_rows([type], rows)]
+    assert repr(judge.algorithms.decode_rows([type], encoded)) == repr(rows)
 
 
 def test_python_floats_may_be_written_as_they_are(judge: Judge) -> None:
     plain = [(float("nan"),), (float("-inf"),), (-0.0,)]
     named = [("NaN",), ("-Infinity",), ("-0.0",)]
-    assert judge.binary_rows(["FLOAT"], plain) == judge.binary_rows(["FLOAT"], named)
+    assert judge.algorithms.binary_rows(["FLOAT"], plain) == judge.algorithms.binary_rows(
+        ["FLOAT"], named
+    )
 
 
 def test_values_out_of_range_are_refused(judge: Judge) -> None:
     for type, value in [("TINYINT", 128), ("BIGINT", 2**63), ("DECIMAL(3, 1)", "100.0")]:
         with pytest.raises(JudgeError):
-            judge.binary_row([type], [value])
+            judge.algorithms.binary_row([type], [value])
 
 
 def test_a_binary_row_has_arity_null_bits_and_eight_bytes_a_field(judge: Judge) -> None:
-    hex, hash, bucket = judge.binary_row(["INT", "STRING"], [258, None], num_buckets=4)
+    hex, hash, bucket = judge.algorithms.binary_row(["INT", "STRING"], [258, None], num_buckets=4)
     assert hex == "00000002" + "0002000000000000"[:2] + "02" + "00" * 6 + "02010000" + "00" * 12
     assert bucket == abs(hash) % 4
-    assert judge.murmur_bucket(["INT", "STRING"], [258, None], 4) == bucket
+    assert judge.algorithms.murmur_bucket(["INT", "STRING"], [258, None], 4) == bucket
 
 
 def test_rows_sort_as_java_compares_them(judge: Judge) -> None:
     values: list[list[Any]] = [["NaN"], ["Infinity"], [None], [0.0], ["-0.0"]]
-    assert judge.sort_rows(["DOUBLE"], values) == [2, 4, 3, 1, 0]
+    assert judge.algorithms.sort_rows(["DOUBLE"], values) == [2, 4, 3, 1, 0]
     words = [["b"], ["\U0001f600"], ["\uffff"], ["B"], ["bb"]]
-    assert judge.sort_rows(["STRING"], words) == [3, 0, 4, 2, 1]
+    assert judge.algorithms.sort_rows(["STRING"], words) == [3, 0, 4, 2, 1]
 
 
 def test_schema_versions(judge: Judge, table: Path) -> None:
@@ -349,7 +356,7 @@ def level_runs(text: str) -> list[dict[str, int]]:
     ],
 )
 def test_universal_pick(judge: Judge, runs: str, picked: tuple[int, int] | None) -> None:
-    [unit] = judge.pick_universal([{"runs": level_runs(runs)}])
+    [unit] = judge.algorithms.pick_universal([{"runs": level_runs(runs)}])
     assert (None if unit is None else (len(unit["files"]), unit["output_level"])) == picked
 
 
@@ -357,7 +364,7 @@ def test_forced_gentle_off_peak_and_early_picks(judge: Judge) -> None:
     runs = level_runs("0:1 1:10 2:12 5:1000")
     forced = {"runs": runs, "force_up_level0": True}
     early = {"runs": level_runs("0:1 5:1000"), "optimization_interval": 100, "now": 5000}
-    units = judge.pick_universal(
+    units = judge.algorithms.pick_universal(
         [
             {"runs": runs},
             forced,
@@ -375,12 +382,12 @@ def test_forced_gentle_off_peak_and_early_picks(judge: Judge) -> None:
         *(None, 1, 4, None, 1),
         *(None, 5, 5, 5, None),
     ]
-    assert judge.off_peak([(22, 6, 9, 5), (22, 6, 9, 6), (3, 3, 9, 3)]) == [9, 0, 0]
+    assert judge.algorithms.off_peak([(22, 6, 9, 5), (22, 6, 9, 6), (3, 3, 9, 3)]) == [9, 0, 0]
 
 
 def test_full_pick(judge: Judge) -> None:
     bottom = {"runs": [{"level": 5, "files": [{"name": "a"}, {"name": "b"}]}]}
-    units = judge.pick_full(
+    units = judge.algorithms.pick_full(
         [
             bottom,
             {**bottom, "force_rewrite_all_files": True},
@@ -406,7 +413,7 @@ def test_runs_of_files(judge: Judge) -> None:
         {"name": "left", "level": 3, "min": 1, "max": 4},
     ]
     overlapping = [{**file, "level": 1, "min": 0, "max": 9} for file in files]
-    good, bad = judge.sorted_runs([{"files": files}, {"files": overlapping}])
+    good, bad = judge.algorithms.sorted_runs([{"files": files}, {"files": overlapping}])
     assert good == {
         "runs": [[0, ["new"]], [0, ["old"]], [3, ["left", "right"]]],
         "num_levels": 6,
@@ -418,7 +425,7 @@ def test_runs_of_files(judge: Judge) -> None:
 def test_sections_of_overlapping_files(judge: Judge) -> None:
     bounds = {1: (1, 5), 2: (3, 8), 3: (6, 9), 4: (9, 12), 6: (12, 12), 5: (20, 30)}
     files = [{"name": str(n), "min": low, "max": high} for n, (low, high) in bounds.items()]
-    assert judge.interval_partition([files, []]) == [
+    assert judge.algorithms.interval_partition([files, []]) == [
         [[["2", "4"], ["1", "3", "6"]], [["5"]]],
         [],
     ]
@@ -431,7 +438,7 @@ def test_append_packing(judge: Judge) -> None:
         return [{"size": size} for size in sizes]
 
     few = {**small, "files": files(3, 1, 2)}
-    assert judge.pack_append(
+    assert judge.algorithms.pack_append(
         [
             few,
             {**few, "rounds": 5},
@@ -440,7 +447,7 @@ def test_append_packing(judge: Judge) -> None:
             {**few, "min_file_num": 3, "open_file_cost": 100},
         ]
     ) == [[], [], [["4", "3", "2", "1", "0"]], [["0", "1", "2", "3"]], [["1", "2"]]]
-    [aged] = judge.pack_append([{**few, "rounds": 6}])
+    [aged] = judge.algorithms.pack_append([{**few, "rounds": 6}])
     assert sorted(aged[0]) == ["0", "1", "2"]
 
 
@@ -448,7 +455,7 @@ def test_bucketed_append_pick(judge: Judge) -> None:
     sizes = {"target_file_size": 100, "min_file_num": 3}
     three = [{"size": 90, "min_seq": 2}, {"size": 1, "min_seq": 1}, {"size": 1, "min_seq": 0}]
     four = [*three, {"size": 99, "min_seq": -1}]
-    assert judge.pick_bucketed_append(
+    assert judge.algorithms.pick_bucketed_append(
         [
             {**sizes, "files": three},
             {**sizes, "files": three[:2]},
@@ -467,7 +474,7 @@ def test_bucketed_append_pick(judge: Judge) -> None:
 
 def test_merge_order(judge: Judge) -> None:
     readers = [[[1, 5, 10], [2, 9, 1]], [[1, 4, 11]], [[1, 5, 9], [2, None, 4]]]
-    by_sequence, by_user = judge.merge_order(
+    by_sequence, by_user = judge.algorithms.merge_order(
         [{"readers": readers}, {"readers": readers, "user_sequence": True}]
     )
     assert by_sequence == [(1, [[2, 0], [0, 0], [1, 0]]), (2, [[0, 1], [2, 1]])]

@@ -80,7 +80,9 @@ def winners(case: dict[str, Any], window_rows: int) -> list[tuple[int, int]]:
 def test_of_each_key_the_record_that_java_merges_last_is_kept(judge: Judge) -> None:
     cases = [random_case(number) for number in range(CASES)]
     tied = 0
-    for number, (case, answer) in enumerate(zip(cases, judge.merge_order(cases), strict=True)):
+    for number, (case, answer) in enumerate(
+        zip(cases, judge.algorithms.merge_order(cases), strict=True)
+    ):
         expected = [(key, records[-1][0]) for key, records in answer]
         for window_rows in (1, 7, 1000):
             assert winners(case, window_rows) == expected, f"case {number}: {case}"

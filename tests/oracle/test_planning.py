@@ -168,7 +168,7 @@ def test_minor_picks(judge: Judge, seed: int) -> None:
     rng = random.Random(seed)
     cases = [random_merge_case(rng) for _ in range(1500)]
     picks = [our_minor_pick(case) for case in cases]
-    units = judge.pick_universal(cases)
+    units = judge.algorithms.pick_universal(cases)
     java = [filtered(unit, case) for unit, case in zip(units, cases, strict=True)]
     assert_same(seed, cases, [shown(pick) for pick in picks], java)
     reasons = {pick.reason for pick in picks if pick is not None}
@@ -212,7 +212,7 @@ def test_text_cases_hold_what_java_picks(judge: Judge) -> None:
         cases.append(case)
         expected.append(text)
     ours = []
-    for unit, case in zip(judge.pick_universal(cases), cases, strict=True):
+    for unit, case in zip(judge.algorithms.pick_universal(cases), cases, strict=True):
         kept = filtered(unit, case)
         ours.append(f"{' '.join(kept['files'])} -> L{kept['output_level']}" if kept else "none")
     assert len(ours) > 30
@@ -251,7 +251,7 @@ def test_full_picks(judge: Judge, seed: int) -> None:
             force_rewrite=case["force_rewrite_all_files"],
         )
         ours.append(shown(pick))
-    assert_same(seed, cases, ours, judge.pick_full(cases))
+    assert_same(seed, cases, ours, judge.algorithms.pick_full(cases))
     assert any(unit is not None and unit["file_rewrite"] for unit in ours)
 
 
@@ -274,7 +274,7 @@ def test_sorted_runs_and_refusals(judge: Judge, seed: int) -> None:
                 "highest": highest_level(runs),
             }
         )
-    java = [None if "error" in answer else answer for answer in judge.sorted_runs(cases)]
+    java = [None if "error" in answer else answer for answer in judge.algorithms.sorted_runs(cases)]
     assert_same(seed, cases, ours, java)
     assert None in ours
 
@@ -299,7 +299,7 @@ def test_sections_with_their_order_of_runs(judge: Judge, seed: int) -> None:
         ]
         for case in cases
     ]
-    assert_same(seed, cases, ours, judge.interval_partition(cases))
+    assert_same(seed, cases, ours, judge.algorithms.interval_partition(cases))
 
 
 def test_offpeak_ratio_of_every_hour(judge: Judge) -> None:
@@ -318,7 +318,7 @@ def test_offpeak_ratio_of_every_hour(judge: Judge) -> None:
         )
         for start, end, ratio, hour in cases
     ]
-    assert_same(0, cases, ours, judge.off_peak(cases))
+    assert_same(0, cases, ours, judge.algorithms.off_peak(cases))
 
 
 def random_append_case(rng: random.Random) -> Case:
@@ -357,7 +357,7 @@ def test_packing_without_buckets(judge: Judge, seed: int) -> None:
     for case in cases:
         packing = pack_unaware(files_of(case), options_of_append(case), now_local_ms=0, wait_ms=0)
         ours.append([names(pick.files) for pick in packing.picks])
-    assert_same(seed, cases, ours, judge.pack_append(cases))
+    assert_same(seed, cases, ours, judge.algorithms.pack_append(cases))
     assert any(len(picks) > 1 for picks in ours)
 
 
@@ -368,9 +368,11 @@ def test_packing_of_what_has_waited_is_that_of_java_after_six_rounds(
     rng = random.Random(seed)
     cases = [{**random_append_case(rng), "rounds": 8} for _ in range(100)]
     fresh = [{**case, "rounds": 1} for case in cases]
-    java_last = judge.pack_append([{**case, "rounds": 6} for case in cases])
+    java_last = judge.algorithms.pack_append([{**case, "rounds": 6} for case in cases])
     ours, java = [], []
-    for case, first, last in zip(cases, judge.pack_append(fresh), java_last, strict=True):
+    for case, first, last in zip(
+        cases, judge.algorithms.pack_append(fresh), java_last, strict=True
+    ):
         if first:
             continue
         packing = pack_unaware(files_of(case), options_of_append(case), now_local_ms=1, wait_ms=0)
@@ -386,7 +388,7 @@ def test_minor_picks_in_append_buckets(judge: Judge, seed: int) -> None:
     rng = random.Random(seed)
     cases = [random_append_case(rng) for _ in range(500)]
     kept, ours, java = [], [], []
-    for case, expected in zip(cases, judge.pick_bucketed_append(cases), strict=True):
+    for case, expected in zip(cases, judge.algorithms.pick_bucketed_append(cases), strict=True):
         options = options_of_append(case)
         if expected is not None and not lowers_file_count(case, expected):
             continue
@@ -410,7 +412,7 @@ def test_minor_picks_in_append_buckets_differ_only_where_nothing_is_gained(
     rng = random.Random(seed)
     cases = [random_append_case(rng) for _ in range(300)]
     differing = 0
-    for case, expected in zip(cases, judge.pick_bucketed_append(cases), strict=True):
+    for case, expected in zip(cases, judge.algorithms.pick_bucketed_append(cases), strict=True):
         if expected is None or lowers_file_count(case, expected):
             continue
         differing += 1
@@ -436,7 +438,7 @@ def test_full_picks_in_append_buckets(judge: Judge, seed: int) -> None:
     ours = [
         first_names(pick_bucketed_full(files_of(case), options_of_append(case))) for case in cases
     ]
-    assert_same(seed, cases, ours, judge.pick_bucketed_append(cases))
+    assert_same(seed, cases, ours, judge.algorithms.pick_bucketed_append(cases))
     assert sum(pick is not None for pick in ours) > 50
     assert sum(pick is None for pick in ours) > 50
 

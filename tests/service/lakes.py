@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from compactord.clock import SystemClock
+from compactord.clock import SystemClock, local_ms
 from compactord.demo import WriteOnlyWriter, create_table
 from compactord.ids import Owner, owner_of
 from compactord.paimon import paths
@@ -23,6 +23,8 @@ from compactord.paimon.data_file import DataFile, EntryKind
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef, delta_entries, load_state
+from compactord.plan.runs import bucket_runs
+from compactord.service.table import open_table
 from compactord.storage.local import LocalStorage
 from tests import builders
 
@@ -132,6 +134,21 @@ class Lake:
 
     def level0_files(self, name: str) -> int:
         return sum(file.level == 0 for file in self.files(name))
+
+    def worst_buckets(self, name: str) -> tuple[float, float]:
+        """Size amplification, and seconds since the epoch of the last full compaction."""
+        table, state = open_table(LOCAL, self.ref(name), {}), load_state(LOCAL, self.ref(name))
+        assert table.key_of is not None
+        clock = SystemClock()
+        now_ms = clock.now_ms()
+        ahead_ms = local_ms(now_ms, clock.time_zone) - now_ms
+        amplifications, full_ms = [], []
+        for bucket in state.files.bucket_ids():
+            *younger, oldest = bucket_runs(state.files.files_in(bucket), table.key_of)
+            amplifications.append(sum(run.size_bytes for run in younger) / oldest.size_bytes)
+            assert oldest.level == table.options.compaction.num_levels - 1
+            full_ms.append(max(file.creation_time_ms or 0 for file in oldest.files))
+        return max(amplifications), (min(full_ms) - ahead_ms) / 1000
 
     def snapshot_id(self, name: str) -> int:
         snapshot = load_state(LOCAL, self.ref(name)).snapshot

@@ -49,6 +49,12 @@ def test_tables_are_kept_compact_while_writers_commit_and_metrics_tell_the_truth
     assert scrape.one("table_level0_files_max", table="k") * 2 >= lake.level0_files("k")
     assert scrape.one("table_sorted_runs_max", table="k") < 6
     assert scrape.sum("table_buckets_by_run_state", table="k") == 2
+    worst = lake.worst_buckets("k")
+    assert scrape.one("table_size_amplification_ratio_max", table="k") == worst[0]
+    assert scrape.one("table_last_full_compaction_timestamp_seconds", table="k") == worst[1]
+    # Only the kinds of compactions that a table may have.
+    assert len(scrape.all("table_last_success_timestamp_seconds", table="k", kind="append")) == 0
+    assert len(scrape.all("table_last_success_timestamp_seconds", table="a")) == 1
     assert scrape.one("spark_up") == 1
     assert (scrape.one("task_slots"), scrape.one("tasks_running")) == (2, 0)
     assert service.get("/readyz")[0] == service.get("/livez")[0] == 200

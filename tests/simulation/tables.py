@@ -254,7 +254,6 @@ class SimTable:
             size_bytes=size,
             files_saved=len(files) - 1,
             sorted_runs=runs if self.is_keyed else 0,
-            amplification=0.0,
             is_forced=self.is_keyed and runs >= STOP - 1,
             since_ms=files[wanted - 1].created_ms,
         )

@@ -122,22 +122,6 @@ def test_a_table_that_wakes_up_does_not_stand_behind_all_that_a_huge_one_was_giv
     assert world.rules.published[late] == 1
 
 
-def test_time_without_work_earns_no_credit() -> None:
-    world = World(2, slots=1)
-    urgent = policy(max_backlog_age_ms=1)
-    plan = Plan(interval_ms=150, size=(MIB, 2 * MIB))
-    busy = world.add("busy", SimTable([Bucket()], is_keyed=False), plan, rules=urgent)
-    world.add("asleep", SimTable([Bucket()], is_keyed=False), rules=urgent)
-    world.run(300_000)
-    given = world.rules.given[busy]
-    asleep = next(name for name in world.tables if name != busy)
-    for _ in range(500):
-        world.tables[asleep].commit({0: MIB}, world.now_ms)
-    world.run(30_000)
-    assert world.rules.given[asleep] > 10
-    assert world.rules.given[busy] - given > world.rules.given[asleep] / 2
-
-
 def test_a_bucket_that_always_fails_is_tried_at_growing_pauses_up_to_the_longest() -> None:
     world = World(4, slots=2)
     table = SimTable([Bucket(is_poison=True), *(Bucket() for _ in range(4))])

@@ -191,7 +191,7 @@ class World:
     def lift_halts(self) -> None:
         for served in self.fleet.tables.values():
             if ledger.is_unsafe(served):
-                ledger.lift(served, self.rules)
+                ledger.release(served, self.rules)
 
     @property
     def running(self) -> dict[tuple[int, int], int]:

@@ -68,10 +68,10 @@ def iso_text(epoch_ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment(epoch_ms: int, now_ms: int, *, never: str = "never") -> Markup:
-    """A time as distance from now and as UTC; `never` for 0."""
+def moment(epoch_ms: int, now_ms: int) -> Markup:
+    """A time as distance from now and as UTC; "never" for 0."""
     if not epoch_ms:
-        return element("span", never, class_="quiet")
+        return element("span", "never", class_="quiet")
     iso = iso_text(epoch_ms)
     distance = now_ms - epoch_ms
     text = f"{age_text(distance)} ago" if distance >= 0 else f"in {age_text(-distance)}"

@@ -87,7 +87,8 @@ def _shape_facts(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
             "Level-0 files",
             f"{count(shape.level0_files)}, at most {count(shape.level0_files_max)} a bucket",
         )
-        yield "Size amplification, worst", f"{shape.size_amplification_max:.0%}"
+        yield "Size amplification, worst bucket", f"{shape.size_amplification_max:.0%}"
+        yield "Last full compaction, worst bucket", moment(shape.last_full_compaction_ms, now_ms)
     yield "Files", f"{count(shape.files)}, {count(shape.small_files)} of them small"
     yield "Size", size(shape.size_bytes)
     yield "Rows", count(shape.rows)
@@ -111,7 +112,6 @@ def _shape_facts(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
         if table.last_commit_ms
         else moment(0, now_ms),
     )
-    yield "Last full compaction", moment(shape.last_full_compaction_ms, now_ms, never="not known")
     yield "Last look", moment(table.last_poll_ms, now_ms)
     yield "Failures in a row", count(table.consecutive_failures)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from compactord.errors import FormatError
 from compactord.paimon.avro import Block, encode_record
-from compactord.paimon.avro_columns import UnusualEncoding, decode_blocks
+from compactord.paimon.avro_columns import NULL, UnusualEncoding, decode_blocks
 from compactord.paimon.data_file import ColumnStats, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.entry_columns import identity_hashes
 from compactord.paimon.manifest import entry_record
@@ -67,6 +67,12 @@ ENTRIES = st.builds(
     total_buckets=INTS,
     file=FILES,
 )
+
+
+def _or_null(value: int | None) -> int:
+    return NULL if value is None else value
+
+
 INTEGERS = {
     "_KIND": lambda e: int(e.kind),
     "_BUCKET": lambda e: e.bucket,
@@ -77,6 +83,8 @@ INTEGERS = {
     "_FILE._MAX_SEQUENCE_NUMBER": lambda e: e.file.max_sequence_number,
     "_FILE._SCHEMA_ID": lambda e: e.file.schema_id,
     "_FILE._LEVEL": lambda e: e.file.level,
+    "_FILE._CREATION_TIME": lambda e: _or_null(e.file.creation_time_ms),
+    "_FILE._FILE_SOURCE": lambda e: _or_null(e.file.file_source),
 }
 BINARIES = {
     "_PARTITION": lambda e: e.partition,

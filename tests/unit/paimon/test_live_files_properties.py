@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 
 from compactord.paimon import entry_columns, live_files
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
-from compactord.paimon.live_files import LiveFiles
+from compactord.paimon.bucket_summaries import BucketSummaries
+from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, ManifestEntry
+from compactord.paimon.live_files import LiveFiles, no_files
 from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.table import load_state, refresh_state
 from compactord.paimon.types import AtomicType, TypeRoot
@@ -30,7 +33,7 @@ def as_in_large_tables(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 
 new_files = st.builds(
-    lambda bucket, partition, level, size, schema, extra, index: (
+    lambda bucket, partition, level, size, schema, sequences, created, extra, index: (
         bucket,
         partition,
         {
@@ -38,6 +41,9 @@ new_files = st.builds(
             "file_size": size,
             "row_count": size // 7,
             "schema_id": schema,
+            "min_sequence_number": min(sequences),
+            "max_sequence_number": max(sequences),
+            "creation_time_ms": created,
             "extra_files": extra,
             "embedded_file_index": index,
         },
@@ -47,6 +53,9 @@ new_files = st.builds(
     st.sampled_from([0, 0, 0, 1, 4, 5]),
     st.integers(0, 1 << 40),
     st.integers(0, 2),
+    # So few that files are of one age, but for the rest of what tells ages apart.
+    st.tuples(st.integers(-1, 2), st.integers(-1, 2)),
+    st.sampled_from([None, 0, 1, 1 << 41]),
     st.sampled_from([(), (), ("a.index",)]),
     st.sampled_from([None, None, b"", b"\x01\x02"]),
 )
@@ -69,6 +78,7 @@ commits = st.lists(
 def test_following_equals_loading_equals_a_dict(steps: list) -> None:  # type: ignore[type-arg]
     history, model = History(partition_types=[INT]), {}
     state = load_state(history.storage, history.table)
+    kept = state.files.summaries()
     for number, (additions, deletions, upgrades, kind, merge_manifests) in enumerate(steps):
         delta = _delta(number, model, additions, deletions, upgrades)
         before = state.files
@@ -83,6 +93,20 @@ def test_following_equals_loading_equals_a_dict(steps: list) -> None:  # type: i
         assert _contents(before) == seen_before, "a state that is held does not change"
         if refreshed.changed is not None:
             assert refreshed.changed == {one.bucket_id for one in delta}
+        before_update = _columns(kept)
+        changed = refreshed.changed
+        if changed is None:
+            changed = {*kept.index.bucket_ids(), *state.files.bucket_ids()}
+        updated = kept.updated({bucket: state.files.summary(bucket) for bucket in changed})
+        assert _columns(kept) == before_update, "summaries that someone holds do not change"
+        kept = updated
+        assert _columns(kept) == _columns(state.files.summaries())
+
+
+def _columns(summaries: BucketSummaries) -> dict[str, list[object]]:
+    facts = [field.name for field in dataclasses.fields(summaries) if field.name != "index"]
+    columns = {name: getattr(summaries, name).tolist() for name in facts}
+    return {"buckets": summaries.index.bucket_ids(), **columns}
 
 
 def _delta(number, model, additions, deletions, upgrades) -> list[ManifestEntry]:  # type: ignore[no-untyped-def]
@@ -126,8 +150,8 @@ def _require_equal(files: LiveFiles, model: Model) -> None:
     for one in model.values():
         buckets.setdefault(one.bucket_id, []).append(one)
     summaries = files.summaries()
-    assert sorted(summaries.bucket_ids()) == sorted(buckets)
-    for index, bucket in enumerate(summaries.bucket_ids()):
+    assert summaries.index.bucket_ids() == sorted(buckets)
+    for index, bucket in enumerate(summaries.index.bucket_ids()):
         expected = [one.file for one in buckets[bucket]]
         levels = [file.level for file in expected]
         facts = {
@@ -137,6 +161,8 @@ def _require_equal(files: LiveFiles, model: Model) -> None:
             "level0_count": levels.count(0),
             "run_count": levels.count(0) + len(set(levels) - {0}),
             "max_level": max(levels),
+            "oldest_run_bytes": _oldest_run_bytes(expected),
+            "top_created_ms": max(_created(f) for f in expected if f.level == max(levels)),
             "total_buckets": 4,
         }
         assert {name: getattr(summaries, name)[index] for name in facts} == facts
@@ -150,3 +176,31 @@ def _require_equal(files: LiveFiles, model: Model) -> None:
         assert files.contains(identity)
         assert not files.contains(identity._replace(level=9))
         assert not files.contains(identity._replace(external_path="s3://elsewhere/x"))
+
+
+def _created(file: DataFile) -> int:
+    return -1 if file.creation_time_ms is None else file.creation_time_ms
+
+
+def _oldest_run_bytes(files: Sequence[DataFile]) -> int:
+    """The last of the bucket's runs, as Levels.java has them in order."""
+    top = max(file.level for file in files)
+    if top > 0:
+        return sum(file.file_size for file in files if file.level == top)
+
+    def place(file: DataFile) -> tuple[int, int, int]:
+        return -file.max_sequence_number, file.min_sequence_number, _created(file)
+
+    last = max(map(place, files))
+    return min(file.file_size for file in files if place(file) == last)
+
+
+def test_a_base_lasts_for_a_share_of_its_files_before_it_is_made_anew() -> None:
+    files, bases = no_files("/t"), []
+    for number in range(100):
+        files = files.applied([entry(data_file(f"f{number}-{i}"), bucket=number) for i in range(4)])
+        if not bases or bases[-1] is not files.base:
+            bases.append(files.base)
+    # At first every 12 changes, from 48 files on every fourth of them: 12, 24, 36, 48, 60, 76, ...
+    assert [len(base) for base in bases[:8]] == [0, 12, 24, 36, 48, 60, 76, 96]
+    assert len(bases) < 18

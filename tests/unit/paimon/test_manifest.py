@@ -117,13 +117,19 @@ def test_columns_of_a_newer_paimon_are_refused_by_name(
         load_live_files(storage, ROOT, [manifest])
 
 
-def test_columns_that_an_older_paimon_did_not_write_are_null() -> None:
-    # Release 0.7 ended with the creation time.
+@pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
+@pytest.mark.parametrize("columns", [12, 13], ids=["no creation time", "as 0.7"])
+def test_columns_that_an_older_paimon_did_not_write_are_null(
+    columns: int, cursors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
     storage, manifest = _stored(
-        [BARE], _schema_with(lambda top, file: file.__delitem__(slice(13, 20)))
+        [BARE], _schema_with(lambda top, file: file.__delitem__(slice(columns, 20)))
     )
     assert read_entries(storage, ROOT, manifest) == (BARE,)
-    assert load_live_files(storage, ROOT, [manifest]).entries(BARE.bucket_id) == (BARE,)
+    live = load_live_files(storage, ROOT, [manifest])
+    assert live.entries(BARE.bucket_id) == (BARE,)
+    assert live.summary(BARE.bucket_id).top_created_ms == -1
 
 
 def test_a_missing_column_that_was_always_written_is_a_format_error() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.paimon.base_files import BucketSummaries
+from compactord.paimon.bucket_summaries import BucketIndex, BucketSummaries, packed_keys
 from compactord.paimon.data_file import DataFile
 from compactord.plan.candidates import candidates
 from compactord.plan.shape import bucket_shape
@@ -22,9 +22,7 @@ def summary_of(buckets: list[list[DataFile]], request: PlanRequest) -> BucketSum
         return np.array(list(values), np.int64)
 
     return BucketSummaries(
-        partitions=(b"",),
-        partition=column(0 for _ in shapes),
-        bucket=column(range(len(shapes))),
+        index=BucketIndex((b"",), {b"": 0}, packed_keys(0, np.arange(len(shapes)))),
         total_buckets=column(1 for _ in shapes),
         file_count=column(shape.file_count for shape in shapes),
         size_bytes=column(shape.size_bytes for shape in shapes),
@@ -32,6 +30,9 @@ def summary_of(buckets: list[list[DataFile]], request: PlanRequest) -> BucketSum
         level0_count=column(sum(f.level == 0 for f in files) for files in buckets),
         run_count=column(shape.run_count for shape in shapes),
         max_level=column(max(shape.highest_level, 0) for shape in shapes),
+        # Not looked at.
+        oldest_run_bytes=column(0 for _ in shapes),
+        top_created_ms=column(0 for _ in shapes),
     )
 
 

@@ -107,6 +107,9 @@ def _assert_chunk(content: bytes, chunk: Any, start: int) -> int:
         kind = header[1].value
         data = header[{0: 5, 2: 7, 3: 8}[kind]].value
         encoding = data[{0: 2, 2: 2, 3: 4}[kind]].value
+        if kind == 0:
+            # Java knows no others, and asks even where levels take no bytes.
+            assert {data[3].value, data[4].value} <= {3, 4}
         counts[kind, encoding] = counts.get((kind, encoding), 0) + 1
         if kind != 2:
             locations.append((position, size))

@@ -133,6 +133,25 @@ def test_a_header_without_one_of_its_fields_is_refused(tmp_path, field):
         assert_refused(whole.part, outcome, whole.victim)
 
 
+@pytest.mark.parametrize("levels", [3, 4], ids=["definition", "repetition"])
+@pytest.mark.parametrize("encoding", [0, 4, 8])
+def test_a_page_whose_levels_nobody_might_read_is_not_copied(tmp_path, levels, encoding):
+    """Java refuses definition levels that are not run-length encoded (3), Arrow tries."""
+    whole = copied_part(tmp_path)
+    (start, body, _) = next(whole.pages("n"))
+    header, _ = thrift.decode(whole.content, start)
+    data = thrift.struct({**header[5].value, levels: thrift.i32(encoding)})
+    changed = thrift.encode({**header, 5: data})
+    assert len(changed) == body - start
+    whole.victim.write_bytes(whole.content[:start] + changed + whole.content[body:])
+    outcome = run_part(whole.part)
+    if isinstance(outcome, TaskFailure):
+        assert_refused(whole.part, outcome, whole.victim)
+    else:
+        # Repetition levels of a column that is not nested take no bytes, and may be BIT_PACKED.
+        assert is_copied(whole.part, outcome, "n") == (levels == encoding == 4)
+
+
 # --- footers and manifests that do not say what is there ------------------------------------------
 
 
@@ -179,14 +198,33 @@ def with_inputs(part: Subcompaction, files: list[InputFile]) -> Subcompaction:
 def test_a_page_index_that_is_not_there_is_not_needed(tmp_path, index, place):
     """Bounds are those of the chunk then; offsets are ours in any case."""
     whole = copied_part(tmp_path, max_rows_per_page=ROWS // 2)
+    assert_copied_with_index_at(whole, index, place)
+
+
+def test_a_column_index_of_other_pages_is_not_used(tmp_path):
+    whole = copied_part(tmp_path, max_rows_per_page=ROWS // 2)
+    one_page = {
+        1: thrift.items(thrift.Kind.TRUE, [thrift.Kind.FALSE]),
+        2: thrift.items(thrift.Kind.BINARY, [b""]),
+        3: thrift.items(thrift.Kind.BINARY, [b""]),
+        4: thrift.i32(0),
+    }
+    footer = len(whole.content) - 8 - int.from_bytes(whole.content[-8:-4], "little")
+    index = thrift.encode(one_page)
+    whole.victim.write_bytes(whole.content[:footer] + index + whole.content[footer:])
+    assert_copied_with_index_at(whole, 6, footer)
+
+
+def assert_copied_with_index_at(whole: Copied, index: int, place: int | None) -> None:
+    """The victim's indexes (the field of ColumnChunk) are said to be elsewhere, or nowhere."""
     footer = footer_of(whole.content)
     (group,) = footer[4].value.values
-    chunks = [
-        {n: v for n, v in chunk.items() if n != index or place is not None}
-        | ({index: thrift.i64(place)} if place is not None and index in chunk else {})
-        for chunk in group[1].value.values
-    ]
-    chunks = [dict(sorted(chunk.items())) for chunk in chunks]
+    chunks = []
+    for chunk in group[1].value.values:
+        fields = {number: value for number, value in chunk.items() if number != index}
+        if place is not None and index in chunk:
+            fields[index] = thrift.i64(place)
+        chunks.append(dict(sorted(fields.items())))
     changed = {**group, 1: thrift.items(thrift.Kind.STRUCT, chunks)}
     footer = {**footer, 4: thrift.items(thrift.Kind.STRUCT, [changed])}
     files = list(whole.part.source.files)

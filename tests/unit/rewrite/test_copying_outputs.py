@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from compactord.model import InputFile, Subcompaction
 from compactord.paimon.arrow import value_schema
 from compactord.rewrite.copying import GroupLimits, group_limits, packed
-from compactord.rewrite.footer import profile
+from compactord.rewrite.footer import SAMPLE_FILES, profile, sample
 from compactord.rewrite.layout import task_layout
 from compactord.rewrite.reader import InputReader
 from compactord.rewrite.task import rewrite
@@ -216,6 +216,21 @@ def test_files_larger_than_their_share_of_memory_are_decoded(tmp_path):
         assert is_copied_part(replace(part, memory_bytes=memory)) == expected
 
 
+def test_a_large_file_that_no_sample_shows_is_told_by_its_bytes(tmp_path):
+    columns = padded(s="STRING")
+    texts = pa.array([f"{n * 7919:01000}" for n in range(ROWS)])
+    large = write_small(
+        tmp_path / "large.parquet", table_of(columns, ROWS, 1, s=texts), compression="none"
+    )
+    (small,) = inputs(tmp_path, columns, 1, rows=ROWS // 2, compression="none")
+    files = [small] * SAMPLE_FILES * 2
+    files[1] = large
+    assert large not in sample(files)
+    part = concat_part(tmp_path, columns, files, keeps_encoding=True, compression="none")
+    for memory, expected in ((8 * large.size_bytes, True), (8 * large.size_bytes - 8, False)):
+        assert is_copied_part(replace(part, memory_bytes=memory)) == expected
+
+
 def test_small_pages_are_decoded_to_become_larger(tmp_path):
     columns = padded(n="INT")
     size = write_small(tmp_path / "x.parquet", table_of(columns, ROWS, 1)).size_bytes
@@ -227,10 +242,14 @@ def test_small_pages_are_decoded_to_become_larger(tmp_path):
 
 
 def test_files_without_rows_are_passed_over_by_decoding(tmp_path):
+    """There is no row group without rows, which such a file would be alone."""
     part = several(tmp_path, 4)
     empty = write_small(tmp_path / "empty.parquet", value_schema(COLUMNS).empty_table())
     files = (*part.source.files, empty)
-    assert not is_copied_part(replace(part, source=replace(part.source, files=files)))
+    size = max(each.size_bytes for each in files)
+    write = replace(part.write, row_group_bytes=size)
+    part = replace(part, source=replace(part.source, files=files), write=write)
+    assert not is_copied_part(part)
 
 
 def test_files_that_are_mostly_dictionaries_are_decoded(tmp_path):

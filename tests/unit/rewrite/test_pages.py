@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from compactord.rewrite.pages import UNKNOWN_BYTES, open_pages_bytes, page_bytes
+from compactord.rewrite.pages import (
+    UNKNOWN_BYTES,
+    checked_pages,
+    open_pages_bytes,
+    page_bytes,
+)
 
 _ROWS = 50_000
 
@@ -45,6 +54,90 @@ def test_a_file_without_rows_takes_nothing():
     assert bytes_of(NUMBERS.slice(0, 0), ["a", "b"]) == 0
 
 
-@pytest.mark.parametrize("header", [b"", b"\x15\x00\x15\xff\xff", b"\x00" * 18])
+@pytest.mark.parametrize(
+    "header", [b"", b"\x15\x00\x15\xff\xff", b"\x00" * 18, b"\x15" + b"\xff" * 17]
+)
 def test_a_header_that_cannot_be_read_counts_as_a_large_page(header):
     assert page_bytes(header) == UNKNOWN_BYTES
+
+
+# --- pages as they are stored ---------------------------------------------------------------------
+
+
+def chunk_of(**options) -> memoryview:
+    """The only column chunk of a file, with several pages."""
+    sink = pa.BufferOutputStream()
+    numbers = pa.table({"a": pa.array([None, *range(4_999)])})
+    usual = {"use_dictionary": False, "max_rows_per_page": 1_500, "write_page_checksum": True}
+    pq.write_table(numbers, sink, **usual | options)
+    content = sink.getvalue()
+    chunk = pq.read_metadata(pa.BufferReader(content)).row_group(0).column(0)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    return memoryview(content).cast("B")[start : start + chunk.total_compressed_size]
+
+
+def test_pages_are_cut_out_of_a_chunk_without_a_change():
+    chunk = chunk_of()
+    pages = checked_pages(chunk)
+    assert pages is not None
+    assert [page.values for page in pages] == [1_500, 1_500, 1_500, 500]
+    assert b"".join(bytes(part) for page in pages for part in (page.header, page.body)) == chunk
+    assert sum(page.stored_size for page in pages) == len(chunk)
+    assert {page.encodings for page in pages} == {(0, 3, 3)}
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_checksum_is_added_where_there_is_none(compression):
+    with_, without = (
+        checked_pages(chunk_of(write_page_checksum=flag, compression=compression))
+        for flag in (True, False)
+    )
+    assert with_ is not None
+    assert without is not None
+    assert [bytes(page.header) for page in without] == [bytes(page.header) for page in with_]
+    assert [page._replace(header=b"") for page in without] == [
+        page._replace(header=b"") for page in with_
+    ]
+
+
+@pytest.mark.parametrize("options", [{"data_page_version": "2.0"}, {"use_dictionary": True}])
+def test_other_kinds_of_pages_are_left_to_arrow(options):
+    assert checked_pages(chunk_of(**options)) is None
+
+
+def test_a_chunk_without_bytes_has_no_pages():
+    assert checked_pages(memoryview(b"")) == []
+
+
+@given(st.data())
+@settings(max_examples=200)
+def test_a_chunk_that_changed_is_refused_or_left_to_arrow_or_has_the_same_pages(data):
+    chunk = chunk_of()
+    changed = bytearray(chunk)
+    place = data.draw(st.integers(0, len(changed) - 1))
+    changed[place] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        pages = checked_pages(memoryview(changed))
+    except ValueError:
+        return
+    if pages is not None:
+        assert [bytes(page.body) for page in pages] == [
+            bytes(page.body) for page in checked_pages(chunk) or ()
+        ]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_pages_or_none_or_a_value_error(data):
+    try:
+        pages = checked_pages(memoryview(data))
+    except ValueError:
+        return
+    assert pages is None or sum(len(page.body) for page in pages) <= len(data)
+
+
+def test_a_chunk_cut_anywhere_is_refused():
+    chunk = chunk_of()
+    whole = {0, *itertools.accumulate(page.stored_size for page in checked_pages(chunk) or ())}
+    for end in set(range(0, len(chunk), 11)) - whole:
+        with pytest.raises(ValueError, match=r"Thrift|longer than"):
+            checked_pages(chunk[:end])

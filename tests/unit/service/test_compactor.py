@@ -11,6 +11,7 @@ from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef, load_state
 from compactord.service.compactor import TableCompactor
 from compactord.service.flight import Crashed, Landed
+from compactord.service.session import SessionRequest
 from compactord.service.survey import Skip
 from compactord.storage.base import Storage
 from tests.builders import (
@@ -225,6 +226,23 @@ def test_only_a_table_with_sorted_runs_has_triggers_for_them(
     planned = compactor_of(storage, table).turn({}, ALL).planned
     assert planned is not None
     assert (planned.info.compaction_trigger, planned.info.stop_trigger) == triggers
+
+
+@pytest.mark.parametrize(
+    ("stop", "expected"), [("9", (9, 9)), (str(2**31 - 1), (8, 35))], ids=["set", "none"]
+)
+def test_a_table_without_a_stop_trigger_is_measured_against_the_configured_one(
+    stop: str, expected: tuple[int, int]
+) -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, options={"num-sorted-run.stop-trigger": stop})
+    compactor = compactor_of(storage, table)
+    first = compactor.turn({}, ALL).planned
+    compactor.reconfigure(SessionRequest(), stop_trigger_fallback=30)
+    second = compactor.turn({}, ALL).planned
+    assert first is not None
+    assert second is not None
+    assert (first.info.stop_trigger, second.info.stop_trigger) == expected
 
 
 def test_append_files_are_packed_in_as_many_compactions_as_are_due() -> None:

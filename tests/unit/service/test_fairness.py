@@ -45,7 +45,6 @@ def due(bucket: int = 0, **fields: object) -> Due:
         "size_bytes": 10 * MIB,
         "files_saved": 4,
         "sorted_runs": 5,
-        "amplification": 1.0,
         "is_forced": False,
         "since_ms": 1_000,
     }

@@ -8,11 +8,10 @@ from datetime import timezone
 import pytest
 
 from compactord.config.model import Backoff, Mode, Retry
-from compactord.errors import CommitGaveUp, FormatError, StorageError
+from compactord.errors import StorageError
 from compactord.model import FailureKind, RewriteStats, SubcompactionResult, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
-from compactord.service import ledger
 from compactord.service.effects import (
     Discard,
     Effect,
@@ -25,7 +24,7 @@ from compactord.service.effects import (
 )
 from compactord.service.fleet import Fleet
 from compactord.service.flight import Crashed, Landed
-from compactord.service.view import HaltReason, Outcome, TableName
+from compactord.service.view import Outcome, TableName
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import policy
 
@@ -432,84 +431,6 @@ def test_what_comes_while_something_is_discarded_is_not_forgotten() -> None:
     assert stage.decide() == []
     stage.fleet.discarded(NAME, stage.now)
     assert isinstance(only(stage.decide()), Discard)
-
-
-def test_a_commit_that_fails_counts_until_one_succeeds_and_then_halts_are_lifted() -> None:
-    stage = Stage(halt_after_consecutive_failures=2)
-    table = stage.add()
-    submits = stage.flying()
-    for _ in range(2):
-        stage.ends(submits[0])
-        stage.turned(only(stage.decide()), error=CommitGaveUp("lost too often"))
-        stage.took_off(stage.next_take_off(1_000))
-        submits = stage.decide()  # type: ignore[assignment]
-    served = stage.fleet.tables[NAME]
-    assert served.halt is not None
-    assert served.halt.reason is HaltReason.REPEATED_FAILURES
-    assert table.snapshot_id == 6
-    stage.ends(submits[0])
-    stage.turned(only(stage.decide()))
-    assert served.halt is None
-    assert stage.witness.told.count("halted") == 1
-    assert stage.witness.told.count("resumed") == 1
-
-
-def test_looks_that_fail_now_and_then_never_halt_a_table() -> None:
-    stage = Stage(halt_after_consecutive_failures=3)
-    stage.add(mode=Mode.PAUSED)
-    for _ in range(10):
-        stage.poll()
-        stage.turned(only(stage.decide(60_000)), error=StorageError("/t", "slow"))
-        stage.poll()
-        stage.turned(only(stage.decide(60_000)))
-    assert stage.fleet.tables[NAME].halt is None
-    assert stage.fleet.tables[NAME].error == ""
-
-
-def test_torn_metadata_halts_at_once_and_a_good_look_lifts_it() -> None:
-    stage = Stage()
-    stage.add()
-    stage.turned(only(stage.decide()), error=FormatError("/t/snapshot-1", "torn"))
-    served = stage.fleet.tables[NAME]
-    assert served.halt is not None
-    assert served.halt.reason is HaltReason.CORRUPT_METADATA
-    stage.poll()
-    assert stage.decide(999) == [], "not before its pause is over"
-    stage.poll()
-    stage.turned(only(stage.decide(1)))
-    assert served.halt is None
-
-
-def test_a_lost_snapshot_stops_all_commits_until_an_operator_says_so() -> None:
-    stage = Stage(halt_after_lost_snapshots=2)
-    table = stage.add()
-    lost = 0
-    served = stage.fleet.tables[NAME]
-    submits = stage.flying()
-    while served.halt is None:
-        stage.ends(submits[0])
-        stage.turned(only(stage.decide()), lost=True)
-        lost += 1
-        if served.halt is None:
-            for _ in range(5):
-                table.commit({0: 10 * MIB}, stage.now)
-            stage.poll()
-            stage.turned(only(stage.decide()))
-            stage.took_off(only(stage.decide()))
-            submits = stage.decide()  # type: ignore[assignment]
-    assert lost == 2
-    for _ in range(5):
-        table.commit({0: 10 * MIB}, stage.now)
-    stage.poll()
-    stage.turned(only(stage.decide(10**9)))
-    assert stage.decide(10**9) == []
-    ledger.lift(served, stage.witness)  # type: ignore[arg-type]
-    stage.took_off(only(stage.decide()))
-    (submit,) = stage.decide()
-    assert isinstance(submit, Submit)
-    stage.ends(submit)
-    stage.turned(only(stage.decide()), lost=True)
-    assert served.halt is None, "the next one is the first again"
 
 
 def test_expiry_keeps_what_is_read_and_looks_again_at_what_came_meanwhile() -> None:

@@ -227,15 +227,34 @@ def test_top_buckets_take_a_fixed_number_of_series() -> None:
 
 
 def test_a_table_costs_few_series() -> None:
-    """44 names for a table with runs; bands, kinds, outcomes and conflicts add the rest."""
-    working = TableCounters(
-        compactions={(WorkKind.MINOR, Outcome.COMMITTED): 5, (WorkKind.FULL, Outcome.COMMITTED): 1},
-        conflicts={Conflict.SNAPSHOT_RACE: 2},
-    )
-    found = samples(scrape(fleet_view(table_view(counters=working), append_view())))
-    assert len(of_table(found)) == 51
+    """44 names for a table with runs, three more bands, two more zeros; docs/metrics.md says so."""
+    found = samples(scrape(fleet_view(table_view(), append_view())))
+    assert len({name for name, _ in of_table(found)}) == 44
+    assert len(of_table(found)) == 49
     assert len(of_table(found, "clicks")) == 37
     assert len(of_table(samples(scrape(eventful())))) < 90
+
+
+@pytest.mark.parametrize(
+    ("happened", "series"),
+    [
+        (
+            {
+                "counters": TableCounters(compactions={(WorkKind.FULL, Outcome.COMMITTED): 1}),
+                "last_success_ms": {WorkKind.MINOR: 1, WorkKind.FULL: 2},
+            },
+            2,
+        ),
+        ({"counters": TableCounters(conflicts={Conflict.SNAPSHOT_RACE: 2})}, 1),
+        ({"last_expire_ms": NOW_MS}, 4),
+        ({"info": replace(table_view().info, changelog_producer="input")}, 2),
+        ({"status": TableStatus.HALTED, "halt": halt()}, 0),
+    ],
+    ids=["full compaction", "conflict", "expiry", "changelog", "halt instead of polls"],
+)
+def test_what_happens_to_a_table_adds_few_series(happened: dict[str, object], series: int) -> None:
+    found = samples(scrape(fleet_view(table_view(**happened))))
+    assert len(of_table(found)) == 49 + series
 
 
 def test_the_service_itself_costs_less_than_400_series() -> None:
@@ -278,26 +297,18 @@ def test_a_table_that_nobody_polls_does_not_look_as_if_polling_had_failed(
     assert value(samples(scrape(fleet_view(table_view()))), name) == (NOW_MS - 4000) / 1000
 
 
-@pytest.mark.parametrize(
-    ("stop", "distance", "expected"),
-    [(8, 30, 8), (2_147_483_647, 3, 8), (2_147_483_647, 30, 35)],
-)
-def test_alerts_have_a_stop_trigger_also_where_the_table_has_none(
-    stop: int, distance: int, expected: int
-) -> None:
-    table = table_view(info=replace(table_view().info, stop_trigger=stop))
-    found = samples(scrape(fleet_view(table), Metrics(stop_trigger_fallback=distance)))
-    assert value(found, "compactord_table_stop_trigger_runs") == expected
+def test_the_stop_trigger_that_runs_are_measured_against_is_exposed() -> None:
+    table = table_view(info=replace(table_view().info, stop_trigger=35))
+    found = samples(scrape(fleet_view(table)))
+    assert value(found, "compactord_table_stop_trigger_runs") == 35
 
 
 def test_other_settings_hold_from_the_next_scrape_on_and_counts_stay() -> None:
     metrics = Metrics()
     metrics.polled(1.0)
-    no_stop = replace(table_view().info, stop_trigger=2_147_483_647)
-    view = fleet_view(table_view("d.a", info=no_stop), table_view("d.b"))
-    metrics.configure(max_tables=1, top_buckets=2, stop_trigger_fallback=72)
+    view = fleet_view(table_view("d.a"), table_view("d.b"))
+    metrics.configure(max_tables=1, top_buckets=2)
     found = samples(scrape(view, metrics))
-    assert value(found, "compactord_table_stop_trigger_runs", table="a") == 77
     assert value(found, "compactord_metrics_tables_aggregated") == 1
     assert value(found, "compactord_top_bucket_sorted_runs", rank="3") is None
     assert value(found, "compactord_poll_duration_seconds_count") == 1

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timezone
 
 from compactord.config.model import Mode
+from compactord.plan.table import TableKind
 from compactord.service.effects import StartTakeOff, StartTurn, Submit
-from compactord.service.painter import Facts, Painter
+from compactord.service.painter import Facts, Painter, table_view
 from compactord.service.view import (
     Backlog,
     ConfigView,
     EngineView,
     FleetView,
     PriorityClass,
+    TableInfo,
     TableStatus,
     TableView,
+    WorkKind,
 )
 from tests.simulation.tables import MIB
 from tests.unit.service.test_fleet import NAME, OTHER, Stage, only
@@ -142,3 +146,27 @@ def test_a_table_that_came_back_is_not_shown_as_the_one_that_went() -> None:
     stage.fleet.tables[NAME].version = version
     assert gallery.table() is not old
     assert gallery.table().priority == 99
+
+
+def test_success_is_told_of_the_usual_kind_from_the_first_poll_and_of_others_in_time() -> None:
+    stage = Stage()
+    stage.add()
+    gallery = Gallery(stage)
+    assert gallery.table().last_success_ms == {WorkKind.APPEND: 0}
+    stage.turned(only(stage.decide()))
+    served = stage.fleet.tables[NAME]
+    assert served.planned is not None
+    keyed = TableInfo(kind=TableKind.PRIMARY_KEY.value)
+    served.planned = replace(served.planned, info=keyed)
+    first = served.first_poll_ms
+    assert first > 0
+
+    def shown() -> dict[WorkKind, int]:
+        view = table_view(served, interval_ms=1, now_ms=stage.now, zone=timezone.utc)
+        return dict(view.last_success_ms)
+
+    assert shown() == {WorkKind.MINOR: first}
+    served.last_success_ms[WorkKind.FULL] = first + 5
+    assert shown() == {WorkKind.MINOR: first, WorkKind.FULL: first + 5}
+    served.last_success_ms[WorkKind.MINOR] = first + 9
+    assert shown() == {WorkKind.MINOR: first + 9, WorkKind.FULL: first + 5}

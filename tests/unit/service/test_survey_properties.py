@@ -7,15 +7,18 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compactord.clock import local_ms
 from compactord.demo import WriteOnlyWriter
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef, TableState, load_state
+from compactord.plan.runs import bucket_runs
+from compactord.plan.universal import last_full_compaction_ms
 from compactord.service.compactor import TOP_MAX, Planned, TableCompactor, TakeOff
 from compactord.service.flight import Crashed, Landed
-from compactord.service.planning import StatePlanner
+from compactord.service.planning import PlanContext, StatePlanner
 from compactord.service.survey import Survey
-from compactord.service.table import open_table
+from compactord.service.table import OpenTable, open_table
 from tests.builders import SECOND, VirtualClock, append_table, compact, keyed_table, rows_of
 from tests.builders import WRITER as OWNER
 from tests.storages import MemoryStorage
@@ -23,13 +26,15 @@ from tests.unit.service.compacting import ALL, compactor_of, flown
 
 WHERE = "/warehouse/db.db/t"
 WAIT_MS = 600_000
+# Workers have the machine's clock: before that, what they made would come from the future.
+LATE_MS = 4_000_000_000_000
 
 
 class History:
     """One table, its writers, and a compactor that only ever hears of changes."""
 
     def __init__(self, make: Callable[[MemoryStorage], TableRef]) -> None:
-        self.storage, self.clock = MemoryStorage(), VirtualClock()
+        self.storage, self.clock = MemoryStorage(), VirtualClock(LATE_MS)
         self.table = make(self.storage)
         self.writer = WriteOnlyWriter(self.storage, self.table, owner=OWNER, clock=self.clock)
         self.compactor: TableCompactor = compactor_of(
@@ -83,15 +88,30 @@ class History:
         assert planned.backlog == fresh.backlog()
         shape = planned.shape
         assert shape == fresh.shape(
-            table.kind,
-            table.options.compaction,
-            snapshots=shape.snapshots,
-            last_full_ms=shape.last_full_compaction_ms,
+            table.kind, table.options.compaction, context, snapshots=shape.snapshots
         )
+        if table.key_of is not None:
+            worst = worst_buckets(table, state, context)
+            assert (shape.size_amplification_max, shape.last_full_compaction_ms) == worst
         if shape.buckets_by_run_state:
             assert sum(shape.buckets_by_run_state.values()) == shape.buckets
             # Buckets with as many runs come in any order.
             assert set(planned.top) == set(fresh.top_buckets(TOP_MAX, table.partition_text))
+
+
+def worst_buckets(table: OpenTable, state: TableState, context: PlanContext) -> tuple[float, int]:
+    """Size amplification and last full compaction of the worst buckets, each planned as a whole."""
+    assert table.key_of is not None
+    amplifications, full_ms = [0.0], []
+    for bucket in state.files.bucket_ids():
+        files = state.files.files_in(bucket)
+        *younger, oldest = (run.size_bytes for run in bucket_runs(files, table.key_of))
+        amplifications.append(sum(younger) / oldest)
+        full_ms.append(last_full_compaction_ms(files, table.options.compaction))
+    if not full_ms or None in full_ms:
+        return max(amplifications), 0
+    offset_ms = local_ms(context.now_ms, context.zone) - context.now_ms
+    return max(amplifications), min(ms for ms in full_ms if ms is not None) - offset_ms
 
 
 def _busy(flying: dict[int, TakeOff]) -> dict[BucketId, set[str]]:

