@@ -2,8 +2,8 @@
 
 Most of an append table's compaction would be spent on decoding and encoding the same pages. A
 column's pages are copied where that gives the chunk that encoding would: the column is not nested,
-is stored in the output's types and codec, and has no dictionary (a chunk has one, so those of many
-files are encoded anew). Checksums of copied pages are verified, and written where there were none.
+is stored in the output's types and codec, has no dictionary (a chunk has one, so those of many files
+are encoded anew), and has checksums, which are verified.
 Statistics are those of the inputs' footers; floats are decoded for theirs.
 
 Inputs are held whole, one row group's worth being copied and one being fetched; so only parts of

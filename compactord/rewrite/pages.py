@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from compactord.rewrite import thrift
 from compactord.rewrite.footer import top_column
-from compactord.rewrite.thrift import Kind, Struct, required
+from compactord.rewrite.thrift import Kind, required
 
 # Both forms of a page, as stored and as decoded, where its header cannot be read.
 UNKNOWN_BYTES = 2 << 20
@@ -84,7 +84,7 @@ class Page(NamedTuple):
     Encodings by their numbers: of the values, the definition and the repetition levels.
     """
 
-    header: bytes | memoryview
+    header: memoryview
     body: memoryview
     encodings: tuple[int, int, int]
     values: int
@@ -98,30 +98,26 @@ class Page(NamedTuple):
 def checked_pages(chunk: memoryview) -> list[Page] | None:
     """The data pages of a chunk without a dictionary, each with a checksum that is right.
 
-    A page without one gets it. None when a page is of another kind than DataPageHeader (version 1)
-    tells of. `ValueError` when the bytes are not pages, or have changed since they were written.
-    `uncompressed_size` counts the header, as chunks do.
+    None when there is a page without one, which only decoding can show to be sound, or of another
+    kind than DataPageHeader (version 1) tells of. `ValueError` when the bytes are not pages, or
+    have changed since they were written. `uncompressed_size` counts the header, as chunks do.
     """
     pages = []
     position = 0
     while position < len(chunk):
         header, start = thrift.decode(chunk, position)
-        if required(header, _TYPE, Kind.I32) != DATA_PAGE:
+        if required(header, _TYPE, Kind.I32) != DATA_PAGE or _CHECKSUM not in header:
             return None
         data = required(header, _DATA_HEADER, Kind.STRUCT)
         size = required(header, _STORED_SIZE, Kind.I32)
         body = chunk[start : start + size]
         if len(body) != size:
             raise ValueError("a page is longer than its column chunk")
-        head: bytes | memoryview = chunk[position:start]
-        checksum = _checksum(body)
-        if _CHECKSUM not in header:
-            head = _with_checksum(header, checksum)
-        elif required(header, _CHECKSUM, Kind.I32) != checksum:
+        if required(header, _CHECKSUM, Kind.I32) != _checksum(body):
             raise ValueError("a page's checksum is wrong: its bytes have changed")
         pages.append(
             Page(
-                header=head,
+                header=chunk[position:start],
                 body=body,
                 encodings=(
                     required(data, _ENCODING, Kind.I32),
@@ -129,7 +125,7 @@ def checked_pages(chunk: memoryview) -> list[Page] | None:
                     required(data, _REPETITION_LEVELS, Kind.I32),
                 ),
                 values=required(data, _VALUES, Kind.I32),
-                uncompressed_size=len(head) + required(header, _SIZE, Kind.I32),
+                uncompressed_size=start - position + required(header, _SIZE, Kind.I32),
             )
         )
         position = start + size
@@ -140,8 +136,3 @@ def _checksum(body: memoryview) -> int:
     """CRC32 as a Thrift i32 holds it."""
     checksum = zlib.crc32(body)
     return checksum - (1 << 32) if checksum >> 31 else checksum
-
-
-def _with_checksum(header: Struct, checksum: int) -> bytes:
-    before = {field: value for field, value in header.items() if field < _CHECKSUM}
-    return thrift.encode({**before, _CHECKSUM: thrift.i32(checksum), **header})

@@ -116,7 +116,7 @@ def test_no_bit_of_a_header_that_changed_gets_into_an_output(tmp_path, name, cod
 
 @pytest.mark.parametrize("field", range(1, 5))
 def test_a_header_without_one_of_its_fields_is_refused(tmp_path, field):
-    """Of PageHeader; the checksum (4) alone may be missing."""
+    """Of PageHeader; without the checksum (4) the page is decoded, and sound."""
     whole = copied_part(tmp_path)
     (start, body, _) = next(whole.pages("n"))
     header, _ = thrift.decode(whole.content, start)

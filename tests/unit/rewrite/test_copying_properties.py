@@ -38,6 +38,7 @@ odd_ways: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "data_page_version": st.sampled_from(["1.0", "2.0"]),
         "write_statistics": st.sampled_from([True, [PAD], False]),
         "store_decimal_as_integer": st.booleans(),
+        "write_page_checksum": st.booleans(),
     },
 )
 page_ways = st.fixed_dictionaries(
@@ -46,7 +47,6 @@ page_ways = st.fixed_dictionaries(
         "max_rows_per_page": st.integers(200, 3_000),
         "row_group_size": st.integers(300, 3_000),
         "write_page_index": st.booleans(),
-        "write_page_checksum": st.booleans(),
         "store_schema": st.booleans(),
     },
 )

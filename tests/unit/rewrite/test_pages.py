@@ -86,21 +86,10 @@ def test_pages_are_cut_out_of_a_chunk_without_a_change():
     assert {page.encodings for page in pages} == {(0, 3, 3)}
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_a_checksum_is_added_where_there_is_none(compression):
-    with_, without = (
-        checked_pages(chunk_of(write_page_checksum=flag, compression=compression))
-        for flag in (True, False)
-    )
-    assert with_ is not None
-    assert without is not None
-    assert [bytes(page.header) for page in without] == [bytes(page.header) for page in with_]
-    assert [page._replace(header=b"") for page in without] == [
-        page._replace(header=b"") for page in with_
-    ]
-
-
-@pytest.mark.parametrize("options", [{"data_page_version": "2.0"}, {"use_dictionary": True}])
+@pytest.mark.parametrize(
+    "options",
+    [{"data_page_version": "2.0"}, {"use_dictionary": True}, {"write_page_checksum": False}],
+)
 def test_other_kinds_of_pages_are_left_to_arrow(options):
     assert checked_pages(chunk_of(**options)) is None
 

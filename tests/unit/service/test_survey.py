@@ -210,3 +210,10 @@ def test_creation_times_are_local() -> None:
     known.replace(BucketId(EMPTY_ROW, 0), of_the_table(runs(100, level=TOP), 0))
     east = datetime.timezone(datetime.timedelta(hours=2))
     assert known.shape(east).last_full_compaction_ms == NOW_MS - 2 * 3_600_000
+
+
+def test_equally_urgent_buckets_come_in_order() -> None:
+    known = Surveyed()
+    for commit, bucket in enumerate((2, 0, 1)):
+        known.replace(BucketId(EMPTY_ROW, bucket), of_the_table(runs(9, 9, 9, 9, 9), commit))
+    assert [due.bucket.bucket for due in known.survey.offered(ALL)] == [0, 1, 2]
