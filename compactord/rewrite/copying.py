@@ -2,9 +2,9 @@
 
 Most of an append table's compaction would be spent on decoding and encoding the same pages. A
 column's pages are copied where that gives the chunk that encoding would: the column is not nested,
-is stored in the output's types and codec, has no dictionary (a chunk has one, so those of many files
-are encoded anew), and has checksums, which are verified.
-Statistics are those of the inputs' footers; floats are decoded for theirs.
+is stored in the output's types and codec, has checksums, which are verified, and no dictionary (a
+chunk has one, so those of many files are encoded anew). Statistics are those of the inputs'
+footers; floats are decoded for theirs.
 
 Inputs are held whole, one row group's worth being copied and one being fetched; so only parts of
 small files come here (`is_worthwhile`), and rows end up in the same order as by encoding.
