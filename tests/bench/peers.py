@@ -20,7 +20,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from tests.bench.flink_jars import flink_jars
 from tests.bench.ours import Measured
 from tests.oracle.judge import Judge
-from tests.oracle.judge_jvm import class_path
+from tests.oracle.judge_jvm import class_path, compiled
 
 JAVA_OPTIONS = (
     "-Xmx4g",
@@ -40,24 +40,19 @@ class CorePeer(Judge):
 
     def start(self) -> None:
         super().start()
-        assert self._gateway is not None
-        assert self._scratch is not None
-        parent = self._objects["Planner"].getClass().getClassLoader()
-        arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
-        arguments[0] = self._scratch.name
-        self._objects["Bench"] = _compiled(self._gateway, "Bench", parent).newInstance(arguments)
+        self._jvm.load(HERE / "Bench.java")
 
     def fill(self, path: Path, *, commits: int, rows: int, keys: int) -> None:
         """Commit random rows; columns are recognised by their names (see `tables`)."""
         arguments = {"path": str(path), "commits": commits, "rows": rows, "keys": keys}
-        self._call("fill", arguments, on="Bench")
+        self._jvm.call("Bench", "fill", arguments)
 
     def compact_measured(
         self, path: Path, *, full: bool, options: Mapping[str, str] | None = None
     ) -> Measured:
         """Compact the table; two tasks at once where there are no buckets."""
         arguments: dict[str, Any] = {"path": str(path), "full": full, "options": options}
-        return _measured(self._call("compact", arguments, on="Bench"))
+        return _measured(self._jvm.call("Bench", "compact", arguments))
 
 
 class FlinkPeer:
@@ -80,7 +75,8 @@ class FlinkPeer:
         )
         arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
         arguments[0] = 2
-        self._job = _compiled(self._gateway, "FlinkJob", None).newInstance(arguments)
+        (constructor,) = compiled(self._gateway, HERE / "FlinkJob.java", None)
+        self._job = constructor.newInstance(arguments)
 
     def __enter__(self) -> FlinkPeer:
         return self
@@ -113,15 +109,3 @@ class FlinkPeer:
 def _measured(text: str) -> Measured:
     wall_ns, cpu_ns = json.loads(text)
     return Measured(wall_s=wall_ns / 1e9, cpu_s=cpu_ns / 1e9)
-
-
-def _compiled(gateway: JavaGateway, name: str, parent: Any) -> Any:
-    """The only constructor of a class whose source lies beside this file."""
-    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-    # Without both, calls of static interface methods do not compile.
-    compiler.setSourceVersion(8)
-    compiler.setTargetVersion(8)
-    if parent is not None:
-        compiler.setParentClassLoader(parent)
-    compiler.cook(f"{name}.java", (HERE / f"{name}.java").read_text())
-    return compiler.getClassLoader().loadClass(name).getConstructors()[0]

@@ -66,8 +66,10 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
         _at_most("loop_overruns", 0),
         _at_most("backlog_growth", 50),
     ),
-    # The stop-trigger is 8; at most 30 snapshots are kept, and expired every ten seconds.
+    # The stop-trigger is 8, near capacity; at most 30 snapshots are kept, and expired every ten
+    # seconds.
     "soak": (
+        _at_least("slot_share", 0.7),
         _at_most("runs_max", 7),
         _at_most("driver_growth_mib", 10),
         _at_most("snapshots_max", 100),

@@ -56,6 +56,18 @@ def class_path() -> str:
     return ":".join(map(str, jars))
 
 
+def compiled(gateway: JavaGateway, source: Path, parent: Any) -> Any:
+    """The constructors of a class whose name is that of its source."""
+    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
+    # Without both, calls of static interface methods do not compile.
+    compiler.setSourceVersion(8)
+    compiler.setTargetVersion(8)
+    if parent is not None:
+        compiler.setParentClassLoader(parent)
+    compiler.cook(source.name, source.read_text())
+    return compiler.getClassLoader().loadClass(source.stem).getConstructors()
+
+
 class JudgeJvm:
     """One JVM; `scratch` is a folder that lives as long."""
 
@@ -65,6 +77,8 @@ class JudgeJvm:
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._objects: dict[str, Any] = {}
+        # Of the program that was compiled last.
+        self._loader: Any = None
 
     def start(self) -> None:
         port, token, self._process = launch_gateway(
@@ -79,25 +93,23 @@ class JudgeJvm:
             gateway_parameters=GatewayParameters(port=port, auth_token=token)
         )
         self._scratch = tempfile.TemporaryDirectory(prefix="judge-")
-        loader = None
         for name in JAVA_SOURCES:
-            compiler = self._gateway.jvm.org.codehaus.janino.SimpleCompiler()
-            # Without both, calls of static interface methods do not compile.
-            compiler.setSourceVersion(8)
-            compiler.setTargetVersion(8)
-            if loader is not None:
-                compiler.setParentClassLoader(loader)
-            compiler.cook(f"{name}.java", Path(__file__).with_name(f"{name}.java").read_text())
-            loader = compiler.getClassLoader()
-            if name != "Rows":
-                constructor = loader.loadClass(name).getConstructors()[0]
-                arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
-                arguments[0] = self._scratch.name
-                self._objects[name] = constructor.newInstance(arguments)
+            self.load(Path(__file__).with_name(f"{name}.java"))
+
+    def load(self, source: Path) -> None:
+        """Compile a program, which sees those before it; its methods can be called then."""
+        assert self._gateway is not None
+        constructors = compiled(self._gateway, source, self._loader)
+        self._loader = constructors[0].getDeclaringClass().getClassLoader()
+        if constructors[0].getParameterCount():
+            arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
+            arguments[0] = str(self.scratch)
+            self._objects[source.stem] = constructors[0].newInstance(arguments)
 
     def stop(self) -> None:
         if self._gateway is not None:
             self._objects.clear()
+            self._loader = None
             self._gateway.shutdown()
             self._gateway = None
         if self._process is not None:
