@@ -309,8 +309,10 @@ def _slope(samples: Sequence[_Sample], figure: str) -> float:
 
 
 def _growth(values: Sequence[float]) -> float:
-    """From the second quarter to the last."""
-    quarter = max(1, len(values) // 4)
+    """From the second quarter to the last; zero for a few values."""
+    quarter = len(values) // 4
+    if not quarter:
+        return 0.0
     return statistics.median(values[-quarter:]) - statistics.median(values[quarter : 2 * quarter])
 
 

@@ -31,11 +31,6 @@ LAYOUTS: dict[str, dict[str, str]] = {
         "bucket-key": "n",
         "file.compression": "gzip",
         "parquet.enable.dictionary": "false",
-    },
-    "small-pages": {
-        "bucket": "-1",
-        "file.compression": "snappy",
-        "parquet.enable.dictionary": "false",
         "parquet.page.row.count.limit": "1000",
     },
 }
@@ -189,7 +184,7 @@ def test_pages_of_java_are_copied(compacted: Compacted) -> None:
     assert [name for name in columns if not compacted.is_copied(name)] == []
     assert [kind for kind in encoded if compacted.is_copied(f"c-{kind}")] == []
     assert_healthy(compacted.after[0])
-    pages = COMMITS * (5 if compacted.layout == "small-pages" else 1)
+    pages = COMMITS * (5 if compacted.layout == "bucketed" else 1)
     assert len(bodies(compacted.after[0], "n")) == pages
 
 
