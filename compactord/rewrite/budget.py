@@ -24,8 +24,6 @@ MAX_WINDOW_ROWS = 256 << 10
 MIN_WINDOW_ROWS = 4_096
 MAX_BATCH_ROWS = 32_768
 MIN_BATCH_ROWS = 64
-# Of many runs each still gets batches of this size in a window: a row of smaller ones costs double.
-GOOD_BATCH_ROWS = 8_192
 MAX_GROUP_ROWS = 256 << 10
 MIN_GROUP_ROWS = 4_096
 # Open files of a section; more runs are merged in several passes.
@@ -106,7 +104,7 @@ def _sizes(runs: int, share: float) -> tuple[int, int, int]:
     def between(low: int, high: int) -> int:
         return int(low + share * (high - low))
 
-    window = between(MIN_WINDOW_ROWS, max(MAX_WINDOW_ROWS, runs * GOOD_BATCH_ROWS))
+    window = between(MIN_WINDOW_ROWS, MAX_WINDOW_ROWS)
     # Runs end a window one after the other: batches larger than a window's part only pile up.
     batch = min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, window // max(1, runs)))
     return batch, window, between(MIN_GROUP_ROWS, MAX_GROUP_ROWS)

@@ -3,13 +3,7 @@ from __future__ import annotations
 import pytest
 
 from compactord.errors import TaskError
-from compactord.rewrite.budget import (
-    GOOD_BATCH_ROWS,
-    MAX_GROUP_ROWS,
-    MAX_WINDOW_ROWS,
-    Load,
-    budget,
-)
+from compactord.rewrite.budget import MAX_GROUP_ROWS, MAX_WINDOW_ROWS, Load, budget
 
 LOAD = Load(
     runs=10,
@@ -30,12 +24,6 @@ def test_enough_memory_gives_the_useful_sizes():
     sizes = budget(1 << 30, LOAD)
     assert (sizes.window_rows, sizes.group_rows) == (MAX_WINDOW_ROWS, MAX_GROUP_ROWS)
     assert sizes.fan_in == 10
-
-
-def test_many_runs_get_a_wider_window_where_memory_allows():
-    many = load(runs=100, page_bytes=1 << 20)
-    assert budget(2 << 30, many).batch_rows == GOOD_BATCH_ROWS
-    assert budget(384 << 20, many).batch_rows < GOOD_BATCH_ROWS
 
 
 def test_less_memory_gives_smaller_sizes():
