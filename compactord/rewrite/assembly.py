@@ -8,7 +8,6 @@ footer are laid out here (parquet.thrift in the Parquet format).
 from __future__ import annotations
 
 import bisect
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.rewrite import thrift
-from compactord.rewrite.int96 import MAGIC
+from compactord.rewrite.tail import MAGIC, as_arrow_reads, footer_bytes, with_tail
 from compactord.rewrite.thrift import Kind, Struct, Typed
 from compactord.storage.base import Storage
 
@@ -30,9 +29,6 @@ FILE_ROWS, FILE_GROUPS = 3, 4
 # How the first field of a struct begins that is a list, and the fields of a PageLocation.
 _LOCATION_LIST = 1 << 4 | Kind.LIST
 _LOCATION_HEADS = (1 << 4 | Kind.I64, 1 << 4 | Kind.I32, 1 << 4 | Kind.I64)
-_LONG_LIST = 15
-# The length of the footer and the magic that end a file.
-_TAIL = 8
 
 
 class Location(NamedTuple):
@@ -114,9 +110,8 @@ class AssembledOutput:
         """
         try:
             footer = self._write_footer()
-            tail = footer + struct.pack("<i", len(footer)) + MAGIC
-            found = pq.read_metadata(pa.BufferReader(MAGIC + tail))
-            self._sink.write(tail)
+            found = as_arrow_reads(footer)
+            self._sink.write(with_tail(footer))
         except BaseException as error:
             self.abort(error)
             raise
@@ -165,10 +160,8 @@ class AssembledOutput:
 
 def footer_of(content: bytes | memoryview) -> Struct:
     """The decoded footer of a whole file; `ValueError` when it has none."""
-    length = int.from_bytes(content[-8:-4], "little", signed=True)
-    if not 0 <= length <= len(content) - 8:
-        raise ValueError("there is no Parquet footer in it")
-    return thrift.decode(content[len(content) - 8 - length : -8])[0]
+    encoded = footer_bytes(lambda start, size: content[start : start + size], len(content))
+    return thrift.decode(encoded)[0]
 
 
 class Written:
@@ -215,8 +208,7 @@ class Written:
 
     def footer(self) -> Struct:
         """The decoded footer."""
-        (length,) = struct.unpack("<i", self.content(self._size - _TAIL, 4))
-        return thrift.decode(self.content(self._size - _TAIL - length, length))[0]
+        return thrift.decode(footer_bytes(self.content, self._size))[0]
 
 
 def encoded_chunks(written: Written) -> list[EncodedChunk]:
@@ -261,9 +253,7 @@ def _locations(content: bytes) -> list[Location]:
     """Those of an OffsetIndex, which has one for each page: worth a way that is quick."""
     if content[0] != _LOCATION_LIST:
         return _any_locations(content)
-    count, at = content[1] >> 4, 2
-    if count == _LONG_LIST:
-        count, at = thrift.varint(content, at)
+    _, count, at = thrift.list_head(content, 1)
     found = []
     for _ in range(count):
         numbers = []

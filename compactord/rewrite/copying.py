@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -60,16 +60,22 @@ def group_limits(memory_bytes: int, row_bytes: float) -> GroupLimits:
     )
 
 
+def _limits(part: Subcompaction, facts: InputProfile) -> GroupLimits:
+    limits = group_limits(part.memory_bytes, facts.row_bytes)
+    # The option's own limit, in bytes before compression, is kept by what is stored.
+    return replace(limits, size_bytes=min(limits.size_bytes, part.write.row_group_bytes))
+
+
 def is_worthwhile(part: Subcompaction, source: ConcatSpec, facts: InputProfile) -> bool:
     """Whether to copy the part: files that fit, with pages that are worth keeping."""
-    files, limits = source.files, group_limits(part.memory_bytes, facts.row_bytes)
+    files, limits = source.files, _limits(part, facts)
     largest = max(file.size_bytes for file in files)
     return (
         part.write.keeps_encoding
         and facts.plain_share >= _MIN_PLAIN_SHARE
         and min(file.row_count for file in files) > 0
         and max(file.row_count for file in files) <= limits.rows
-        and largest <= min(limits.size_bytes, part.write.row_group_bytes)
+        and largest <= limits.size_bytes
         and largest * _TARGET_SHARE <= part.write.target_file_size
         and sum(f.size_bytes for f in files) >= len(files) * facts.columns * _MIN_COLUMN_BYTES
     )
@@ -122,10 +128,7 @@ def copy_files(
     `StorageError`.
     """
     spec = part.write
-    limits = group_limits(part.memory_bytes, facts.row_bytes)
-    # The option's own limit, in bytes before compression, is kept by what is stored.
-    limits = GroupLimits(rows=limits.rows, size_bytes=min(limits.size_bytes, spec.row_group_bytes))
-    planned = packed(source.files, spec.target_file_size, limits)
+    planned = packed(source.files, spec.target_file_size, _limits(part, facts))
     copier = _Copier(layout, spec, encoder)
 
     def fetched() -> Generator[list[WholeFile], None, None]:

@@ -10,8 +10,6 @@ it writes the next day and negative nanoseconds (format/parquet/writer/ParquetRo
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +17,9 @@ import pyarrow.parquet as pq
 from compactord.errors import FormatError
 from compactord.kernels.columns import Bools, Int64s
 from compactord.rewrite import thrift
+from compactord.rewrite.tail import as_arrow_reads
 
 WIDTH = 12
-MAGIC = b"PAR1"
 _NANOS_PER_DAY = 86_400_000_000_000
 _JULIAN_EPOCH = 2_440_588
 _RAW = np.dtype([("nanos", "<i8"), ("day", "<i4")])
@@ -33,12 +31,10 @@ _FILE_SCHEMA, _ELEMENT_TYPE, _ELEMENT_LENGTH = 2, 1, 2
 _INT96, _FIXED = thrift.i32(3), thrift.i32(7)
 
 
-def declare_bytes(footer: bytes, path: str) -> pq.FileMetaData:
+def declare_bytes(footer: bytes | memoryview, path: str) -> pq.FileMetaData:
     """The footer (Thrift bytes, without length and magic) with INT96 columns as 12 fixed bytes."""
     try:
-        patched = _declared(footer)
-        tail = patched + struct.pack("<i", len(patched)) + MAGIC
-        return pq.read_metadata(pa.BufferReader(MAGIC + tail))
+        return as_arrow_reads(_declared(footer))
     except (KeyError, ValueError, pa.ArrowException, OSError) as error:
         raise FormatError(path, f"the Parquet footer cannot be read ({error})") from error
 
@@ -101,7 +97,7 @@ def convert(column: pa.Array, wanted: pa.DataType, path: str, name: str) -> pa.A
     return pa.ListArray.from_arrays(column.offsets, values, mask=nulls)
 
 
-def _declared(footer: bytes) -> bytes:
+def _declared(footer: bytes | memoryview) -> bytes:
     """The footer with other schema elements; all else is as it was."""
     fields, _ = thrift.decode(footer)
     elements = fields[_FILE_SCHEMA].value

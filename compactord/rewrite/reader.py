@@ -7,7 +7,6 @@ whole, so that a part with many small runs does not hold many files open.
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -24,6 +23,7 @@ from compactord.rewrite.footer import check_file, check_sequences, check_size
 from compactord.rewrite.keyrange import RowRange, groups_in_range
 from compactord.rewrite.layout import Layout
 from compactord.rewrite.pages import open_pages_bytes
+from compactord.rewrite.tail import footer_bytes
 from compactord.storage.base import Storage
 
 SMALL_FILE = 1 << 20
@@ -119,7 +119,8 @@ class InputReader:
             parquet.metadata.schema.column(i).physical_type == "INT96"
             for i in range(parquet.metadata.num_columns)
         ):
-            declared = int96.declare_bytes(_footer_bytes(stream), file.path)
+            footer = footer_bytes(lambda start, n: stream.read_at(n, start), stream.size())
+            declared = int96.declare_bytes(footer, file.path)
             parquet = pq.ParquetFile(stream, metadata=declared, **options)
         return parquet
 
@@ -206,15 +207,6 @@ def reading(path: str) -> Iterator[None]:
         raise
     except pa.ArrowException as error:
         raise FormatError(path, f"not a readable Parquet file ({error})") from error
-
-
-def _footer_bytes(stream: pa.NativeFile) -> bytes:
-    size = stream.size()
-    stream.seek(size - 8)
-    (length,) = struct.unpack("<i", stream.read(4))
-    stream.seek(size - 8 - length)
-    content: bytes = stream.read(length)
-    return content
 
 
 def _matched(found: pa.Schema, layout: Layout, path: str) -> list[str]:

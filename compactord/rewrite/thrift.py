@@ -54,14 +54,6 @@ _SHORT = 15
 _VARINT_BITS = 70
 
 
-def boolean(value: bool) -> Typed:
-    return Typed(Kind.TRUE if value else Kind.FALSE, value)
-
-
-def i16(value: int) -> Typed:
-    return Typed(Kind.I16, value)
-
-
 def i32(value: int) -> Typed:
     return Typed(Kind.I32, value)
 
@@ -142,7 +134,7 @@ def _value(data: bytes | memoryview, position: int, kind: Kind) -> tuple[Any, in
     if kind in _INTEGERS:
         return signed(data, position)
     if kind is Kind.BINARY:
-        size, position = varint(data, position)
+        size, position = _varint(data, position)
         return _bytes(data, position, size)
     if kind is Kind.STRUCT:
         return _struct(data, position)
@@ -155,19 +147,23 @@ def _value(data: bytes | memoryview, position: int, kind: Kind) -> tuple[Any, in
 
 
 def _items(data: bytes | memoryview, position: int) -> tuple[Items, int]:
-    head = data[position]
-    position += 1
-    count = head >> 4
-    if count == _SHORT:
-        count, position = varint(data, position)
+    kind, count, position = list_head(data, position)
     if count > len(data) - position:
         raise ValueError("a Thrift list is longer than its bytes")
-    kind = _KINDS[head & 0x0F]
     values = []
     for _ in range(count):
         value, position = _value(data, position, kind)
         values.append(value)
     return Items(kind, values), position
+
+
+def list_head(data: bytes | memoryview, position: int) -> tuple[Kind, int, int]:
+    """The kind of a list's elements, how many they are, and where the first begins."""
+    head = data[position]
+    count, position = head >> 4, position + 1
+    if count == _SHORT:
+        count, position = _varint(data, position)
+    return _KINDS[head & 0x0F], count, position
 
 
 def _bytes(data: bytes | memoryview, position: int, size: int) -> tuple[bytes, int]:
@@ -177,7 +173,7 @@ def _bytes(data: bytes | memoryview, position: int, size: int) -> tuple[bytes, i
     return bytes(data[position:end]), end
 
 
-def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[position]
@@ -195,7 +191,7 @@ def signed(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
     `IndexError` when the bytes end before it, `ValueError` when it is longer than 64 bits.
     """
-    value, position = varint(data, position)
+    value, position = _varint(data, position)
     return (value >> 1) ^ -(value & 1), position
 
 
@@ -247,7 +243,7 @@ def put_list_head(out: bytearray, kind: Kind, count: int) -> None:
 
 def put_signed(out: bytearray, value: int) -> None:
     """An integer of any width."""
-    _put_varint(out, _zigzag(value))
+    _put_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 def _put_varint(out: bytearray, value: int) -> None:
@@ -255,7 +251,3 @@ def _put_varint(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
-
-
-def _zigzag(value: int) -> int:
-    return value << 1 if value >= 0 else (-value << 1) - 1

@@ -102,7 +102,7 @@ def describe_table(
         kind=kind,
         key_of=partial(comparable_key, types=types) if schema.primary_keys else None,
         warnings=warnings(schema, options),
-        keeps_encoding=options.files == parse_options(schema, {}).files,
+        keeps_encoding=not overrides or options.files == parse_options(schema, {}).files,
     )
 
 

@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from compactord.clock import SystemClock
 from compactord.engine.driver import SETTINGS
@@ -52,14 +53,11 @@ def floor(path: Path, *, full: bool, repetitions: int) -> Floor:
         for name, value in SETTINGS.items()
         if name.startswith(prefix)
     }
-    before = dict(os.environ)
-    os.environ.update(worker)
-    try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            return process.submit(_measure, path, full, repetitions).result()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    with (
+        mock.patch.dict(os.environ, worker),
+        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process,
+    ):
+        return process.submit(_measure, path, full, repetitions).result()
 
 
 def _measure(path: Path, full: bool, repetitions: int) -> Floor:

@@ -128,7 +128,9 @@ def _values(
         for kind, values in (scalars | {Kind.STRUCT: children}).items()
     ]
     fields += [lists.map(lambda found, kind=k: Typed(kind, found)) for k in (Kind.LIST, Kind.SET)]
-    return st.one_of(st.booleans().map(thrift.boolean), *fields)
+    return st.one_of(
+        st.booleans().map(lambda value: Typed(Kind.TRUE if value else Kind.FALSE, value)), *fields
+    )
 
 
 def _structs(children: st.SearchStrategy[Struct]) -> st.SearchStrategy[Struct]:
