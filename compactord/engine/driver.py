@@ -32,10 +32,12 @@ SETTINGS = {
     # Spark 4.1 and later. Without it each task waits 40 ms for a TCP acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
     # Buffers of a merge come and go by the megabyte. Kept by the allocator instead of given back to
-    # the system they cost a worker 5 % less time and, in one pool for all, 40 MB less memory.
+    # the system they cost a worker 5 % less time and, in one pool for all, 40 MB less memory; huge
+    # pages, where the system gives them when asked, save another 5 %.
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": "1000000000",
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": "1000000000",
+    "spark.executorEnv.GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 # A driver that only hands byte strings on: a small heap, a quick start, no extra threads or files.
 _EMBEDDED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"

@@ -7,9 +7,9 @@ footer are laid out here (parquet.thrift in the Parquet format).
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -160,72 +160,24 @@ class AssembledOutput:
 
 def footer_of(content: bytes | memoryview) -> Struct:
     """The decoded footer of a whole file; `ValueError` when it has none."""
-    encoded = footer_bytes(lambda start, size: content[start : start + size], len(content))
-    return thrift.decode(encoded)[0]
+    return thrift.decode(footer_bytes(partial(_copied, content), len(content)))[0]
 
 
-class Written:
-    """A file in memory, in the pieces in which it was written.
-
-    A buffer that grows would be copied, and take twice the memory; this is handed to Arrow's writer
-    as a Python file.
-    """
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._starts: list[int] = []
-        self._size = 0
-
-    def write(self, data: bytes) -> int:
-        self._pieces.append(data)
-        self._starts.append(self._size)
-        self._size += len(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-    def close(self) -> None:
-        """It is not written to any more."""
-        self.closed = True
-
-    def pieces(self, start: int, size: int) -> list[memoryview]:
-        """The bytes of a range, uncopied."""
-        found = []
-        index = bisect.bisect_right(self._starts, start) - 1
-        while size:
-            offset = start - self._starts[index]
-            piece = memoryview(self._pieces[index])[offset : offset + size]
-            found.append(piece)
-            start, size, index = start + len(piece), size - len(piece), index + 1
-        return found
-
-    def content(self, start: int = 0, size: int | None = None) -> bytes:
-        """The bytes of a range, in all to its end."""
-        return b"".join(self.pieces(start, self._size - start if size is None else size))
-
-    def footer(self) -> Struct:
-        """The decoded footer."""
-        return thrift.decode(footer_bytes(self.content, self._size))[0]
-
-
-def encoded_chunks(written: Written) -> list[EncodedChunk]:
-    """The chunks of a file of one row group, with page indexes."""
-    (group,) = written.footer()[FILE_GROUPS].value.values
+def encoded_chunks(content: memoryview) -> list[EncodedChunk]:
+    """The chunks of a whole file of one row group, with page indexes; pages are not copied."""
+    (group,) = footer_of(content)[FILE_GROUPS].value.values
     found = []
     for chunk in group[GROUP_COLUMNS].value.values:
         meta = chunk[CHUNK_META].value
         start = meta.get(DICTIONARY_OFFSET, meta[DATA_OFFSET]).value
         offset_index, column_index = (
-            written.content(chunk[field].value, chunk[field + 1].value) if field in chunk else None
+            _copied(content, chunk[field].value, chunk[field + 1].value) if field in chunk else None
             for field in (OFFSET_INDEX_AT, COLUMN_INDEX_AT)
         )
         assert offset_index is not None, "our writer makes page indexes"
         found.append(
             EncodedChunk(
-                pieces=written.pieces(start, meta[COMPRESSED_SIZE].value),
+                pieces=[content[start : start + meta[COMPRESSED_SIZE].value]],
                 meta=_moved(meta, -start, DATA_OFFSET, DICTIONARY_OFFSET),
                 locations=[
                     Location(offset - start, size, row)
@@ -235,6 +187,11 @@ def encoded_chunks(written: Written) -> list[EncodedChunk]:
             )
         )
     return found
+
+
+def _copied(content: bytes | memoryview, start: int, size: int) -> bytes:
+    """A copy does not keep all of the file alive."""
+    return bytes(content[start : start + size])
 
 
 def renamed(chunk: EncodedChunk, name: str) -> EncodedChunk:

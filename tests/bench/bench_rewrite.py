@@ -146,9 +146,7 @@ def encoding_s(part: Subcompaction, result: SubcompactionResult, *, is_bare: boo
             )
         else:
             dictionaries = ["c", "_VALUE_KIND"]
-            with open_writer(
-                sink, rows.schema, part.write, dictionary_columns=dictionaries
-            ) as writer:
+            with open_writer(sink, rows, part.write, dictionaries) as writer:
                 writer.write_table(rows, row_group_size=group_rows)
         total += time.process_time() - begin
     return total

@@ -1,8 +1,9 @@
 """The floor of a compaction: decoding its inputs and encoding its outputs, and nothing else.
 
 Measured on the parts that the planner makes of the table, in turns with rewriting them, in a
-process of its own with a worker's environment. The floor reads and writes with our settings: page
-checksums verified and written, page indexes, our row groups. The bare floor leaves those away.
+process of its own with a worker's environment and one core: decoding and encoding alone have one
+thread, and so has a rewrite then. The floor reads and writes with our settings: page checksums
+verified and written, page indexes, our row groups. The bare floor leaves those away.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def floor(path: Path, *, full: bool, repetitions: int) -> Floor:
 
 
 def _measure(path: Path, full: bool, repetitions: int) -> Floor:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     parts = _parts(path, full)
     found: dict[str, list[float]] = {name: [] for name in ("rewrite", "decode", "encode", "bare")}
     for _ in range(repetitions + 1):

@@ -1,0 +1,75 @@
+"""How rows are encoded: pages of a bounded size, and files of which most is not values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.rewrite import thrift
+from compactord.rewrite.assembly import footer_of
+from compactord.rewrite.task import rewrite
+from tests.unit.rewrite.builders import (
+    concat_part,
+    fields,
+    input_file,
+    output_paths,
+    write_parquet,
+)
+from tests.unit.rewrite.stored_pages import bodies
+
+PAGE_BYTES = 64 << 10
+_CHANCE = np.random.default_rng(5)
+
+
+def _rewritten(
+    folder: Path, types: dict[str, str], table: pa.Table, *, page_bytes: int = 1 << 20
+) -> Path:
+    columns = fields(**types)
+    path = folder / "in.parquet"
+    write_parquet(path, table)
+    part = concat_part(folder, columns, [input_file(path, table.num_rows)], page_bytes=page_bytes)
+    (written,) = output_paths(part, rewrite(part))
+    assert pq.read_table(written).equals(table)
+    return written
+
+
+def _first_rows(path: Path) -> list[int]:
+    """Of each page of the first column, out of its offset index."""
+    content = path.read_bytes()
+    (group,) = footer_of(content)[4].value.values
+    index, _ = thrift.decode(content, group[1].value.values[0][4].value)
+    return [location[3].value for location in index[1].value.values]
+
+
+def test_pages_of_small_values_end_after_as_many_rows_as_java_s(tmp_path: Path) -> None:
+    table = pa.table({"v": pa.array(_CHANCE.integers(0, 100, 50_000), pa.int8())})
+
+    path = _rewritten(tmp_path, {"v": "TINYINT"}, table)
+
+    assert _first_rows(path) == [0, 20_000, 40_000]
+
+
+def test_pages_of_large_values_end_soon_after_their_size_is_reached(tmp_path: Path) -> None:
+    values = [bytes(_CHANCE.integers(0, 256, 500, np.uint8)) for _ in range(8_000)]
+
+    path = _rewritten(tmp_path, {"v": "BYTES"}, pa.table({"v": values}), page_bytes=PAGE_BYTES)
+
+    sizes = [len(body) for body in bodies(path, "v")]
+    # Arrow looks after 1,024 rows at the earliest.
+    assert all(PAGE_BYTES <= size <= PAGE_BYTES + 1_024 * 504 for size in sizes[:-1])
+    assert len(sizes) == 8
+
+
+def test_a_file_of_which_hardly_anything_is_values_is_encoded(tmp_path: Path) -> None:
+    names = [f"{number:01000}" for number in range(700)]
+
+    path = _rewritten(
+        tmp_path,
+        dict.fromkeys(names, "INT"),
+        pa.table({name: pa.array([number], pa.int32()) for number, name in enumerate(names)}),
+    )
+
+    assert path.stat().st_size > 1 << 20
