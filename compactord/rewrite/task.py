@@ -92,8 +92,6 @@ def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> Subcompaction
     layout = layout.with_dictionaries(facts.dictionaries)
     reader = dataclasses.replace(reader, layout=layout)
     threaded = use_threads(sum(file.size_bytes for file in files))
-    page_bytes = reader.open_pages_bytes(max(files, key=lambda file: file.size_bytes))
-    budgets = _budgets(part, facts, page_bytes, decodes_ahead=threaded)
     with (
         Decoding(threaded=threaded) as decoding,
         _outputs(part, layout, clock) as outputs,
@@ -113,6 +111,7 @@ def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> Subcompaction
                 encoding=encoding,
             )
         else:
+            budgets = _budgets(part, facts, reader, decodes_ahead=threaded)
             writer = _writer(part, layout, budgets, outputs, encoder, encoding)
             with contextlib.closing(_rows(part.source, reader, decoding, budgets)) as rows:
                 for batch in rows:
@@ -164,9 +163,11 @@ def _concatenated(
 
 
 def _budgets(
-    part: Subcompaction, facts: InputProfile, page_bytes: int, *, decodes_ahead: bool
+    part: Subcompaction, facts: InputProfile, reader: InputReader, *, decodes_ahead: bool
 ) -> tuple[Budget, ...]:
     """One per section of a merge, one for a concatenation, which has one file open at a time."""
+    largest = max(_input_files(part.source), key=lambda file: file.size_bytes)
+    page_bytes = reader.open_pages_bytes(largest)
     if isinstance(part.source, MergeSpec):
         sections = part.source.sections
     else:
