@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/compactord
 # Spark versions under which the tests marked `spark` have to pass.
-SPARKS := 3.5 4.0 4.1 4.3
+SPARKS := 3.5 4.0 4.1 4.2 4.3
 PYTEST_ARGS ?=
 # Of the soak.
 SECONDS ?= 600

@@ -122,7 +122,7 @@ def integer_words(array: pa.Array) -> list[Int64s]:
             (low.view(np.uint64) ^ _SIGN_BIT).view(np.int64),
         ]
     if pa.types.is_floating(type_):
-        floats = fixed_values(array, type_.to_pandas_dtype())
+        floats = fixed_values(array, np.dtype(f"f{type_.bit_width // 8}"))
         bits = floats.view(np.dtype(f"i{floats.itemsize}"))
         return [ordered_bits(bits, np.isnan(floats)).astype(np.int64, copy=False)]
     if pa.types.is_uint64(type_):

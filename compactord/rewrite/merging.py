@@ -25,6 +25,7 @@ from compactord.model import InputFile, MergeSpec
 from compactord.rewrite.ahead import Decoding
 from compactord.rewrite.budget import Budget
 from compactord.rewrite.reader import InputReader
+from compactord.storage.local import named_errors
 
 Rows: TypeAlias = Generator[pa.RecordBatch, None, None]
 Run: TypeAlias = Callable[[], Rows]
@@ -111,6 +112,16 @@ def _fewer_runs(runs: list[Run], order: MergeOrder, sizes: Budget, folder: str) 
 
 def _spilled(rows: Rows, path: str) -> Run:
     """Write rows to a temporary file; a run that reads them."""
+    try:
+        _write(rows, path)
+    except OSError:
+        # Not of the inputs, whose errors are ours already.
+        with named_errors(path, "writing temporary rows (TMPDIR says where)"):
+            raise
+    return lambda: _unspilled(path)
+
+
+def _write(rows: Rows, path: str) -> None:
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with contextlib.ExitStack() as stack:
         writer: pa.RecordBatchStreamWriter | None = None
@@ -119,7 +130,6 @@ def _spilled(rows: Rows, path: str) -> Run:
                 sink = stack.enter_context(pa.OSFile(path, "wb"))
                 writer = stack.enter_context(pa.ipc.new_stream(sink, batch.schema, options=options))
             writer.write_batch(batch)
-    return lambda: _unspilled(path)
 
 
 def _unspilled(path: str) -> Rows:

@@ -26,7 +26,7 @@ _TRANSIENT = {errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.EB
 
 
 @contextlib.contextmanager
-def _named(path: str, action: str) -> Iterator[None]:
+def named_errors(path: str, action: str) -> Iterator[None]:
     """Turn the operating system's errors into ours, with the path and what was tried."""
     try:
         yield
@@ -68,21 +68,21 @@ class LocalStorage:
     """
 
     def read(self, path: str) -> bytes:
-        with _named(path, "read"), open(path, "rb") as file:
+        with named_errors(path, "read"), open(path, "rb") as file:
             return file.read()
 
     def open_input(self, path: str) -> pa.NativeFile:
-        with _named(path, "open"):
+        with named_errors(path, "open"):
             return pa.OSFile(path, "rb")
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
-        with _named(path, "create"):
+        with named_errors(path, "create"):
             os.makedirs(_folder(path), exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             os.close(descriptor)
-            with _named(path, "write"):
+            with named_errors(path, "write"):
                 with pa.OSFile(path, "wb") as stream:
                     yield stream
                 _sync(path)
@@ -94,14 +94,14 @@ class LocalStorage:
 
     def status(self, path: str) -> ObjectStatus | None:
         try:
-            with _named(path, "status"):
+            with named_errors(path, "status"):
                 found = os.stat(path)
         except ObjectNotFound:
             return None
         return _status(os.path.basename(path), found)
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
-        with _named(folder, "list"), contextlib.suppress(FileNotFoundError):
+        with named_errors(folder, "list"), contextlib.suppress(FileNotFoundError):
             with os.scandir(folder) as entries:
                 for entry in entries:
                     try:
@@ -116,7 +116,7 @@ class LocalStorage:
                     yield _status(entry.name, found)
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
-        with _named(path, "publish"):
+        with named_errors(path, "publish"):
             os.makedirs(_folder(path), exist_ok=True)
             self._write_synced(temporary, data)
             try:
@@ -130,21 +130,21 @@ class LocalStorage:
             return Creation.CREATED
 
     def write_new(self, path: str, data: bytes) -> None:
-        with _named(path, "write"):
+        with named_errors(path, "write"):
             os.makedirs(_folder(path), exist_ok=True)
             self._write_synced(path, data)
             _sync(_folder(path))
 
     def overwrite(self, path: str, data: bytes) -> None:
-        with _named(path, "overwrite"), open(path, "wb") as file:
+        with named_errors(path, "overwrite"), open(path, "wb") as file:
             file.write(data)
 
     def delete(self, path: str) -> None:
-        with _named(path, "delete"), contextlib.suppress(FileNotFoundError):
+        with named_errors(path, "delete"), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_empty_folder(self, path: str) -> bool:
-        with _named(path, "remove folder"):
+        with named_errors(path, "remove folder"):
             try:
                 os.rmdir(path)
             except FileNotFoundError:

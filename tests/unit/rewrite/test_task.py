@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import resource
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.errors import FormatError, TaskError
+from compactord.errors import FormatError, StoreFull, TaskError
 from compactord.ids import owner_of, this_process
 from compactord.model import FailureKind, KeyRange, TaskFailure
 from compactord.paimon.arrow import file_schema
@@ -257,11 +259,11 @@ def test_row_groups_outside_a_range_are_not_decoded(tmp_path):
         rewrite(replace(part, source=replace(part.source, key_range=KeyRange())))
 
 
-def test_many_runs_are_merged_in_passes_when_memory_is_short(tmp_path):
-    runs = [
+def _many_runs(folder):
+    return [
         [
             write_run(
-                tmp_path / f"{n}.parquet",
+                folder / f"{n}.parquet",
                 KEY_VALUE,
                 ["k"],
                 [row(k, f"{n}", 100 * n + k) for k in range(n % 5, 60, 3)],
@@ -269,11 +271,31 @@ def test_many_runs_are_merged_in_passes_when_memory_is_short(tmp_path):
         ]
         for n in range(40)
     ]
+
+
+def test_many_runs_are_merged_in_passes_when_memory_is_short(tmp_path):
+    runs = _many_runs(tmp_path)
     roomy = merge_part(tmp_path / "a", KEY_VALUE, ["k"], runs)
     tight = merge_part(tmp_path / "b", KEY_VALUE, ["k"], runs, memory_bytes=900_000)
     one, other = rewrite(roomy), rewrite(tight)
     assert output_rows(roomy, one) == output_rows(tight, other)
     assert other.stats.rows_in == one.stats.rows_in
+
+
+def test_a_full_temporary_folder_is_named(tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    tight = merge_part(tmp_path, KEY_VALUE, ["k"], _many_runs(tmp_path), memory_bytes=900_000)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (256, limits[1]))
+    try:
+        with pytest.raises(StoreFull, match="temporary rows") as raised:
+            rewrite(tight)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert raised.value.path.startswith(str(temporary))
+    assert list(temporary.iterdir()) == files_left(tight) == []
 
 
 @pytest.mark.parametrize(("rows_per_page", "fits"), [(10_000, True), (300_000, False)])
