@@ -274,6 +274,8 @@ class Daemon:
         if self._drain_s is None:
             self._drain_s = self._clock.monotonic_s()
         self._fleet.drain(self._clock.now_ms())
+        # Orchestrators go by the picture, so that it says so at once, not with the next second.
+        self._next_tick_s = self._clock.monotonic_s()
 
     def _lead_out(self) -> None:
         """After a stop: cancel when the time for merges is over. Before a start: give up."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,17 @@ def _merging(services: Services, lake: Lake, name: str, **sections: object) -> S
     return service
 
 
+@contextlib.contextmanager
+def _frozen(pids: list[int]) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
 def test_sigterm_under_load_lets_merges_finish_commits_them_and_leaves_nothing_behind(
     services: Services, tmp_path: Path, judge: Judge
 ) -> None:
@@ -31,12 +44,14 @@ def test_sigterm_under_load_lets_merges_finish_commits_them_and_leaves_nothing_b
     rows = lake.large("large")
     keyed = lake.keyed("k")
     service = _merging(services, lake, "large")
-    with Beside(keyed, pause_s=0.02):
-        service.signal(signal.SIGTERM)
-        service.wait_until(lambda: service.answers("/readyz", 503), "it says that it ends")
-        assert service.answers("/livez")
-        assert service.metrics().one("draining") == 1
-        assert service.wait_exit(30) == 0
+    with Beside(keyed, pause_s=0.1):
+        # It must not be over before it was asked.
+        with _frozen(service.workers()):
+            service.signal(signal.SIGTERM)
+            service.wait_until(lambda: service.answers("/readyz", 503), "it says that it ends")
+            assert service.answers("/livez")
+            assert service.metrics().one("draining") == 1
+        assert service.wait_exit() == 0
     service.assert_no_process_remains()
     # What had begun was finished and committed.
     assert lake.work("large").snapshots >= 1
@@ -61,19 +76,14 @@ def test_merges_that_may_not_finish_are_cancelled_and_leave_nothing_behind(
     is_short = how == "grace-is-over"
     grace = {"grace": "6 s" if is_short else "300 s", "commit_reserve": "5 s"}
     service = _merging(services, lake, "large", shutdown=grace)
-    # Frozen workers finish nothing.
-    for pid in service.workers():
-        os.kill(pid, signal.SIGSTOP)
     begun = time.monotonic()
-    service.signal(signal.SIGTERM)
-    if not is_short:
-        time.sleep(0.5)
-        assert service.process.poll() is None
+    # Frozen workers finish nothing. They cannot clean up either, until they were told to end.
+    with _frozen(service.workers()):
         service.signal(signal.SIGTERM)
-        time.sleep(0.5)
-    # They cannot clean up while they are frozen; they can once they were told to end.
-    for pid in service.workers():
-        os.kill(pid, signal.SIGCONT)
+        service.wait_until(lambda: service.log("service_draining", asked=1), "it drains")
+        if not is_short:
+            service.signal(signal.SIGTERM)
+        service.wait_until(lambda: service.log("tasks_cancelled"), "merges are cancelled")
     assert service.wait_exit(25) == 0
     assert time.monotonic() - begun < 15
     service.assert_no_process_remains()
