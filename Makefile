@@ -56,6 +56,7 @@ demo: setup ## Watch serve keep two tables compact while jobs fill them; about a
 
 test: tools ## All tests; fetches the jar of Java Paimon once
 	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m tests.tools.class_archive
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-fast: setup ## The tests that need neither Java nor `make tools`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import structlog
 
 from compactord.engine.pool import PooledEngine
 from compactord.engine.spark import start_spark
+from tests.tools.class_archive import archive_options
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -41,6 +43,9 @@ def spark_engine() -> Iterator[PooledEngine]:
 
 
 def pytest_configure() -> None:
-    """A shell's background job ignores SIGINT, and so would the programs that tests interrupt."""
+    """What all programs inherit that tests start."""
+    # A shell's background job ignores it, and so would the programs that tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if options := archive_options():
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", options)

@@ -44,7 +44,7 @@ _LOOP = {"loop": "dispatcher"}
 
 def idle(started: Daemons, warehouse: Path, quick: bool) -> dict[str, Any]:
     """CPU of a daemon none of whose tables changes, once the first expiries are done."""
-    tables, buckets, seconds = (3, 2, 5.0) if quick else (200, 50, 60.0)
+    tables, buckets, seconds = (3, 2, 2.0) if quick else (200, 50, 60.0)
     many_tables(warehouse, buckets=buckets, runs=[1] * tables)
     service = started.start(warehouse)
     service.wait_until(
@@ -149,12 +149,12 @@ def _waits(repetitions: int, interval_s: float, ref: TableRef) -> list[float]:
 
 def load(started: Daemons, warehouse: Path, quick: bool) -> dict[str, Any]:
     """A commit a second; every table is one to five commits away from being due."""
-    # Longer than the interval of polls: something must be compacted.
-    tables, buckets, seconds = (5, 2, 20) if quick else (200, 50, 120)
-    refs = many_tables(
-        warehouse, buckets=buckets, runs=[number % _TRIGGER for number in range(1, tables + 1)]
-    )
-    service = started.start(warehouse)
+    tables, buckets, seconds = (5, 2, 6) if quick else (200, 50, 120)
+    # Something must be compacted in a few seconds, too: the first commit makes a table due.
+    runs = [number % _TRIGGER for number in range(_TRIGGER - 1, _TRIGGER - 1 + tables)]
+    refs = many_tables(warehouse, buckets=buckets, runs=runs)
+    often = {"defaults": {"discovery_interval": "1 s"}}
+    service = started.start(warehouse, often if quick else None)
     names = [ref.name for ref in refs]
     service.wait_settled(*names, seconds=180)
     job_of = {name: Job(ref, buckets) for name, ref in zip(names, refs, strict=True)}
@@ -207,7 +207,7 @@ def _settled_mib(service: Service, quick: bool) -> float:
     seen = []
     for _ in range(1 if quick else 15):
         service.metrics()
-        time.sleep(1)
+        time.sleep(0 if quick else 1)
         seen.append(rss_mib(service.pid))
     return max(seen)
 

@@ -62,7 +62,7 @@ class _Scale:
     """`keys` of a keyed table and `rows` of a commit; the interval of the first try.
 
     There are at most `tries` of `try_commits`: more than from one full compaction of a bucket to
-    the next.
+    the next. The last expiries of snapshots are given `expiry_s`.
     """
 
     keys: int
@@ -70,10 +70,11 @@ class _Scale:
     interval_s: float
     try_commits: int
     tries: int
+    expiry_s: float
 
 
-_FULL = _Scale(keys=2_000_000, rows=800_000, interval_s=6.0, try_commits=12, tries=4)
-_TINY = _Scale(keys=100_000, rows=10_000, interval_s=1.0, try_commits=5, tries=1)
+_FULL = _Scale(keys=2_000_000, rows=800_000, interval_s=6.0, try_commits=12, tries=4, expiry_s=12.0)
+_TINY = _Scale(keys=50_000, rows=5_000, interval_s=0.5, try_commits=5, tries=1, expiry_s=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +146,7 @@ class _Soak:
             errors = self._stop_jobs()
         rows_per_s = (sum(job.rows_written for job in self._jobs) - written) / seconds
         second.wait_settled(*self._names, seconds=120)
-        # The last expiries of snapshots.
-        time.sleep(12)
+        time.sleep(self._scale.expiry_s)
         exit_code = second.stop()
         first.assert_no_process_remains()
         second.assert_no_process_remains()

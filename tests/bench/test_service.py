@@ -28,7 +28,7 @@ def test_every_promise_of_the_daemon_is_measured(case: str, tmp_path: Path) -> N
 
 
 def test_a_soak_counts_what_is_lost_and_what_is_left(tmp_path: Path) -> None:
-    found = bench(tmp_path / "figures.json", "--soak", "--seconds", "20")["soak"]
+    found = bench(tmp_path / "figures.json", "--soak", "--seconds", "8")["soak"]
     assert found["lost_rows_tables"] == found["stray_files"] == 0
     assert found["rows_per_s"] > 0
     assert {target.figure for target in TARGETS["soak"]} <= found.keys()

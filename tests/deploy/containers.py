@@ -136,29 +136,39 @@ def _give_away(folder: Path) -> None:
 def _locked_packages(cache: Path) -> Path:
     """A Python with exactly the locked packages and this compactord, nothing of ours else."""
     locks = [ROOT / "requirements" / name for name in ("build.txt", "runtime.txt")]
-    key = hashlib.sha256(sys.version.encode())
-    for path in (*locks, *sorted((ROOT / "compactord").rglob("*.py"))):
-        key.update(path.read_bytes())
-    folder = cache / f"packages-{key.hexdigest()[:16]}"
+    folder = cache / f"packages-{_digest(locks)}"
     python = folder / "bin" / "python"
-    # Its scripts name the folder, so it is made where it stays.
-    is_whole = folder / ".whole"
-    if is_whole.exists():
-        return python
-    for old in cache.glob("packages-*"):
-        shutil.rmtree(old)
-    _checked(sys.executable, "-m", "venv", str(folder))
-    pip = (str(python), "-m", "pip", "install", "--quiet", "--no-deps")
-    for path in locks:
-        _checked(*pip, "--no-build-isolation", "--require-hashes", "--requirement", str(path))
-    with tempfile.TemporaryDirectory() as copy:
-        # Its build leaves folders in the sources.
-        for name in ("pyproject.toml", "README.md"):
-            shutil.copy(ROOT / name, copy)
-        shutil.copytree(ROOT / "compactord", Path(copy, "compactord"))
-        _checked(*pip, "--no-build-isolation", "--no-index", copy)
-    is_whole.touch()
+    pip = (str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation")
+    # There once all packages are; it names the compactord beside them, if that one is whole.
+    installed = folder / ".compactord"
+    if not installed.exists():
+        for old in cache.glob("packages-*"):
+            shutil.rmtree(old)
+        # Its scripts name the folder, so it is made where it stays.
+        _checked(sys.executable, "-m", "venv", str(folder))
+        for path in locks:
+            _checked(*pip, "--require-hashes", "--requirement", str(path))
+        installed.touch()
+    sources = [ROOT / "pyproject.toml", *sorted((ROOT / "compactord").rglob("*.py"))]
+    if installed.read_text() != (ours := _digest(sources)):
+        installed.write_text("")
+        with tempfile.TemporaryDirectory() as copy:
+            # Its build leaves folders in the sources.
+            for name in ("pyproject.toml", "README.md"):
+                shutil.copy(ROOT / name, copy)
+            shutil.copytree(ROOT / "compactord", Path(copy, "compactord"))
+            _checked(*pip, "--no-index", "--force-reinstall", copy)
+        installed.write_text(ours)
     return python
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    """Of this Python and the files' names and contents."""
+    key = hashlib.sha256(sys.version.encode())
+    for path in paths:
+        key.update(str(path).encode())
+        key.update(path.read_bytes())
+    return key.hexdigest()[:16]
 
 
 def _checked(*command: str) -> None:

@@ -26,7 +26,6 @@ import org.apache.paimon.deletionvectors.DeletionVectorsIndexFile;
 import org.apache.paimon.deletionvectors.append.BaseAppendDeleteFileMaintainer;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.Path;
-import org.apache.paimon.fs.local.LocalFileIO;
 import org.apache.paimon.index.DeletionVectorMeta;
 import org.apache.paimon.index.IndexFileHandler;
 import org.apache.paimon.index.IndexFileMeta;
@@ -98,13 +97,13 @@ public class Oracle {
             String key = (String) keys.next();
             options.set(key, forced.get(key));
         }
-        return FileStoreTableFactory.create(LocalFileIO.create(), options);
+        return FileStoreTableFactory.create(new WholeManifests(), options);
     }
 
     static SchemaManager schemas(JsonNode args) {
         String branch = Rows.has(args, "branch") ? text(args, "branch") : "main";
         return new SchemaManager(
-                LocalFileIO.create(), new Path(((JsonNode) args.get("path")).asText()), branch);
+                new WholeManifests(), new Path(((JsonNode) args.get("path")).asText()), branch);
     }
 
     public void createTable(String json) throws Exception {

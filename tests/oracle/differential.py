@@ -62,6 +62,10 @@ UNAWARE_SEQUENCES = (
 ORDERED_SEQUENCES = "several outputs of one bucketed append rewrite have disjoint sequence ranges"
 
 
+# Values that are their own canonical form.
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+
+
 @dataclass(kw_only=True)
 class LiveTable:
     """A table on disk that Java made, and the rows that it must hold.
@@ -185,7 +189,8 @@ def _canonical_value(value: Value) -> Value:
     if isinstance(value, float) and value == int(value) and abs(value) < 2**53:
         return int(value)
     if isinstance(value, (list, tuple)):
-        return [_canonical_value(item) for item in value]
+        # Most values are none of these, and there are millions of them.
+        return [v if type(v) in _AS_THEY_ARE else _canonical_value(v) for v in value]
     return value
 
 

@@ -23,7 +23,7 @@ from tests.oracle.judge_jvm import JudgeError
 from tests.oracle.samples import ATOMIC, EVERY_TYPE
 from tests.unit.rewrite.stored_pages import assert_healthy, bodies
 
-COMMITS, ROWS = 8, 5_000
+COMMITS, ROWS = 5, 5_000
 LAYOUTS: dict[str, dict[str, str]] = {
     "unaware": {"bucket": "-1"},
     "bucketed": {

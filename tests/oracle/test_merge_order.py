@@ -11,7 +11,7 @@ from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from tests.oracle.judge import Judge
 
-CASES = 1500
+CASES = 600
 
 
 def random_case(number: int) -> dict[str, Any]:

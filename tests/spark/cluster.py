@@ -21,12 +21,13 @@ from compactord.engine.jre import find_java
 from tests.conftest import REPOSITORY
 from tests.spark.parts import eventually
 from tests.spark.remote import descendants, find_process
+from tests.tools.class_archive import archive_options
 
 SPARK_HOME = Path(pyspark.__file__).parent
 WORKERS = 2
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 # Started for a test only: a small heap and a quick start.
-_DAEMON = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+JVM = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive_options()}"
 
 
 class Cluster:
@@ -38,7 +39,7 @@ class Cluster:
             "JAVA_HOME": str(java.home),
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _DAEMON,
+            "SPARK_DAEMON_JAVA_OPTS": JVM,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         self._folder = folder

@@ -137,7 +137,7 @@ def waiters(gate: Path) -> list[str]:
     return sorted(path.name for path in gate.parent.glob(f"{gate.name}-*"))
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 15.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
     """Wait until `condition()` holds, for things that other processes do."""
     deadline = time.monotonic() + seconds
     while not condition():

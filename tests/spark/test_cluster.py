@@ -11,7 +11,7 @@ import pytest
 
 from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
-from tests.spark.cluster import Cluster, doubles_zip, free_port, worker_python
+from tests.spark.cluster import JVM, Cluster, doubles_zip, free_port, worker_python
 from tests.spark.parts import GatedStorage, append_part, eventually, outputs, waiters, waiting
 from tests.spark.remote import RemoteEngine
 
@@ -35,6 +35,7 @@ def _conf(folder: Path, customization: str = "") -> dict[str, str]:
         "spark.pyspark.python": str(worker_python(folder / "python", customization)),
         "spark.submit.pyFiles": str(doubles_zip(folder)),
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": JVM,
         "spark.executor.cores": "1",
         "spark.cores.max": "2",
         "spark.driver.memory": "600m",

@@ -58,6 +58,16 @@ def _both_under_way(stage: Stage) -> list[Submit]:
     return [first, second]
 
 
+def _one_lost_one_under_way(stage: Stage) -> Submit:
+    """Of two compactions the first one's snapshot was lost; the other is still to end."""
+    stage.add(buckets=2)
+    stage.turned(only(stage.decide()))
+    lands, other = _both_under_way(stage)
+    stage.ends(lands)
+    stage.turned(only(stage.decide()), lost=True)
+    return other
+
+
 def test_a_commit_that_fails_counts_until_one_succeeds_and_then_halts_are_lifted() -> None:
     stage = Stage(halt_after_consecutive_failures=2)
     table = stage.add()
@@ -218,11 +228,7 @@ def test_a_lost_snapshot_stops_all_commits_until_an_operator_says_so() -> None:
 
 def test_nothing_but_an_operator_ends_or_hides_a_halt_for_lost_snapshots() -> None:
     stage = Stage(halt_after_consecutive_failures=1)
-    stage.add(buckets=2)
-    stage.turned(only(stage.decide()))
-    lands, fails = _both_under_way(stage)
-    stage.ends(lands)
-    stage.turned(only(stage.decide()), lost=True)
+    fails = _one_lost_one_under_way(stage)
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
     stage.ends(fails, FailureKind.POISON)
     assert isinstance(only(stage.decide()), Discard)
@@ -241,11 +247,7 @@ def test_nothing_but_an_operator_ends_or_hides_a_halt_for_lost_snapshots() -> No
 
 def test_an_operator_ends_all_halts_at_once() -> None:
     stage = Stage(halt_after_consecutive_failures=1)
-    stage.add(buckets=2)
-    stage.turned(only(stage.decide()))
-    lands, fails = _both_under_way(stage)
-    stage.ends(lands)
-    stage.turned(only(stage.decide()), lost=True)
+    fails = _one_lost_one_under_way(stage)
     stage.ends(fails, FailureKind.POISON)
     served = stage.fleet.tables[NAME]
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
