@@ -11,11 +11,12 @@ PYTEST_ARGS ?=
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools lock manifests demo test test-fast lint bench bench-large soak compat compat-pypaimon
+.PHONY: help setup tools lock manifests demo test test-fast lint bench bench-large soak compat compat-pypaimon \
+	compat-oldest
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
-		awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
+		awk -F ':.*## ' '{ printf "  %-13s %s\n", $$1, $$2 }'
 
 setup: $(VENV)/.installed ## Make .venv with all that is needed, a Java included
 
@@ -82,6 +83,16 @@ compat: $(addprefix compat-,$(SPARKS)) compat-pypaimon ## Other Spark versions, 
 compat-pypaimon: setup $(CACHE)/compat/pypaimon/.installed
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m pytest -m compat tests/compat $(PYTEST_ARGS)
+
+compat-oldest: $(CACHE)/compat/oldest/.installed ## Unit tests on the oldest Python and Arrow; needs python3.10
+	$(CACHE)/compat/oldest/bin/python -m pytest tests/unit $(PYTEST_ARGS)
+
+$(CACHE)/compat/oldest/.installed: pyproject.toml
+	mkdir -p $(CACHE)/compat
+	python3.10 -m venv $(CACHE)/compat/oldest
+	$(CACHE)/compat/oldest/bin/python -m pip install --quiet --use-pep517 --editable '.[jre,dev]' \
+		'pyarrow==23.*' 'numpy==2.0.*'
+	@touch $@
 
 # It wants other versions of our own dependencies, so it lives apart.
 $(CACHE)/compat/pypaimon/.installed:
