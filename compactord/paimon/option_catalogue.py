@@ -440,6 +440,22 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "String": str,
 }
 
+# The most levels that `num-levels` may ask for. Java has a list with an entry for each, in every
+# bucket, and runs out of memory long before the largest number.
+LEVELS_MAX = 1000
+
+# What a run may set within bounds that are narrower than the type's.
+_BOUNDED: Mapping[str, Callable[[str], object]] = {
+    "data-file.prefix": option_values.name_part,
+    "changelog-file.prefix": option_values.name_part,
+    "file.compression.zstd-level": option_values.integer_within(*option_values.ZSTD_LEVELS),
+    "parquet.compression.codec.zstd.level": option_values.integer_within(
+        *option_values.ZSTD_LEVELS
+    ),
+    "num-levels": option_values.integer_within(2, LEVELS_MAX),
+    "num-sorted-run.compaction-trigger": option_values.integer_within(1, 2**31 - 1),
+}
+
 
 def _read_table(text: str) -> dict[str, Option]:
     options = {}
@@ -486,6 +502,7 @@ def check_override(key: str, value: str) -> None:
         raise UsageError(f"option {key!r} belongs to the table: it cannot be set for one run")
     try:
         read_value(option, value)
+        _BOUNDED.get(option.key, str)(value)
     except ValueError as error:
         raise UsageError(f"option {key}={value!r}: expected {error}") from error
 

@@ -19,6 +19,10 @@ _DOUBLE = re.compile(
 )
 _AMOUNT = re.compile(r"([0-9]+)\s*(.*)", re.DOTALL)
 _INT_MAX = 2**31 - 1
+# What zstd has; zstd itself takes a level beyond its ends for that end.
+ZSTD_LEVELS = (-131_072, 22)
+# A name has 255 bytes at most; the rest of ours takes less than 55.
+_NAME_PART_BYTES_MAX = 200
 _LONG_MAX = 2**63 - 1
 
 _SIZE_UNITS = {
@@ -62,6 +66,38 @@ def _whole(text: str, largest: int) -> int:
     if _INTEGER.fullmatch(text) is None or not -largest - 1 <= int(text) <= largest:
         raise ValueError(f"a whole number from {-largest - 1} to {largest}")
     return int(text)
+
+
+def integer_within(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not least <= integer(text) <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def zstd_level(text: str) -> int:
+    """The level in effect: zstd (and so Java) moves what it does not have to the nearest one."""
+    least, most = ZSTD_LEVELS
+    return min(max(integer(text), least), most)
+
+
+def name_part(text: str) -> str:
+    """Text that file names begin or end with.
+
+    Manifests record a name without its folder, so a separator would lose the file. Java takes what
+    precedes a colon for a URL's scheme, and cannot read a file of such a name.
+    """
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError("text without halves of characters") from None
+    if any(character in "/\\:" or character < " " or character == "\x7f" for character in text):
+        raise ValueError("part of a file's name, without / \\ : and control characters")
+    if not text.strip() or size > _NAME_PART_BYTES_MAX:
+        raise ValueError(f"part of a file's name, of 1 to {_NAME_PART_BYTES_MAX} bytes, not blank")
+    return text
 
 
 def double(text: str) -> float:

@@ -9,14 +9,11 @@ import enum
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
-from compactord.errors import UsageError
 from compactord.paimon import option_values, paths
-from compactord.paimon.option_catalogue import canonical_key, find
+from compactord.paimon.option_catalogue import LEVELS_MAX
+from compactord.paimon.option_texts import OptionTexts
 from compactord.paimon.schema import TableSchema
-
-_T = TypeVar("_T")
 
 
 class SortOrder(enum.Enum):
@@ -133,7 +130,11 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """All of them; `raw` is the merged text form (schema's options under those of the run)."""
+    """All of them; `raw` is the merged text form (schema's options under those of the run).
+
+    `unreadable` has the options of the table that cannot be understood, by key, with what was
+    expected: their values here are the defaults, and no such table may be touched.
+    """
 
     bucket: int
     bucket_key: tuple[str, ...]
@@ -151,6 +152,7 @@ class TableOptions:
     expire: ExpireOptions
     files: FileOptions
     raw: Mapping[str, str]
+    unreadable: Mapping[str, str]
 
 
 STATS_MODE = re.compile(r"(?i:none|counts|full|truncate\((?P<length>0*[1-9][0-9]*)\))")
@@ -162,10 +164,10 @@ _INT_MAX = 2**31 - 1
 def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = None) -> TableOptions:
     """The options of a table, those of the run on top.
 
-    Former keys count where the present key is absent. Raises `UsageError` that names key, value,
-    what was expected, and whether the table or the run said it.
+    Former keys count where the present key is absent. Raises `UsageError` that names key, value and
+    what was expected for an option of the run; those of the table are in `unreadable`.
     """
-    texts = _Texts(schema, overrides or {})
+    texts = OptionTexts(schema.options, overrides or {})
     trigger = texts.read("num-sorted-run.compaction-trigger", option_values.integer, 5)
     return TableOptions(
         bucket=texts.read("bucket", option_values.integer, -1),
@@ -196,6 +198,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         expire=_expire(texts),
         files=_files(texts),
         raw=texts.merged,
+        unreadable=texts.unreadable,
     )
 
 
@@ -208,58 +211,12 @@ def file_suffix(options: TableOptions) -> str:
     return paths.file_suffix("parquet", compression)
 
 
-class _Texts:
-    """The merged texts, and who said them."""
-
-    def __init__(self, schema: TableSchema, overrides: Mapping[str, str]) -> None:
-        self._overrides = {canonical_key(key): value for key, value in overrides.items()}
-        self._where = f"of schema {schema.id}"
-        self.merged = {**schema.options, **self._overrides}
-
-    def text(self, key: str) -> tuple[str, str] | None:
-        """The key that is set, present or former, and its text."""
-        option = find(key)
-        former = option.former if option is not None else ()
-        for candidate in (key, *former):
-            if candidate in self.merged:
-                return candidate, self.merged[candidate]
-        return None
-
-    def read(self, key: str, parse: Callable[[str], _T], default: _T) -> _T:
-        found = self.text(key)
-        return default if found is None else self.parsed(*found, parse)
-
-    def maybe(self, key: str, parse: Callable[[str], _T]) -> _T | None:
-        found = self.text(key)
-        return None if found is None else self.parsed(*found, parse)
-
-    def parsed(self, key: str, text: str, parse: Callable[[str], _T]) -> _T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            where = "of this run" if key in self._overrides else self._where
-            raise UsageError(f"option {key}={text!r} {where}: expected {error}") from error
-
-    def level_map(self, key: str) -> dict[int, str]:
-        """A map by level: one text, or else one key per level."""
-        found = self.maybe(key, option_values.mapping)
-        if found is None:
-            prefix = key + "."
-            found = {
-                name.removeprefix(prefix): text
-                for name, text in self.merged.items()
-                if name.startswith(prefix)
-            }
-        return {
-            self.parsed(key, level, option_values.integer): text for level, text in found.items()
-        }
-
-
-def _compaction(texts: _Texts, trigger: int, *, has_key: bool) -> CompactionOptions:
+def _compaction(texts: OptionTexts, trigger: int, *, has_key: bool) -> CompactionOptions:
     integer, size = option_values.integer, option_values.memory_size
     stop = texts.read("num-sorted-run.stop-trigger", integer, min(trigger + 3, _INT_MAX))
     return CompactionOptions(
-        num_levels=texts.read("num-levels", integer, min(trigger + 1, _INT_MAX)),
+        # Java has no bound, and no memory for a bucket whose trigger makes that many levels.
+        num_levels=texts.read("num-levels", integer, min(trigger + 1, LEVELS_MAX)),
         compaction_trigger=trigger,
         stop_trigger=max(trigger, stop),
         max_size_amplification_percent=texts.read(
@@ -275,7 +232,7 @@ def _compaction(texts: _Texts, trigger: int, *, has_key: bool) -> CompactionOpti
         ),
         total_size_threshold=texts.maybe("compaction.total-size-threshold", size),
         incremental_size_threshold=texts.maybe("compaction.incremental-size-threshold", size),
-        full_compaction_delta_commits=texts.maybe("full-compaction.delta-commits", integer),
+        full_compaction_delta_commits=_delta_commits(texts),
         force_rewrite_all_files=texts.read(
             "compaction.force-rewrite-all-files", option_values.boolean, False
         ),
@@ -289,7 +246,13 @@ def _compaction(texts: _Texts, trigger: int, *, has_key: bool) -> CompactionOpti
     )
 
 
-def _commit(texts: _Texts) -> CommitOptions:
+def _delta_commits(texts: OptionTexts) -> int | None:
+    """As StoreSinkWrite.java: below 0 is never, and 0 as often as 1."""
+    found = texts.read("full-compaction.delta-commits", option_values.integer, -1)
+    return None if found < 0 else max(found, 1)
+
+
+def _commit(texts: OptionTexts) -> CommitOptions:
     integer, size, duration = (
         option_values.integer,
         option_values.memory_size,
@@ -310,7 +273,9 @@ def _commit(texts: _Texts) -> CommitOptions:
         manifest_compression=texts.read(
             "avro.codec", str, texts.read("manifest.compression", str, "zstd")
         ),
-        manifest_compression_level=texts.read("file.compression.zstd-level", integer, 1),
+        manifest_compression_level=texts.read(
+            "file.compression.zstd-level", option_values.zstd_level, 1
+        ),
         delete_file_drop_stats=texts.read(
             "manifest.delete-file-drop-stats", option_values.boolean, False
         ),
@@ -319,11 +284,13 @@ def _commit(texts: _Texts) -> CommitOptions:
             option_values.enumeration(SequenceInit),
             SequenceInit.SCAN,
         ),
-        full_compaction_delta_commits=texts.maybe("full-compaction.delta-commits", integer),
+        # Readers divide by it, whatever its sign.
+        full_compaction_delta_commits=abs(texts.read("full-compaction.delta-commits", integer, 0))
+        or None,
     )
 
 
-def _expire(texts: _Texts) -> ExpireOptions:
+def _expire(texts: OptionTexts) -> ExpireOptions:
     integer, duration = option_values.integer, option_values.duration_ms
     fewest = texts.read("snapshot.num-retained.min", integer, 10)
     most = texts.read("snapshot.num-retained.max", integer, _INT_MAX)
@@ -342,24 +309,21 @@ def _expire(texts: _Texts) -> ExpireOptions:
     )
 
 
-def _files(texts: _Texts) -> FileOptions:
+def _files(texts: OptionTexts) -> FileOptions:
     integer, boolean = option_values.integer, option_values.boolean
     parquet_codec = texts.maybe("parquet.compression", _codec)
-    per_level = texts.level_map("file.compression.per.level")
-    stats_per_level = texts.level_map("metadata.stats-mode.per.level")
+    codec_per_level = texts.level_map("file.compression.per.level", _codec)
     block_size = texts.maybe("file.block-size", _positive(option_values.memory_size))
     return FileOptions(
-        data_file_prefix=texts.read("data-file.prefix", str, "data-"),
+        data_file_prefix=texts.read("data-file.prefix", option_values.name_part, "data-"),
         suffix_includes_compression=texts.read("file.suffix.include.compression", boolean, False),
         # Java hands `parquet.compression` to every writer, whatever the level.
         compression=parquet_codec or texts.read("file.compression", _codec, "zstd"),
-        compression_per_level={}
-        if parquet_codec
-        else {level: _codec(codec) for level, codec in per_level.items()},
+        compression_per_level={} if parquet_codec else codec_per_level,
         zstd_level=texts.read(
             "parquet.compression.codec.zstd.level",
-            integer,
-            texts.read("file.compression.zstd-level", integer, 1),
+            option_values.zstd_level,
+            texts.read("file.compression.zstd-level", option_values.zstd_level, 1),
         ),
         row_group_bytes=block_size
         if block_size is not None
@@ -368,14 +332,12 @@ def _files(texts: _Texts) -> FileOptions:
         dictionary=texts.read("parquet.enable.dictionary", boolean, True),
         thin_mode=texts.read("data-file.thin-mode", boolean, False),
         stats_mode=texts.read("metadata.stats-mode", _stats_mode, "truncate(16)"),
-        stats_mode_per_level={
-            level: texts.parsed("metadata.stats-mode.per.level", mode, _stats_mode)
-            for level, mode in stats_per_level.items()
-        },
+        stats_mode_per_level=texts.level_map("metadata.stats-mode.per.level", _stats_mode),
         stats_mode_per_field={
-            found[1]: texts.parsed(key, mode, _stats_mode)
-            for key, mode in texts.merged.items()
+            found[1]: mode
+            for key in texts.merged
             if (found := _FIELD_STATS_MODE.fullmatch(key))
+            and (mode := texts.maybe(key, _stats_mode)) is not None
         },
         stats_dense=texts.read("metadata.stats-dense-store", boolean, True),
         stats_keep_first=texts.read("metadata.stats-keep-first-n-columns", integer, -1),
@@ -415,7 +377,7 @@ def _sequence_fields(schema: TableSchema) -> Callable[[str], tuple[str, ...]]:
     return columns
 
 
-def _bucket_key(texts: _Texts, schema: TableSchema) -> tuple[str, ...]:
+def _bucket_key(texts: OptionTexts, schema: TableSchema) -> tuple[str, ...]:
     """The columns whose hash chooses the bucket: the option, split exactly, or the key."""
 
     def columns(text: str) -> tuple[str, ...]:
@@ -424,7 +386,8 @@ def _bucket_key(texts: _Texts, schema: TableSchema) -> tuple[str, ...]:
             raise ValueError("names of columns, separated by commas without blanks")
         return names
 
+    key = tuple(field.name for field in schema.key_fields)
     found = texts.text("bucket-key")
     if found is None or not found[1].strip():
-        return tuple(field.name for field in schema.key_fields)
-    return texts.parsed(*found, columns)
+        return key
+    return texts.read("bucket-key", columns, key)

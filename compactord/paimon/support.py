@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from compactord.paimon.option_catalogue import canonical_key, find
+from compactord.paimon.option_catalogue import LEVELS_MAX, canonical_key, find
+from compactord.paimon.option_rules import value_reasons
 from compactord.paimon.options import ChangelogProducer, MergeEngine, TableOptions
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema, same_columns
 from compactord.paimon.types import (
@@ -35,33 +36,32 @@ REFUSED_TYPES = ("VARIANT", "BLOB", "VECTOR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedOption:
-    """An option that is refused when its text is among `values`; None: when it is set at all."""
+    """An option that is refused unless its text is `allowed`; None: when it is set at all.
+
+    Texts are compared as Java reads them, blanks around them included.
+    """
 
     key: str
     why: str
-    values: tuple[str, ...] | None = None
-    # The texts that are not refused, for options of which only these are understood.
-    allowed: tuple[str, ...] | None = None
+    allowed: str | None = None
+    in_any_case: bool = True
 
     def refuses(self, text: str) -> bool:
-        shown = text.strip().lower()
-        if self.allowed is not None:
-            return shown not in self.allowed
-        if self.values is not None:
-            return shown in self.values
-        return shown != ""
+        if self.allowed is None:
+            return text.strip() != ""
+        return (text.lower() if self.in_any_case else text) != self.allowed
 
 
 def _on(key: str, why: str) -> RefusedOption:
-    return RefusedOption(key=key, why=why, values=("true",))
+    return RefusedOption(key=key, why=why, allowed="false")
 
 
 def _set(key: str, why: str) -> RefusedOption:
     return RefusedOption(key=key, why=why)
 
 
-def _unless(key: str, allowed: str, why: str) -> RefusedOption:
-    return RefusedOption(key=key, why=why, allowed=(allowed,))
+def _unless(key: str, allowed: str, why: str, *, in_any_case: bool = True) -> RefusedOption:
+    return RefusedOption(key=key, why=why, allowed=allowed, in_any_case=in_any_case)
 
 
 _CALLBACKS = "code that Java runs at each commit would not run"
@@ -74,7 +74,7 @@ _PARTITION_CATALOG = "partitions are registered in a catalog at commit"
 
 REFUSED_OPTIONS = (
     _unless("type", "table", "only plain tables have the files of this format"),
-    _unless("branch", "main", "only the main branch is compacted"),
+    _unless("branch", "main", "only the main branch is compacted", in_any_case=False),
     _unless("manifest.format", "avro", "manifests are read as Avro"),
     _unless("metadata.iceberg.storage", "disabled", "Iceberg metadata would fall behind"),
     _on("chain-table.enabled", _CHAINS),
@@ -155,6 +155,7 @@ def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, 
         return (f"its schema has version {schema.version}, newer than {CURRENT_VERSION}",)
     texts = _canonical(options.raw)
     return (
+        *value_reasons(schema, options, texts),
         *_kind_reasons(schema, options),
         *_column_reasons(schema),
         *_partition_reasons(schema, options),
@@ -231,6 +232,8 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
             yield f"option merge-engine={options.merge_engine.value} is not supported"
         if options.changelog_producer not in CHANGELOG_PRODUCERS:
             yield f"option changelog-producer={options.changelog_producer.value} is not supported"
+    if "bucket" in options.unreadable:
+        return  # said already; the default would be a second, wrong reason
     if options.bucket == -1 and schema.primary_keys:
         yield "option bucket=-1 with a primary key (dynamic buckets) is not supported"
     elif options.bucket == -2:
@@ -361,6 +364,13 @@ def compatibility_table() -> str:
             + "; others are not applied, with a warning",
         ),
         ("External paths", "", "`data-file.external-paths` with a strategy"),
+        (
+            "Names of data files",
+            "any `data-file.prefix` that is part of a name",
+            "those with `/`, `\\`, `:` or control characters, blank or very long ones",
+        ),
+        ("`num-levels`", f"2 to {LEVELS_MAX}", "fewer and more"),
+        ("Values of options", "those that Java takes", "others; of columns that do not exist"),
     ]
     rows += [(f"`{rule.key}`", _supported(rule), _refused(rule)) for rule in REFUSED_OPTIONS]
     lines = ["| feature | supported | refused |", "|---|---|---|"]
@@ -377,13 +387,11 @@ def _choices(
 
 
 def _supported(rule: RefusedOption) -> str:
-    if rule.allowed is not None:
-        return _code(rule.allowed)
-    return "`false`" if rule.values == ("true",) else "not set"
+    return "not set" if rule.allowed is None else f"`{rule.allowed}`"
 
 
 def _refused(rule: RefusedOption) -> str:
-    what = "other values" if rule.allowed else "`true`" if rule.values else "set"
+    what = {None: "set", "false": "`true`"}.get(rule.allowed, "other values")
     return f"{what}: {rule.why}"
 
 

@@ -39,6 +39,7 @@ class Outputs:
         self._clock = clock
         self._open: AssembledOutput | None = None
         self._created: list[str] = []
+        self._name = ""
         self.facts = FileFacts(layout)
         self.finished: list[DataFile] = []
 
@@ -58,7 +59,7 @@ class Outputs:
         output = AssembledOutput(self._storage, path, template)
         # Only now: a file that could not be created is not ours to remove.
         self._created.append(path)
-        self._open = output
+        self._open, self._name = output, name
         self.facts = FileFacts(self._layout)
         return output
 
@@ -71,6 +72,9 @@ class Outputs:
         status = self._storage.status(output.path)
         if status is None:
             raise StorageError(output.path, "the file vanished while it was written")
+        if status.name != self._name:
+            # Readers look for the name in the bucket's folder: the rows would be lost.
+            raise StorageError(output.path, f"the file is called {status.name}, not {self._name}")
         self.finished.append(
             self._describe(
                 name=status.name,

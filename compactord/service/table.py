@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from compactord.commit.attempt import CommitSettings
-from compactord.errors import UnsupportedTable
+from compactord.errors import UnsupportedTable, UsageError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import BucketId, DataFile
@@ -72,7 +72,8 @@ class OpenTable:
 def open_table(storage: Storage, ref: TableRef, overrides: Mapping[str, str]) -> OpenTable:
     """The table with the options of this run over its own.
 
-    Raises `UnsupportedTable` with every reason, before any data is read.
+    Raises `UnsupportedTable` with every reason, before any data is read, and `UsageError` for what
+    only this run asks for.
     """
     schema = latest_schema(storage, ref.location)
     table = describe_table(storage, ref, schema, overrides)
@@ -85,8 +86,13 @@ def open_table(storage: Storage, ref: TableRef, overrides: Mapping[str, str]) ->
 def describe_table(
     storage: Storage, ref: TableRef, schema: TableSchema, overrides: Mapping[str, str]
 ) -> OpenTable:
-    """The table whether supported or not, for those who only look."""
+    """The table whether supported or not, for those who only look.
+
+    Raises `UsageError` for options of the run with which no table is supported.
+    """
     options = parse_options(schema, overrides)
+    if overrides:
+        _refuse_overrides(schema, options)
     if schema.primary_keys:
         kind = TableKind.PRIMARY_KEY
     elif options.bucket == -1:
@@ -104,6 +110,14 @@ def describe_table(
         warnings=warnings(schema, options),
         keeps_encoding=not overrides or options.files == parse_options(schema, {}).files,
     )
+
+
+def _refuse_overrides(schema: TableSchema, options: TableOptions) -> None:
+    """Raises `UsageError` when the options of a run are what the table would be refused for."""
+    own = reasons_to_refuse(schema, parse_options(schema, {}))
+    reasons = [reason for reason in reasons_to_refuse(schema, options) if reason not in own]
+    if reasons:
+        raise UsageError("this run: " + "; ".join(reasons))
 
 
 def refuse_live_state(table: OpenTable, state: TableState) -> None:

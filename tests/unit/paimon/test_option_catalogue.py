@@ -88,6 +88,15 @@ def test_what_belongs_to_the_table_cannot_be_set_for_a_run(key: str) -> None:
         ("parquet.enable.dictionary", "1"),
         ("file.compression.per.level", "zstd"),
         ("fields.v.ignore-retract", "1"),
+        ("data-file.prefix", "x/y"),
+        ("data-file.prefix", "../"),
+        ("changelog-file.prefix", "x/y"),
+        ("num-levels", "1"),
+        ("num-levels", "1001"),
+        ("num-sorted-run.compaction-trigger", "0"),
+        ("file.compression.zstd-level", "23"),
+        ("file.compression.zstd-level", "-131073"),
+        ("parquet.compression.codec.zstd.level", "23"),
     ],
 )
 def test_a_value_of_the_wrong_type_says_what_was_expected(key: str, value: str) -> None:
@@ -104,6 +113,10 @@ def test_a_value_of_the_wrong_type_says_what_was_expected(key: str, value: str) 
         ("file.compression.per.level", "0:lz4,5:zstd"),
         ("fields.v.stats-mode", "none"),
         ("parquet.block.size", "1000"),
+        ("data-file.prefix", "part-"),
+        ("num-levels", "1000"),
+        ("num-sorted-run.compaction-trigger", "2147483647"),
+        ("file.compression.zstd-level", "22"),
     ],
 )
 def test_good_overrides_pass(key: str, value: str) -> None:

@@ -14,6 +14,7 @@ from compactord.paimon.option_values import (
     long,
     mapping,
     memory_size,
+    name_part,
     one_of,
 )
 from compactord.paimon.options import ChangelogProducer
@@ -95,3 +96,18 @@ def test_other_texts_say_what_was_expected(
 ) -> None:
     with pytest.raises(ValueError, match=expected.replace("(", r"\(")):
         read(text)
+
+
+@pytest.mark.parametrize("text", ["data-", "a.b-", " x", "ü%#?*", "_", "..", "é" * 100], ids=ascii)
+def test_parts_of_file_names_are_taken_as_they_are(text: str) -> None:
+    assert name_part(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x/y", "/", "../", "a\\b", "a:b", "\0", "a\nb", "\x7f", "\ud800", "", "  ", "é" * 101],
+    ids=ascii,
+)
+def test_what_is_no_part_of_a_file_name_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^(part of a file's name|text without halves)"):
+        name_part(text)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -99,8 +100,9 @@ def test_small_files_are_below_the_truncated_product() -> None:
         ({"num-sorted-run.compaction-trigger": "3"}, 4, 6),
         ({"num-sorted-run.stop-trigger": "2"}, 6, 5),
         ({"num-sorted-run.stop-trigger": "20", "num-levels": "9"}, 9, 20),
-        ({"num-sorted-run.compaction-trigger": "2147483647"}, 2147483647, 2147483647),
-        ({"num-sorted-run.compaction-trigger": "2147483645"}, 2147483646, 2147483647),
+        ({"num-sorted-run.compaction-trigger": "998"}, 999, 1001),
+        ({"num-sorted-run.compaction-trigger": "2147483647"}, 1000, 2147483647),
+        ({"num-sorted-run.compaction-trigger": "2147483645"}, 1000, 2147483647),
     ],
 )
 def test_levels_and_stop_trigger_follow_the_trigger(
@@ -203,10 +205,46 @@ def test_lists_are_split_as_java_splits_them() -> None:
         ("file.compression.per.level", "zero:lz4"),
         ("bucket-key", "k, v"),
         ("sequence.field", "w"),
+        ("file.compression.per.level.zero", "lz4"),
+        ("metadata.stats-mode.per.level.0", "some"),
+        ("data-file.prefix", "x/y"),
+        ("file.compression.zstd-level", "high"),
     ],
 )
-def test_a_bad_value_names_key_value_and_whose_it_is(key: str, text: str) -> None:
-    with pytest.raises(UsageError, match=rf"option {key}='.*' of schema 3: expected "):
-        options({key: text})
+def test_a_bad_value_is_an_error_of_the_run_and_noted_of_the_table(key: str, text: str) -> None:
     with pytest.raises(UsageError, match=rf"option {key}='.*' of this run: expected "):
         options({}, {key: text})
+    with pytest.raises(UsageError, match=rf"option {key}='.*' of this run: expected "):
+        options({key: text}, {key: text})
+    found = options({key: text})
+    [(noted, reason)] = found.unreadable.items()
+    assert noted == key
+    assert re.match(rf"option {re.escape(key)}='.*': expected ", reason)
+    # All else is as if the table had not said it.
+    assert replace(found, unreadable={}, raw={}) == replace(options(), raw={})
+
+
+def test_a_good_value_of_the_run_heals_a_bad_one_of_the_table() -> None:
+    found = options({"num-levels": "six"}, {"num-levels": "7"})
+    assert (found.compaction.num_levels, found.unreadable) == (7, {})
+
+
+@pytest.mark.parametrize(
+    ("level", "used"),
+    [("-2147483648", -131072), ("-131073", -131072), ("22", 22), ("23", 22), ("2147483647", 22)],
+)
+def test_levels_that_zstd_lacks_are_moved_to_the_nearest_one(level: str, used: int) -> None:
+    found = options({"file.compression.zstd-level": level})
+    assert (found.files.zstd_level, found.commit.manifest_compression_level) == (used, used)
+    assert options({"parquet.compression.codec.zstd.level": level}).files.zstd_level == used
+
+
+@pytest.mark.parametrize(
+    ("text", "planned", "divisor"), [("3", 3, 3), ("0", 1, None), ("-1", None, 1), ("-3", None, 3)]
+)
+def test_full_compactions_are_due_as_javas_sink_has_them_due(
+    text: str, planned: int | None, divisor: int | None
+) -> None:
+    found = options({"full-compaction.delta-commits": text})
+    assert found.compaction.full_compaction_delta_commits == planned
+    assert found.commit.full_compaction_delta_commits == divisor

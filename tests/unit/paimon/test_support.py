@@ -84,7 +84,18 @@ def reasons(*args: Any, **kwargs: Any) -> tuple[str, ...]:
         table({"write.sequence-number-init-mode": "snapshot", "data-file.thin-mode": "true"}),
         table({"data-file.external-paths": "oss://a", "data-file.external-paths.strategy": "none"}),
         table({"row-tracking.enabled": "false", "clustering.columns": " ", "type": "table"}),
-        table({"parquet.bloom.filter.enabled": "false", "fields.m.map.storage-layout": "default"}),
+        table({"parquet.bloom.filter.enabled": "false", "fields.c1.map.storage-layout": "default"}),
+        table({"deletion-vectors.enabled": "FALSE", "fields.c1.stats-mode": "full"}),
+        table({"fields.c0,c1.sequence-group": "c1", "fields.default-aggregate-function": "sum"}),
+        table({"num-levels": "2", "data-file.prefix": "a b.ü%#?", "changelog-file.prefix": "."}),
+        table({"num-levels": "1", "num-sorted-run.compaction-trigger": "0"}, primary_keys=()),
+        table({"num-levels": "1000", "num-sorted-run.compaction-trigger": "2147483647"}),
+        table({"num-sorted-run.compaction-trigger": "2147483647"}),
+        table({"file.suffix.include.compression": "true", "file.compression": "gzip"}),
+        # Java takes them all.
+        table({"compaction.offpeak.start.hour": "25", "compaction.offpeak.end.hour": "-2"}),
+        table({"compaction.max-size-amplification-percent": "-1", "compaction.size-ratio": "-9"}),
+        table({"full-compaction.delta-commits": "-1", "file.compression.zstd-level": "23"}),
         table({"sequence.field": "c1", "ignore-delete": "true", "write-only": "true"}),
     ],
 )
@@ -129,6 +140,35 @@ def test_supported_tables_have_no_reason(schema: TableSchema) -> None:
         ({"primary-key.nullable": "TRUE"}, "primary-key.nullable=TRUE"),
         ({"pk-multivalue.index.columns": "c1"}, "pk-multivalue.index.columns=c1"),
         ({"pk-multivalue.index.x": "c1"}, "pk-multivalue.index.x=c1"),
+        ({"deletion-vectors.enabled": "yes"}, "deletion-vectors.enabled=yes"),
+        ({"deletion-vectors.enabled": "1"}, "deletion-vectors.enabled=1"),
+        ({"row-tracking.enabled": " false "}, "row-tracking.enabled= false "),
+        ({"query-auth.enabled": ""}, "query-auth.enabled="),
+        ({"branch": "MAIN"}, "branch=MAIN"),
+        ({"merge-engine": "foo"}, "merge-engine='foo': expected one of deduplicate"),
+        ({"changelog-producer": "foo"}, "changelog-producer='foo': expected one of none"),
+        ({"bucket": "abc"}, "bucket='abc': expected a whole number"),
+        ({"num-levels": "six"}, "num-levels='six': expected a whole number"),
+        ({"num-levels": "1"}, "num-levels=1: expected 2 to 1000 levels"),
+        ({"num-levels": "1001"}, "num-levels=1001: expected 2 to 1000 levels"),
+        ({"num-levels": "2147483647"}, "num-levels=2147483647: expected 2 to 1000 levels"),
+        ({"num-sorted-run.compaction-trigger": "0"}, "compaction-trigger=0: expected 1 or more"),
+        ({"data-file.prefix": "x/y"}, "data-file.prefix='x/y': expected part of a file's name"),
+        ({"data-file.prefix": "../"}, "data-file.prefix='../'"),
+        ({"changelog-file.prefix": "x/y"}, "changelog-file.prefix='x/y'"),
+        (
+            {
+                "file.suffix.include.compression": "true",
+                "file.compression": "x/y",
+                "parquet.compression": "zstd",
+            },
+            "file.compression='x/y': expected part of a file's name",
+        ),
+        (
+            {"fields.nope.stats-mode": "full"},
+            "fields.nope.stats-mode: the table has no column nope",
+        ),
+        ({"fields.c1,nope.sequence-group": "c0"}, "the table has no column nope"),
     ],
 )
 def test_each_unsupported_option_is_named_with_its_value(
@@ -140,7 +180,7 @@ def test_each_unsupported_option_is_named_with_its_value(
 
 @pytest.mark.parametrize("rule", REFUSED_OPTIONS, ids=lambda rule: rule.key)
 def test_each_refused_option_is_refused_alone(rule: Any) -> None:
-    value = rule.values[0] if rule.values else "something"
+    value = "true" if rule.allowed == "false" else "something"
     assert reasons({rule.key: value}) == (f"option {rule.key}={value}: {rule.why}",)
 
 
@@ -152,6 +192,13 @@ def test_every_option_of_the_refused_class_is_refused() -> None:
     # Keys of newer releases are the only rules about keys that release 2.0.0 does not know.
     newer = {rule.key for rule in REFUSED_OPTIONS if find(rule.key) is None}
     assert newer == {"pk-multivalue.index.columns", "primary-key.nullable"}
+
+
+def test_options_of_fields_inside_a_row_are_refused() -> None:
+    columns = ("INT NOT NULL", {"type": "ROW", "fields": [{"id": 9, "name": "x", "type": "INT"}]})
+    assert reasons({"fields.c1.stats-mode": "full"}, columns=columns) == ()
+    [found] = reasons({"fields.c1.x.distinct": "true"}, columns=columns)
+    assert "options of fields inside a ROW" in found
 
 
 def test_all_reasons_are_given_at_once() -> None:

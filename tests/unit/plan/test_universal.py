@@ -75,6 +75,10 @@ def test_last_full_compaction_is_the_newest_file_on_the_configured_highest_level
         (3, 3, set()),
         (-1, 6, set()),
         (22, -1, set()),
+        # No hours of a day; Java compares them all the same.
+        (25, -2, set()),
+        (-2, 25, set(range(24))),
+        (25, 3, {0, 1, 2}),
     ],
 )
 def test_offpeak_hours(start: int, end: int, hours: set[int]) -> None:

@@ -1,0 +1,74 @@
+"""The texts of a table's options, those of one run on top, and who said each of them.
+
+What cannot be understood is an error where the run said it, whose command line or configuration is
+wrong. Where the table says it, it is noted, for the table to be refused by that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from compactord.errors import UsageError
+from compactord.paimon import option_values
+from compactord.paimon.option_catalogue import canonical_key, find
+
+_T = TypeVar("_T")
+
+
+class OptionTexts:
+    """`merged` is all of them; `unreadable` says, by key, what the table should have said."""
+
+    def __init__(self, table: Mapping[str, str], run: Mapping[str, str]) -> None:
+        self._run = {canonical_key(key): value for key, value in run.items()}
+        self.merged = {**table, **self._run}
+        self.unreadable: dict[str, str] = {}
+
+    def text(self, key: str) -> tuple[str, str] | None:
+        """The key that is set, present or former, and its text."""
+        option = find(key)
+        former = option.former if option is not None else ()
+        for candidate in (key, *former):
+            if candidate in self.merged:
+                return candidate, self.merged[candidate]
+        return None
+
+    def read(self, key: str, parse: Callable[[str], _T], default: _T) -> _T:
+        found = self.maybe(key, parse)
+        return default if found is None else found
+
+    def maybe(self, key: str, parse: Callable[[str], _T]) -> _T | None:
+        found = self.text(key)
+        return None if found is None else self._parsed(*found, parse)
+
+    def level_map(self, key: str, parse: Callable[[str], _T]) -> dict[int, _T]:
+        """A map by level: one text, or else one key per level."""
+        values: dict[int, _T] = {}
+        for name, level_text, text in self._by_level(key):
+            level = self._parsed(name, level_text, option_values.integer)
+            value = self._parsed(name, text, parse)
+            if level is not None and value is not None:
+                values[level] = value
+        return values
+
+    def _by_level(self, key: str) -> Iterator[tuple[str, str, str]]:
+        """The key that says it, the level and the value."""
+        found = self.text(key)
+        if found is not None:
+            pairs = self._parsed(*found, option_values.mapping) or {}
+            yield from ((found[0], level, text) for level, text in pairs.items())
+            return
+        prefix = key + "."
+        for name, text in self.merged.items():
+            if name.startswith(prefix):
+                yield name, name.removeprefix(prefix), text
+
+    def _parsed(self, key: str, text: str, parse: Callable[[str], _T]) -> _T | None:
+        """None where the table's text cannot be understood."""
+        try:
+            return parse(text)
+        except ValueError as error:
+            if key in self._run:
+                raise UsageError(f"option {key}={text!r} of this run: expected {error}") from error
+            self.unreadable.setdefault(key, f"option {key}={text!r}: expected {error}")
+            return None
