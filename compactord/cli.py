@@ -12,12 +12,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from compactord import __version__, ids, serve
 from compactord.catalog.filesystem import find_table, open_warehouse
 from compactord.clock import SystemClock
 from compactord.config.model import LogFormat, LogLevel
+from compactord.engine.masters import check_spark
 from compactord.engine.spark import start_spark
 from compactord.errors import (
     AccessDenied,
@@ -34,9 +35,10 @@ from compactord.paimon.table import TableRef, load_state
 from compactord.plan.table import Strategy
 from compactord.service import report
 from compactord.service.logs import configure_logs
-from compactord.service.one_shot import OneShot
+from compactord.service.one_shot import CompactTotals, OneShot
+from compactord.service.partition_texts import unescaped
 from compactord.service.parts import WorkerSpec
-from compactord.service.planning import PlanContext, plan_state
+from compactord.service.planning import PartitionTest, PlanContext, plan_state
 from compactord.service.session import SessionRequest
 from compactord.service.table import describe_table, live_reasons, open_table, refuse_live_state
 from compactord.showcase import show
@@ -85,14 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # A name that the terminal cannot show must not end the work.
             stream.reconfigure(errors="backslashreplace")
-    args = _parser().parse_args(arguments)
-    # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
-    level = LogLevel.INFO if args.verbose else LogLevel.WARNING
-    configure_logs(level=level, format=LogFormat.AUTO, stream=sys.stderr)
     try:
-        code = _run(args)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        try:
+            code = _run(_parser().parse_args(arguments))
+        except SystemExit:
+            _flush()  # what --help said
+            raise
+        _flush()
     except OSError as error:
         # Only writing our own output can raise this: stores have errors of their own.
         with contextlib.suppress(OSError):
@@ -103,15 +104,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
 def _run(args: argparse.Namespace) -> int:
+    # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
+    level = LogLevel.INFO if args.verbose else LogLevel.WARNING
+    configure_logs(level=level, format=LogFormat.AUTO, stream=sys.stderr)
     command: Callable[[argparse.Namespace], int] = args.command
     try:
         return command(args)
     except CompactordError as error:
         if args.json:
-            print(json.dumps({"error": str(error), "kind": type(error).__name__}))
+            # Who reads the figures of `compact` finds them whatever happened.
+            done = asdict(CompactTotals()) if command is _compact else {}
+            print(json.dumps(done | _error_json(error)))
         _say(f"compactord: {error}")
         return _exit_code(error)
+
+
+def _error_json(error: CompactordError) -> dict[str, str]:
+    return {"error": str(error), "kind": type(error).__name__}
 
 
 def _say(text: str) -> None:
@@ -157,7 +172,6 @@ def _parser() -> argparse.ArgumentParser:
         _add_table_arguments(sub)
         if name != "inspect":
             _add_plan_arguments(sub)
-        if name == "compact":
             _add_engine_arguments(sub)
     for name, add_arguments, summary in (
         ("serve", serve.add_serve_arguments, "keep all tables of a warehouse compact"),
@@ -229,7 +243,8 @@ def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="K=V[,K=V]",
-        help="only these partitions; may be repeated",
+        help="only these partitions; may be repeated. Null is called by the table's "
+        "partition.default-name (__DEFAULT_PARTITION__); %%2C is a comma, %%25 a percent sign",
     )
     parser.add_argument(
         "--append-wait",
@@ -240,23 +255,26 @@ def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_engine_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    group = parser.add_argument_group(
+        "where and how it runs", "For compact; plan checks them and has no use for them."
+    )
+    group.add_argument(
         "--master",
         help="Spark master, sc://… for Spark Connect (default: a Spark inside this process)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--spark-conf",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="a Spark setting; may be repeated",
     )
-    parser.add_argument(
+    group.add_argument(
         "--memory",
         default="512mb",
         help="memory of one merge beside the idle worker (default 512mb)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--orphan-grace",
         default="1 d",
         metavar="DURATION",
@@ -273,15 +291,15 @@ def _compact(args: argparse.Namespace) -> int:
         partitions=_partitions(args),
         append_wait_ms=_append_wait_ms(args),
     )
-    spark_conf = _pairs(args.spark_conf, "--spark-conf")
+    where = _engine_arguments(args)
     clock = SystemClock()
     worker = WorkerSpec(
         owner=ids.this_process(),
-        memory_bytes=_memory(args.memory),
+        memory_bytes=where.memory_bytes,
         zone=clock.time_zone,
     )
-    grace_ms = _value(duration_ms, args.orphan_grace, "--orphan-grace")
     progress = report.TerminalProgress()
+    failed: dict[str, str] = {}
     with contextlib.ExitStack() as closing:
         closing.callback(progress.close)
         stop = closing.enter_context(_stop_on_signals())
@@ -289,13 +307,13 @@ def _compact(args: argparse.Namespace) -> int:
             table,
             request,
             storage=storage,
-            start_engine=lambda: closing.enter_context(start_spark(args.master, spark_conf)),
+            start_engine=lambda: closing.enter_context(start_spark(where.master, where.spark_conf)),
             clock=clock,
             worker=worker,
             progress=progress,
             stop=stop,
         )
-        run.remove_orphans(grace_ms=grace_ms)
+        run.remove_orphans(grace_ms=where.orphan_grace_ms)
         try:
             totals = run.run()
         except CompactordError as error:
@@ -303,13 +321,34 @@ def _compact(args: argparse.Namespace) -> int:
             if not totals.snapshots:
                 raise
             totals.failures.append(str(error))
+            totals.denied += isinstance(error, AccessDenied)
+            failed = _error_json(error)
     for line in report.totals_text(table.full_name, totals):
         print(line, file=sys.stderr if args.json else sys.stdout)
     if args.json:
-        print(json.dumps(asdict(totals)))
+        print(json.dumps(asdict(totals) | failed))
     if totals.failures and totals.denied == len(totals.failures):
         return _DENIED
     return _FAILED if totals.failures or totals.stopped else _OK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EngineArguments:
+    master: str | None
+    spark_conf: Mapping[str, str]
+    memory_bytes: int
+    orphan_grace_ms: int
+
+
+def _engine_arguments(args: argparse.Namespace) -> _EngineArguments:
+    spark_conf = _pairs(args.spark_conf, "--spark-conf")
+    check_spark(args.master, spark_conf)
+    return _EngineArguments(
+        master=args.master,
+        spark_conf=spark_conf,
+        memory_bytes=_memory(args.memory),
+        orphan_grace_ms=_value(duration_ms, args.orphan_grace, "--orphan-grace"),
+    )
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -318,7 +357,8 @@ def _demo(args: argparse.Namespace) -> int:
         folder = args.warehouse
         if folder is None:
             folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="compactord-demo-"))
-        storage, warehouse = open_warehouse(folder)
+        storage, warehouse = _open_warehouse(folder)
+        _refuse_used(storage, warehouse)
         went_well = show.run(
             storage,
             warehouse,
@@ -330,6 +370,14 @@ def _demo(args: argparse.Namespace) -> int:
     return _OK if went_well else _FAILED
 
 
+def _refuse_used(storage: Storage, warehouse: str) -> None:
+    status = storage.status(warehouse)
+    if status is not None and not status.is_folder:
+        raise UsageError(f"--warehouse {warehouse} is no folder")
+    if status is not None and any(True for _ in storage.list(warehouse)):
+        raise UsageError(f"--warehouse {warehouse} is not empty: the demo makes its own tables")
+
+
 def _demo_seconds(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= _DEMO_SECONDS_MAX):
         raise UsageError(f"--seconds {text}: not a number from 1 to {_DEMO_SECONDS_MAX}")
@@ -338,6 +386,7 @@ def _demo_seconds(text: str) -> int:
 
 def _plan(args: argparse.Namespace) -> int:
     storage, ref = _find(args)
+    _engine_arguments(args)
     clock = SystemClock()
     context = PlanContext(
         strategy=_strategy(args),
@@ -354,12 +403,16 @@ def _plan(args: argparse.Namespace) -> int:
     plans = list(plan_state(storage, table, state, context))
     compactions = [compaction for plan in plans for compaction in plan.compactions]
     notes = [note for plan in plans for note in report.plan_notes(table, plan)]
+    live = (bucket.partition for bucket in state.files.bucket_ids())
+    absent = PartitionTest(table, context.partitions).absent(live)
+    notes += [report.absent_text(partition) for partition in absent]
     if args.json:
         found = {
             "table": ref.full_name,
             "snapshot": state.snapshot.id if state.snapshot else None,
             "strategy": context.strategy.value,
             "compactions": [report.compaction_json(table, c) for c in compactions],
+            "absent_partitions": absent,
             "notes": notes,
             "warnings": list(table.warnings),
         }
@@ -389,10 +442,14 @@ def _inspect(args: argparse.Namespace) -> int:
 
 
 def _find(args: argparse.Namespace) -> tuple[Storage, TableRef]:
-    if not args.warehouse:
-        raise UsageError("--warehouse is empty")
-    storage, warehouse = open_warehouse(args.warehouse)
+    storage, warehouse = _open_warehouse(args.warehouse)
     return storage, find_table(storage, warehouse, args.table)
+
+
+def _open_warehouse(text: str) -> tuple[Storage, str]:
+    if not text:
+        raise UsageError("--warehouse is empty")
+    return open_warehouse(text)
 
 
 def _strategy(args: argparse.Namespace) -> Strategy:
@@ -410,7 +467,11 @@ def _overrides(args: argparse.Namespace) -> Mapping[str, str]:
 
 
 def _partitions(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
-    return tuple(_pairs(text.split(","), "--partition") for text in args.partition)
+    """Escaped as in folders, so that a comma can be part of a value."""
+    asked = (_pairs(text.split(","), "--partition") for text in args.partition)
+    return tuple(
+        {unescaped(name): unescaped(value) for name, value in pairs.items()} for pairs in asked
+    )
 
 
 def _append_wait_ms(args: argparse.Namespace) -> int | None:

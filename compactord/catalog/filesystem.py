@@ -14,24 +14,42 @@ from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 
 _DATABASE_SUFFIX = ".db"
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://?(.*)")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 
 def open_warehouse(warehouse: str) -> tuple[Storage, str]:
     """The store that holds a warehouse and the warehouse's path in it.
 
-    Raises UsageError for schemes that are not supported.
+    A path, or a `file:` URI as RFC 8089 has it, but for `%`: the path is taken as it is written, as
+    Java does. Raises UsageError for schemes that are not supported and URIs that name no folder of
+    this machine.
     """
     found = _SCHEME.fullmatch(warehouse)
     if found is None:
         return LocalStorage(), os.path.abspath(warehouse)
-    scheme, rest = found.groups()
+    scheme, rest = found[1].lower(), found[2]
     if scheme != "file":
+        if not rest.startswith("/"):
+            # A name with a colon in it.
+            return LocalStorage(), os.path.abspath(warehouse)
         raise UsageError(
             f"warehouse {warehouse}: scheme {scheme}:// is not supported yet; "
             "only local and mounted file systems are"
         )
-    return LocalStorage(), "/" + rest.lstrip("/")
+    host, path = "", rest
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        path = slash + path
+    if host.lower() not in ("", "localhost"):
+        raise UsageError(
+            f"warehouse {warehouse}: {host} is taken for another machine's name, whose files are "
+            "not within reach; a folder of this machine is written file:///folder"
+        )
+    if not path.startswith("/"):
+        raise UsageError(
+            f"warehouse {warehouse}: a file: URI needs an absolute path, as in file:///data/wh"
+        )
+    return LocalStorage(), os.path.abspath("/" + path.lstrip("/"))
 
 
 def find_table(storage: Storage, warehouse: str, name: str) -> TableRef:

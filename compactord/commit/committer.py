@@ -202,12 +202,14 @@ class Committer:
     def _attempts(self, options: CommitOptions) -> Iterator[int]:
         """1, 2, …, with pauses that double and jitter between them, as `commit.*` options say."""
         start = self._clock.monotonic_s()
-        for retry in range(options.max_retries + 1):
+        # Negative means none, as in Java: the first attempt is always made.
+        max_retries = max(0, options.max_retries)
+        for retry in range(max_retries + 1):
             yield retry + 1
             elapsed_ms = (self._clock.monotonic_s() - start) * 1000
             if options.timeout_ms is not None and elapsed_ms > options.timeout_ms:
                 return
-            if retry < options.max_retries:
+            if retry < max_retries:
                 wait_ms = min(options.min_retry_wait_ms * 2**retry, options.max_retry_wait_ms)
                 wait_ms += self._jitter.randrange(max(1, wait_ms // 5))
                 self._clock.sleep(wait_ms / 1000)
@@ -244,9 +246,14 @@ class Committer:
                 if created is Creation.CREATED:
                     return created
             except StorageError as error:
-                _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(error))
                 failure, is_in_doubt = error, True
+            is_refused = failure is not None and not isinstance(failure, TransientStorageError)
+            if failure is not None and not is_refused:
+                _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(failure))
             found = self._found_at(location, snapshot.id)
+            if is_refused and found is not None:
+                # An error that says no, and yet there is a snapshot: ours after all, or another's.
+                _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(failure))
             if found is not None and found.uuid == snapshot.uuid:
                 return Creation.CREATED
             if found is not None:
@@ -254,9 +261,12 @@ class Committer:
                     # Ours may have been there before it, and another snapshot built upon ours.
                     files.let_go()
                 return Creation.EXISTS
-            if failure is not None and not isinstance(failure, TransientStorageError):
+            if failure is not None and is_refused:
                 files.take_back()
-                raise failure
+                if attempt > 1:
+                    raise failure  # an earlier call may take effect late
+                why = f"{failure.message}; there is no snapshot {snapshot.id}"
+                raise type(failure)(failure.path, f"{why}, nothing was published") from failure
             # The same bytes again: should the first call take effect late, it is still our commit.
             self._clock.sleep(0.01 * 2**attempt)
         raise CommitUnknown(

@@ -6,17 +6,16 @@ import contextlib
 import pickle
 import shutil
 import socket
-import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TimeIsUp
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from compactord.clock import Clock
 from compactord.engine.inspection import inspect_batches
 from compactord.engine.pool import JobFailed, brief
+from compactord.engine.scratch import new_scratch
 from compactord.engine.shipping import check_workers, package_zip
 from compactord.engine.worker import Assignment, run_batches
 from compactord.errors import EngineUnavailable
@@ -35,7 +34,7 @@ class ConnectCarrier:
     ) -> None:
         start = clock.monotonic_s()
         self._master = master
-        self._scratch = Path(tempfile.mkdtemp(prefix="compactord-spark-"))
+        self._scratch = new_scratch()
         self._session: Any = None
         try:
             self._check_reachable(start_seconds_max)

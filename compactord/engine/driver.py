@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +19,7 @@ from typing import Any
 
 from compactord.engine.jre import find_java
 from compactord.engine.pool import MESSAGE_CHARACTERS_MAX, brief
+from compactord.engine.scratch import new_scratch
 from compactord.engine.shipping import package_zip
 from compactord.errors import EngineUnavailable, UsageError
 
@@ -60,6 +61,7 @@ _NOT_SAID = (
     "Setting default log level",
     "To adjust logging level",
 )
+_WARNING = re.compile(r"[-0-9]+ [:,.0-9]+ WARN ")
 # Spark refuses longer folders for its Unix domain sockets.
 _SOCKET_FOLDER_BYTES_MAX = 60
 _POLL_SECONDS = 0.05
@@ -76,10 +78,7 @@ class Driver:
         self.master = master
         self.is_embedded = master.startswith("local")
         self._start_seconds_max = start_seconds_max
-        try:
-            self.scratch = Path(tempfile.mkdtemp(prefix="compactord-spark-"))
-        except OSError as error:
-            raise EngineUnavailable(f"no folder for temporary files: {error}") from error
+        self.scratch = new_scratch()
         # For Unix domain sockets on this machine; None where the temporary folder lies too deep.
         self.socket_folder: Path | None = None
         if self.is_embedded and len(os.fsencode(self.scratch)) <= _SOCKET_FOLDER_BYTES_MAX:
@@ -115,12 +114,9 @@ class Driver:
     def last_words(self) -> str:
         """The end of the JVM's log as a sentence, without stack frames; empty if there is none."""
         try:
-            lines = self._log_path.read_text(errors="replace").splitlines()
+            return last_words(self._log_path.read_text(errors="replace"))
         except OSError:
             return ""
-        said = [line for line in lines if line.strip() and not line.startswith(_NOT_SAID)]
-        tail = " | ".join(line.strip() for line in said[-3:])[-MESSAGE_CHARACTERS_MAX:]
-        return f" Its last words: {tail}" if tail else ""
 
     def close(self) -> None:
         """End the JVM and forget it, so that another driver can be started in this process."""
@@ -290,6 +286,15 @@ class Driver:
     @property
     def _log_path(self) -> Path:
         return self.scratch / "spark.log"
+
+
+def last_words(log: str) -> str:
+    """As `Driver.last_words`; warnings only when nothing else was said."""
+    lines = log.splitlines()
+    said = [line for line in lines if line.strip() and not line.startswith(_NOT_SAID)]
+    said = [line for line in said if not _WARNING.match(line)] or said
+    tail = " | ".join(line.strip() for line in said[-3:])[-MESSAGE_CHARACTERS_MAX:]
+    return f" Its last words: {tail}" if tail else ""
 
 
 def gateway_errors() -> tuple[type[Exception], ...]:

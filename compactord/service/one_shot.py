@@ -27,6 +27,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef, TableState
 from compactord.service.flight import Crashed, Flights, Landed
 from compactord.service.parts import WorkerSpec
+from compactord.service.planning import PartitionTest
 from compactord.service.session import SessionRequest, TableSession, neighbours
 from compactord.service.table import OpenTable
 from compactord.storage.base import Storage
@@ -66,6 +67,8 @@ class CompactTotals:
     denied: int = 0
     lost_snapshots: list[str] = field(default_factory=list)
     orphans_removed: int = 0
+    # Partitions that were asked for and have no live files.
+    absent_partitions: list[str] = field(default_factory=list)
     stopped: bool = False
 
 
@@ -100,12 +103,15 @@ class OneShot:
         self._progress = progress
         self._stop = stop
         self._session = TableSession(table, request, storage=storage, clock=clock, worker=worker)
+        self._partitions = request.partitions
+        self._is_first_round = True
         self._flights = Flights(part_attempts=_ATTEMPTS)
         self._started = 0
         self._ready: list[Landed] = []
         self._set_aside: set[BucketId] = set()
         self._drops: Counter[BucketId] = Counter()
         self._start_s = 0.0
+        self._is_abandoned = False
         self.totals = CompactTotals()
 
     def run(self) -> CompactTotals:
@@ -156,6 +162,13 @@ class OneShot:
         session.refresh()
         planned_on, indexes = session.state, session.index_entries()
         assert planned_on is not None, "just refreshed"
+        if self._is_first_round:
+            # Later rounds may find fewer partitions: what was asked for was there, that counts.
+            asked = PartitionTest(session.table, self._partitions)
+            self.totals.absent_partitions = asked.absent(
+                bucket.partition for bucket in planned_on.files.bucket_ids()
+            )
+            self._is_first_round = False
         worked = False
         for plan in session.plans():
             for compaction in plan.compactions:
@@ -217,6 +230,9 @@ class OneShot:
                 self._ready.append(landed)
             case Crashed() as crashed:
                 self._session.discard(crashed=[crashed])
+                if self._is_abandoned:
+                    # Cancelled by us; why is told by whoever ends the run.
+                    return True
                 self.totals.denied += crashed.failure.error == AccessDenied.__name__
                 self._fail(crashed.compaction, crashed.failure.message)
             case Subcompaction() as again:
@@ -294,6 +310,7 @@ class OneShot:
         """After a stop or an error: cancel what runs and remove what had been finished."""
         if len(self._flights):
             self._flights.stop_retrying()
+            self._is_abandoned = True
             self._running_engine().cancel()
             while len(self._flights) and self._take_in(timeout_s=_CANCEL_WAIT_S):
                 pass

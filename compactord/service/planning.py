@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from compactord.clock import local_ms
 from compactord.errors import ObjectNotFound, UsageError
-from compactord.paimon.binary_row import decode_row
+from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketFiles, BucketId
-from compactord.paimon.java_text import cast_text, to_string
 from compactord.paimon.snapshot import CommitKind, read_snapshot
 from compactord.paimon.table import TableState, delta_entries
+from compactord.paimon.types import DataField, type_text
 from compactord.plan.candidates import candidates
 from compactord.plan.table import BucketPlan, PlanRequest, Strategy, TableKind, plan_buckets
+from compactord.service.partition_texts import is_blank, partition_value
 from compactord.service.table import OpenTable, refuse_formats
 from compactord.storage.base import Storage
 
@@ -24,7 +25,8 @@ class PlanContext:
     """What a round of planning depends on besides table and state.
 
     `partitions` empty: all of them; each of the others names some partition columns and the value
-    as text. `last_full_ms` and `settled` are what this run remembers of its own work.
+    as text; a text that is the table's `partition.default-name` means null or blank text, as in
+    folders. `last_full_ms` and `settled` are what this run remembers of its own work.
     """
 
     strategy: Strategy
@@ -100,21 +102,20 @@ def plan_state(
 class PartitionTest:
     """Whether a partition was asked for; decoded once each.
 
-    Raises `UsageError` for columns that are no partition keys.
+    Raises `UsageError` for columns that are no partition keys and values that their types cannot
+    hold.
     """
 
     def __init__(self, table: OpenTable, partitions: tuple[Mapping[str, str], ...]) -> None:
-        self._fields = table.schema.partition_fields
+        self._fields = {field.name: field for field in table.schema.partition_fields}
+        self._default_name = table.options.partition_default_name
         self._partitions = partitions
+        self._asked = [
+            {name: self._meant(table, name, text) for name, text in partition.items()}
+            for partition in partitions
+        ]
         self._known: dict[bytes, bool] = {}
-        names = [field.name for field in self._fields]
-        for partition in partitions:
-            for name in partition:
-                if name not in names:
-                    raise UsageError(
-                        f"{name} is not a partition key of {table.ref.full_name}; "
-                        f"its partition keys are: {', '.join(names) or 'none'}"
-                    )
+        self._found: set[int] = set()
 
     def __call__(self, partition: bytes) -> bool:
         if not self._partitions:
@@ -123,16 +124,63 @@ class PartitionTest:
             self._known[partition] = self._matches(partition)
         return self._known[partition]
 
+    def absent(self, live: Iterable[bytes]) -> list[str]:
+        """Which of those asked for are none of the live partitions, as they were asked for."""
+        if not self._partitions:
+            return []
+        for partition in live:
+            self(partition)
+        return [
+            ",".join(f"{name}={text}" for name, text in partition.items())
+            for index, partition in enumerate(self._partitions)
+            if index not in self._found
+        ]
+
+    def _meant(self, table: OpenTable, name: str, text: str) -> frozenset[bytes]:
+        """The value that a text means, encoded: what is one value has one encoding.
+
+        A default name stands for values without a name of their own, and for itself.
+        """
+        if name not in self._fields:
+            raise UsageError(
+                f"{name} is not a partition key of {table.ref.full_name}; "
+                f"its partition keys are: {', '.join(self._fields) or 'none'}"
+            )
+        field = self._fields[name]
+        unnamed = encode_row([None], [field.type])
+        try:
+            value = encode_row([partition_value(text, field.type)], [field.type])
+        except ValueError as error:
+            if text == self._default_name:
+                return frozenset({unnamed})
+            raise UsageError(
+                f"partition {name}={text}: {table.ref.full_name} has {name} of type "
+                f"{type_text(field.type)}, expected is {error}; "
+                f"{self._default_name} stands for null"
+            ) from error
+        return frozenset({unnamed, value} if text == self._default_name else {value})
+
     def _matches(self, partition: bytes) -> bool:
-        values = decode_row(partition, [field.type for field in self._fields])
-        # A day may be given as people write it or as its folder is called.
-        texts = {
-            field.name: {to_string(value, field.type), cast_text(value, field.type)}
-            for field, value in zip(self._fields, values, strict=True)
+        fields = self._fields.values()
+        values = decode_row(partition, [field.type for field in fields])
+        found = {
+            field.name: self._encoded(field, value)
+            for field, value in zip(fields, values, strict=True)
         }
-        return any(
-            all(text in texts[name] for name, text in asked.items()) for asked in self._partitions
-        )
+        matching = {
+            index
+            for index, asked in enumerate(self._asked)
+            if all(not found[name].isdisjoint(meant) for name, meant in asked.items())
+        }
+        self._found |= matching
+        return bool(matching)
+
+    def _encoded(self, field: DataField, value: Value) -> frozenset[bytes]:
+        """The value, and null for blank text: it lies in the same folder."""
+        row, unnamed = encode_row([value], [field.type]), encode_row([None], [field.type])
+        if value is None or not isinstance(value, str | bytes):
+            return frozenset({row})
+        return frozenset({row, unnamed} if is_blank(row, field) else {row})
 
 
 def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> frozenset[BucketId]:

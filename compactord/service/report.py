@@ -55,10 +55,15 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
         if totals.upgraded_files:
             yield f"  {totals.upgraded_files} files moved to a higher level without rewriting"
     elif not totals.failures and not totals.stopped:
-        yield f"{table}: nothing to do"
+        if totals.dropped:
+            yield f"{table}: nothing published, and nothing left to do: others have done it"
+        else:
+            yield f"{table}: nothing to do"
+    for partition in totals.absent_partitions:
+        yield f"  {absent_text(partition)}"
     if totals.dropped:
         yield (
-            f"  {totals.dropped} results dropped because writers came first, "
+            f"  {totals.dropped} results dropped because other commits came first, "
             f"{size_text(totals.wasted_bytes)} wasted"
         )
     for lost in totals.lost_snapshots:
@@ -67,6 +72,11 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
         yield f"  FAILED: {failure}"
     if totals.stopped:
         yield f"{table}: stopped before everything was done; run again to go on"
+
+
+def absent_text(partition: str) -> str:
+    """What is said of a partition that was asked for in vain."""
+    return f"no live files in partition {partition}"
 
 
 def compaction_json(table: OpenTable, compaction: Compaction) -> dict[str, Any]:

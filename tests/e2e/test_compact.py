@@ -166,15 +166,26 @@ def test_help_has_examples(command: str, commands: Commands) -> None:
     assert f"  compactord {command}" in outcome.out
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_goes_away_ends_the_command_quietly(
-    commands: Commands, tmp_path: Path
+    unbuffered: str, commands: Commands, tmp_path: Path
 ) -> None:
     tables.small_keyed(tmp_path)
     reader, writer = os.pipe()
     os.close(reader)
-    outcome = _said_into(commands, tmp_path, writer)
+    outcome = _said_into(commands, tmp_path, writer, unbuffered=unbuffered)
     assert outcome.code == 3
     assert outcome.err == ""
+
+
+def test_help_that_nobody_reads_ends_quietly(commands: Commands) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    buffered = {"PYTHONUNBUFFERED": ""}
+    command = commands.start("compact", "--help", stdout=writer, environment=buffered)
+    os.close(writer)
+    outcome = command.outcome()
+    assert (outcome.code, outcome.err) == (3, "")
 
 
 def test_output_that_cannot_be_written_is_told(commands: Commands, tmp_path: Path) -> None:
@@ -185,10 +196,12 @@ def test_output_that_cannot_be_written_is_told(commands: Commands, tmp_path: Pat
     assert outcome.err.startswith("compactord: ")
 
 
-def _said_into(commands: Commands, warehouse: Path, output: int) -> Outcome:
+def _said_into(
+    commands: Commands, warehouse: Path, output: int, *, unbuffered: str = ""
+) -> Outcome:
     """How `plan` ends with this file as its standard output."""
-    buffered = {"PYTHONUNBUFFERED": ""}
-    command = commands.start("plan", *of_table(warehouse), stdout=output, environment=buffered)
+    environment = {"PYTHONUNBUFFERED": unbuffered}
+    command = commands.start("plan", *of_table(warehouse), stdout=output, environment=environment)
     os.close(output)
     return command.outcome()
 
@@ -196,8 +209,8 @@ def _said_into(commands: Commands, warehouse: Path, output: int) -> Outcome:
 def test_temporary_files_may_lie_in_a_deep_folder(commands: Commands, tmp_path: Path) -> None:
     tables.small_keyed(tmp_path)
     # With Spark's own folder in it, a few characters too long for the name of a socket.
-    folder = commands.scratch / "d"
-    folder = folder.with_name("d" * (62 - len(f"{commands.scratch}//compactord-spark-12345678")))
+    ours = "compactord-spark-12345678901234.0"
+    folder = commands.scratch / ("d" * (62 - len(f"{commands.scratch}//{ours}")))
     folder.mkdir()
     outcome = commands.start(
         "compact", *of_table(tmp_path), *ON_TWO_CORES, environment={"TMPDIR": str(folder)}
@@ -210,10 +223,13 @@ def test_an_engine_that_cannot_start_is_told_once_and_ends_with_69(
 ) -> None:
     tables.small_keyed(tmp_path)
     before = tables.digest(tmp_path)
-    outcome = commands.run("compact", *of_table(tmp_path), "--json", "--master", "local[0]")
+    tiny = ("--spark-conf", "spark.driver.memory=100m")
+    outcome = commands.run("compact", *of_table(tmp_path), "--json", *tiny)
     assert outcome.code == 69
     assert outcome.found["kind"] == "EngineUnavailable"
-    assert "0 threads" in outcome.found["error"]
+    assert "must be at least" in outcome.found["error"]
+    assert outcome.found["snapshots"] == []
+    assert outcome.found["files_in"] == 0
     assert tables.digest(tmp_path) == before
     assert "task_failed" not in outcome.err
 

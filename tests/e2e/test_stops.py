@@ -118,8 +118,13 @@ def test_a_killed_driver_takes_its_processes_along_and_the_next_run_completes(
     assert snapshot_ids(LOCAL, tables.location(warehouse)) == tuple(range(1, 7))
     assert tables.rows_of(warehouse).equals(template[1])
     assert tables.leftovers(warehouse)
-    outcome = commands.run("compact", *of_table(warehouse), "--json", "--master", "local[2]")
+    assert list(command.scratch.iterdir()), "its temporary files are left, too"
+    same_place = {"TMPDIR": str(command.scratch)}
+    outcome = commands.start(
+        "compact", *of_table(warehouse), "--json", "--master", "local[2]", environment=same_place
+    ).outcome()
     assert outcome.code == 0, outcome.err
+    command.assert_nothing_remains()
     assert outcome.found["compactions"] == 2
     assert outcome.found["orphans_removed"] > 0
     assert tables.rows_of(warehouse).equals(template[1])

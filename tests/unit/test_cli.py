@@ -53,17 +53,97 @@ def _files(folder: Path) -> dict[str, bytes]:
         (["--table", "d.t", "--spark-conf", "x"], "key=value"),
         (["--table", "d.t", "--memory", "lots"], "--memory"),
         (["--table", "d.t", "--orphan-grace", "soon"], "--orphan-grace"),
+        (["--table", "d.t", "--master", ""], "is no Spark master"),
+        (["--table", "d.t", "--master", "local[0]"], "is no Spark master"),
+        (["--table", "d.t", "--spark-conf", "spark.master=local"], "use --master"),
+        (["--table", "d.t", "--spark-conf", "executor.memory=1g"], "begin with 'spark.'"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else None,
 )
+@pytest.mark.parametrize("command", ["compact", "plan"])
 def test_what_cannot_be_meant_ends_with_2_and_touches_nothing(
-    arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str,
+    arguments: list[str],
+    expected: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     table = _keyed_table(tmp_path, commits=6)
     before = _files(table)
-    assert main(["compact", "--warehouse", str(tmp_path), *arguments]) == 2
+    assert main([command, "--warehouse", str(tmp_path), *arguments]) == 2
     assert expected in capsys.readouterr().err
     assert _files(table) == before
+
+
+_NO_WORK = ("snapshots", "files_in", "files_out", "bytes_in", "bytes_out", "rows_in", "rows_out")
+
+
+def test_a_failure_is_one_json_object_with_what_there_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--warehouse", str(tmp_path), "--table", "d.t", "--json"]
+    assert main(["compact", *where]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert all(not found[key] for key in (*_NO_WORK, "seconds", "start_seconds"))
+    assert (found["kind"], str(tmp_path) in found["error"]) == ("TableNotFound", True)
+    assert main(["plan", *where]) == 2
+    assert set(json.loads(capsys.readouterr().out)) == {"error", "kind"}
+
+
+def _partitioned_table(warehouse: Path, values: list[str | None]) -> None:
+    """`d.t` with two small files in each of these partitions `p`."""
+    table = TableRef(database="d", name="t", location=f"{warehouse}/d.db/t")
+    fields = [DataField(id=0, name="p", type=_STRING), DataField(id=1, name="v", type=_STRING)]
+    storage = LocalStorage()
+    options = {"bucket": "-1", "compaction.min.file-num": "2"}
+    create_table(storage, table, fields, partition_keys=["p"], options=options)
+    writer = WriteOnlyWriter(storage, table, owner=ids.this_process(), clock=SystemClock())
+    for _ in range(2):
+        writer.write(pa.table({"p": pa.array(values, pa.string()), "v": ["x"] * len(values)}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "planned"),
+    [
+        (["p=__DEFAULT_PARTITION__"], ["p=__DEFAULT_PARTITION__"]),
+        (["p=a%2Cb"], ["p=a,b"]),
+        (["p=a%2cb", "p=c%3Dd"], ["p=a,b", "p=c%3Dd"]),
+    ],
+    ids=["null", "comma", "equals sign"],
+)
+def test_partitions_of_any_value_can_be_asked_for(
+    asked: list[str], planned: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _partitioned_table(tmp_path, [None, "a,b", "c=d", "e"])
+    where = [argument for text in asked for argument in ("--partition", text)]
+    assert main(["plan", "--warehouse", str(tmp_path), "--table", "d.t", "--json", *where]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["partition"] for each in found["compactions"]] == planned
+    assert found["absent_partitions"] == []
+
+
+@pytest.mark.parametrize("command", ["compact", "plan"])
+def test_a_partition_without_live_files_is_told_and_is_no_failure(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _partitioned_table(tmp_path, ["a"])
+    where = ["--warehouse", str(tmp_path), "--table", "d.t", "--partition", "p=b"]
+    assert main([command, *where]) == 0
+    assert "no live files in partition p=b" in capsys.readouterr().out
+    assert main([command, *where, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["absent_partitions"] == ["p=b"]
+
+
+def test_a_demo_keeps_away_from_a_folder_in_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("x")
+    assert main(["demo", "--warehouse", str(tmp_path)]) == 2
+    assert f"{tmp_path} is not empty" in capsys.readouterr().err
+    assert main(["demo", "--warehouse", str(tmp_path / "file")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+    assert main(["demo", "--warehouse", ""]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_missing_warehouse_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

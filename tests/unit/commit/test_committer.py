@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
+from structlog.testing import capture_logs
 
 from compactord.commit.committer import Committer
 from compactord.errors import (
+    AccessDenied,
     CommitGaveUp,
     CommitUnknown,
     FormatError,
@@ -126,8 +128,9 @@ def test_the_timeout_ends_it_before_the_retries_do() -> None:
     assert 9 <= len(clock.sleeps) <= 10
 
 
-def test_no_retries_means_one_attempt() -> None:
-    table, change = _table(**{"commit.max-retries": "0"})
+@pytest.mark.parametrize("retries", ["0", "-1", "-2147483648"])
+def test_no_retries_means_one_attempt(retries: str) -> None:
+    table, change = _table(**{"commit.max-retries": retries})
     clock = VirtualClock()
     with pytest.raises(CommitGaveUp, match="1 attempts"):
         _commit(table, change, _losing(table), clock=clock)
@@ -174,6 +177,36 @@ def test_an_error_that_says_no_ends_the_commit_and_removes_its_metadata() -> Non
         _commit(table, change, storage)
     table.check()
     assert table.leftovers(FIRST) == {change.after[0].file_name}
+
+
+@pytest.mark.parametrize("kind", [StoreFull, AccessDenied])
+def test_a_no_from_the_store_is_no_unknown_outcome(kind: type[StorageError]) -> None:
+    table, change = _table()
+    storage = FaultyStorage(table.storage, Fault(at=1, error=kind, concerns=_creates))
+    with capture_logs() as events, pytest.raises(kind, match="nothing was published") as raised:
+        _commit(table, change, storage)
+    assert "there is no snapshot 2, nothing was published" in str(raised.value)
+    assert raised.value.path.endswith("/snapshot-2")
+    assert events == []
+
+
+def test_a_no_after_a_call_that_may_take_effect_late_claims_nothing() -> None:
+    table, change = _table()
+    late = Fault(at=1, error=TransientStorageError, concerns=_creates)
+    refused = Fault(at=2, error=StoreFull, concerns=_creates)
+    storage = FaultyStorage(FaultyStorage(table.storage, late), refused)
+    with capture_logs() as events, pytest.raises(StoreFull) as raised:
+        _commit(table, change, storage)
+    assert "nothing was published" not in str(raised.value)
+    assert [event["event"] for event in events] == ["commit_outcome_unknown"]
+
+
+def test_a_no_in_spite_of_which_a_snapshot_is_there_is_logged() -> None:
+    table, change = _table()
+    fault = Fault(at=1, error=StoreFull, after_effect=True, concerns=_creates)
+    with capture_logs() as events:
+        _commit(table, change, FaultyStorage(table.storage, fault))
+    assert [event["event"] for event in events] == ["commit_outcome_unknown"]
 
 
 @pytest.mark.parametrize("after_effect", [False, True], ids=["not created", "created"])

@@ -6,9 +6,16 @@ import threading
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from compactord.engine.inline import InlineEngine
-from compactord.errors import CommitUnknown, StoreFull, TransientStorageError
+from compactord.errors import (
+    AccessDenied,
+    CommitUnknown,
+    StorageError,
+    StoreFull,
+    TransientStorageError,
+)
 from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
 from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
@@ -16,6 +23,7 @@ from compactord.paimon.manifest import encode_manifest_list
 from compactord.paimon.snapshot import snapshot_ids, snapshot_json
 from compactord.paimon.table import TableRef, data_manifests, load_state
 from compactord.plan.table import Strategy
+from compactord.service import report
 from tests import builders
 from tests.builders import FIRST, SECOND
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
@@ -193,6 +201,43 @@ def test_writers_that_always_come_first_end_with_the_bucket_set_aside() -> None:
     assert len(totals.failures) == 1
     assert "writers outran 5 attempts" in totals.failures[0]
     assert builders.leftovers(storage, table, [FIRST, SECOND]) == set()
+
+
+@pytest.mark.parametrize("error", [AccessDenied, StoreFull])
+def test_a_commit_that_fails_is_told_and_what_it_cancels_is_not(error: type[StorageError]) -> None:
+    storage, table, expected = _keyed(buckets=3)
+    refused = Fault(at=1, error=error, concerns=_creates)
+    run = builders.one_shot(FaultyStorage(storage, refused), table, start_engine=_OneByOne)
+    with capture_logs() as events, pytest.raises(error, match="nothing was published"):
+        run.run()
+    assert run.totals.failures == []
+    assert [event for event in events if event["log_level"] == "error"] == []
+    _check(storage, table, expected)
+    assert builders.leftovers(storage, table, [FIRST]) == set()
+
+
+class _OneByOne(InlineEngine):
+    """Takes all parts of a round, and each outcome is committed before the next one comes."""
+
+    capacity = 4
+
+    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+        return super().next_outcome(timeout_s) if timeout_s else None
+
+
+def test_results_that_nobody_needs_any_more_are_told_as_such() -> None:
+    storage, table, _ = _keyed(buckets=1)
+    rivals = iter([True])
+
+    def rival(call: Call) -> None:
+        if call.method == "close_output" and next(rivals, False):
+            builders.compact(storage, table, owner=SECOND)
+
+    totals = builders.compact(HookedStorage(storage, after=rival), table)
+    assert (totals.snapshots, totals.dropped) == ([], 1)
+    first, second = report.totals_text("db.t", totals)
+    assert first == "db.t: nothing published, and nothing left to do: others have done it"
+    assert second.startswith("  1 results dropped because other commits came first")
 
 
 class _Java:

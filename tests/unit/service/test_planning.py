@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -12,7 +12,12 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.table import TableRef, load_state
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
-from compactord.service.planning import PlanContext, delta_commits_due, plan_state
+from compactord.service.planning import (
+    PartitionTest,
+    PlanContext,
+    delta_commits_due,
+    plan_state,
+)
 from compactord.service.table import open_table
 from tests import builders
 from tests.builders import NOW_MS
@@ -148,3 +153,54 @@ def test_any_of_several_partitions_counts_and_one_that_is_not_there_plans_nothin
 def test_a_column_that_is_no_partition_key_is_refused_before_anything_is_planned() -> None:
     with pytest.raises(UsageError, match=r"k is not a partition key of db\.t.*: day"):
         _planned({"k": "1"})
+
+
+_STRING = AtomicType(root=TypeRoot.VARCHAR, precision=2**31 - 1)
+_INT = AtomicType(root=TypeRoot.INT)
+
+
+def _chosen(
+    type_: AtomicType, values: Sequence[object], *asked: str, **options: str
+) -> list[object]:
+    """Which of these values of a partition column `p` are asked for."""
+    storage = MemoryStorage()
+    fields = [*builders.FIELDS, DataField(id=2, name="p", type=type_)]
+    create_table(storage, TABLE, fields, partition_keys=["p"], options={"bucket": "-1", **options})
+    test = PartitionTest(open_table(storage, TABLE, {}), tuple({"p": text} for text in asked))
+    return [value for value in values if test(encode_row([value], [type_]))]
+
+
+def test_null_and_blank_text_are_asked_for_by_the_name_of_their_folder() -> None:
+    values = [None, "", " \t", "a", "__DEFAULT_PARTITION__"]
+    asked = _chosen(_STRING, values, "__DEFAULT_PARTITION__")
+    assert asked == [None, "", " \t", "__DEFAULT_PARTITION__"]
+    assert _chosen(_STRING, values, "") == [""]
+
+
+def test_null_is_asked_for_by_the_name_that_the_table_gives_it() -> None:
+    renamed = {"partition.default-name": "nil"}
+    assert _chosen(_INT, [None, 1], "nil", **renamed) == [None]
+    assert _chosen(
+        _STRING, [None, "__DEFAULT_PARTITION__"], "__DEFAULT_PARTITION__", **renamed
+    ) == ["__DEFAULT_PARTITION__"]
+    with pytest.raises(UsageError, match="nil stands for null"):
+        _chosen(_INT, [], "__DEFAULT_PARTITION__", **renamed)
+
+
+def test_values_are_compared_not_texts() -> None:
+    assert _chosen(_INT, [None, 1, 10], "01", "-0") == [1]
+
+
+@pytest.mark.parametrize("text", ["abc", "1.0", "99999999999", ""])
+def test_a_value_that_the_column_cannot_hold_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"db\.t has p of type INT, expected is a whole number"):
+        _chosen(_INT, [], text)
+
+
+def test_partitions_without_live_files_are_named() -> None:
+    storage, table = _partitioned()
+    asked = tuple({"day": text} for text in ("7", "0", "1970-01-02", "2024-01-01"))
+    test = PartitionTest(open_table(storage, table, {}), asked)
+    live = [bucket.partition for bucket in load_state(storage, table).files.bucket_ids()]
+    assert test.absent(live) == ["day=7", "day=2024-01-01"]
+    assert PartitionTest(open_table(storage, table, {}), ()).absent(live) == []

@@ -1,0 +1,56 @@
+"""What can be said of a Spark master and of settings before anything is started."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from compactord.errors import UsageError
+
+_NUMBER = "[1-9][0-9]{0,5}"
+_LOCAL = re.compile(rf"local(?:\[(?:{_NUMBER}|\*)(?: *, *{_NUMBER})?\])?")
+_LOCAL_CLUSTER = re.compile(rf"local-cluster\[ *{_NUMBER} *, *{_NUMBER} *, *{_NUMBER} *\]")
+_HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
+# What spark-submit takes, and Spark Connect; mesos until Spark 3.
+_REST = {
+    "spark": re.compile(rf"{_HOST}:[0-9]{{1,5}}(?:,{_HOST}:[0-9]{{1,5}})*"),
+    "sc": re.compile(rf"{_HOST}(?::[0-9]{{1,5}})?(?:/.*)?"),
+    "k8s": re.compile(r"[^/].*"),
+    "mesos": re.compile(r"[^/].*"),
+}
+_INSTEAD = {
+    "spark.master": "use --master",
+    "spark.remote": "use --master sc://…",
+    "spark.pyspark.driver.python": "start compactord with that Python",
+}
+_EMBEDDED_INSTEAD = {
+    "spark.pyspark.python": "the embedded Spark has this program's: start compactord with that one"
+}
+
+
+def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
+    """Raises `UsageError` for a master that Spark cannot mean, and for settings of no effect.
+
+    `master` None is the embedded Spark.
+    """
+    if master is not None:
+        _check_master(master)
+    ineffective = dict(_INSTEAD)
+    if master is None or master.startswith("local"):
+        ineffective |= _EMBEDDED_INSTEAD
+    for name in settings:
+        if not name.startswith("spark."):
+            raise UsageError(f"Spark settings begin with 'spark.', this one does not: {name}")
+        if name in ineffective:
+            raise UsageError(f"--spark-conf {name} has no effect: {ineffective[name]}")
+
+
+def _check_master(master: str) -> None:
+    if master == "yarn" or _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master):
+        return
+    scheme, _, rest = master.partition("://")
+    if scheme not in _REST or not _REST[scheme].fullmatch(rest):
+        raise UsageError(
+            f"--master {master!r} is no Spark master; expected is local, local[N] or local[*] "
+            "with N at least 1, spark://HOST:PORT, sc://HOST:PORT, k8s://… or yarn"
+        )

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+
+from compactord.engine.masters import check_spark
+from compactord.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        None,
+        "local",
+        "local[1]",
+        "local[*]",
+        "local[4,2]",
+        "local[*, 2]",
+        "local-cluster[1,2,1024]",
+        "spark://head:7077",
+        "spark://a:7077,b:7077",
+        "spark://[::1]:7077",
+        "yarn",
+        "k8s://https://host:6443",
+        "k8s://host",
+        "sc://host",
+        "sc://host:15002/;token=x",
+        "mesos://host:5050",
+    ],
+)
+def test_masters_that_spark_can_mean_pass(master: str | None) -> None:
+    check_spark(master, {"spark.executor.memory": "1g"})
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "",
+        " ",
+        "foo",
+        "local[0]",
+        "local[x]",
+        "local[-1]",
+        "local[",
+        "local[2]x",
+        "local[1,0]",
+        "localhost",
+        "spark://",
+        "spark://head",
+        "spark:head:7077",
+        "sc://",
+        "sc://:15002",
+        "k8s://",
+        "yarn-client",
+        "SPARK://head:7077",
+        "plugin://whatever",
+    ],
+)
+def test_masters_that_no_spark_can_mean_are_refused(master: str) -> None:
+    with pytest.raises(UsageError, match=r"--master .* is no Spark master; expected is local"):
+        check_spark(master, {})
+
+
+@pytest.mark.parametrize(
+    ("master", "setting", "instead"),
+    [
+        (None, "spark.master", "--master"),
+        ("spark://head:7077", "spark.master", "--master"),
+        (None, "spark.remote", "--master sc://"),
+        (None, "spark.pyspark.python", "start compactord with that one"),
+        ("local[2]", "spark.pyspark.python", "start compactord with that one"),
+        ("spark://head:7077", "spark.pyspark.driver.python", "start compactord with that Python"),
+        (None, "executor.memory", "begin with 'spark.'"),
+    ],
+)
+def test_settings_of_no_effect_are_refused_with_what_to_do_instead(
+    master: str | None, setting: str, instead: str
+) -> None:
+    with pytest.raises(UsageError, match=instead):
+        check_spark(master, {setting: "x"})
+
+
+def test_workers_of_a_cluster_may_have_another_python() -> None:
+    check_spark("spark://head:7077", {"spark.pyspark.python": "/opt/python"})
