@@ -11,14 +11,23 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 
 from compactord import __version__, ids, serve
 from compactord.catalog.filesystem import find_table, open_warehouse
+from compactord.cli_arguments import (
+    add_engine_arguments,
+    add_plan_arguments,
+    add_table_arguments,
+    append_wait_ms,
+    engine_arguments,
+    overrides_of,
+    partitions_of,
+    strategy_of,
+)
 from compactord.clock import SystemClock
 from compactord.config.model import LogFormat, LogLevel
-from compactord.engine.masters import check_spark
 from compactord.engine.spark import start_spark
 from compactord.errors import (
     AccessDenied,
@@ -27,16 +36,12 @@ from compactord.errors import (
     TableNotFound,
     UsageError,
 )
-from compactord.paimon.option_catalogue import check_override
-from compactord.paimon.option_values import duration_ms, memory_size
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef, load_state
-from compactord.plan.table import Strategy
 from compactord.service import report
 from compactord.service.logs import configure_logs
 from compactord.service.one_shot import CompactTotals, OneShot
-from compactord.service.partition_texts import unescaped
 from compactord.service.parts import WorkerSpec
 from compactord.service.planning import PartitionTest, PlanContext, plan_state
 from compactord.service.session import SessionRequest
@@ -46,7 +51,6 @@ from compactord.storage.base import Storage
 from compactord.top.command import TOP_EXAMPLES, add_top_arguments, top
 
 _OK, _USAGE, _FAILED, _NO_ENGINE, _DENIED = 0, 2, 3, 69, 77
-_LEAST_MEMORY = 32 << 20
 _DEMO_SECONDS, _DEMO_SECONDS_MAX = "35", 3600
 
 _COMPACT_EXAMPLES = """\
@@ -169,10 +173,10 @@ def _parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         sub.set_defaults(command=command)
-        _add_table_arguments(sub)
+        add_table_arguments(sub)
         if name != "inspect":
-            _add_plan_arguments(sub)
-            _add_engine_arguments(sub)
+            add_plan_arguments(sub)
+            add_engine_arguments(sub)
     for name, add_arguments, summary in (
         ("serve", serve.add_serve_arguments, "keep all tables of a warehouse compact"),
         ("config", serve.add_config_arguments, "check or show the configuration of serve"),
@@ -216,82 +220,15 @@ def _top(args: argparse.Namespace) -> int:
         return top(args, stop)
 
 
-def _add_table_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--warehouse", required=True, help="root folder of the warehouse")
-    parser.add_argument("--table", required=True, metavar="DB.T", help="the table, with database")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a table option for this run, over the table's own; may be repeated",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, last on stdout")
-    parser.add_argument("-v", "--verbose", action="store_true", help="log more on stderr")
-
-
-def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--strategy",
-        default=Strategy.MINOR.value,
-        metavar="{minor,full}",
-        help="minor (default): what the table's triggers ask for; full: everything into the "
-        "highest level, or every file below the target size on an append table",
-    )
-    parser.add_argument(
-        "--partition",
-        action="append",
-        default=[],
-        metavar="K=V[,K=V]",
-        help="only these partitions; may be repeated. Null is called by the table's "
-        "partition.default-name (__DEFAULT_PARTITION__); %%2C is a comma, %%25 a percent sign",
-    )
-    parser.add_argument(
-        "--append-wait",
-        metavar="DURATION",
-        help="merge small append files that have waited longer, although they are fewer than "
-        "compaction.min.file-num (default: they wait for more)",
-    )
-
-
-def _add_engine_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "where and how it runs", "For compact; plan checks them and has no use for them."
-    )
-    group.add_argument(
-        "--master",
-        help="Spark master, sc://… for Spark Connect (default: a Spark inside this process)",
-    )
-    group.add_argument(
-        "--spark-conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a Spark setting; may be repeated",
-    )
-    group.add_argument(
-        "--memory",
-        default="512mb",
-        help="memory of one merge beside the idle worker (default 512mb)",
-    )
-    group.add_argument(
-        "--orphan-grace",
-        default="1 d",
-        metavar="DURATION",
-        help="files of earlier runs go after this time when it cannot be proved that their run "
-        "has ended (default 1 d); must exceed the longest compaction",
-    )
-
-
 def _compact(args: argparse.Namespace) -> int:
     storage, table = _find(args)
     request = SessionRequest(
-        strategy=_strategy(args),
-        overrides=_overrides(args),
-        partitions=_partitions(args),
-        append_wait_ms=_append_wait_ms(args),
+        strategy=strategy_of(args),
+        overrides=overrides_of(args),
+        partitions=partitions_of(args),
+        append_wait_ms=append_wait_ms(args),
     )
-    where = _engine_arguments(args)
+    where = engine_arguments(args)
     clock = SystemClock()
     worker = WorkerSpec(
         owner=ids.this_process(),
@@ -332,25 +269,6 @@ def _compact(args: argparse.Namespace) -> int:
     return _FAILED if totals.failures or totals.stopped else _OK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _EngineArguments:
-    master: str | None
-    spark_conf: Mapping[str, str]
-    memory_bytes: int
-    orphan_grace_ms: int
-
-
-def _engine_arguments(args: argparse.Namespace) -> _EngineArguments:
-    spark_conf = _pairs(args.spark_conf, "--spark-conf")
-    check_spark(args.master, spark_conf)
-    return _EngineArguments(
-        master=args.master,
-        spark_conf=spark_conf,
-        memory_bytes=_memory(args.memory),
-        orphan_grace_ms=_value(duration_ms, args.orphan_grace, "--orphan-grace"),
-    )
-
-
 def _demo(args: argparse.Namespace) -> int:
     seconds = _demo_seconds(args.seconds)
     with contextlib.ExitStack() as closing:
@@ -386,18 +304,18 @@ def _demo_seconds(text: str) -> int:
 
 def _plan(args: argparse.Namespace) -> int:
     storage, ref = _find(args)
-    _engine_arguments(args)
+    engine_arguments(args)
     clock = SystemClock()
     context = PlanContext(
-        strategy=_strategy(args),
-        partitions=_partitions(args),
-        append_wait_ms=_append_wait_ms(args),
+        strategy=strategy_of(args),
+        partitions=partitions_of(args),
+        append_wait_ms=append_wait_ms(args),
         now_ms=clock.now_ms(),
         zone=clock.time_zone,
         last_full_ms={},
         settled=frozenset(),
     )
-    table = open_table(storage, ref, _overrides(args))
+    table = open_table(storage, ref, overrides_of(args))
     state = load_state(storage, ref)
     refuse_live_state(table, state)
     plans = list(plan_state(storage, table, state, context))
@@ -429,7 +347,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _inspect(args: argparse.Namespace) -> int:
     storage, ref = _find(args)
-    table = describe_table(storage, ref, latest_schema(storage, ref.location), _overrides(args))
+    table = describe_table(storage, ref, latest_schema(storage, ref.location), overrides_of(args))
     state = load_state(storage, ref)
     reasons = (*reasons_to_refuse(table.schema, table.options), *live_reasons(table, state))
     shapes = report.bucket_shapes(table, state)
@@ -450,61 +368,6 @@ def _open_warehouse(text: str) -> tuple[Storage, str]:
     if not text:
         raise UsageError("--warehouse is empty")
     return open_warehouse(text)
-
-
-def _strategy(args: argparse.Namespace) -> Strategy:
-    try:
-        return Strategy(args.strategy)
-    except ValueError:
-        raise UsageError(f"--strategy {args.strategy}: unknown; it is one of minor, full") from None
-
-
-def _overrides(args: argparse.Namespace) -> Mapping[str, str]:
-    overrides = _pairs(args.option, "--option")
-    for key, value in overrides.items():
-        check_override(key, value)
-    return overrides
-
-
-def _partitions(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
-    """Escaped as in folders, so that a comma can be part of a value."""
-    asked = (_pairs(text.split(","), "--partition") for text in args.partition)
-    return tuple(
-        {unescaped(name): unescaped(value) for name, value in pairs.items()} for pairs in asked
-    )
-
-
-def _append_wait_ms(args: argparse.Namespace) -> int | None:
-    if args.append_wait is None:
-        return None
-    return _value(duration_ms, args.append_wait, "--append-wait")
-
-
-def _pairs(texts: Sequence[str], argument: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"{argument} {text!r} is not of the form key=value")
-        if pairs.setdefault(key.strip(), value) != value:
-            raise UsageError(f"{argument} gives {key.strip()} twice, with different values")
-    return pairs
-
-
-def _value(parse: Callable[[str], int], text: str, argument: str) -> int:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UsageError(f"{argument} {text!r}: {error}") from error
-
-
-def _memory(text: str) -> int:
-    size = _value(memory_size, text, "--memory")
-    if size < _LEAST_MEMORY:
-        raise UsageError(
-            f"--memory {text}: a merge needs {report.size_text(_LEAST_MEMORY)} or more"
-        )
-    return size
 
 
 @contextlib.contextmanager

@@ -1,0 +1,164 @@
+"""The arguments of the commands for one table: declared, checked, and read into what they mean.
+
+What reads one raises `UsageError` that names the argument and says what was expected.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from compactord.engine.masters import check_spark
+from compactord.errors import UsageError
+from compactord.paimon.option_catalogue import check_override
+from compactord.paimon.option_values import duration_ms, memory_size
+from compactord.plan.table import Strategy
+from compactord.service import report
+from compactord.service.partition_texts import unescaped
+
+_LEAST_MEMORY = 32 << 20
+
+
+def add_table_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--warehouse", required=True, help="root folder of the warehouse")
+    parser.add_argument("--table", required=True, metavar="DB.T", help="the table, with database")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a table option for this run, over the table's own; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, last on stdout")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more on stderr")
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--strategy",
+        default=Strategy.MINOR.value,
+        metavar="{minor,full}",
+        help="minor (default): what the table's triggers ask for; full: everything into the "
+        "highest level, or every file below the target size on an append table",
+    )
+    parser.add_argument(
+        "--partition",
+        action="append",
+        default=[],
+        metavar="K=V[,K=V]",
+        help="only these partitions; may be repeated. Null is called by the table's "
+        "partition.default-name (__DEFAULT_PARTITION__); %%2C is a comma, %%25 a percent sign",
+    )
+    parser.add_argument(
+        "--append-wait",
+        metavar="DURATION",
+        help="merge small append files that have waited longer, although they are fewer than "
+        "compaction.min.file-num (default: they wait for more)",
+    )
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "where and how it runs", "For compact; plan checks them and has no use for them."
+    )
+    group.add_argument(
+        "--master",
+        help="Spark master, sc://… for Spark Connect (default: a Spark inside this process)",
+    )
+    group.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a Spark setting; may be repeated",
+    )
+    group.add_argument(
+        "--memory",
+        default="512mb",
+        help="memory of one merge beside the idle worker (default 512mb)",
+    )
+    group.add_argument(
+        "--orphan-grace",
+        default="1 d",
+        metavar="DURATION",
+        help="files of earlier runs go after this time when it cannot be proved that their run "
+        "has ended (default 1 d); must exceed the longest compaction",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineArguments:
+    """Where merges run, and with what; `master` None is the embedded Spark."""
+
+    master: str | None
+    spark_conf: Mapping[str, str]
+    memory_bytes: int
+    orphan_grace_ms: int
+
+
+def engine_arguments(args: argparse.Namespace) -> EngineArguments:
+    spark_conf = _pairs(args.spark_conf, "--spark-conf")
+    check_spark(args.master, spark_conf)
+    return EngineArguments(
+        master=args.master,
+        spark_conf=spark_conf,
+        memory_bytes=_memory(args.memory),
+        orphan_grace_ms=_value(duration_ms, args.orphan_grace, "--orphan-grace"),
+    )
+
+
+def strategy_of(args: argparse.Namespace) -> Strategy:
+    try:
+        return Strategy(args.strategy)
+    except ValueError:
+        raise UsageError(f"--strategy {args.strategy}: unknown; it is one of minor, full") from None
+
+
+def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
+    """Options of the table, by key as it was given."""
+    overrides = _pairs(args.option, "--option")
+    for key, value in overrides.items():
+        check_override(key, value)
+    return overrides
+
+
+def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
+    """Escaped as in folders, so that a comma can be part of a value."""
+    asked = (_pairs(text.split(","), "--partition") for text in args.partition)
+    return tuple(
+        {unescaped(name): unescaped(value) for name, value in pairs.items()} for pairs in asked
+    )
+
+
+def append_wait_ms(args: argparse.Namespace) -> int | None:
+    if args.append_wait is None:
+        return None
+    return _value(duration_ms, args.append_wait, "--append-wait")
+
+
+def _pairs(texts: Sequence[str], argument: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{argument} {text!r} is not of the form key=value")
+        if pairs.setdefault(key.strip(), value) != value:
+            raise UsageError(f"{argument} gives {key.strip()} twice, with different values")
+    return pairs
+
+
+def _value(parse: Callable[[str], int], text: str, argument: str) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{argument} {text!r}: {error}") from error
+
+
+def _memory(text: str) -> int:
+    size = _value(memory_size, text, "--memory")
+    if size < _LEAST_MEMORY:
+        raise UsageError(
+            f"--memory {text}: a merge needs {report.size_text(_LEAST_MEMORY)} or more"
+        )
+    return size
