@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
@@ -19,7 +18,7 @@ from compactord.errors import FormatError
 from compactord.model import WriteSpec
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.rewrite import assembly, thrift
-from compactord.rewrite.assembly import EncodedChunk, Location, footer_of
+from compactord.rewrite.assembly import EncodedChunk, Location
 from compactord.rewrite.pages import DATA_PAGE, Page, checked_pages
 from compactord.rewrite.parquet import codec_of
 from compactord.rewrite.reader import WholeFile, check_rows
@@ -85,7 +84,7 @@ class StoredFile:
         self.whole = whole
         self.path = whole.input.path
         self.schema: pq.ParquetSchema = whole.parquet.schema
-        self.footer: pq.FileMetaData = whole.parquet.metadata
+        self.footer: pq.FileMetaData = whole.footer.arrow
         self._leaves: dict[str, list[int]] = {}
         for leaf in range(len(self.schema)):
             self._leaves.setdefault(self.schema.column(leaf).path, []).append(leaf)
@@ -99,12 +98,6 @@ class StoredFile:
         """Of all row groups."""
         for group in range(self.footer.num_row_groups):
             yield self.footer.row_group(group).column(leaf)
-
-    @cached_property
-    def groups(self) -> list[Struct]:
-        """The row groups as the footer has them."""
-        groups: list[Struct] = footer_of(self.whole.content)[assembly.FILE_GROUPS].value.values
-        return groups
 
 
 def copied_chunk(
@@ -226,8 +219,7 @@ def _part(whole: _Bounds, values: int) -> _Bounds:
 def _indexed(file: StoredFile, group: int, leaf: int, pages: int) -> list[_Bounds] | None:
     """The bounds of a chunk's pages by its column index, None when there is none of use."""
     try:
-        chunk = required_list(file.groups[group], assembly.GROUP_COLUMNS, Kind.STRUCT)[leaf]
-        at = required(chunk, assembly.COLUMN_INDEX_AT, Kind.I64)
+        at = required(file.whole.footer.chunk(group, leaf), assembly.COLUMN_INDEX_AT, Kind.I64)
         index, _ = thrift.decode(file.whole.content, at)
         is_null = required_list(index, _NULL_PAGES, Kind.TRUE, Kind.FALSE)
         lows = required_list(index, _LOWS, Kind.BINARY)

@@ -31,7 +31,7 @@ from compactord.rewrite.footer import InputProfile
 from compactord.rewrite.layout import Layout, leaf_count
 from compactord.rewrite.outputs import Outputs
 from compactord.rewrite.parquet import Encoder
-from compactord.rewrite.reader import InputReader, WholeFile, check_rows, reading
+from compactord.rewrite.reader import InputReader, WholeFile, check_indices, check_rows, reading
 
 # A row group's inputs, twice over (one being fetched), and what is decoded and encoded of them.
 _MEMORY_SHARE = 8
@@ -194,10 +194,12 @@ def _flat_columns(layout: Layout, schema: pq.ParquetSchema) -> dict[str, FlatCol
 
 def _batches(file: WholeFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     path, rows = file.input.path, 0
+    dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     with reading(path):
         for batch in file.parquet.iter_batches(
             batch_size=_BATCH_ROWS, columns=schema.names, use_threads=False
         ):
             rows += batch.num_rows
+            check_indices(batch, dictionaries, path)
             yield converted(batch, schema, path)
     check_rows(file.input, rows)

@@ -62,7 +62,7 @@ def check_sequences(file: InputFile, metadata: pq.FileMetaData) -> None:
 
     Merges rely on the range: runs whose ranges do not meet are merged without comparing numbers.
     """
-    column = leaf_index(metadata, SEQUENCE_NUMBER.name)
+    column = leaf_index(metadata, SEQUENCE_NUMBER.name, file.path)
     for index in range(metadata.num_row_groups):
         found = metadata.row_group(index).column(column).statistics
         if found is None or not found.has_min_max:
@@ -75,9 +75,12 @@ def check_sequences(file: InputFile, metadata: pq.FileMetaData) -> None:
             )
 
 
-def leaf_index(metadata: pq.FileMetaData, name: str) -> int:
-    """The Parquet column of a column that is not nested."""
-    return next(i for i in range(metadata.num_columns) if metadata.schema.column(i).path == name)
+def leaf_index(metadata: pq.FileMetaData, name: str, path: str) -> int:
+    """The Parquet column of a column of the file `path` that is not nested."""
+    for leaf in range(metadata.num_columns):
+        if metadata.schema.column(leaf).path == name:
+            return leaf
+    raise FormatError(path, f"the file has no column {name}")
 
 
 def check_size(file: InputFile, size_bytes: int) -> None:

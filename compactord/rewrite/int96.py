@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
 from compactord.kernels.columns import Bools, Int64s
 from compactord.rewrite import thrift
-from compactord.rewrite.tail import as_arrow_reads
+from compactord.rewrite.thrift import Kind, Struct, required, required_list
 
 WIDTH = 12
 _NANOS_PER_DAY = 86_400_000_000_000
@@ -26,17 +25,42 @@ _RAW = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 # Days whose nanoseconds fit 64 bits whatever the time of the day.
 _EDGE_DAY = (1 << 63) // _NANOS_PER_DAY - 1
 
-# Fields of FileMetaData and SchemaElement, and values of the latter's type.
-_FILE_SCHEMA, _ELEMENT_TYPE, _ELEMENT_LENGTH = 2, 1, 2
+# Fields of FileMetaData, SchemaElement, RowGroup, ColumnChunk and ColumnMetaData, and types.
+_FILE_SCHEMA, _FILE_GROUPS, _ELEMENT_TYPE, _ELEMENT_LENGTH = 2, 4, 1, 2
+_GROUP_COLUMNS, _CHUNK_META, _META_TYPE = 1, 3, 1
 _INT96, _FIXED = thrift.i32(3), thrift.i32(7)
 
 
-def declare_bytes(footer: bytes | memoryview, path: str) -> pq.FileMetaData:
-    """The footer (Thrift bytes, without length and magic) with INT96 columns as 12 fixed bytes."""
-    try:
-        return as_arrow_reads(_declared(footer))
-    except (KeyError, ValueError, pa.ArrowException, OSError) as error:
-        raise FormatError(path, f"the Parquet footer cannot be read ({error})") from error
+def declared(footer: Struct) -> Struct:
+    """The decoded footer with INT96 columns as 12 fixed bytes; the same one if there are none."""
+    elements = required_list(footer, _FILE_SCHEMA, Kind.STRUCT)
+    if not any(element.get(_ELEMENT_TYPE) == _INT96 for element in elements):
+        return footer
+    changed = [
+        element
+        if element.get(_ELEMENT_TYPE) != _INT96
+        else {_ELEMENT_TYPE: _FIXED, _ELEMENT_LENGTH: thrift.i32(WIDTH)}
+        | {field: value for field, value in element.items() if field > _ELEMENT_LENGTH}
+        for element in elements
+    ]
+    groups = map(_declared_group, required_list(footer, _FILE_GROUPS, Kind.STRUCT))
+    return {
+        **footer,
+        _FILE_SCHEMA: thrift.items(Kind.STRUCT, changed),
+        _FILE_GROUPS: thrift.items(Kind.STRUCT, groups),
+    }
+
+
+def _declared_group(group: Struct) -> Struct:
+    chunks = map(_declared_chunk, required_list(group, _GROUP_COLUMNS, Kind.STRUCT))
+    return {**group, _GROUP_COLUMNS: thrift.items(Kind.STRUCT, chunks)}
+
+
+def _declared_chunk(chunk: Struct) -> Struct:
+    meta = required(chunk, _CHUNK_META, Kind.STRUCT)
+    if meta.get(_META_TYPE) != _INT96:
+        return chunk
+    return {**chunk, _CHUNK_META: thrift.struct({**meta, _META_TYPE: _FIXED})}
 
 
 def to_nanoseconds(column: pa.Array, path: str, name: str) -> pa.Array:
@@ -95,17 +119,3 @@ def convert(column: pa.Array, wanted: pa.DataType, path: str, name: str) -> pa.A
         return pa.MapArray.from_arrays(column.offsets, keys, items, mask=nulls)
     values = convert(column.values, wanted.value_type, path, f"{name}.element")
     return pa.ListArray.from_arrays(column.offsets, values, mask=nulls)
-
-
-def _declared(footer: bytes | memoryview) -> bytes:
-    """The footer with other schema elements; all else is as it was."""
-    fields, _ = thrift.decode(footer)
-    elements = fields[_FILE_SCHEMA].value
-    changed = [
-        element
-        if element.get(_ELEMENT_TYPE) != _INT96
-        else {_ELEMENT_TYPE: _FIXED, _ELEMENT_LENGTH: thrift.i32(WIDTH)}
-        | {field: value for field, value in element.items() if field > _ELEMENT_LENGTH}
-        for element in elements.values
-    ]
-    return thrift.encode(fields | {_FILE_SCHEMA: thrift.items(elements.kind, changed)})

@@ -73,13 +73,13 @@ def row_range(bounds: KeyRange, key_fields: tuple[DataField, ...]) -> RowRange |
     )
 
 
-def groups_in_range(footer: pq.FileMetaData, bounds: RowRange) -> list[int]:
-    """Row groups that may hold keys of the range: neighbours, since files are sorted."""
+def groups_in_range(footer: pq.FileMetaData, bounds: RowRange, path: str) -> list[int]:
+    """Row groups of a file that may hold keys of the range: neighbours, since files are sorted."""
     name = bounds.key_columns[0]
     if footer.schema.to_arrow_schema().field(name).type != arrow_type(bounds.first_type):
         # An older file with another unit or scale: its statistics are in that unit.
         return list(range(footer.num_row_groups))
-    column = leaf_index(footer, name)
+    column = leaf_index(footer, name, path)
     kept = [
         index
         for index in range(footer.num_row_groups)

@@ -7,9 +7,10 @@ whole, so that a part with many small runs does not hold many files open.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,13 +18,13 @@ from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
 from compactord.model import InputFile
 from compactord.paimon.arrow import FIELD_ID
 from compactord.paimon.types import SEQUENCE_NUMBER
-from compactord.rewrite import int96
+from compactord.rewrite.checked_footer import Footer, read_footer
 from compactord.rewrite.conversion import check_convertible, converted
 from compactord.rewrite.footer import check_file, check_sequences, check_size
+from compactord.rewrite.headers import check_headers
 from compactord.rewrite.keyrange import RowRange, groups_in_range
 from compactord.rewrite.layout import Layout
 from compactord.rewrite.pages import open_pages_bytes
-from compactord.rewrite.tail import footer_bytes
 from compactord.storage.base import Storage
 
 SMALL_FILE = 1 << 20
@@ -31,6 +32,7 @@ SMALL_FILE = 1 << 20
 # are larger than this and are read past the buffer.
 BUFFER_BYTES = 32 << 10
 _ENOENT = 2
+_NANOSECONDS = pa.timestamp("ns")
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class WholeFile:
 
     input: InputFile
     content: memoryview
+    footer: Footer
     parquet: pq.ParquetFile
 
 
@@ -60,18 +63,15 @@ class InputReader:
     storage: Storage
     layout: Layout
     row_range: RowRange | None = None
-    footers: dict[str, pq.FileMetaData] = field(default_factory=dict)
+    footers: dict[str, Footer] = field(default_factory=dict)
     counts: ReadCounts = field(default_factory=ReadCounts)
 
     def footer(self, file: InputFile) -> pq.FileMetaData:
         """The file's footer, kept for when it is read."""
-        found = self.footers.get(file.path)
-        if found is None:
+        if file.path not in self.footers:
             with reading(file.path), self.storage.open_input(file.path) as stream:
-                check_size(file, stream.size())
-                found = pq.ParquetFile(stream, pre_buffer=False).metadata
-            self.footers[file.path] = found
-        return found
+                self.footers[file.path] = _footer(stream, file)
+        return self.footers[file.path].arrow
 
     def open_pages_bytes(self, file: InputFile) -> int:
         """Memory for one page of every column that is read, as stored and as decoded."""
@@ -86,11 +86,15 @@ class InputReader:
         another number of rows, columns missing or of a type that is not the declared one.
         """
         with reading(file.path), _opened(self.storage, file) as stream:
-            parquet = self._parquet(stream, file)
+            footer, parquet = self._open(stream, file)
             columns = _matched(parquet.schema_arrow, self.layout, file.path)
             if SEQUENCE_NUMBER.name in columns:
-                check_sequences(file, parquet.metadata)
-            yield from self._read(parquet, columns, file, batch_rows)
+                check_sequences(file, footer.arrow)
+            groups = list(range(footer.arrow.num_row_groups))
+            if self.row_range is not None:
+                groups = groups_in_range(footer.arrow, self.row_range, file.path)
+            check_headers(stream, footer, groups, self.layout.row_schema, file.path)
+            yield from self._read(parquet, columns, groups, file, batch_rows)
 
     def whole(self, file: InputFile) -> WholeFile:
         """The file's bytes, checked as `batches` does but for its rows."""
@@ -98,42 +102,41 @@ class InputReader:
             with self.storage.open_input(file.path) as stream:
                 check_size(file, stream.size())
                 content = stream.read_buffer()
-            parquet = self._parquet(pa.BufferReader(content), file)
+            stream = pa.BufferReader(content)
+            footer, parquet = self._open(stream, file)
             _matched(parquet.schema_arrow, self.layout, file.path)
+            groups = range(len(footer.groups))
+            check_headers(stream, footer, groups, self.layout.row_schema, file.path)
         self.counts.rows += file.row_count
         self.counts.size_bytes += file.size_bytes
-        return WholeFile(input=file, content=memoryview(content).cast("B"), parquet=parquet)
+        content = memoryview(content).cast("B")
+        return WholeFile(input=file, content=content, footer=footer, parquet=parquet)
 
-    def _parquet(self, stream: pa.NativeFile, file: InputFile) -> pq.ParquetFile:
-        options = {
-            "read_dictionary": sorted(self.layout.dictionaries),
-            "pre_buffer": False,
-            "buffer_size": BUFFER_BYTES,
+    def _open(self, stream: pa.NativeFile, file: InputFile) -> tuple[Footer, pq.ParquetFile]:
+        footer = self.footers.pop(file.path, None) or _footer(stream, file)
+        check_file(file, stream.size(), footer.arrow)
+        parquet = pq.ParquetFile(
+            stream,
+            metadata=footer.arrow,
+            read_dictionary=sorted(self.layout.dictionaries),
+            pre_buffer=False,
+            buffer_size=BUFFER_BYTES,
             # Rewriting flipped bits would make them last; Java's files carry checksums, and ours.
-            "page_checksum_verification": True,
-        }
-        known = self.footers.pop(file.path, None)
-        parquet = pq.ParquetFile(stream, metadata=known, **options)
-        check_file(file, stream.size(), parquet.metadata)
-        if any(
-            parquet.metadata.schema.column(i).physical_type == "INT96"
-            for i in range(parquet.metadata.num_columns)
-        ):
-            footer = footer_bytes(lambda start, n: stream.read_at(n, start), stream.size())
-            declared = int96.declare_bytes(footer, file.path)
-            parquet = pq.ParquetFile(stream, metadata=declared, **options)
-        return parquet
+            page_checksum_verification=True,
+        )
+        return footer, parquet
 
     def _read(
-        self, parquet: pq.ParquetFile, columns: list[str], file: InputFile, batch_rows: int
+        self,
+        parquet: pq.ParquetFile,
+        columns: list[str],
+        groups: list[int],
+        file: InputFile,
+        batch_rows: int,
     ) -> Iterator[pa.RecordBatch]:
         schema = self.layout.row_schema
         footer = parquet.metadata
-        groups = list(range(footer.num_row_groups))
-        row = 0
-        if self.row_range is not None:
-            groups = groups_in_range(footer, self.row_range)
-            row = sum(footer.row_group(i).num_rows for i in range(groups[0])) if groups else 0
+        row = sum(footer.row_group(i).num_rows for i in range(groups[0])) if groups else 0
         first = end = None
         seen = 0
         for batch in parquet.iter_batches(
@@ -141,6 +144,7 @@ class InputReader:
         ):
             if batch.num_rows == 0:
                 continue
+            check_indices(batch, self.layout.dictionaries, file.path)
             rows = converted(batch, schema, file.path)
             seen += rows.num_rows
             if self.row_range is None:
@@ -173,8 +177,36 @@ def check_rows(file: InputFile, rows: int) -> None:
         raise FormatError(file.path, f"{rows} rows were read instead of {file.row_count}")
 
 
+def check_indices(batch: pa.RecordBatch, dictionaries: Iterable[str], path: str) -> None:
+    """Raise `FormatError` for indices that a column's dictionary does not have.
+
+    Of a dictionary whose header says too few values Arrow hands out what there is, unlooked at.
+    """
+    for name in dictionaries:
+        column = batch.column(name)
+        if not isinstance(column, pa.DictionaryArray):
+            continue
+        indices, size = column.indices, len(column.dictionary)
+        # What stands in the places of nulls may be anything, but rarely is.
+        if not (_are_below(size, indices) or _are_below(size, indices.drop_null())):
+            raise FormatError(path, f"column {name} has values outside of its dictionary")
+
+
+def _are_below(size: int, indices: pa.Array) -> bool:
+    """Whether 32-bit indices are from 0 to `size`, nulls or not; far quicker than Arrow's way."""
+    numbers = np.frombuffer(indices.buffers()[1] or b"", np.uint32)
+    numbers = numbers[indices.offset : indices.offset + len(indices)]
+    return not numbers.size or bool(numbers.max() < size)
+
+
 def _share(rows: int, size_bytes: int, row_count: int) -> int:
     return size_bytes * rows // row_count
+
+
+def _footer(stream: pa.NativeFile, file: InputFile) -> Footer:
+    size = stream.size()
+    check_size(file, size)
+    return read_footer(lambda start, length: stream.read_at(length, start), size, file.path)
 
 
 @contextlib.contextmanager
@@ -228,4 +260,7 @@ def _matched(found: pa.Schema, layout: Layout, path: str) -> list[str]:
                 f" {wanted.metadata[FIELD_ID].decode()}: it was written with another schema",
             )
         check_convertible(there.type, wanted.type, path, wanted.name)
+        if there.type == _NANOSECONDS and wanted.type.unit != "ns":
+            # No writer of Paimon's makes them: bits of the unit have changed.
+            raise FormatError(path, f"column {wanted.name} is of nanoseconds as 64 bits")
     return list(layout.row_names)

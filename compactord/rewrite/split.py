@@ -20,7 +20,7 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.rewrite.footer import leaf_index
 from compactord.rewrite.layout import key_layout
-from compactord.rewrite.reader import InputReader
+from compactord.rewrite.reader import InputReader, reading
 from compactord.rewrite.values import cell, nanos_per_unit
 from compactord.storage.base import Storage
 
@@ -132,9 +132,11 @@ def _number_groups(source: MergeSpec, reader: InputReader) -> _NumberGroups | No
     files = [file for section in source.sections for run in section for file in run]
     for file in files:
         footer = reader.footer(file)
-        if footer.schema.to_arrow_schema().field(field.name).type != arrow_type(field.type):
+        column = leaf_index(footer, field.name, file.path)
+        with reading(file.path):
+            stored = footer.schema.to_arrow_schema().field(field.name)
+        if stored.type != arrow_type(field.type):
             return None
-        column = leaf_index(footer, field.name)
         for index in range(footer.num_row_groups):
             group = footer.row_group(index)
             statistics = group.column(column).statistics

@@ -9,6 +9,8 @@ import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
 _LENGTH_BYTES = 4
+# One request to a store brings most footers whole, as Arrow reads them.
+_USUAL_BYTES = 64 << 10
 _TAIL_BYTES = _LENGTH_BYTES + len(MAGIC)
 
 
@@ -17,11 +19,15 @@ def footer_bytes(read: Callable[[int, int], bytes | memoryview], size: int) -> b
 
     Raises `ValueError` when there is none.
     """
-    end = size - _TAIL_BYTES
-    length = int.from_bytes(read(end, _LENGTH_BYTES), "little", signed=True) if end >= 0 else -1
-    if not 0 <= length <= end:
+    start = max(0, size - _USUAL_BYTES)
+    tail = read(start, size - start)
+    end = len(tail) - _TAIL_BYTES
+    length = int.from_bytes(tail[end : end + _LENGTH_BYTES], "little", signed=True)
+    if end < 0 or tail[-len(MAGIC) :] != MAGIC or not 0 <= length <= size - _TAIL_BYTES:
         raise ValueError("there is no Parquet footer in it")
-    return read(end - length, length)
+    if length <= end:
+        return tail[end - length : end]
+    return read(size - _TAIL_BYTES - length, length)
 
 
 def with_tail(footer: bytes) -> bytes:

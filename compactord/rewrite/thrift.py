@@ -45,7 +45,9 @@ class Items(NamedTuple):
 # Field id -> value, in the order of the ids.
 Struct: TypeAlias = Mapping[int, Typed]
 
-_INTEGERS = frozenset({Kind.I16, Kind.I32, Kind.I64})
+# Tuples: looked through by identity, whereas hashing a member of an enum is a call.
+_INTEGERS = (Kind.I32, Kind.I64, Kind.I16)
+_FLAGS = (Kind.TRUE, Kind.FALSE)
 # By number: making an enum member of a number costs more than all else here.
 _KINDS = {kind.value: kind for kind in Kind}
 _DOUBLE_BYTES = 8
@@ -123,7 +125,7 @@ def _struct(data: bytes | memoryview, position: int) -> tuple[dict[int, Typed], 
         else:
             field, position = signed(data, position)
         kind = _KINDS[head & 0x0F]
-        if kind in (Kind.TRUE, Kind.FALSE):
+        if kind in _FLAGS:
             fields[field] = Typed(kind, kind is Kind.TRUE)
         else:
             value, position = _value(data, position, kind)
@@ -191,6 +193,9 @@ def signed(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
     `IndexError` when the bytes end before it, `ValueError` when it is longer than 64 bits.
     """
+    value = data[position]
+    if value < 0x80:
+        return (value >> 1) ^ -(value & 1), position + 1
     value, position = _varint(data, position)
     return (value >> 1) ^ -(value & 1), position
 
@@ -205,7 +210,7 @@ def _put_struct(out: bytearray, fields: Struct) -> None:
             out.append(kind)
             put_signed(out, field)
         previous = field
-        if kind not in (Kind.TRUE, Kind.FALSE):
+        if kind not in _FLAGS:
             _put_value(out, kind, value)
     out.append(0)
 

@@ -1,0 +1,327 @@
+"""Page headers held against the footer, before Arrow believes them.
+
+Checksums cover the bodies of pages, not their headers: with one bit of a header flipped Arrow may
+read one value more of a page than it has, or none of it, and the column's rows shift against the
+others' without an error. What a header says is said once more by the footer, by the place of the
+next header, or by the page's levels.
+
+Headers are walked from one to the next, of all the row groups that are about to be read. Indexes of
+pages are not asked: their bytes are not covered either, and they would have to be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.errors import FormatError
+from compactord.rewrite import assembly, thrift
+from compactord.rewrite.checked_footer import Footer
+from compactord.rewrite.footer import top_column
+from compactord.rewrite.levels import are_levels, begins_with_levels
+from compactord.rewrite.thrift import Kind, Struct, Typed, required
+
+# Those of Java and ours take 30 bytes; statistics, which others put there, may take any number.
+_USUAL_BYTES = 128
+_MOST_BYTES = 1 << 20
+# Fields of PageHeader, then of its parts: DataPageHeader, DictionaryPageHeader, DataPageHeaderV2.
+_TYPE, _SIZE, _STORED_SIZE = 1, 2, 3
+_DATA_HEADER, _DICTIONARY_HEADER, _DATA_HEADER_V2 = 5, 7, 8
+_VALUES, _ENCODING, _DEFINITION, _REPETITION = 1, 2, 3, 4
+_ENCODING_V2, _DEFINITION_BYTES, _REPETITION_BYTES, _IS_COMPRESSED = 4, 5, 6, 7
+# Of ColumnMetaData and PageEncodingStats.
+_ENCODINGS, _CODEC, _CHUNK_VALUES, _ENCODING_STATS = 2, 4, 5, 13
+_COUNTED_TYPE, _COUNTED_ENCODING, _COUNT = 1, 2, 3
+_UNCOMPRESSED = 0
+# Types of pages.
+_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
+# Encodings; both of dictionary indices mean the same.
+_RLE, _BIT_PACKED, _INDICES = 3, 4, 8
+_PLAIN_DICTIONARY = 2
+# Kinds of what statistics are made of, flags by their values. As plain numbers, which are quick.
+_LAST_FLAG, _I64, _BINARY = Kind.FALSE.value, Kind.I64.value, Kind.BINARY.value
+# A number as it is written, and a header as all writers write it: of a data page of version 1, with
+# or without a checksum, up to its statistics if it has some. Others are decoded field by field, at
+# ten times the cost.
+_NUMBER = rb"\x15([\x80-\xff]{0,4}[\x00-\x7f])"
+_USUAL = re.compile(
+    rb"\x15\x00"
+    + 2 * _NUMBER
+    + rb"(?:\x15[\x80-\xff]{0,4}[\x00-\x7f]\x1c|\x2c)"
+    + _NUMBER
+    + rb"((?:\x15[\x00-\x7f]){3})(?:\x00\x00|(\x1c))"
+)
+
+
+class _Header(NamedTuple):
+    """`stored_size` is without the header's own `length`; `is_plain`: it is the decoded size, too.
+
+    `encodings` of values, definition and repetition levels. `version_2` for such a page.
+    """
+
+    length: int
+    type: int
+    is_plain: bool
+    stored_size: int
+    values: int
+    encodings: tuple[int, ...]
+    version_2: Struct | None = None
+
+
+def check_headers(
+    stream: pa.NativeFile,
+    footer: Footer,
+    groups: Iterable[int],
+    row_schema: pa.Schema,
+    path: str,
+) -> None:
+    """Raise `FormatError` unless all headers of these row groups and columns are right.
+
+    That is: none of them makes Arrow read other values than were written. One small read per page;
+    memory does not grow with pages.
+
+    Where the file and `row_schema` do not agree on whether a column may be null, the table's schema
+    has changed, or a bit of the footer: then a page shows it.
+    """
+    names = frozenset(row_schema.names)
+    schema = footer.arrow.schema
+    leaves = [
+        (leaf, column)
+        for leaf in range(len(schema))
+        if top_column((column := schema.column(leaf)).path, names) is not None
+    ]
+    pages = _Pages(stream)
+    for group in groups:
+        rows = footer.arrow.row_group(group).num_rows
+        # Of no rows Arrow reads nothing; its writer leaves empty dictionaries and no place of data.
+        for leaf, column in leaves if rows else ():
+            meta = footer.chunk(group, leaf)[assembly.CHUNK_META].value
+            try:
+                _check_chunk(pages, meta, column, rows)
+                if _is_doubtful(column, row_schema):
+                    _check_first_page(pages, meta, column.max_definition_level)
+            except ValueError as error:
+                message = f"column {column.path}, row group {group}: {error}"
+                raise FormatError(path, message) from error
+
+
+class _Pages:
+    """A file's headers where they lie."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self.size_bytes: int = stream.size()
+
+    def read(self, start: int, size: int) -> bytes:
+        found: bytes = self._stream.read_at(size, start)
+        return found
+
+    def header(self, start: int) -> _Header:
+        try:
+            return _header(self.read(start, _USUAL_BYTES))
+        except ValueError:
+            return _header(self.read(start, _MOST_BYTES))
+
+
+def _is_doubtful(column: pq.ColumnSchema, row_schema: pa.Schema) -> bool:
+    """Whether the table's schema says otherwise of the column's nulls; nested ones are not told."""
+    index = row_schema.get_field_index(column.path)
+    if index < 0:
+        return False
+    is_nullable: bool = row_schema.field(index).nullable
+    return is_nullable != bool(column.max_definition_level)
+
+
+def _check_first_page(pages: _Pages, meta: Struct, most: int) -> None:
+    """`ValueError` when levels stand in a page that should have none, or are missing."""
+    position, end = _extent(meta)
+    while position < end:
+        fields, length = thrift.decode(pages.read(position, _MOST_BYTES))
+        stored_size = fields[_STORED_SIZE].value
+        if fields[_TYPE].value == _DATA:
+            body = pages.read(position + length, stored_size)
+            size, count = fields[_SIZE].value, fields[_DATA_HEADER].value[_VALUES].value
+            found = begins_with_levels(body, meta[_CODEC].value, size, count)
+            if found not in (None, bool(most)):
+                raise ValueError("its pages say otherwise whether it may be null")
+            return
+        position += length + stored_size
+
+
+def _extent(meta: Struct) -> tuple[int, int]:
+    """Where a chunk begins and ends."""
+    start = meta[assembly.DATA_OFFSET].value
+    if assembly.DICTIONARY_OFFSET in meta and 0 < meta[assembly.DICTIONARY_OFFSET].value < start:
+        start = meta[assembly.DICTIONARY_OFFSET].value
+    return start, start + meta[assembly.COMPRESSED_SIZE].value
+
+
+def _check_chunk(pages: _Pages, meta: Struct, column: pq.ColumnSchema, rows: int) -> None:
+    """Walk the chunk of which `meta` tells; `ValueError` for what is wrong with it."""
+    start, end = _extent(meta)
+    if end > pages.size_bytes:
+        raise ValueError("the footer says that it lies outside of the file")
+    is_plain = meta[_CODEC].value == _UNCOMPRESSED
+    levels = (column.max_definition_level, column.max_repetition_level)
+    found: Counter[tuple[int, ...]] = Counter()
+    values = 0
+    position = start
+    while position < end:
+        header = pages.header(position)
+        body = position + header.length
+        if is_plain and not header.is_plain:
+            raise ValueError("a page that is not compressed has two sizes")
+        if header.type != _DICTIONARY:
+            if header.version_2 is not None:
+                _check_version_2(pages, header, body, levels)
+            found[header.encodings] += 1
+            values += header.values
+        position = body + header.stored_size
+    if position != end:
+        raise ValueError("its pages do not end where the footer says")
+    if values != meta[_CHUNK_VALUES].value:
+        said = meta[_CHUNK_VALUES].value
+        raise ValueError(f"its pages hold {values} values, the footer says {said}")
+    if not column.max_repetition_level and values != rows:
+        raise ValueError(f"it has {values} values for {rows} rows")
+    _check_encodings(meta, found, levels)
+
+
+def _check_encodings(
+    meta: Struct, found: Mapping[tuple[int, ...], int], levels: tuple[int, int]
+) -> None:
+    listed = {_one_name(encoding) for encoding in meta[_ENCODINGS].value.values}
+    by_values: Counter[int] = Counter()
+    for (of_values, *of_levels), count in found.items():
+        by_values[of_values] += count
+        # Nobody looks at how levels are encoded that take no bytes; some writers do not name RLE.
+        used = {each for each, most in zip(of_levels, levels, strict=True) if most} - {_RLE}
+        if not used | {of_values} <= listed:
+            raise ValueError("a page has an encoding that the footer does not name")
+    # With a dictionary PLAIN is named for it, or for the pages behind it when it was full.
+    if len(listed - {_RLE, _BIT_PACKED}) > 1 and _ENCODING_STATS in meta:
+        counts: Counter[int] = Counter()
+        for each in meta[_ENCODING_STATS].value.values:
+            if each[_COUNTED_TYPE].value != _DICTIONARY:
+                counts[_one_name(each[_COUNTED_ENCODING].value)] += each[_COUNT].value
+        if counts != by_values:
+            raise ValueError("its pages have other encodings than the footer says")
+
+
+def _check_version_2(pages: _Pages, header: _Header, body: int, levels: tuple[int, int]) -> None:
+    """Levels stand before the values, their lengths in the header alone: they must fit."""
+    fields = header.version_2
+    assert fields is not None, "a page of version 2"
+    if not header.is_plain and fields.get(_IS_COMPRESSED) == Typed(Kind.FALSE, False):
+        raise ValueError("a page that is not compressed has two sizes")
+    for most, field in zip(reversed(levels), (_REPETITION_BYTES, _DEFINITION_BYTES), strict=True):
+        size = required(fields, field, Kind.I32)
+        if not 0 <= size <= header.stored_size:
+            raise ValueError("a page's levels are longer than the page")
+        if not are_levels(pages.read(body, size), most, header.values):
+            raise ValueError("a page's levels are not as long as its header says")
+        body += size
+
+
+def _header(data: bytes) -> _Header:
+    """What the first bytes say, whatever follows them; `ValueError` if they are not a header."""
+    usual = _USUAL.match(data)
+    if usual is None:
+        return _any_header(data)
+    size, stored_size, values, encodings, statistics = usual.groups()
+    end = usual.end()
+    if statistics is not None:
+        end = _statistics_end(data, end)
+        if data[end : end + 2] != b"\x00\x00":
+            return _any_header(data)
+        end += 2
+    return _checked(
+        _Header(
+            end,
+            _DATA,
+            size == stored_size,
+            _number(stored_size),
+            _number(values),
+            _encodings(encodings),
+        )
+    )
+
+
+def _statistics_end(data: bytes, position: int) -> int:
+    """Where statistics end; 0 if they hold what is not usual there, or are longer than the data."""
+    try:
+        while head := data[position]:
+            kind = head & 0x0F
+            position += 1
+            # Below, the field's number would follow.
+            if head < 0x10:
+                return 0
+            if kind == _BINARY and data[position] < 0x80:
+                position += 1 + data[position]
+            elif kind == _I64:
+                while data[position] >= 0x80:
+                    position += 1
+                position += 1
+            elif not 0 < kind <= _LAST_FLAG:
+                return 0
+    except IndexError:
+        return 0
+    return position + 1
+
+
+def _any_header(data: bytes) -> _Header:
+    fields, length = thrift.decode(data)
+    type_ = required(fields, _TYPE, Kind.I32)
+    stored_size = required(fields, _STORED_SIZE, Kind.I32)
+    is_plain = required(fields, _SIZE, Kind.I32) == stored_size
+    found = {_DATA: _DATA_HEADER, _DICTIONARY: _DICTIONARY_HEADER, _DATA_V2: _DATA_HEADER_V2}
+    if type_ not in found:
+        raise ValueError(f"there is a page of the unknown type {type_}")
+    part = required(fields, found[type_], Kind.STRUCT)
+    encodings = {_DATA: (_ENCODING, _DEFINITION, _REPETITION), _DATA_V2: (_ENCODING_V2,)}
+    numbers = [required(part, field, Kind.I32) for field in encodings.get(type_, ())]
+    return _checked(
+        _Header(
+            length,
+            type_,
+            is_plain,
+            stored_size,
+            required(part, _VALUES, Kind.I32),
+            (*map(_one_name, numbers), *[_RLE] * (3 - len(numbers))),
+            part if type_ == _DATA_V2 else None,
+        )
+    )
+
+
+def _checked(header: _Header) -> _Header:
+    if header.stored_size < 0 or header.values < 0:
+        raise ValueError("a page has less than nothing")
+    return header
+
+
+def _number(encoded: bytes) -> int:
+    """A Thrift integer of at most five bytes, its groups of seven bits put together at once."""
+    raw = int.from_bytes(encoded, "little")
+    value = (
+        (raw & 0x7F)
+        | (raw >> 1 & 0x7F << 7)
+        | (raw >> 2 & 0x7F << 14)
+        | (raw >> 3 & 0x7F << 21)
+        | (raw >> 4 & 0x7F << 28)
+    )
+    return (value >> 1) ^ -(value & 1)
+
+
+@lru_cache(1 << 10)
+def _encodings(encoded: bytes) -> tuple[int, ...]:
+    return tuple(_one_name(_number(encoded[n : n + 1])) for n in (1, 3, 5))
+
+
+def _one_name(encoding: int) -> int:
+    return _INDICES if encoding == _PLAIN_DICTIONARY else encoding

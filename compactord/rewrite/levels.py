@@ -1,0 +1,45 @@
+"""Levels, which stand before a page's values and say where there are nulls."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from compactord.rewrite import thrift
+
+_LENGTH_BYTES = 4
+# By numbers of parquet.thrift; the older framing of LZ4 is not one of Arrow's codecs.
+_CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+_PLAIN = 0
+
+
+def are_levels(encoded: bytes, most: int, count: int) -> bool:
+    """Whether these are runs of so many levels, to the last byte; none where all are 0."""
+    if not most:
+        return not encoded
+    width = most.bit_length()
+    position = found = 0
+    try:
+        while position < len(encoded):
+            if found >= count:
+                return False
+            # The lowest bit tells the two kinds of runs apart; of Thrift's integers it is the sign.
+            run, position = thrift.signed(encoded, position)
+            found += run if run >= 0 else 8 * ~run
+            position += (width + 7) // 8 if run >= 0 else width * ~run
+    except IndexError:
+        return False
+    # The last run may be filled up to groups of eight.
+    return position == len(encoded) and found >= count
+
+
+def begins_with_levels(stored: bytes, codec: int, size: int, count: int) -> bool | None:
+    """Whether a page of version 1 begins with definition levels of a column that is not nested.
+
+    `size` is that of the decoded page, `count` of its values. None when it cannot be told.
+    """
+    if codec != _PLAIN:
+        if codec not in _CODECS:
+            return None
+        stored = pa.Codec(_CODECS[codec]).decompress(stored, size).to_pybytes()
+    end = _LENGTH_BYTES + int.from_bytes(stored[:_LENGTH_BYTES], "little")
+    return end <= len(stored) and are_levels(stored[_LENGTH_BYTES:end], 1, count)
