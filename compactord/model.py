@@ -161,6 +161,10 @@ class MergeSpec:
     drop_deletes: bool
     key_range: KeyRange
 
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        return tuple(file for section in self.sections for run in section for file in run)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcatSpec:

@@ -129,7 +129,7 @@ def _number_groups(source: MergeSpec, reader: InputReader) -> _NumberGroups | No
     (field,) = reader.layout.key_fields
     assert isinstance(field.type, AtomicType), "numbers are atomic"
     groups: list[tuple[int, int, int]] = []
-    files = [file for section in source.sections for run in section for file in run]
+    files = source.files
     for file in files:
         footer = reader.footer(file)
         column = leaf_index(footer, field.name, file.path)

@@ -16,7 +16,6 @@ from compactord.errors import AccessDenied, StorageError
 from compactord.model import (
     ConcatSpec,
     FailureKind,
-    InputFile,
     MergeSpec,
     RewriteStats,
     Subcompaction,
@@ -83,7 +82,7 @@ def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> Subcompaction
     clock = clock or SystemClock()
     meter = Meter(clock)
     layout = task_layout(part)
-    files = _input_files(part.source)
+    files = part.source.files
     bounds = part.source.key_range if isinstance(part.source, MergeSpec) else None
     reader = InputReader(
         part.storage, layout, row_range(bounds, layout.key_fields) if bounds else None
@@ -134,12 +133,6 @@ def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> Subcompaction
     )
 
 
-def _input_files(source: MergeSpec | ConcatSpec) -> list[InputFile]:
-    if isinstance(source, ConcatSpec):
-        return list(source.files)
-    return [file for section in source.sections for run in section for file in run]
-
-
 def _rows(
     source: MergeSpec | ConcatSpec,
     reader: InputReader,
@@ -166,7 +159,7 @@ def _budgets(
     part: Subcompaction, facts: InputProfile, reader: InputReader, *, decodes_ahead: bool
 ) -> tuple[Budget, ...]:
     """One per section of a merge, one for a concatenation, which has one file open at a time."""
-    largest = max(_input_files(part.source), key=lambda file: file.size_bytes)
+    largest = max(part.source.files, key=lambda file: file.size_bytes)
     page_bytes = reader.open_pages_bytes(largest)
     if isinstance(part.source, MergeSpec):
         sections = part.source.sections
@@ -212,7 +205,7 @@ def _writer(
     encoder: Encoder,
     encoding: Encoding,
 ) -> RollingWriter:
-    files = _input_files(part.source)
+    files = part.source.files
     return RollingWriter(
         outputs,
         spec=part.write,

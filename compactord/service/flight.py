@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from compactord.errors import FormatError
 from compactord.model import (
     AppendCompaction,
     BucketChange,
@@ -121,9 +122,31 @@ class Flights:
         if flight.outstanding:
             return None
         del self._flights[outcome.compaction]
-        if flight.failure is None:
-            return _landed(flight)
-        return _crashed(flight, flight.failure)
+        failure = flight.failure or _miscounted(flight, outcome.compaction)
+        return _landed(flight) if failure is None else _crashed(flight, failure)
+
+
+def _miscounted(flight: _InFlight, number: int) -> TaskFailure | None:
+    """Each row of the inputs must have been read by exactly one of several parts.
+
+    A part that reads a range of keys passes over row groups by their bounds, which no checksum
+    covers. Where one part reads whole files, it counts their rows itself.
+    """
+    if len(flight.parts) < 2:
+        return None
+    inputs = {file.path: file.row_count for part in flight.parts for file in part.source.files}
+    rows, read = sum(inputs.values()), sum(each.stats.rows_in for each in flight.results.values())
+    if read == rows:
+        return None
+    return TaskFailure(
+        compaction=number,
+        part=0,
+        kind=FailureKind.POISON,
+        error=FormatError.__name__,
+        message=f"its parts read {read:,} rows, its files have {rows:,}: bounds of keys in the"
+        " footer of one of them do not hold",
+        traceback="",
+    )
 
 
 def _crashed(flight: _InFlight, failure: TaskFailure) -> Crashed:

@@ -92,7 +92,7 @@ def measure(case: str, part: Subcompaction, repeat: int) -> dict[str, Any]:
     floor = statistics.median(floors)
     return {
         "case": case,
-        "files": len(inputs(part)),
+        "files": len(part.source.files),
         "rows_in": stats[0].rows_in,
         "rows_out": stats[0].rows_out,
         "mb_in": round(stats[0].bytes_in / 1e6, 1),
@@ -111,7 +111,7 @@ def decoding_s(part: Subcompaction, *, is_bare: bool = False) -> float:
     if isinstance(part.source, MergeSpec):
         names = ["_SEQUENCE_NUMBER", "_VALUE_KIND", *names]
     begin = time.process_time()
-    for file in inputs(part):
+    for file in part.source.files:
         parquet = pq.ParquetFile(
             file.path,
             read_dictionary=["c"],
@@ -150,12 +150,6 @@ def encoding_s(part: Subcompaction, result: SubcompactionResult, *, is_bare: boo
                 writer.write_table(rows, row_group_size=group_rows)
         total += time.process_time() - begin
     return total
-
-
-def inputs(part: Subcompaction) -> list[InputFile]:
-    if isinstance(part.source, ConcatSpec):
-        return list(part.source.files)
-    return [file for section in part.source.sections for run in section for file in run]
 
 
 def make_part(folder: Path, case: str, rows: int, files: int, memory_bytes: int) -> Subcompaction:

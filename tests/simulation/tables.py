@@ -14,8 +14,10 @@ from compactord.model import (
     AppendCompaction,
     Committed,
     CompactReason,
+    ConcatSpec,
     Conflict,
     DroppedChange,
+    InputFile,
     Subcompaction,
 )
 from compactord.paimon.data_file import BucketId
@@ -53,11 +55,18 @@ class Flying:
     size: int
 
 
-def part_of(number: int, part: int) -> Subcompaction:
-    """Only its numbers matter: nothing ever runs it."""
+def part_of(number: int, part: int, *paths: str) -> Subcompaction:
+    """Only its numbers and its files matter; a file has one row."""
+    files = tuple(
+        InputFile(
+            path=path, size_bytes=1, row_count=1, min_sequence_number=0, max_sequence_number=0
+        )
+        for path in paths or (str(part),)
+    )
+    source = ConcatSpec(files=files, first_sequence_number=0, continues_across_outputs=False)
     made = object.__new__(Subcompaction)
-    object.__setattr__(made, "compaction", number)
-    object.__setattr__(made, "part", part)
+    for name, value in (("compaction", number), ("part", part), ("source", source)):
+        object.__setattr__(made, name, value)
     return made
 
 

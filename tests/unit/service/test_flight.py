@@ -18,6 +18,7 @@ from compactord.model import (
 from compactord.paimon.data_file import DataFile
 from compactord.service.flight import Crashed, Flights, Landed
 from tests.lineage import bucket_id
+from tests.simulation.tables import part_of
 from tests.unit.paimon.table_builder import data_file
 
 A, B, C = (data_file(name, level=level) for name, level in (("a", 0), ("b", 0), ("c", 5)))
@@ -41,14 +42,6 @@ APPEND = AppendCompaction(
 )
 
 
-def _part(number: int) -> Subcompaction:
-    """Only its numbers matter here."""
-    part = object.__new__(Subcompaction)
-    object.__setattr__(part, "compaction", 1)
-    object.__setattr__(part, "part", number)
-    return part
-
-
 def _result(part: int, *after: DataFile) -> SubcompactionResult:
     return SubcompactionResult(compaction=1, part=part, after=after, stats=STATS)
 
@@ -59,7 +52,7 @@ def _failure(part: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = "
 
 def _flights(parts: int, *, attempts: int = 3) -> tuple[Flights, list[Subcompaction]]:
     flights = Flights(part_attempts=attempts)
-    flown = [_part(number) for number in range(parts)]
+    flown = [part_of(1, number) for number in range(parts)]
     assert flights.take_off(1, APPEND, flown, neighbours=[A, B], index_entries=(b"i",)) is None
     return flights, flown
 
@@ -106,6 +99,24 @@ def test_attempts_are_counted_for_each_part() -> None:
     assert flights.arrived(_failure(1)) is parts[1]
     assert flights.arrived(_result(0)) is None
     assert isinstance(flights.arrived(_result(1)), Landed)
+
+
+@pytest.mark.parametrize(("paths", "rows"), [(("a", "b"), 2), (("a",), 1), (("a", "b", "c"), 3)])
+def test_parts_must_have_read_each_row_once(paths: tuple[str, ...], rows: int) -> None:
+    flights = Flights(part_attempts=3)
+    # They read ranges of the same files.
+    parts = [part_of(1, number, *paths) for number in range(2)]
+    assert flights.take_off(1, APPEND, parts, neighbours=[], index_entries=()) is None
+    x, y = data_file("x"), data_file("y")
+    assert flights.arrived(_result(0, x)) is None
+    found = flights.arrived(_result(1, y))
+    if rows == 2:
+        assert isinstance(found, Landed)
+        return
+    assert isinstance(found, Crashed)
+    assert found.failure.kind is FailureKind.POISON
+    assert f"read 2 rows, its files have {rows}" in found.failure.message
+    assert found.finished == (x, y)
 
 
 def test_poison_is_not_tried_again() -> None:
