@@ -71,8 +71,7 @@ def fixed_values(array: pa.Array, dtype: npt.DTypeLike, width: int = 1) -> npt.N
 
 def text_buffers(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
     """Offsets (one more than rows, into the whole data) and data of a string or binary column."""
-    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    dtype = np.dtype(np.int64 if large else np.int32)
+    dtype = _offset_type(array.type)
     _, offsets, data = array.buffers()
     if len(array) == 0 or offsets is None:
         return np.zeros(1, dtype), np.empty(0, np.uint8)
@@ -80,6 +79,11 @@ def text_buffers(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint
     if data is None or data.size == 0:
         return starts, np.empty(0, np.uint8)
     return starts, np.frombuffer(data, np.uint8)
+
+
+def _offset_type(type_: pa.DataType) -> np.dtype[Any]:
+    is_large = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
+    return np.dtype(np.int64 if is_large else np.int32)
 
 
 def plain_text(array: pa.Array) -> pa.Array:
@@ -177,13 +181,13 @@ class RowSizes:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._fixed_bits = 0
-        self._texts: list[int] = []
+        self._texts: list[tuple[int, np.dtype[Any]]] = []
         self._nested: list[int] = []
         for position, type_ in enumerate(schema.types):
             if pa.types.is_dictionary(type_):
                 self._fixed_bits += type_.index_type.bit_width
             elif is_text(type_) and not pa.types.is_fixed_size_binary(type_):
-                self._texts.append(position)
+                self._texts.append((position, _offset_type(type_)))
             elif pa.types.is_nested(type_):
                 self._nested.append(position)
             else:
@@ -195,7 +199,9 @@ class RowSizes:
     def of_varying(self, batch: pa.RecordBatch) -> int:
         """Only columns whose values differ in size."""
         size = 0
-        for position in self._texts:
-            offsets, _ = text_buffers(batch.column(position))
-            size += offsets[1:].nbytes + int(offsets[-1] - offsets[0])
+        for position, offset_type in self._texts if batch.num_rows else ():
+            column = batch.column(position)
+            offsets = np.frombuffer(column.buffers()[1], offset_type)
+            start, rows = column.offset, batch.num_rows
+            size += rows * offset_type.itemsize + int(offsets[start + rows] - offsets[start])
         return size + sum(int(batch.column(position).nbytes) for position in self._nested)
