@@ -262,9 +262,11 @@ class Committer:
                     files.let_go()
                 return Creation.EXISTS
             if failure is not None and is_refused:
-                files.take_back()
                 if attempt > 1:
-                    raise failure  # an earlier call may take effect late
+                    raise CommitUnknown(
+                        f"{failure}; an earlier call may still take effect, so nothing was removed"
+                    ) from failure
+                files.take_back()
                 why = f"{failure.message}; there is no snapshot {snapshot.id}"
                 raise type(failure)(failure.path, f"{why}, nothing was published") from failure
             # The same bytes again: should the first call take effect late, it is still our commit.
