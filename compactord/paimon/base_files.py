@@ -124,7 +124,8 @@ class BaseFiles:
         keys, starts = np.unique(keys[order], return_index=True)
         self.buckets = BucketIndex(ordered, codes, keys)
         self._offsets = np.append(starts, len(order))
-        self._by_hash = np.argsort(self._columns.identity_hash).astype(np.int32)
+        # As searchsorted wants it: of another type it would be converted, whole, at every look.
+        self._by_hash = np.argsort(self._columns.identity_hash)
         self._count_levels()
         self._tops = _top_levels(self._columns, self._offsets[:-1])
         self.summaries = self._summarise()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -69,6 +70,26 @@ def test_new_snapshots_cost_their_delta_lists_and_manifests_only() -> None:
     assert _names(refreshed.state) == ["a", "b", "c", "d", "e"]
     assert refreshed.changed == {BUCKET}
     assert len(_manifests_read(history)) == 4
+
+
+def test_new_snapshots_take_no_memory_for_the_files_that_were_there() -> None:
+    assert _refresh_peak_bytes(10_000) < _refresh_peak_bytes(400) + (16 << 10)
+
+
+def _refresh_peak_bytes(files: int) -> int:
+    """What a refresh after one more file allocates."""
+    history = History()
+    buckets = range(files // 10)
+    old = [entry(data_file(f"{b}-{n}"), bucket=b) for b in buckets for n in range(10)]
+    history.commit(old)
+    state = load_state(history.storage, history.table)
+    history.commit([_file("new")])
+    tracemalloc.start()
+    try:
+        assert refresh_state(history.storage, state).changed == {BUCKET}
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_files_of_every_kind_of_snapshot_count() -> None:
