@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARK = 0xC0AC7D
+_PROC = Path("/proc")
 _START_BITS, _PID_BITS, _RANDOM_BITS = 28, 22, 24
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -75,7 +76,7 @@ def random_uuid() -> str:
 def this_process() -> Owner:
     """The owner for the running process."""
     pid = os.getpid()
-    start = _start_ticks(pid)
+    start = _start_ticks(pid, _PROC)
     assert start is not None, "the running process has a start"
     return Owner(host=_host_digest(), start_ticks=start % (1 << _START_BITS), pid=pid)
 
@@ -88,15 +89,18 @@ class Liveness(enum.Enum):
     UNKNOWN = "unknown"
 
 
-def liveness(owner: Owner) -> Liveness:
+def liveness(owner: Owner, *, proc: Path = _PROC) -> Liveness:
     """Dead or alive for owners of this host, boot and process-id namespace; unknown for others.
 
-    A process id that was given to a later process is told apart by its start.
+    A process id that was given to a later process is told apart by its start. Where `proc` does not
+    show the processes of other users (its option hidepid), one that runs is unknown, too.
     """
     if owner.host != _host_digest():
         return Liveness.UNKNOWN
-    start = _start_ticks(owner.pid)
-    runs = start is not None and start % (1 << _START_BITS) == owner.start_ticks
+    start = _start_ticks(owner.pid, proc)
+    if start is None:
+        return Liveness.UNKNOWN if _exists(owner.pid) else Liveness.DEAD
+    runs = start % (1 << _START_BITS) == owner.start_ticks
     return Liveness.ALIVE if runs else Liveness.DEAD
 
 
@@ -107,10 +111,21 @@ def _host_digest() -> int:
     return int.from_bytes(hashlib.sha256("\n".join(parts).encode()).digest()[:3], "big")
 
 
-def _start_ticks(pid: int) -> int | None:
-    """Ticks between boot and the start of a process, None when there is no such process."""
+def _start_ticks(pid: int, proc: Path) -> int | None:
+    """Ticks between boot and the start of a process, None when it is not shown to us."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = (proc / str(pid) / "stat").read_text()
     except OSError:
         return None
     return int(stat.rsplit(")", 1)[1].split()[19])
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is a process of this number, of whichever user."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

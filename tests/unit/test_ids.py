@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import uuid
+from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +50,14 @@ def test_the_running_process_is_not_dead_and_an_ended_one_is() -> None:
     assert owner is not None
     assert owner.host == me.host
     assert ids.liveness(owner) is ids.Liveness.DEAD
+
+
+def test_a_process_that_is_not_shown_to_us_is_not_taken_for_dead(tmp_path: Path) -> None:
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as child:
+        hidden = replace(ids.this_process(), pid=child.pid)
+        assert ids.liveness(hidden, proc=tmp_path) is ids.Liveness.UNKNOWN
+        child.communicate()
+    assert ids.liveness(hidden, proc=tmp_path) is ids.Liveness.DEAD
 
 
 def test_a_reused_process_id_does_not_bring_an_owner_back() -> None:
