@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from compactord.errors import ObjectNotFound, StorageError
+from compactord.errors import ObjectNotFound, StorageError, TransientStorageError
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.model import BucketChange
 from compactord.paimon import paths
@@ -31,6 +31,8 @@ from compactord.paimon.snapshot import (
 from compactord.storage.base import ObjectStatus, Storage
 
 _log = structlog.get_logger()
+# So often the snapshots are listed before a table that is too quick is left alone.
+_LISTINGS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,18 +141,55 @@ def _named(storage: Storage, location: str, names: set[str]) -> set[str]:
     """Those of `names` that some snapshot, tag, branch or changelog of the table names."""
     found: set[str] = set()
     seen: set[str] = set()
-    for snapshot in _all_snapshots(storage, location):
-        try:
-            found.update(_named_by(storage, location, snapshot, names, seen))
-        except ObjectNotFound:
-            # Expired while it was read: then it needs nothing. Otherwise the table is damaged.
-            if any(s.identity == snapshot.identity for s in _all_snapshots(storage, location)):
-                raise
     for root in _roots(storage, location):
+        found |= _named_by_snapshots(storage, location, root, names, seen)
+        for name, tag in read_tags(storage, root).items():
+            try:
+                found.update(_named_by(storage, location, tag, names, seen))
+            except ObjectNotFound:
+                # Deleted while it was read: then it needs nothing.
+                if read_tags(storage, root).get(name) == tag:
+                    raise
         for changelog in read_changelogs(storage, root):
             # Some of its metadata may have gone with the snapshot that it outlives.
             found.update(_named_by(storage, location, changelog, names, seen, missing_ok=True))
     return found
+
+
+def _named_by_snapshots(
+    storage: Storage, location: str, root: str, names: set[str], seen: set[str]
+) -> set[str]:
+    """Those of `names` that the snapshots of the table or of one branch name.
+
+    Snapshots may expire while they are read; then they need nothing, but a later one, which was
+    not listed, may have the same files. What the dead left and later ones have is in the newest
+    that was listed. So that one is read first, and if it is gone, what is there is listed again.
+    """
+    found: set[str] = set()
+    for _ in range(_LISTINGS_MAX):
+        is_whole = True
+        for number, snapshot_id in enumerate(reversed(snapshot_ids(storage, root))):
+            snapshot: Snapshot | None = None
+            try:
+                snapshot = read_snapshot(storage, root, snapshot_id)
+                found.update(_named_by(storage, location, snapshot, names, seen))
+            except ObjectNotFound:
+                if snapshot is not None and _is_there(storage, root, snapshot):
+                    # It has not expired: the table is damaged.
+                    raise
+                is_whole = is_whole and number > 0
+        if is_whole:
+            return found
+    raise TransientStorageError(
+        paths.snapshot_folder(root), f"the newest snapshot went {_LISTINGS_MAX} times while read"
+    )
+
+
+def _is_there(storage: Storage, root: str, snapshot: Snapshot) -> bool:
+    try:
+        return read_snapshot(storage, root, snapshot.id).identity == snapshot.identity
+    except ObjectNotFound:
+        return False
 
 
 def _named_by(
@@ -189,16 +228,8 @@ def _named_by(
                 seen.add(manifest.file_name)
 
 
-def _all_snapshots(storage: Storage, location: str) -> Iterator[Snapshot]:
-    """Snapshots and tags of the table and its branches."""
-    for root in _roots(storage, location):
-        for snapshot_id in snapshot_ids(storage, root):
-            # Expired since it was listed.
-            with contextlib.suppress(ObjectNotFound):
-                yield read_snapshot(storage, root, snapshot_id)
-        yield from read_tags(storage, root).values()
-
-
 def _roots(storage: Storage, location: str) -> Iterator[str]:
-    for branch in ("main", *branch_names(storage, location)):
+    """The table's and its branches', which are asked for last: a branch keeps what main lets go."""
+    yield location
+    for branch in branch_names(storage, location):
         yield paths.branch_root(location, branch)

@@ -12,11 +12,11 @@ from compactord.errors import FormatError, ObjectNotFound, StorageError, Transie
 from compactord.ids import Liveness, Owner
 from compactord.model import Committed
 from compactord.paimon import paths
-from compactord.paimon.snapshot import Snapshot, snapshot_json
+from compactord.paimon.snapshot import Snapshot, snapshot_ids, snapshot_json
 from compactord.paimon.table import delta_manifests
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
 from tests.lineage import TABLE, Lineage
-from tests.storages import Fault, FaultyStorage, HookedStorage, RecordingStorage
+from tests.storages import Call, Fault, FaultyStorage, HookedStorage, RecordingStorage
 
 HOME = TABLE.location
 ALIVE = Owner(host=0x444444, start_ticks=1, pid=1)
@@ -269,6 +269,40 @@ def test_a_snapshot_that_expires_while_it_is_read_names_nothing() -> None:
                     table.storage.delete(path)
 
     assert _remove(table, HookedStorage(table.storage, before=expire)) == left
+
+
+@pytest.mark.parametrize("read", ["/snapshot/snapshot-", "/manifest/manifest-"])
+def test_what_the_dead_published_stays_although_all_snapshots_listed_expire(read: str) -> None:
+    """Before the first of them is read, or while it is."""
+    table = _table()
+    _published(table)
+    listed = snapshot_ids(table.storage, HOME)
+    rows = table.rows_now()
+    live = {path for path in table.storage.objects if "/bucket-1/" in path}
+
+    def go_on(call: Call) -> None:
+        if read in call.path and len(snapshot_ids(table.storage, HOME)) == len(listed):
+            table.append(1)
+            for snapshot_id in listed:
+                table.storage.delete(paths.snapshot_path(HOME, snapshot_id))
+
+    _remove(table, HookedStorage(table.storage, before=go_on))
+    assert live <= set(table.storage.objects)
+    assert rows <= table.rows_now()
+
+
+def test_when_the_newest_snapshot_is_gone_each_time_nothing_is_deleted() -> None:
+    table = _table()
+    left = _leave(table, *_all_kinds(FIRST))
+
+    def go_on(call: Call) -> None:
+        if call.method == "read" and "/snapshot/snapshot-" in call.path:
+            table.append(1)
+            table.storage.delete(call.path)
+
+    with pytest.raises(TransientStorageError, match="went 10 times"):
+        _remove(table, HookedStorage(table.storage, before=go_on))
+    assert left <= set(table.storage.objects)
 
 
 def test_a_table_without_leftovers_costs_listings_only() -> None:
