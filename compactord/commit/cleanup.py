@@ -203,17 +203,18 @@ def _named_by(
 ) -> Iterator[str]:
     """Those of `names` that a snapshot leads to. Manifests in `seen` were looked at before.
 
-    `missing_ok`: what is gone names nothing.
+    `missing_ok`: what is gone names nothing. A changelog may always be gone: that of a tagged
+    snapshot goes with the snapshot, and branches are made from tags.
     """
     lists = (
-        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
-        (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size),
-        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, missing_ok),
+        (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, True),
+        (snapshot.base_manifest_list, snapshot.base_manifest_list_size, missing_ok),
     )
-    metadata = (snapshot.index_manifest, *(name for name, _ in lists))
+    metadata = (snapshot.index_manifest, *(name for name, *_ in lists))
     yield from {name for name in metadata if name is not None} & names
-    may_miss = (ObjectNotFound,) if missing_ok else ()
-    for name, size in lists:
+    for name, size, is_optional in lists:
+        may_miss = (ObjectNotFound,) if is_optional else ()
         manifests: tuple[ManifestFile, ...] = ()
         if name is not None:
             with contextlib.suppress(*may_miss):

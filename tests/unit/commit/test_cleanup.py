@@ -214,6 +214,23 @@ def test_a_changelog_keeps_its_changelog_files_whatever_went_with_its_snapshot(g
     assert changelog <= _remove(table)
 
 
+@pytest.mark.parametrize("keep", [_as_tag, _as_branch, _as_branch_tag])
+@pytest.mark.parametrize("gone", ["list", "manifest"])
+def test_the_changelog_of_a_tag_may_have_gone_with_its_snapshot(
+    keep: Callable[[Lineage, Snapshot], None], gone: str
+) -> None:
+    table = _table()
+    snapshot = table.state().snapshot
+    assert snapshot is not None
+    [manifest] = table.history.write_manifests([table._entry(table.new_file(), 1)])
+    name, size = table.history._write_list([manifest])
+    keep(table, replace(snapshot, changelog_manifest_list=name, changelog_manifest_list_size=size))
+    left = _leave(table, *_all_kinds(FIRST))
+    lost = name if gone == "list" else manifest.file_name
+    table.storage.delete(paths.manifest_path(HOME, lost))
+    assert _remove(table) == left
+
+
 @pytest.mark.parametrize("kind", ["snapshot", "tag", "manifest list", "manifest", "listing"])
 def test_what_cannot_be_read_means_that_nothing_is_deleted(kind: str) -> None:
     table = _table()
