@@ -2,8 +2,8 @@
 
 Of the snapshots b..e, those before e expire:
 
-1. Data files: what the deltas of b+1..e delete and do not add again, unless the nearest tag before
-   the deleting snapshot still has it.
+1. Data files: what the deltas of b+1..e delete and do not add again, unless a tag before the
+   deleting snapshot still has it.
 2. Changelog files of b..e-1.
 3. Manifests, lists, index files and statistics of b..e-1 that neither e nor a tag among them names.
 
@@ -12,7 +12,9 @@ for granted that a file once deleted never comes back, that each snapshot was ma
 before it, and that nothing but main's snapshots and tags needs a file. Where that is not so, more
 is spared here than Java spares:
 
-- a file that a later snapshot adds again (rolling back to an old snapshot as a new one does so);
+- a file that a later snapshot adds again (rolling back to an old snapshot as a new one does so),
+  or that had been brought back like that: then the nearest tag, the only one that Java looks at,
+  may lack what an older one has;
 - whatever e itself has, when metadata does not prove that e descends from all of b+1..e-1: one of
   them may have been replaced after e's writer had read it;
 - whatever tags on replaced snapshots, branches and long-lived changelogs lead to.
@@ -121,11 +123,11 @@ def _doomed_data_files(
         for change in changes
         if change.kind is EntryKind.DELETE
     )
+    tagged = [(tag.id, reader.live(tag)) for tag in tags if tag.id < history.end.id]
     doomed: dict[FileKey, FileChange] = {}
     for snapshot_id, changes in deltas.items():
         gone = _apply(changes, doomed)
-        tag = max((tag for tag in tags if tag.id < snapshot_id), key=lambda t: t.id, default=None)
-        spared = reader.live(tag) if tag is not None and gone else frozenset()
+        spared = {key for tag_id, keys in tagged if tag_id < snapshot_id for key in keys}
         doomed.update((key, file) for key, file in gone.items() if key not in spared)
     for snapshot in history.later:
         # Only these bring files back; what others add is new.

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.paimon import paths
+from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.manifest import read_entries
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -48,13 +49,17 @@ def test_a_tag_on_a_snapshot_that_was_replaced_keeps_its_files(tagged: int, late
     assert lacks(table.storage, [lost]) == []
 
 
-def test_a_file_that_a_later_snapshot_brings_back_stays() -> None:
-    table = some_table()
-    back = [
+def _added(table: Lineage, snapshot_id: int) -> list[ManifestEntry]:
+    return [
         e
-        for m in delta_manifests(table.storage, HOME, snapshot_of(table, 1))
+        for m in delta_manifests(table.storage, HOME, snapshot_of(table, snapshot_id))
         for e in read_entries(table.storage, HOME, m)
     ]
+
+
+def test_a_file_that_a_later_snapshot_brings_back_stays() -> None:
+    table = some_table()
+    back = _added(table, 1)
     now = [deleted(table._entry(file, 0)) for file in table.files()]
     table._foreign([*now, *back], CommitKind.OVERWRITE)
     for keep in (2, 1):
@@ -67,6 +72,20 @@ def test_a_file_that_a_later_snapshot_brings_back_stays() -> None:
     expire(table)
     check(table)
     assert not {e.file.file_name for e in back} & data_files(table)
+
+
+def test_a_tag_keeps_what_was_brought_back_although_a_later_tag_lacks_it() -> None:
+    table = some_table()
+    first, second = snapshot_of(table, 2), snapshot_of(table, 4)
+    make_tag(table, first, "first")
+    make_tag(table, second, "second")
+    back = _added(table, 1)
+    now = [deleted(table._entry(file, 0)) for file in table.files()]
+    table._foreign([*now, *back], CommitKind.OVERWRITE)
+    table.compacted_by_others([e.file for e in back])
+    with_data(table)
+    expire(table)
+    assert lacks(table.storage, [first, second]) == []
 
 
 def test_a_snapshot_that_was_replaced_after_its_successor_was_made_deletes_nothing_live() -> None:
