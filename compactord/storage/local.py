@@ -47,6 +47,20 @@ def named_errors(path: str, action: str) -> Iterator[None]:
         raise StorageError(path, reason) from error
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """For `open`: a pipe is not waited for, so that it can be refused."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _require_regular(path: str, action: str, found: os.stat_result) -> None:
+    """Refuse pipes, which would be waited for, and devices, which need not end.
+
+    Folders pass: the system's own error names them.
+    """
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise StorageError(path, f"{action} failed (no regular file)")
+
+
 def _sync(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -68,11 +82,18 @@ class LocalStorage:
     """
 
     def read(self, path: str) -> bytes:
-        with named_errors(path, "read"), open(path, "rb") as file:
-            return file.read()
+        with named_errors(path, "read"), open(path, "rb", opener=_open_at_once) as file:
+            found = os.fstat(file.fileno())
+            _require_regular(path, "read", found)
+            try:
+                return file.read()
+            except MemoryError as error:
+                reason = f"read failed ({found.st_size} bytes do not fit into memory)"
+                raise StorageError(path, reason) from error
 
     def open_input(self, path: str) -> pa.NativeFile:
         with named_errors(path, "open"):
+            _require_regular(path, "open", os.stat(path))
             return pa.OSFile(path, "rb")
 
     @contextlib.contextmanager

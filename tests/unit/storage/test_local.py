@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,31 @@ def test_an_error_of_the_system_while_writing_has_its_kind(
         raise OSError(number, os.strerror(number))
     assert caught.value.path == path
     assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_regular_file_is_neither_waited_for_nor_read(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "snapshot-1"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/null")
+    for read in (LocalStorage().read, LocalStorage().open_input):
+        with pytest.raises(StorageError, match=r"no regular file\): .*snapshot-1"):
+            read(str(path))
+
+
+def test_a_file_that_does_not_fit_into_memory_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot-1"
+    with path.open("wb") as file:
+        file.truncate(1 << 42)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 41, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"do not fit into memory\): .*snapshot-1"):
+            LocalStorage().read(str(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def test_listing_tells_folders_from_files(tmp_path: Path) -> None:
