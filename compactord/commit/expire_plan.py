@@ -33,6 +33,9 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind
 from compactord.paimon.snapshot import CommitKind, Snapshot
 
+# Files say when they were made by a wall-clock whose zone and precision nobody knows.
+_CLOCKS_DIFFER_MS = 48 * 3_600_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringHistory:
@@ -123,12 +126,11 @@ def _doomed_data_files(
         for change in changes
         if change.kind is EntryKind.DELETE
     )
-    tagged = [(tag.id, reader.live(tag)) for tag in tags if tag.id < history.end.id]
     doomed: dict[FileKey, FileChange] = {}
     for snapshot_id, changes in deltas.items():
         gone = _apply(changes, doomed)
-        spared = {key for tag_id, keys in tagged if tag_id < snapshot_id for key in keys}
-        doomed.update((key, file) for key, file in gone.items() if key not in spared)
+        _spare_tagged(reader, [tag for tag in tags if tag.id < snapshot_id], gone)
+        doomed.update(gone)
     for snapshot in history.later:
         # Only these bring files back; what others add is new.
         if doomed and snapshot.commit_kind is CommitKind.OVERWRITE:
@@ -143,6 +145,21 @@ def _doomed_data_files(
         for key in reader.live(other, missing_ok=True) if doomed else ():
             doomed.pop(key, None)
     return doomed
+
+
+def _spare_tagged(
+    reader: MetadataReader, tags: Sequence[Snapshot], gone: dict[FileKey, FileChange]
+) -> None:
+    """Take out what one of `tags` has: the last one, or one that the oldest file is in time for.
+
+    To ask all tags would be to read the manifests of all of them.
+    """
+    oldest_ms = 0
+    for tag in reversed(tags):
+        if gone and oldest_ms <= tag.time_ms + _CLOCKS_DIFFER_MS:
+            for key in reader.live(tag):
+                gone.pop(key, None)
+            oldest_ms = min((file.created_ms for file in gone.values()), default=0)
 
 
 def _delta_if_whole(reader: MetadataReader, snapshot: Snapshot) -> tuple[FileChange, ...]:

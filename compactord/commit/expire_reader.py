@@ -32,11 +32,15 @@ class FileKey(NamedTuple):
 
 
 class FileChange(NamedTuple):
-    """What expiry needs of a manifest entry: an entry as such is ten times as large."""
+    """What expiry needs of a manifest entry: an entry as such is ten times as large.
+
+    `created_ms` is by the wall-clock of whoever wrote the file; 0: not known.
+    """
 
     kind: EntryKind
     key: FileKey
     size_bytes: int
+    created_ms: int
     extra_files: tuple[str, ...]
     external_path: str | None
 
@@ -87,6 +91,7 @@ class MetadataReader:
                 entry.kind,
                 FileKey(bucket, file.file_name),
                 file.file_size,
+                file.creation_time_ms or 0,
                 file.extra_files,
                 file.external_path,
             )

@@ -9,12 +9,10 @@ import pytest
 from compactord.paimon import paths
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.manifest import read_entries
-from compactord.paimon.snapshot import (
-    CommitKind,
-    snapshot_json,
-)
+from compactord.paimon.snapshot import CommitKind, read_tags, snapshot_json
 from compactord.paimon.table import data_manifests, delta_manifests
 from tests.lineage import Lineage
+from tests.storages import RecordingStorage
 from tests.unit.commit.expiring import (
     HOME,
     check,
@@ -28,6 +26,10 @@ from tests.unit.commit.expiring import (
     with_data,
 )
 from tests.unit.paimon.table_builder import deleted
+
+# When the builder's tables begin.
+START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize(("tagged", "later"), [(4, 0), (4, 2), (6, 2)])
@@ -74,18 +76,55 @@ def test_a_file_that_a_later_snapshot_brings_back_stays() -> None:
     assert not {e.file.file_name for e in back} & data_files(table)
 
 
-def test_a_tag_keeps_what_was_brought_back_although_a_later_tag_lacks_it() -> None:
-    table = some_table()
-    first, second = snapshot_of(table, 2), snapshot_of(table, 4)
+@pytest.mark.parametrize("made", [None, -HOUR_MS, 47 * HOUR_MS])
+def test_a_tag_keeps_what_was_brought_back_although_a_later_tag_lacks_it(made: int | None) -> None:
+    """Whatever the clock of the file's writer said, as hours before or after the tag."""
+    table = Lineage()
+    file = table.new_file()
+    if made is not None:
+        file = replace(file, creation_time_ms=START_MS + made)
+    added = table._entry(file, 0)
+    table._foreign([added], CommitKind.APPEND)
+    table._foreign([deleted(added), table._entry(table.new_file(), 0)], CommitKind.OVERWRITE)
+    first, second = snapshot_of(table, 1), snapshot_of(table, 2)
     make_tag(table, first, "first")
     make_tag(table, second, "second")
-    back = _added(table, 1)
-    now = [deleted(table._entry(file, 0)) for file in table.files()]
-    table._foreign([*now, *back], CommitKind.OVERWRITE)
-    table.compacted_by_others([e.file for e in back])
+    table._foreign([added], CommitKind.OVERWRITE)
+    table.compacted_by_others([file])
     with_data(table)
     expire(table)
     assert lacks(table.storage, [first, second]) == []
+
+
+def test_the_last_tag_keeps_its_files_whatever_the_clock_of_their_writer_said() -> None:
+    table = Lineage()
+    file = replace(table.new_file(), creation_time_ms=START_MS + 99 * HOUR_MS)
+    table._foreign([table._entry(file, 0)], CommitKind.APPEND)
+    make_tag(table, snapshot_of(table, 1))
+    table.compacted_by_others([file])
+    with_data(table)
+    expire(table)
+    check(table)
+
+
+def test_tags_that_are_older_than_all_that_goes_are_not_read() -> None:
+    table = Lineage()
+    table.append(1)
+    make_tag(table, snapshot_of(table, 1), "old")
+    # The next one has other manifests.
+    table.history.merge_manifests()
+    make_tag(table, snapshot_of(table, 2), "nearest")
+    new = replace(table.new_file(), creation_time_ms=START_MS + 49 * HOUR_MS)
+    table._foreign([table._entry(new, 0)], CommitKind.APPEND)
+    table.compacted_by_others([new])
+    with_data(table)
+    storage = RecordingStorage(table.storage)
+    assert expire(table, storage).data_files == 1
+    [manifest] = delta_manifests(table.storage, HOME, snapshot_of(table, 4))[:1]
+    read = {call.path.rsplit("/", 1)[1] for call in storage.log if call.method == "read"}
+    assert manifest.file_name in read
+    old = data_manifests(table.storage, HOME, read_tags(table.storage, HOME)["old"])
+    assert not {m.file_name for m in old} & read
 
 
 def test_a_snapshot_that_was_replaced_after_its_successor_was_made_deletes_nothing_live() -> None:
