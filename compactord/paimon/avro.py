@@ -37,6 +37,7 @@ _SYNC_SIZE = 16
 _BLOCK_BYTES = 64_000
 # No writer makes blocks near this size; a damaged block must not eat the memory.
 _MAX_BLOCK_BYTES = 256 << 20
+INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 
 Json = Any
 # What damaged bytes make of fastavro's reader and of the decompressors.
@@ -63,6 +64,8 @@ class AvroSchema:
 
     json: Json
     parsed: Json = field(repr=False, compare=False)
+    # Where 32-bit integers are, as `_ints_of` says.
+    ints: Json = field(repr=False, compare=False)
 
 
 def compile_schema(schema: Json, path: str = "") -> AvroSchema:
@@ -71,7 +74,7 @@ def compile_schema(schema: Json, path: str = "") -> AvroSchema:
         parsed = fastavro.parse_schema(_without_logical_types(schema))
     except (SchemaParseException, UnknownType, *_DAMAGE) as error:
         raise FormatError(path, f"not an Avro schema ({error})") from error
-    return AvroSchema(schema, parsed)
+    return AvroSchema(schema, parsed, _ints_of(parsed))
 
 
 def _without_logical_types(schema: Json) -> Json:
@@ -80,6 +83,38 @@ def _without_logical_types(schema: Json) -> Json:
     if isinstance(schema, dict):
         return {k: _without_logical_types(v) for k, v in schema.items() if k != "logicalType"}
     return schema
+
+
+def _ints_of(schema: Json) -> Json:
+    """Where a value holds 32-bit integers: "int" for itself, a tuple of (column, where) for a
+    record, a list of one for the items of an array, None where there are none.
+    """
+    match schema:
+        case "int":
+            return "int"
+        case [*branches]:
+            # More than one branch beside null is refused before its values count.
+            return next((found for branch in branches if (found := _ints_of(branch))), None)
+        case {"type": "record", "fields": columns}:
+            found = ((column["name"], _ints_of(column["type"])) for column in columns)
+            return tuple((name, ints) for name, ints in found if ints) or None
+        case {"type": "array", "items": items}:
+            ints = _ints_of(items)
+            return [ints] if ints else None
+        case {"type": type_}:
+            return _ints_of(type_)
+    return None
+
+
+def _ints_fit(value: Any, ints: Json) -> bool:
+    """fastavro reads as many bits as there are."""
+    if value is None:
+        return True
+    if ints == "int":
+        return isinstance(value, int) and INT_MIN <= value <= INT_MAX
+    if isinstance(ints, list):
+        return all(_ints_fit(item, ints[0]) for item in value)
+    return all(_ints_fit(value[name], where) for name, where in ints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +278,8 @@ def _read_record(schema: AvroSchema, stream: io.BytesIO, path: str) -> dict[str,
         raise FormatError(path, f"a damaged Avro record ({error!r})") from error
     if not isinstance(record, dict):
         raise FormatError(path, "an Avro file of something other than records")
+    if schema.ints and not _ints_fit(record, schema.ints):
+        raise FormatError(path, "an Avro int of more than 32 bits")
     return record
 
 

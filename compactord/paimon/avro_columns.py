@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compactord.errors import FormatError
-from compactord.paimon.avro import Block
+from compactord.paimon.avro import INT_MAX, INT_MIN, Block
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -139,7 +139,7 @@ class _Decoder:
 
     def _compile_value(self, schema: Any, name: str) -> _Read:
         if schema in ("int", "long"):
-            return self._integer(name)
+            return self._integer(name, narrow=schema == "int")
         if schema in ("bytes", "string"):
             return self._binary(name)
         if isinstance(schema, list):
@@ -167,13 +167,16 @@ class _Decoder:
 
         return keep
 
-    def _integer(self, name: str) -> _Read:
+    def _integer(self, name: str, *, narrow: bool) -> _Read:
         if name not in self._values:
             return lambda at, ends, rows: self._longs(at, ends)[1]
         out = self._integers[name] = np.zeros(self._total, np.int64)
 
         def read(at: Ints, ends: Ints, rows: Ints) -> Ints:
-            out[rows], at = self._longs(at, ends)
+            found, at = self._longs(at, ends)
+            if narrow and not INT_MIN <= found.min() <= found.max() <= INT_MAX:
+                raise FormatError(self._path, "an Avro int of more than 32 bits")
+            out[rows] = found
             return at
 
         return read

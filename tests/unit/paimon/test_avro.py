@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import io
+import json
+from typing import Any
 
 import fastavro
 import pytest
 
 from compactord.errors import FormatError, UsageError
 from compactord.paimon.avro import (
+    AvroSchema,
     ContainerWriter,
     codec_of,
     compile_schema,
@@ -122,6 +125,35 @@ def test_a_record_must_fill_its_bytes() -> None:
     for damaged in (data[:-1], data + b"\x00", b""):
         with pytest.raises(FormatError):
             decode_record(SCHEMA, damaged, "f")
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        "int",
+        {"type": "int"},
+        ["null", "int"],
+        {"type": "array", "items": ["null", "int"]},
+        {"type": "record", "name": "inner", "fields": [{"name": "n", "type": "int"}]},
+    ],
+    ids=["plain", "decorated", "nullable", "items", "nested"],
+)
+def test_an_int_of_more_than_32_bits_is_damage(type_: Any) -> None:
+    def schema(integer: str) -> AvroSchema:
+        text = json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": type_}]})
+        return compile_schema(json.loads(text.replace('"int"', f'"{integer}"')))
+
+    def value(integer: int) -> Any:
+        kind = type_.get("type") if isinstance(type_, dict) else None
+        return {"array": [None, integer], "record": {"n": integer}}.get(kind, integer)
+
+    for fits in (-(1 << 31), (1 << 31) - 1):
+        data = encode_record(schema("int"), {"a": value(fits)})
+        assert decode_record(schema("int"), data, "f") == {"a": value(fits)}
+    for wide in (-(1 << 31) - 1, 1 << 31, 1 << 62):
+        data = encode_record(schema("long"), {"a": value(wide)})
+        with pytest.raises(FormatError, match="more than 32 bits: f"):
+            decode_record(schema("int"), data, "f")
 
 
 def test_an_unknown_codec_in_a_file_is_named() -> None:

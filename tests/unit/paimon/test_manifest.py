@@ -73,6 +73,24 @@ def _schema_with(change: Any) -> AvroSchema:
     return compile_schema(json)
 
 
+@pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
+@pytest.mark.parametrize(
+    "wide",
+    [replace(BARE, bucket=1 << 32), entry(data_file("data-1.parquet", level=1 << 31))],
+    ids=["bucket", "level"],
+)
+def test_numbers_of_too_many_bits_are_not_cut(
+    wide: ManifestEntry, cursors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bucket 2^32 is not bucket 0; a level that no manifest list could name is damage, too."""
+    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
+    storage, manifest = _stored([wide])
+    with pytest.raises(FormatError, match=r"more than 32 bits: .*manifest/m"):
+        load_live_files(storage, ROOT, [manifest])
+    with pytest.raises(FormatError, match=r"more than 32 bits: .*manifest/m"):
+        read_entries(storage, ROOT, manifest)
+
+
 def test_entries_are_read_as_written() -> None:
     storage, manifest = _stored([RICH, BARE, deleted(RICH)])
     assert read_entries(storage, ROOT, manifest) == (RICH, BARE, deleted(RICH))
