@@ -21,6 +21,7 @@ from compactord.paimon import paths
 from compactord.storage.base import Storage
 
 _VERSION = 3
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _ID = re.compile(r"[0-9]{1,18}")
 # After a hint, so many successors are probed before the folder is listed.
 _PROBES = 4
@@ -136,6 +137,9 @@ def parse_snapshot(data: bytes, path: str) -> Snapshot:
         # bool is an int to isinstance, and true is no id.
         if type(value) is not kind:
             raise FormatError(path, f"snapshot key {key} is {value!r}, expected {kind.__name__}")
+        # Readers have no larger numbers; ours would go into the next snapshot.
+        if type(value) is int and not _LONG_MIN <= value <= _LONG_MAX:
+            raise FormatError(path, f"snapshot key {key} is {value}, which has more than 64 bits")
         values[name] = value
     try:
         values["commit_kind"] = CommitKind(values["commit_kind"])

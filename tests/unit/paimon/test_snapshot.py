@@ -127,6 +127,8 @@ def test_a_newer_version_is_refused_and_not_called_damage() -> None:
         ("properties", {"k": 1}),
         ("deltaManifestList", 3),
         ("watermark", "late"),
+        ("totalRecordCount", 1 << 63),
+        ("nextRowId", -(1 << 63) - 1),
     ],
 )
 def test_a_wrong_value_is_reported_with_its_key(key: str, value: object) -> None:
