@@ -7,6 +7,7 @@ most one input manifest are objects at a time, beside the identities of all dele
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -57,8 +58,8 @@ def merge_manifests(
     """Merge fully when enough bytes would change, else neighbours up to the target size.
 
     `may_contain` tells from a manifest's statistics whether it may hold an entry of one of these
-    partitions. What `read` and `write` raise passes through; files written so far are the caller's
-    to remove.
+    partitions; what it rules out is read after all when a deleted file was not met elsewhere. What
+    `read` and `write` raise passes through; files written so far are the caller's to remove.
     """
     after = _merge_fully(manifests, rules, read=read, write=write, may_contain=may_contain)
     if after is None:
@@ -92,25 +93,33 @@ def _merge_fully(
         if manifest.num_deleted_files > 0:
             deleted.update(e.identity for e in read(manifest) if e.kind is EntryKind.DELETE)
     partitions = frozenset(identity.partition for identity in deleted)
-    kept: list[ManifestFile] = []
+    spared: list[ManifestFile] = []
     merging: list[ManifestFile] = []
     for manifest in manifests:
         concerned = must_change(manifest) or (bool(deleted) and may_contain(manifest, partitions))
-        (merging if concerned else kept).append(manifest)
+        (merging if concerned else spared).append(manifest)
     if len(merging) <= 1:
         return None
+    kept: list[ManifestFile] = []
 
     def surviving() -> Iterator[ManifestEntry]:
-        for manifest in merging:
+        waiting, unmet = deque(merging), len(deleted)
+        while waiting:
+            manifest = waiting.popleft()
             added = [entry for entry in read(manifest) if entry.kind is EntryKind.ADD]
             alive = [entry for entry in added if entry.identity not in deleted]
+            unmet -= len(added) - len(alive)
             if not must_change(manifest) and len(alive) == len(added):
                 kept.append(manifest)
             else:
                 yield from alive
+            if unmet and not waiting:
+                # Damaged statistics may hide its ADD, which lives again without the DELETE.
+                waiting.extend(spared)
+                spared.clear()
 
     rewritten = write(surviving())
-    return [*kept, *rewritten]
+    return [*spared, *kept, *rewritten]
 
 
 def _merge_neighbours(

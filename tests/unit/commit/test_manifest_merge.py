@@ -153,6 +153,15 @@ def test_a_full_merge_keeps_a_large_manifest_that_was_read_in_vain() -> None:
     assert sorted(itertools.chain(*store.names(merged.after))) == ["a", "o1", "o2"]
 
 
+def test_statistics_that_hide_a_deleted_file_do_not_bring_it_back() -> None:
+    store = Manifests()
+    hiding = store.add([_add("a"), _add("b")], size=9 * MB)
+    other = [store.add([_add(f"o{n}")], size=7 * MB) for n in range(3)]
+    gone = store.add([deleted(_add("o0")), deleted(_add("a"))], size=MB)
+    merged = store.merge([hiding, *other, gone], all_may=False)
+    assert store.names(merged.after) == [["o1", "o2", "b"]]
+
+
 def test_one_manifest_left_to_merge_is_not_merged_fully() -> None:
     store = Manifests()
     kept = store.add([_add("a")], size=9 * MB)

@@ -72,6 +72,25 @@ def test_merging_changes_what_is_written_and_never_what_is_live(
     }
 
 
+@given(histories(), rules, st.frozensets(st.integers(0, 12)))
+def test_what_is_live_does_not_rest_on_statistics(
+    history: tuple[Manifests, list[ManifestFile]],
+    merge_rules: MergeRules,
+    ruled_out: frozenset[int],
+) -> None:
+    store, manifests = history
+    names = {manifest.file_name: number for number, manifest in enumerate(manifests)}
+    before = _live(store, manifests)
+    merged = merge_manifests(
+        manifests,
+        merge_rules,
+        read=store.read,
+        write=store.write,
+        may_contain=lambda manifest, _: names[manifest.file_name] not in ruled_out,
+    )
+    assert _live(store, merged.after) == before
+
+
 @given(histories(), rules, st.integers(0, 3), st.integers(0, 3))
 def test_a_merge_applied_to_a_later_list_says_the_same(
     history: tuple[Manifests, list[ManifestFile]], merge_rules: MergeRules, ahead: int, behind: int
