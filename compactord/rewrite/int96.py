@@ -63,8 +63,11 @@ def _declared_chunk(chunk: Struct) -> Struct:
     return {**chunk, _CHUNK_META: thrift.struct({**meta, _META_TYPE: _FIXED})}
 
 
-def to_nanoseconds(column: pa.Array, path: str, name: str) -> pa.Array:
-    """timestamp[ns] of an array of 12 bytes; `FormatError` when a value has no such form."""
+def to_nanoseconds(column: pa.Array, absent: Bools, path: str, name: str) -> pa.Array:
+    """timestamp[ns] of an array of 12 bytes; `FormatError` when a value has no such form.
+
+    `absent` slots lie in a ROW that is null: a NOT NULL field has bytes there that mean nothing.
+    """
     count = len(column)
     raw = np.frombuffer(column.buffers()[1] or b"", np.uint8)
     first = column.offset * WIDTH
@@ -72,8 +75,8 @@ def to_nanoseconds(column: pa.Array, path: str, name: str) -> pa.Array:
     day = values["day"].astype(np.int64) - _JULIAN_EPOCH
     nanos = values["nanos"].copy()
     valid = np.asarray(column.is_valid())
-    day[~valid] = 0
-    nanos[~valid] = 0
+    day[~valid | absent] = 0
+    nanos[~valid | absent] = 0
     if bool(_outside(day, nanos).any()):
         raise FormatError(
             path,
@@ -94,11 +97,15 @@ def _outside(day: Int64s, nanos: Int64s) -> Bools:
     return outside
 
 
-def convert(column: pa.Array, wanted: pa.DataType, path: str, name: str) -> pa.Array:
+def convert(
+    column: pa.Array, wanted: pa.DataType, path: str, name: str, absent: Bools | None = None
+) -> pa.Array:
     """`to_nanoseconds` wherever 12 bytes stand for a timestamp of `wanted`, at any depth."""
     found = column.type
+    if absent is None:
+        absent = np.zeros(len(column), bool)
     if pa.types.is_timestamp(wanted) and pa.types.is_fixed_size_binary(found):
-        return to_nanoseconds(column, path, name)
+        return to_nanoseconds(column, absent, path, name)
     if not (pa.types.is_nested(wanted) and found.id == wanted.id):
         return column
     # A copy without offsets: the parts of a sliced nested array do not line up with its rows.
@@ -106,8 +113,9 @@ def convert(column: pa.Array, wanted: pa.DataType, path: str, name: str) -> pa.A
     nulls = column.is_null()
     if pa.types.is_struct(found):
         names = [found.field(i).name for i in range(found.num_fields)]
+        inside = absent | np.asarray(nulls)
         children = [
-            convert(column.field(n), wanted.field(n).type, path, f"{name}.{n}")
+            convert(column.field(n), wanted.field(n).type, path, f"{name}.{n}", inside)
             if wanted.get_field_index(n) >= 0
             else column.field(n)
             for n in names

@@ -86,6 +86,14 @@ NESTED: dict[str, tuple[TypeName, list[Value]]] = {
         _row(("a", "INT"), ("b", _array("STRING")), ("c", _row(("d", "DATE")))),
         [[1, ["x", None], [19000]], [None, None, None], [2, [], [None]]],
     ),
+    "row-of-required": (
+        _row(
+            ("a", "TIMESTAMP(9) NOT NULL"),
+            ("b", "DECIMAL(20, 2) NOT NULL"),
+            ("c", _row(("d", "STRING NOT NULL"), ("e", "TIMESTAMP(9) NOT NULL"))),
+        ),
+        [["-1:999999", "1.00", ["", "0:1"]], ["0:0", "-1.00", None]],
+    ),
     "row-of-decimals": (
         _row(("a", "DECIMAL(38, 2)"), ("b", "TIME(3)"), ("c", "BYTES"), ("d", "TINYINT")),
         [["1.00", 0, "x:", -128], [None, None, None, None]],

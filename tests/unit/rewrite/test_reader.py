@@ -245,3 +245,20 @@ def test_int96_inside_nested_columns(tmp_path):
     found = read(tmp_path, columns, table, batch_rows=3, use_deprecated_int96_timestamps=True)
     assert "INT96" in str(pq.ParquetFile(tmp_path / "in.parquet").schema).upper()
     assert found.equals(table.cast(found.schema))
+
+
+def test_int96_that_is_not_null_inside_rows_that_are(tmp_path):
+    """Slots of a null ROW have bytes of no moment at all."""
+    moment = {"id": 9, "name": "t", "type": "TIMESTAMP(9) NOT NULL"}
+    inner = {"type": "ROW", "fields": [moment]}
+    outer = {"type": "ROW", "fields": [{"id": 10, "name": "i", "type": inner}]}
+    columns = fields(r=inner, o=outer, a={"type": "ARRAY", "element": inner})
+    rows = [
+        {"r": {"t": -7}, "o": {"i": {"t": 1}}, "a": [None, {"t": DAY}]},
+        {"r": None, "o": None, "a": None},
+        {"r": None, "o": {"i": None}, "a": []},
+    ]
+    table = pa.Table.from_pylist(rows, schema=value_schema(columns))
+    found = read(tmp_path, columns, table, use_deprecated_int96_timestamps=True)
+    assert found.equals(table.cast(found.schema))
+    found.validate(full=True)
