@@ -120,17 +120,18 @@ def _run(args: argparse.Namespace) -> int:
     command: Callable[[argparse.Namespace], int] = args.command
     try:
         return command(args)
-    except CompactordError as error:
+    except (CompactordError, KeyboardInterrupt) as error:
+        told = _error_json(error)
         if args.json:
             # Who reads the figures of `compact` finds them whatever happened.
-            done = asdict(CompactTotals()) if command is _compact else {}
-            print(json.dumps(done | _error_json(error)))
-        _say(f"compactord: {error}")
+            totals = CompactTotals(stopped=isinstance(error, KeyboardInterrupt))
+            print(json.dumps((asdict(totals) if command is _compact else {}) | told))
+        _say(f"compactord: {told['error']}")
         return _exit_code(error)
 
 
-def _error_json(error: CompactordError) -> dict[str, str]:
-    return {"error": str(error), "kind": type(error).__name__}
+def _error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
+    return {"error": str(error) or "interrupted", "kind": type(error).__name__}
 
 
 def _say(text: str) -> None:
@@ -139,7 +140,7 @@ def _say(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def _exit_code(error: CompactordError) -> int:
+def _exit_code(error: CompactordError | KeyboardInterrupt) -> int:
     match error:
         case UsageError() | TableNotFound():
             return _USAGE

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +214,28 @@ def test_inspect_counts_runs_against_the_triggers(
     assert (bucket["sorted_runs"], bucket["stop_trigger"]) == (9, 8)
     assert main(common) == 0
     assert "9 !!" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["plan", "inspect"])
+def test_an_interrupted_look_ends_with_3_and_says_so(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = _keyed_table(tmp_path, commits=1) / "schema" / "schema-1"
+    os.mkfifo(pipe)
+
+    def interrupt() -> None:
+        # More than fits into a pipe: once all is written, the command is reading.
+        with pipe.open("wb", buffering=0) as writing:
+            writing.write(b" " * (1 << 20))
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert main([command, "--warehouse", str(tmp_path), "--table", "d.t", "--json"]) == 3
+    thread.join()
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"error": "interrupted", "kind": "KeyboardInterrupt"}
+    assert err == "compactord: interrupted\n"
 
 
 @pytest.mark.parametrize("place", ["schema/schema-0", "snapshot/snapshot-6", "manifest"])
