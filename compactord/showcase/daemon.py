@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import compactord
 from compactord.paimon.table import TableRef
 
 CATALOG = "demo"
@@ -23,6 +24,8 @@ _ADDRESS = re.compile(r" at (http://\S+)")
 _TAIL_LINES = 20
 _TAIL_BYTES = 64 << 10
 _PR_SET_PDEATHSIG = 1
+# The folder that this package was loaded from.
+_HOME = str(Path(compactord.__file__).parent.parent)
 
 
 class DaemonFailed(Exception):
@@ -41,6 +44,8 @@ class DaemonProcess:
         config = folder / "compactord.yaml"
         config.write_text(_configuration(warehouse, tables), "utf-8", "surrogateescape")
         ours = {k: v for k, v in os.environ.items() if not k.startswith("COMPACTORD__")}
+        # `-m` looks into the working folder first, where a folder of our name may be no package.
+        ours["PYTHONPATH"] = os.pathsep.join(filter(None, (_HOME, ours.get("PYTHONPATH"))))
         with self._log.open("wb") as log, self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "compactord", "serve", "--config", str(config)],
