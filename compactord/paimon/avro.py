@@ -156,10 +156,6 @@ class Container:
     codec: str
     _blocks: tuple[tuple[int, memoryview], ...] = field(repr=False)
 
-    @property
-    def record_count(self) -> int:
-        return sum(count for count, _ in self._blocks)
-
     def blocks(self) -> Iterator[Block]:
         """In file order. Raises `FormatError` for a block that does not decompress."""
         for count, packed in self._blocks:

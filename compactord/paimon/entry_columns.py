@@ -51,11 +51,10 @@ _VALUES = (
     _FILE + "_LEVEL",
     _FILE + "_CREATION_TIME",
 )
-# The rest of a file's identity, and its encoding when there is nothing to say.
+# The rest of a file's identity.
 _EXTRA_FILES = _FILE + "_EXTRA_FILES"
 _EMBEDDED_INDEX = _FILE + "_EMBEDDED_FILE_INDEX"
 _EXTERNAL_PATH = _FILE + "_EXTERNAL_PATH"
-_NOTHING = b"\x00"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

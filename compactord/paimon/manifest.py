@@ -108,11 +108,6 @@ def require_counts(manifest: ManifestFile, path: str, *, added: int, deleted: in
         )
 
 
-def encode_entries(entries: Iterable[ManifestEntry], codec: Codec) -> bytes:
-    """One manifest with these entries in this order."""
-    return encode_container(MANIFEST, map(entry_record, entries), codec)
-
-
 def roll_entries(
     entries: Iterable[ManifestEntry],
     *,

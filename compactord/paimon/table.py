@@ -97,11 +97,6 @@ def load_newest(storage: Storage, table: TableRef) -> Refreshed:
     raise AssertionError("the last attempt returns or raises")
 
 
-def load_state_at(storage: Storage, table: TableRef, snapshot: Snapshot) -> TableState:
-    """Read the whole state of this snapshot. O(table)."""
-    return _load_at(storage, table, snapshot).state
-
-
 def _load_at(storage: Storage, table: TableRef, snapshot: Snapshot) -> Refreshed:
     manifests = data_manifests(storage, table.location, snapshot)
     files = load_live_files(storage, table.location, manifests)

@@ -16,8 +16,9 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.paimon import paths
+from compactord.paimon.live_files import load_live_files
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
-from compactord.paimon.table import TableRef, data_manifests, load_state_at
+from compactord.paimon.table import TableRef, TableState, data_manifests
 from compactord.plan.table import Strategy
 from compactord.service.table import open_table
 from compactord.storage.base import Storage
@@ -89,8 +90,10 @@ def _check_readable(storage: MemoryStorage, end: int, count: int, what: str) -> 
     kept = _kept(storage, end)
     assert len(kept) == count, what
     for snapshot in kept:
-        assert data_manifests(storage, HOME, snapshot)
-        state = load_state_at(storage, TABLE, snapshot)
+        manifests = data_manifests(storage, HOME, snapshot)
+        assert manifests
+        files = load_live_files(storage, HOME, manifests)
+        state = TableState(table=TABLE, snapshot=snapshot, files=files)
         for path in builders.live_paths(storage, TABLE, state):
             assert storage.status(path) is not None, f"{what}: {snapshot.id} lacks {path}"
     assert table.schema.id == 0

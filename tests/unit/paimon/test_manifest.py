@@ -21,7 +21,6 @@ from compactord.paimon.live_files import load_live_files
 from compactord.paimon.manifest import (
     ManifestFile,
     describe_entries,
-    encode_entries,
     encode_manifest_list,
     entry_record,
     read_entries,
@@ -307,9 +306,9 @@ def test_partition_stats_of_nulls_alone_are_null() -> None:
     assert stats.null_counts == (1,)
 
 
-def test_encode_entries_keeps_kind_and_order() -> None:
+def test_entries_keep_kind_and_order() -> None:
     entries = [BARE, deleted(RICH), RICH]
-    data = encode_entries(entries, CODEC)
+    data = encode_container(MANIFEST, map(entry_record, entries), CODEC)
     storage = MemoryStorage({paths.manifest_path(ROOT, "m"): data})
     read = read_entries(storage, ROOT, describe_entries("m", len(data), entries, []))
     assert [one.kind for one in read] == [EntryKind.ADD, EntryKind.DELETE, EntryKind.ADD]

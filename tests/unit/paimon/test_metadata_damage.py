@@ -23,12 +23,12 @@ from compactord.paimon.live_files import load_live_files
 from compactord.paimon.manifest import (
     ManifestFile,
     describe_entries,
-    encode_entries,
     encode_manifest_list,
+    entry_record,
     read_entries,
     read_manifest_list,
 )
-from compactord.paimon.manifest_schema import INDEX_MANIFEST
+from compactord.paimon.manifest_schema import INDEX_MANIFEST, MANIFEST
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -103,7 +103,7 @@ def test_a_damaged_manifest(
     compression: str, cursors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
-    whole = encode_entries(ENTRIES, codec_of(compression, 1))
+    whole = encode_container(MANIFEST, map(entry_record, ENTRIES), codec_of(compression, 1))
 
     @settings(deadline=None, max_examples=150)
     @given(DAMAGES)
