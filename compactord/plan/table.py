@@ -1,6 +1,6 @@
 """Planning a whole table: files of buckets in, decisions out.
 
-`plan_table` looks at each bucket by itself. A command repeats plan, execute, commit until the plan
+Each bucket is looked at by itself. A command repeats plan, execute, commit until the plan
 is empty, and this ends unless writers outrun it, because each decision leaves less to do:
 
 - a minor pick lowers a bucket's run count or lifts its only level-0 run; a run that is alone on the
@@ -85,14 +85,8 @@ class BucketPlan:
     notes: tuple[str, ...] = ()
 
 
-def plan_table(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterator[Compaction]:
-    """The decisions on all buckets, one bucket in memory at a time."""
-    for plan in plan_buckets(buckets, request):
-        yield from plan.compactions
-
-
 def plan_buckets(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterator[BucketPlan]:
-    """The plans of all buckets, those without any decision or remark included.
+    """The plans of all buckets, those without any decision or remark included, one at a time.
 
     On a table without buckets a round ends once `compaction.file-num-limit` files are taken; the
     next round plans the rest. Raises as `plan_bucket` does.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from compactord.model import Compaction
 from compactord.paimon.data_file import EMPTY_STATS, BucketFiles, BucketId, DataFile, FileSource
 from compactord.paimon.options import CompactionOptions
-from compactord.plan.table import PlanRequest, Strategy, TableKind
+from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_buckets
 
 MB = 1 << 20
 BUCKET = BucketId(b"", 0)
@@ -104,3 +105,8 @@ def plan_request(kind: TableKind = TableKind.PRIMARY_KEY, **changed: Any) -> Pla
 
 def names(files: Iterable[DataFile]) -> list[str]:
     return [file.file_name for file in files]
+
+
+def decisions(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterator[Compaction]:
+    """Those on all buckets."""
+    return (decision for plan in plan_buckets(buckets, request) for decision in plan.compactions)

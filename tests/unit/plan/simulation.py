@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from compactord.model import AppendCompaction, Compaction, MergeCompaction, Rewrite, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
-from compactord.plan.table import PlanRequest, plan_table, settled_by
-from tests.unit.plan.builders import bucket_of, data_file, key_of
+from compactord.plan.table import PlanRequest, settled_by
+from tests.unit.plan.builders import bucket_of, data_file, decisions, key_of
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class PaperBucket:
 
     def plan(self, request: PlanRequest) -> list[Compaction]:
         request = replace(request, settled=frozenset(self.settled))
-        return list(plan_table([bucket_of(self.files.values())], request))
+        return list(decisions([bucket_of(self.files.values())], request))
 
     def publish(self, compaction: Compaction, now_ms: int, *, all_deleted: bool) -> None:
         for file in compaction.inputs:

@@ -12,7 +12,6 @@ from compactord.plan.table import (
     TableKind,
     plan_bucket,
     plan_buckets,
-    plan_table,
     settled_by,
 )
 from tests.unit.plan.builders import (
@@ -22,6 +21,7 @@ from tests.unit.plan.builders import (
     bucket_of,
     compaction_options,
     data_file,
+    decisions,
     names,
     plan_request,
 )
@@ -35,22 +35,22 @@ def test_decisions_carry_their_bucket_and_total_buckets() -> None:
         replace(bucket_of(OVERLAPPING, BucketId(b"p", number)), total_buckets=7)
         for number in range(3)
     ]
-    decisions = list(plan_table(buckets, plan_request()))
-    assert [(d.bucket, d.total_buckets) for d in decisions] == [
+    found = list(decisions(buckets, plan_request()))
+    assert [(d.bucket, d.total_buckets) for d in found] == [
         (BucketId(b"p", number), 7) for number in range(3)
     ]
 
 
 def test_quiet_buckets_have_no_decision() -> None:
     buckets = [bucket_of(OVERLAPPING[:4], BucketId(b"p", 1)), bucket_of([], BucketId(b"p", 2))]
-    assert list(plan_table(buckets, plan_request())) == []
+    assert list(decisions(buckets, plan_request())) == []
     assert [plan.bucket.bucket for plan in plan_buckets(buckets, plan_request())] == [1, 2]
 
 
 def test_due_buckets_are_compacted_in_full_and_others_are_not() -> None:
     due = BucketId(b"p", 1)
     buckets = [bucket_of(OVERLAPPING[:2], due), bucket_of(OVERLAPPING[:2], BucketId(b"p", 2))]
-    (decision,) = plan_table(buckets, plan_request(delta_commits_due=frozenset({due})))
+    (decision,) = decisions(buckets, plan_request(delta_commits_due=frozenset({due})))
     assert (decision.bucket, decision.reason) == (due, CompactReason.DELTA_COMMITS)
     assert isinstance(decision, MergeCompaction)
     assert decision.output_level == 5
@@ -58,14 +58,14 @@ def test_due_buckets_are_compacted_in_full_and_others_are_not() -> None:
 
 def test_under_full_a_due_bucket_is_just_full() -> None:
     request = plan_request(strategy=Strategy.FULL, delta_commits_due=frozenset({BUCKET}))
-    (decision,) = plan_table([bucket_of(OVERLAPPING)], request)
+    (decision,) = decisions([bucket_of(OVERLAPPING)], request)
     assert decision.reason is CompactReason.FULL
 
 
 def test_due_append_buckets_get_the_full_pick_of_their_kind() -> None:
     due = frozenset({BUCKET})
     for kind in (TableKind.APPEND_UNAWARE, TableKind.APPEND_BUCKETED):
-        (decision,) = plan_table([bucket_of(SMALL[:3])], plan_request(kind, delta_commits_due=due))
+        (decision,) = decisions([bucket_of(SMALL[:3])], plan_request(kind, delta_commits_due=due))
         assert isinstance(decision, AppendCompaction)
         assert decision.reason is CompactReason.DELTA_COMMITS
         assert decision.ordered is (kind is TableKind.APPEND_BUCKETED)
@@ -141,7 +141,7 @@ def test_a_round_without_buckets_ends_at_the_file_limit_and_the_next_goes_on() -
     assert first.notes == ("2 more tasks are left to the next round by compaction.file-num-limit",)
     assert others == []
     unlimited = replace(request, options=replace(options, file_num_limit=100_000))
-    assert len(list(plan_table(buckets, unlimited))) == 8
+    assert len(list(decisions(buckets, unlimited))) == 8
 
 
 def test_the_file_limit_counts_over_all_buckets() -> None:
@@ -155,22 +155,20 @@ def test_the_file_limit_counts_over_all_buckets() -> None:
 def test_the_first_task_is_planned_whatever_the_limit() -> None:
     options = append_options(file_num_limit=1)
     request = plan_request(TableKind.APPEND_UNAWARE, options=options)
-    (decision,) = plan_table([bucket_of(SMALL)], request)
+    (decision,) = decisions([bucket_of(SMALL)], request)
     assert len(decision.inputs) == 12
 
 
 def test_outputs_of_merges_are_settled_and_upgraded_files_are_not() -> None:
     lone = data_file("lone", keys=(50, 60), size=100 << 20, sequences=(9, 9))
-    (decision,) = plan_table(
-        [bucket_of([*OVERLAPPING, lone])], plan_request(strategy=Strategy.FULL)
-    )
+    (decision,) = decisions([bucket_of([*OVERLAPPING, lone])], plan_request(strategy=Strategy.FULL))
     after = [data_file("out", level=5), replace(lone, level=5)]
     assert settled_by(decision, after) == {"out"}
 
 
 def test_the_last_output_of_a_minor_append_task_may_meet_others() -> None:
     for kind in (TableKind.APPEND_UNAWARE, TableKind.APPEND_BUCKETED):
-        (decision, *_) = plan_table([bucket_of(SMALL)], plan_request(kind))
+        (decision, *_) = decisions([bucket_of(SMALL)], plan_request(kind))
         after = [data_file("x"), data_file("y"), data_file("z")]
         assert settled_by(decision, after) == {"x", "y"}
         assert settled_by(decision, []) == frozenset()
@@ -178,5 +176,5 @@ def test_the_last_output_of_a_minor_append_task_may_meet_others() -> None:
 
 def test_all_outputs_of_a_full_bucket_are_settled() -> None:
     request = plan_request(TableKind.APPEND_BUCKETED, strategy=Strategy.FULL)
-    (decision,) = plan_table([bucket_of(SMALL)], request)
+    (decision,) = decisions([bucket_of(SMALL)], request)
     assert settled_by(decision, [data_file("x"), data_file("y")]) == {"x", "y"}
