@@ -1,0 +1,152 @@
+"""What the attempts of one commit share: merged manifests, dropped changes, files to take back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from compactord.commit.committer import index_entries
+from compactord.errors import CommitGaveUp, CommitUnknown, StoreFull, TransientStorageError
+from compactord.model import BucketChange, CommitOutcome, Committed, Conflict, NothingCommitted
+from compactord.paimon import paths
+from compactord.paimon.avro import codec_of, encode_container
+from compactord.paimon.manifest_schema import INDEX_MANIFEST
+from compactord.paimon.snapshot import CommitKind, snapshot_json
+from compactord.storage.base import Storage
+from tests.builders import FIRST
+from tests.lineage import TABLE, Lineage, bucket_id
+from tests.storages import Call, Fault, FaultyStorage, HookedStorage
+from tests.unit.paimon.table_builder import deleted
+
+
+def _merging(**options: str) -> tuple[Lineage, BucketChange]:
+    """The first attempt merges the manifests of two snapshots."""
+    table = Lineage(options={"manifest.merge-min-count": "2", **options})
+    return table, table.change(table.append(1, commits=2), owner=FIRST)
+
+
+def _commit(
+    table: Lineage, *changes: BucketChange, storage: Storage | None = None
+) -> CommitOutcome:
+    return table.committer(FIRST, storage).commit(table.state(), changes, table.settings)[0]
+
+
+def _first(table: Lineage, *happenings: Callable[[], object]) -> HookedStorage:
+    """Before each attempt to publish one of these happens, while there are any."""
+    left = iter(happenings)
+
+    def happen(call: Call) -> None:
+        if call.method == "create_if_absent":
+            next(left, lambda: None)()
+
+    return HookedStorage(table.storage, before=happen)
+
+
+def _writes_a_list(call: Call) -> bool:
+    return call.method == "write_new" and "/manifest-list-" in call.path
+
+
+def test_after_a_lost_race_the_merged_manifests_are_there_for_the_next_attempt() -> None:
+    table, change = _merging()
+    done = _commit(table, change, storage=_first(table, lambda: table.append(1)))
+    assert isinstance(done, Committed)
+    assert done.attempts == 2
+    table.check()
+    assert table.leftovers(FIRST) == set()
+
+
+def test_after_an_error_the_next_attempt_merges_anew() -> None:
+    table, change = _merging()
+    fault = Fault(at=1, error=TransientStorageError, concerns=_writes_a_list)
+    done = _commit(table, change, storage=FaultyStorage(table.storage, fault))
+    assert isinstance(done, Committed)
+    assert done.attempts == 2
+    table.check()
+    assert table.leftovers(FIRST) == set()
+
+
+def test_an_error_that_ends_the_commit_takes_merged_manifests_back() -> None:
+    table, change = _merging()
+    fault = Fault(at=1, error=StoreFull, concerns=_writes_a_list)
+    with pytest.raises(StoreFull):
+        _commit(table, change, storage=FaultyStorage(table.storage, fault))
+    assert table.leftovers(FIRST) == {change.after[0].file_name}
+
+
+def test_giving_up_takes_merged_manifests_back() -> None:
+    table, change = _merging(**{"commit.max-retries": "0"})
+    with pytest.raises(CommitGaveUp):
+        _commit(table, change, storage=_first(table, lambda: table.append(1)))
+    assert table.leftovers(FIRST) == {change.after[0].file_name}
+
+
+def test_changes_that_are_dropped_one_after_the_other_are_all_named_and_nothing_is_left() -> None:
+    table, change = _merging()
+    other = table.change(table.append(1, bucket=1), owner=FIRST, bucket=1)
+    storage = _first(
+        table,
+        lambda: table.compacted_by_others(change.before),
+        lambda: table.compacted_by_others(other.before, bucket=1),
+    )
+    outcome = _commit(table, change, other, storage=storage)
+    assert isinstance(outcome, NothingCommitted)
+    assert [drop.change for drop in outcome.dropped] == [change, other]
+    table.check()
+    assert table.leftovers(FIRST) == {each.after[0].file_name for each in (change, other)}
+
+
+def test_a_bucket_that_was_emptied_counts_as_expired() -> None:
+    table, change = _merging()
+    gone = [deleted(table._entry(file, 0)) for file in table.files()]
+    table._foreign(gone, CommitKind.OVERWRITE)
+    outcome = _commit(table, change)
+    assert [drop.conflict for drop in outcome.dropped] == [Conflict.PARTITION_EXPIRED]
+
+
+def test_outputs_of_a_table_without_keys_that_turn_out_to_be_live_are_never_dropped() -> None:
+    table = Lineage(is_keyed=False)
+    change = table.change(table.append(2), owner=FIRST)
+    _commit(table, change)
+    with pytest.raises(CommitUnknown, match="is live although"):
+        _commit(table, change)
+
+
+def _index(table: Lineage, *files: str) -> None:
+    """The newest snapshot gets an index manifest with these files of bucket 0."""
+    records = [
+        {
+            "_VERSION": 1,
+            "_KIND": 0,
+            "_PARTITION": bucket_id(0).partition,
+            "_BUCKET": 0,
+            "_INDEX_TYPE": "HASH",
+            "_FILE_NAME": file,
+            "_FILE_SIZE": 1,
+            "_ROW_COUNT": 1,
+            "_DELETIONS_VECTORS_RANGES": None,
+            "_EXTERNAL_PATH": None,
+            "_GLOBAL_INDEX": None,
+        }
+        for file in files
+    ]
+    data = encode_container(INDEX_MANIFEST, records, codec_of("zstd", 1))
+    name = f"index-manifest-{len(files)}"
+    table.storage.write_new(paths.manifest_path(TABLE.location, name), data)
+    newest = table.state().snapshot
+    assert newest is not None
+    table.storage.overwrite(
+        paths.snapshot_path(TABLE.location, newest.id),
+        snapshot_json(replace(newest, index_manifest=name)),
+    )
+
+
+def test_a_change_is_published_only_over_the_index_entries_it_was_planned_on() -> None:
+    table, change = _merging()
+    _index(table, "index-1", "index-2")
+    outcome = _commit(table, change)
+    assert [drop.conflict for drop in outcome.dropped] == [Conflict.DV_CHANGED]
+    now = index_entries(table.storage, table.state())[bucket_id(0)]
+    assert len(now) == 2
+    assert isinstance(_commit(table, replace(change, index_entries=now)), Committed)
