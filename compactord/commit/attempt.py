@@ -146,15 +146,18 @@ def _merge(
 def _may_contain(
     manifest: ManifestFile, partitions: frozenset[bytes], types: Sequence[DataType]
 ) -> bool:
-    """Whether the manifest's partition ranges admit one of these partitions."""
+    """Whether the manifest's partition ranges, as far as they are any, admit one of these."""
     stats = manifest.partition_stats
-    if not types or not stats.null_counts:
+    if not types or len(stats.null_counts) != len(types):
         return True
-    low, high = comparable_key(stats.min_values, types), comparable_key(stats.max_values, types)
+    try:
+        low, high = comparable_key(stats.min_values, types), comparable_key(stats.max_values, types)
+    except FormatError:
+        return True
     for partition in partitions:
-        values = comparable_key(partition, types)
+        values = comparable_key(partition, types, source=f"partition in {manifest.file_name}")
         if all(
-            nulls != 0 if value is None else (lo is not None and lo <= value <= hi)
+            nulls != 0 if value is None else None not in (lo, hi) and lo <= value <= hi
             for value, lo, hi, nulls in zip(values, low, high, stats.null_counts, strict=True)
         ):
             return True

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.commit import attempt
 from compactord.commit.attempt import CommitSettings, Stamp, prepare
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
@@ -14,13 +15,17 @@ from compactord.errors import FormatError, TableNotFound
 from compactord.model import BucketChange
 from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
-from compactord.paimon.data_file import EMPTY_STATS, EntryKind
+from compactord.paimon.binary_row import encode_row
+from compactord.paimon.data_file import EMPTY_STATS, ColumnStats, EntryKind
+from compactord.paimon.manifest import describe_entries
 from compactord.paimon.options import SequenceInit
 from compactord.paimon.schema import latest_schema, schema_json
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.paimon.table import TableState, data_manifests, delta_entries
+from compactord.paimon.types import AtomicType, TypeRoot
 from tests.builders import FIRST, NOW_MS
 from tests.lineage import TABLE, Lineage
+from tests.unit.paimon.table_builder import data_file, entry
 
 STAMP = Stamp(uuid="snapshot-uuid", user="me", identifier=7, time_ms=NOW_MS)
 
@@ -222,3 +227,31 @@ def test_a_merge_is_used_again_while_it_fits_and_its_files_go_when_it_does_not()
     assert table.storage.status(paths.manifest_path(TABLE.location, merged.file_name)) is None
     names = [m.file_name for m in data_manifests(table.storage, TABLE.location, third)]
     assert merged.file_name not in names
+
+
+_INT = AtomicType(root=TypeRoot.INT)
+_FIVE, _NULL = encode_row([5], [_INT]), encode_row([None], [_INT])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "null_counts", "expected"),
+    [
+        (_FIVE, _FIVE, (0,), True),
+        (encode_row([6], [_INT]), encode_row([7], [_INT]), (0,), False),
+        (_NULL, _NULL, (1,), False),
+        (_FIVE, _NULL, (0,), False),
+        (_FIVE, _FIVE, (0, 0), True),
+        (_FIVE, _FIVE, (), True),
+        (_FIVE, b"\x00", (0,), True),
+        (b"", _FIVE, (0,), True),
+    ],
+    ids=["in", "out", "nulls", "half", "counts of two", "no counts", "cut", "empty"],
+)
+def test_ranges_that_are_none_rule_nothing_out(
+    low: bytes, high: bytes, null_counts: tuple[int, ...], expected: bool
+) -> None:
+    manifest = replace(
+        describe_entries("m", 1, [entry(data_file("f"))], []),
+        partition_stats=ColumnStats(min_values=low, max_values=high, null_counts=null_counts),
+    )
+    assert attempt._may_contain(manifest, frozenset({_FIVE}), [_INT]) is expected
