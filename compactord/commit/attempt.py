@@ -146,7 +146,10 @@ def _merge(
 def _may_contain(
     manifest: ManifestFile, partitions: frozenset[bytes], types: Sequence[DataType]
 ) -> bool:
-    """Whether the manifest's partition ranges, as far as they are any, admit one of these."""
+    """Whether the manifest's partition ranges, as far as they are any, admit one of these.
+
+    A wrong no would leave a file alive that another manifest deletes.
+    """
     stats = manifest.partition_stats
     if not types or len(stats.null_counts) != len(types):
         return True
@@ -157,7 +160,8 @@ def _may_contain(
     for partition in partitions:
         values = comparable_key(partition, types, source=f"partition in {manifest.file_name}")
         if all(
-            nulls != 0 if value is None else None not in (lo, hi) and lo <= value <= hi
+            # Null is an empty tuple, and no bound counts it.
+            lo <= value <= hi if value else nulls != 0
             for value, lo, hi, nulls in zip(values, low, high, stats.null_counts, strict=True)
         ):
             return True

@@ -74,8 +74,8 @@ def comparable_key(
 ) -> tuple[Any, ...]:
     """A tuple that sorts as Paimon sorts keys of these (not nested) types.
 
-    Strings by unsigned bytes, −0.0 before 0.0, NaN after all numbers, nulls first. Tuples are
-    comparable with those of the same types only.
+    Strings by unsigned bytes, −0.0 before 0.0, NaN after all numbers, nulls first. Each field is a
+    tuple itself, the empty one for null. Comparable with those of the same types only.
     """
     return _guarded(lambda: _read_row(_body(data, types), types, _ordered), data, types, source)
 

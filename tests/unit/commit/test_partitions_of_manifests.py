@@ -1,0 +1,90 @@
+"""Manifests are merged by what their partitions' bounds say, and no deletion may get lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from compactord.commit.attempt import CommitSettings
+from compactord.commit.committer import Committer
+from compactord.demo import create_table
+from compactord.model import BucketChange, Committed
+from compactord.paimon.binary_row import encode_row
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.options import parse_options
+from compactord.paimon.schema import latest_schema
+from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from tests.builders import FIRST, VirtualClock
+from tests.storages import MemoryStorage
+from tests.unit.paimon.table_builder import History, data_file, entry
+
+TABLE = TableRef(database="db", name="t", location="/warehouse/db.db/t")
+NUMBER = AtomicType(root=TypeRoot.BIGINT)
+TEXT = AtomicType(root=TypeRoot.VARCHAR, precision=10)
+
+
+def _change(partition: bytes, before: Sequence[DataFile], name: str) -> BucketChange:
+    rows = sum(file.row_count for file in before)
+    return BucketChange(
+        bucket=BucketId(partition, 0),
+        total_buckets=-1,
+        output_level=0,
+        before=tuple(before),
+        after=(data_file(name, row_count=rows),),
+        files_above=frozenset(),
+        index_entries=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (NUMBER, (None, 3)),
+        (NUMBER, (3, 3)),
+        (NUMBER, (2, 3)),
+        (NUMBER, (3, 2)),
+        (TEXT, (None, "a")),
+        (TEXT, ("", "a")),
+    ],
+)
+def test_files_stay_deleted_when_the_manifests_are_merged_in_full(
+    type_: AtomicType, values: tuple[object, object]
+) -> None:
+    storage = MemoryStorage()
+    create_table(
+        storage,
+        TABLE,
+        [DataField(id=0, name="p", type=type_), DataField(id=1, name="v", type=NUMBER)],
+        partition_keys=["p"],
+        options={
+            "bucket": "-1",
+            "manifest.target-file-size": "1 b",
+            "manifest.full-compaction-threshold-size": "1 b",
+        },
+    )
+    first, second = (encode_row([value], [type_]) for value in values)
+    files = [data_file(f"data-{number}") for number in range(5)]
+    History(storage, TABLE, [type_]).commit(  # type: ignore[arg-type]
+        [
+            *(entry(file, partition=first, total_buckets=-1) for file in files[:4]),
+            entry(files[4], partition=second, total_buckets=-1),
+        ]
+    )
+    settings = CommitSettings(
+        options=parse_options(latest_schema(storage, TABLE.location), {}).commit,
+        partition_types=(type_,),
+        key_of=None,
+    )
+    committer = Committer(storage=storage, clock=VirtualClock(), owner=FIRST, user_prefix=None)
+    one, two = _change(first, files[:2], "merged-1"), _change(first, files[2:4], "merged-2")
+    all_ = _change(first, [*one.after, *two.after], "merged-3")
+    for change in (one, two, all_):
+        outcome, _ = committer.commit(load_state(storage, TABLE), [change], settings)
+        assert isinstance(outcome, Committed)
+    state = load_state(storage, TABLE)
+    live = [file for bucket in state.files.bucket_ids() for file in state.files.files_in(bucket)]
+    assert sorted(file.file_name for file in live) == ["data-4", "merged-3"]
+    assert state.snapshot is not None
+    assert state.snapshot.total_record_count == state.files.row_count
