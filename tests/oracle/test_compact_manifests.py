@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from compactord.plan.table import Strategy
-from tests.oracle.differential import LiveTable, assert_exact_sizes, assert_same_outcome
+from tests.oracle.differential import (
+    LiveTable,
+    assert_exact_sizes,
+    assert_same_outcome,
+    compact,
+)
 from tests.oracle.judge import Judge
 
 
@@ -50,6 +55,30 @@ def test_many_manifests_are_merged_and_read_by_java(
     table.write([[3, 1, "later"]])
     table.java_settle(full=True)
     table.check()
+
+
+def test_a_full_merge_of_manifests_finds_what_was_deleted_in_the_partition_of_nulls(
+    judge: Judge, tmp_path: Path
+) -> None:
+    table = LiveTable(
+        judge=judge,
+        path=tmp_path / "db.db" / "t",
+        columns=(("p", "STRING"), ("n", "INT")),
+        partition_by=("p",),
+        options={"bucket": "-1"},
+    ).create()
+    only_nulls = [{"p": "__DEFAULT_PARTITION__"}]
+    # All count as large: one without a DELETE is read only where the partition may be in it.
+    fully = {
+        "manifest.target-file-size": "1 b",
+        "manifest.full-compaction-threshold-size": "1 b",
+    }
+    for overrides in ({}, {}, fully):
+        for commit in range(6):
+            table.write([[None, commit], ["a", commit]])
+        totals = compact(table.path, Strategy.FULL, overrides=overrides, partitions=only_nulls)
+        assert totals.snapshots
+        table.check()
 
 
 def test_manifests_of_several_blocks_are_read_whole(judge: Judge, tmp_path: Path) -> None:

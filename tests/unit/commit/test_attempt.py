@@ -233,6 +233,15 @@ _INT = AtomicType(root=TypeRoot.INT)
 _FIVE, _NULL = encode_row([5], [_INT]), encode_row([None], [_INT])
 
 
+def test_a_partition_of_nulls_is_where_nulls_are_counted() -> None:
+    mixed = describe_entries(
+        "m", 1, [entry(data_file("f"), partition=row) for row in (_FIVE, _NULL)], [_INT]
+    )
+    without = describe_entries("m", 1, [entry(data_file("f"), partition=_FIVE)], [_INT])
+    assert attempt._may_contain(mixed, frozenset({_NULL}), [_INT])
+    assert not attempt._may_contain(without, frozenset({_NULL}), [_INT])
+
+
 @pytest.mark.parametrize(
     ("low", "high", "null_counts", "expected"),
     [
