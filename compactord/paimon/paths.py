@@ -135,15 +135,21 @@ def id_of(name: str, prefix: str) -> int | None:
 
 
 def partition_path(
-    partition: bytes, fields: Sequence[DataField], *, default_name: str, legacy_name: bool
+    partition: bytes,
+    fields: Sequence[DataField],
+    *,
+    default_name: str,
+    legacy_name: bool,
+    source: str = "partition",
 ) -> str:
     """The folders of a serialised partition row, as `a=1/b=x`; empty without partition keys.
 
     `fields` are the partition columns in partition-key order; `default_name` and `legacy_name` are
     the options `partition.default-name` and `partition.legacy-name`. Readers recompute this path,
-    so a file in any other folder is lost. Raises `FormatError` for rows that have no path.
+    so a file in any other folder is lost. Raises `FormatError` for rows that have no path, and with
+    `source` for bytes that are no row.
     """
-    values = decode_row(partition, [field.type for field in fields], source="partition")
+    values = decode_row(partition, [field.type for field in fields], source=source)
     text = to_string if legacy_name else cast_text
     return "/".join(
         f"{_escaped(field.name)}={_escaped(_named(text(value, field.type), default_name))}"

@@ -85,7 +85,7 @@ def _key_text(table: OpenTable, key: bytes) -> str:
     fields = table.schema.key_fields
     if table.key_of is None or not fields:
         return ""
-    values = decode_row(key, [field.type for field in fields])
+    values = decode_row(key, [field.type for field in fields], source=table.manifests)
     texts = (
         to_string(value, field.type) or "null" for value, field in zip(values, fields, strict=True)
     )

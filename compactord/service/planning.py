@@ -110,6 +110,7 @@ class PartitionTest:
         self._fields = {field.name: field for field in table.schema.partition_fields}
         self._default_name = table.options.partition_default_name
         self._partitions = partitions
+        self._manifests = table.manifests
         self._asked = [
             {name: self._meant(table, name, text) for name, text in partition.items()}
             for partition in partitions
@@ -162,7 +163,7 @@ class PartitionTest:
 
     def _matches(self, partition: bytes) -> bool:
         fields = self._fields.values()
-        values = decode_row(partition, [field.type for field in fields])
+        values = decode_row(partition, [field.type for field in fields], source=self._manifests)
         found = {
             field.name: self._encoded(field, value)
             for field, value in zip(fields, values, strict=True)

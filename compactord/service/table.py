@@ -49,6 +49,11 @@ class OpenTable:
             key_of=self.key_of,
         )
 
+    @property
+    def manifests(self) -> str:
+        """Where partitions and keys come from, for errors."""
+        return paths.manifest_folder(self.ref.location)
+
     def bucket_folder(self, bucket: BucketId) -> str:
         return paths.bucket_folder(
             self.ref.location, self.partition_path(bucket.partition), bucket.bucket
@@ -58,6 +63,7 @@ class OpenTable:
         return paths.partition_path(
             partition,
             self.schema.partition_fields,
+            source=self.manifests,
             default_name=self.options.partition_default_name,
             legacy_name=self.options.partition_legacy_name,
         )
@@ -65,7 +71,7 @@ class OpenTable:
     def partition_text(self, partition: bytes) -> str:
         """For people: `dt=2026-01-01, region=eu`, empty for a table without partitions."""
         fields = self.schema.partition_fields
-        values = decode_row(partition, [field.type for field in fields])
+        values = decode_row(partition, [field.type for field in fields], source=self.manifests)
         return paths.partition_text(values, fields)
 
 
@@ -106,7 +112,9 @@ def describe_table(
         schema=schema,
         options=options,
         kind=kind,
-        key_of=partial(comparable_key, types=types) if schema.primary_keys else None,
+        key_of=partial(comparable_key, types=types, source=paths.manifest_folder(ref.location))
+        if schema.primary_keys
+        else None,
         warnings=warnings(schema, options),
         keeps_encoding=not overrides or options.files == parse_options(schema, {}).files,
     )

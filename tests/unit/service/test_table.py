@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.errors import UnsupportedTable, UsageError
+from compactord.errors import FormatError, UnsupportedTable, UsageError
 from compactord.paimon.schema import latest_schema
 from compactord.service.table import describe_table, open_table
 from tests.builders import keyed_table
@@ -56,3 +56,11 @@ def test_a_table_whose_options_cannot_be_read_can_still_be_looked_at():
         "bucket",
         "merge-engine",
     }
+
+
+def test_keys_and_partitions_that_are_no_rows_are_named_by_where_they_are():
+    storage = MemoryStorage()
+    table = open_table(storage, keyed_table(storage, LOCATION), {})
+    for read in (table.key_of, table.partition_text, table.partition_path):
+        with pytest.raises(FormatError, match=rf"not a row .*: {LOCATION}/manifest$"):
+            read(b"\x00")
