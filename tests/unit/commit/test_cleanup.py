@@ -12,7 +12,7 @@ from compactord.errors import FormatError, ObjectNotFound, StorageError, Transie
 from compactord.ids import Liveness, Owner
 from compactord.model import Committed
 from compactord.paimon import paths
-from compactord.paimon.snapshot import Snapshot, snapshot_ids, snapshot_json
+from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_ids, snapshot_json
 from compactord.paimon.table import delta_manifests
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
 from tests.lineage import TABLE, Lineage
@@ -369,3 +369,32 @@ def test_removing_files_goes_on_after_one_that_cannot_be_removed() -> None:
     remove_files(storage, f"{HOME}/bucket-0", [change.after[0] for change in changes])
     there = [table.data_path(0, change.after[0]) in table.storage.objects for change in changes]
     assert there == [True, False]
+
+
+def test_our_own_go_when_they_are_from_before_all_that_is_under_way() -> None:
+    table = _table()
+    table.storage.now_ms = NOW_MS - 2
+    old = _leave(table, *_all_kinds(SECOND))
+    table.storage.now_ms = NOW_MS - 1
+    young = _leave(table, *_all_kinds(SECOND))
+    assert _remove(table, own_before_ms=NOW_MS - 1) == old
+    assert young <= set(table.storage.objects)
+
+
+def test_an_extra_file_that_a_manifest_names_stays() -> None:
+    table = _table()
+    extra = f"data-{FIRST.new_uuid()}-0.parquet.index"
+    file = replace(table.new_file(), extra_files=(extra,))
+    table._foreign([table._entry(file, 0)], CommitKind.APPEND)
+    kept = _leave(table, f"bucket-0/{extra}")
+    left = _leave(table, *_all_kinds(FIRST))
+    assert _remove(table) == left
+    assert kept <= set(table.storage.objects)
+
+
+def test_folders_that_are_no_partitions_are_not_searched() -> None:
+    table = _table()
+    name = f"data-{FIRST.new_uuid()}-0.parquet"
+    _leave(table, f"backup/bucket-0/{name}", f"dt=a/bucket-0/{name}/{name}")
+    inside = _leave(table, f"dt=a/bucket-1/{name}")
+    assert _remove(table, depth=1) == inside

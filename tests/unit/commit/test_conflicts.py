@@ -117,10 +117,12 @@ def test_files_that_were_above_when_it_was_planned_are_no_strangers() -> None:
     assert _why(change, live=[A, B, above]) is None
 
 
-def test_key_ranges_that_meet_on_one_level_are_a_conflict() -> None:
-    above = _file("above", level=5, keys=(9, 60))
-    change = replace(CHANGE, files_above=frozenset({"above"}))
-    assert _why(change, live=[A, B, above]) == "out and above would overlap on level 5"
+@pytest.mark.parametrize("level", [1, 5])
+def test_key_ranges_that_meet_on_one_level_are_a_conflict(level: int) -> None:
+    above = _file("above", level=level, keys=(9, 60))
+    output = replace(OUTPUT, level=level)
+    change = replace(CHANGE, output_level=level, after=(output,), files_above=frozenset({"above"}))
+    assert _why(change, live=[A, B, above]) == f"out and above would overlap on level {level}"
 
 
 def test_key_ranges_of_different_levels_may_meet() -> None:

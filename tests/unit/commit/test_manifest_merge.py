@@ -185,3 +185,10 @@ def test_a_merge_of_nothing_fits_everywhere_and_changes_nothing() -> None:
     nothing = ManifestMerge(before=(), after=(), written=())
     manifests = tuple(_small(Manifests(), 2))
     assert nothing.applied_to(manifests) == manifests
+
+
+def test_neighbours_are_merged_each_time_they_add_up() -> None:
+    store = Manifests()
+    manifests = [store.add([_add(f"f{number}")], size=5 * MB) for number in range(5)]
+    merged = store.merge(manifests, replace(RULES, full_threshold=100 * MB))
+    assert store.names(merged.after) == [["f0", "f1"], ["f2", "f3"], ["f4"]]

@@ -140,3 +140,14 @@ def test_nothing_is_tried_again_once_stopped() -> None:
     flights, _ = _flights(1)
     flights.stop_retrying()
     assert isinstance(flights.arrived(_failure(0)), Crashed)
+
+
+def test_giving_up_names_what_failed_first_and_what_was_finished() -> None:
+    flights, _ = _flights(3)
+    assert flights.arrived(_result(0, C)) is None
+    assert flights.arrived(_failure(1, FailureKind.POISON, "damaged")) is None
+    crashed = flights.give_up(1, _failure(2, FailureKind.LOST, "the engine is gone"))
+    assert (crashed.failure.message, crashed.finished) == ("damaged", (C,))
+    assert 1 not in flights
+    flights, _ = _flights(1)
+    assert flights.give_up(1, _failure(0, text="gone")).failure.message == "gone"
