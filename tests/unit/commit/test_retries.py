@@ -57,10 +57,20 @@ def test_after_a_lost_race_the_merged_manifests_are_there_for_the_next_attempt()
     assert table.leftovers(FIRST) == set()
 
 
-def test_after_an_error_the_next_attempt_merges_anew() -> None:
+@pytest.mark.parametrize("lists", [0, 2], ids=["while writing", "before publishing"])
+def test_after_an_error_the_next_attempt_merges_anew(lists: int) -> None:
+    """The first merge was taken back, whether or not its attempt had written all."""
     table, change = _merging()
-    fault = Fault(at=1, error=TransientStorageError, concerns=_writes_a_list)
-    done = _commit(table, change, storage=FaultyStorage(table.storage, fault))
+    written: list[Call] = []
+    armed = iter([True])
+
+    def fail_once(call: Call) -> None:
+        written.extend([call] if _writes_a_list(call) else [])
+        is_there = call.method == "read" and "/snapshot/snapshot-" in call.path
+        if len(written) >= max(1, lists) and (not lists or is_there) and next(armed, False):
+            raise TransientStorageError(call.path, "no answer")
+
+    done = _commit(table, change, storage=HookedStorage(table.storage, before=fail_once))
     assert isinstance(done, Committed)
     assert done.attempts == 2
     table.check()
