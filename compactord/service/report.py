@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import IO, Any
 
+from compactord.errors import FormatError
 from compactord.model import (
     AppendCompaction,
     Committed,
@@ -83,7 +84,7 @@ def compaction_json(table: OpenTable, compaction: Compaction) -> dict[str, Any]:
     """One planned compaction as plain data."""
     inputs = compaction.inputs
     found: dict[str, Any] = {
-        "partition": table.partition_path(compaction.bucket.partition),
+        "partition": _partition_json(table, compaction.bucket.partition),
         "bucket": compaction.bucket.bucket,
         "reason": compaction.reason.value,
         "files": [file.file_name for file in inputs],
@@ -98,6 +99,14 @@ def compaction_json(table: OpenTable, compaction: Compaction) -> dict[str, Any]:
         case AppendCompaction():
             found["output_level"] = 0
     return found
+
+
+def _partition_json(table: OpenTable, partition: bytes) -> str:
+    """The partition's folders; of one that has none what people are shown."""
+    try:
+        return table.partition_path(partition)
+    except FormatError:
+        return table.partition_text(partition)
 
 
 def compaction_text(table: OpenTable, compaction: Compaction) -> str:
@@ -180,7 +189,7 @@ def inspect_text(
 
 def _shape_json(table: OpenTable, shape: BucketShape) -> dict[str, Any]:
     return {
-        "partition": table.partition_path(shape.bucket.partition),
+        "partition": _partition_json(table, shape.bucket.partition),
         "bucket": shape.bucket.bucket,
         "total_buckets": shape.total_buckets,
         "sorted_runs": shape.run_count,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from compactord.cli import main
 from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_same_outcome, compact
 from tests.oracle.judge import Judge
@@ -130,4 +132,26 @@ def test_only_the_named_partitions_are_compacted(judge: Judge, tmp_path: Path) -
         *([(0, 0)] * 6),
         (19000, 5),
     ]
+    table.check()
+
+
+def test_a_partition_of_bytes_that_are_no_text_fails_alone_and_is_shown_with_the_others(
+    judge: Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = Partitioned((("p", "BYTES"),), (), {"partition.legacy-name": "false"})
+    options = {"bucket": "1"}
+    table = partitioned_table(judge, tmp_path / "db.db" / "t", case, key=True, options=options)
+    for commit in range(6):
+        table.write([[p, 1, f"v{commit}"] for p in ("x:61", "x:294de2")])
+    where = ["--warehouse", str(tmp_path), "--table", "db.t", "--json"]
+    for command, buckets in (("plan", "compactions"), ("inspect", "buckets")):
+        assert main([command, *where]) == 0
+        shown = json.loads(capsys.readouterr().out)[buckets]
+        assert sorted(bucket["partition"] for bucket in shown) == ["p=a", r"p=b')M\xe2'"]
+    [failure] = compact(table.path, Strategy.FULL).failures
+    assert "the bytes 294de2 are not UTF-8" in failure
+    assert {(*file["partition"], file["level"]) for file in table.files()} == {
+        ("x:61", 5),
+        ("x:294de2", 0),
+    }
     table.check()
