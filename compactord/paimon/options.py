@@ -69,7 +69,10 @@ class CompactionOptions:
     @property
     def small_file_size(self) -> int:
         """Files below it are small: (long) (target × ratio), as Java multiplies and truncates."""
-        return int(self.target_file_size * self.small_file_ratio)
+        size = self.target_file_size * self.small_file_ratio
+        if size != size:
+            return 0
+        return int(min(max(size, -_LONG_MAX - 1), _LONG_MAX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +161,7 @@ class TableOptions:
 STATS_MODE = re.compile(r"(?i:none|counts|full|truncate\((?P<length>0*[1-9][0-9]*)\))")
 _FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode")
 _MIB = 1024 * 1024
-_INT_MAX = 2**31 - 1
+_INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 
 
 def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = None) -> TableOptions:

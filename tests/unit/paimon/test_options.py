@@ -95,6 +95,17 @@ def test_small_files_are_below_the_truncated_product() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ratio", "size"),
+    [("NaN", 0), ("Infinity", 2**63 - 1), ("1e300", 2**63 - 1), ("-Infinity", -(2**63))],
+)
+def test_small_files_of_a_ratio_beyond_all_numbers_are_as_javas_cast_has_them(
+    ratio: str, size: int
+) -> None:
+    found = options({"compaction.small-file-ratio": ratio})
+    assert found.compaction.small_file_size == size
+
+
+@pytest.mark.parametrize(
     ("table", "levels", "stop"),
     [
         ({"num-sorted-run.compaction-trigger": "3"}, 4, 6),
