@@ -20,6 +20,7 @@ from compactord.errors import (
     AccessDenied,
     CompactordError,
     EngineUnavailable,
+    ObjectNotFound,
     TransientStorageError,
 )
 from compactord.model import Committed, Compaction, MergeCompaction, Subcompaction
@@ -194,7 +195,7 @@ class OneShot:
         try:
             parts = self._session.parts(compaction, number=self._started, free_slots=free_slots)
         except CompactordError as error:
-            self._fail(compaction, str(error))
+            self._crash(compaction, type(error).__name__, str(error))
             return
         landed = self._flights.take_off(
             self._started,
@@ -233,8 +234,9 @@ class OneShot:
                 if self._is_abandoned:
                     # Cancelled by us; why is told by whoever ends the run.
                     return True
-                self.totals.denied += crashed.failure.error == AccessDenied.__name__
-                self._fail(crashed.compaction, crashed.failure.message)
+                failure = crashed.failure
+                self.totals.denied += failure.error == AccessDenied.__name__
+                self._crash(crashed.compaction, failure.error, failure.message)
             case Subcompaction() as again:
                 _log.warning("task_retry", table=again.table, compaction=again.compaction)
                 self._running_engine().submit(again)
@@ -251,7 +253,8 @@ class OneShot:
         if settled.committed is not None:
             self._count(settled.committed, settled.published)
         for landed, drop in settled.dropped:
-            self._drop(landed, drop.why)
+            wasted = sum(stats.bytes_out for stats in landed.stats)
+            self._drop(landed.compaction, wasted, drop.why)
 
     def _count(self, committed: Committed, published: Sequence[Landed]) -> None:
         totals = self.totals
@@ -274,14 +277,24 @@ class OneShot:
                 )
         self._progress.committed(committed)
 
-    def _drop(self, landed: Landed, why: str) -> None:
+    def _crash(self, compaction: Compaction, error: str, why: str) -> None:
+        """It failed for good, by an error of this class.
+
+        Files that others replaced may have been expired before they were read.
+        """
+        if error == ObjectNotFound.__name__ and self._session.is_outrun(compaction):
+            _log.warning("inputs_gone", **self._session.named(compaction.bucket), reason=why)
+            self._drop(compaction, 0, why)
+        else:
+            self._fail(compaction, why)
+
+    def _drop(self, compaction: Compaction, wasted_bytes: int, why: str) -> None:
         """The bucket moved on under us: the next round plans it anew."""
-        bucket = landed.compaction.bucket
         self.totals.dropped += 1
-        self.totals.wasted_bytes += sum(stats.bytes_out for stats in landed.stats)
-        self._drops[bucket] += 1
-        if self._drops[bucket] >= _DROPS_PER_BUCKET:
-            self._fail(landed.compaction, f"{why}; writers outran {_DROPS_PER_BUCKET} attempts")
+        self.totals.wasted_bytes += wasted_bytes
+        self._drops[compaction.bucket] += 1
+        if self._drops[compaction.bucket] >= _DROPS_PER_BUCKET:
+            self._fail(compaction, f"{why}; writers outran {_DROPS_PER_BUCKET} attempts")
 
     def _fail(self, compaction: Compaction, why: str) -> None:
         """Leave a bucket alone for the rest of this run."""

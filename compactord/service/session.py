@@ -240,6 +240,14 @@ class TableSession:
                 replaced = tuple(by_change[id(change)] for change in changes)
                 return Settled(dropped=dropped, replaced=replaced)
 
+    def is_outrun(self, compaction: Compaction) -> bool:
+        """Whether some of its inputs are not live any more in the newest snapshot."""
+        assert self.state is not None, "refreshed before"
+        self.state = self._committer.refreshed(self.state)
+        self._is_checked = False
+        live = {file.file_name for file in self.state.files.files_in(compaction.bucket)}
+        return not live.issuperset(file.file_name for file in compaction.inputs)
+
     def discard(self, *, landed: Iterable[Landed] = (), crashed: Iterable[Crashed] = ()) -> None:
         """Remove the files of compactions that will not be published."""
         for each in landed:

@@ -203,6 +203,28 @@ def test_writers_that_always_come_first_end_with_the_bucket_set_aside() -> None:
     assert builders.leftovers(storage, table, [FIRST, SECOND]) == set()
 
 
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_inputs_that_are_gone_fail_unless_a_rival_replaced_them(*, is_replaced: bool) -> None:
+    storage = MemoryStorage()
+    table = builders.append_table(storage, LOCATION, options={"compaction.min.file-num": "2"})
+    target = builders.writer(storage, table)
+    for commit in range(3):
+        target.write(builders.rows_of([(commit, commit)]))
+    rivals = iter([True])
+    inputs = builders.live_paths(storage, table, load_state(storage, table))
+
+    def outrun(call: Call) -> None:
+        if call.method == "open_input" and call.path in inputs and next(rivals, False):
+            if is_replaced:
+                builders.compact(storage, table, owner=SECOND)
+            for path in inputs:
+                storage.delete(path)
+
+    totals = builders.compact(HookedStorage(storage, before=outrun), table)
+    assert (totals.snapshots, totals.dropped) == ([], int(is_replaced))
+    assert len(totals.failures) == int(not is_replaced)
+
+
 @pytest.mark.parametrize("error", [AccessDenied, StoreFull])
 def test_a_commit_that_fails_is_told_and_what_it_cancels_is_not(error: type[StorageError]) -> None:
     storage, table, expected = _keyed(buckets=3)
