@@ -17,9 +17,13 @@ from compactord import __version__, ids
 from compactord.catalog.filesystem import open_warehouse
 from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig, load_config
+from compactord.config.problems import ConfigInvalid, Problem
+from compactord.config.redaction import redact_text
 from compactord.config.show import effective_json, json_schema, show_text
 from compactord.engine.base import Engine
+from compactord.engine.masters import MASTERS, is_master
 from compactord.engine.spark import start_spark
+from compactord.errors import UsageError
 from compactord.service import signals
 from compactord.service.daemon import Daemon
 from compactord.service.http import HttpServer
@@ -92,7 +96,7 @@ def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> int:
     """Run the daemon until a signal ends it. Raises `UsageError` for what cannot be served."""
-    read = partial(_load, args)
+    read = partial(_load, args, open_store)
     loaded = read()
     config = loaded.config
     # A zone that knows when summer begins, not today's offset.
@@ -135,8 +139,32 @@ def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> i
     return code
 
 
-def _load(args: argparse.Namespace) -> LoadedConfig:
-    return load_config(args.config, environ=os.environ, overrides=args.overrides)
+def _load(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> LoadedConfig:
+    loaded = load_config(args.config, environ=os.environ, overrides=args.overrides)
+    if found := list(_unusable(loaded, open_store)):
+        raise ConfigInvalid(found, digest=loaded.digest)
+    return loaded
+
+
+def _unusable(loaded: LoadedConfig, open_store: OpenStore) -> Iterator[Problem]:
+    """Values that are well-formed, and yet nothing could be served with them."""
+
+    def problem(key: str, value: str, expected: str) -> Problem:
+        shown = loaded.references.get(key, redact_text(value))
+        return Problem(origin=loaded.origins[key], key=key, value=shown, expected=expected)
+
+    master = loaded.config.spark.master
+    if master is not None and not is_master(master):
+        yield problem("spark.master", master, MASTERS)
+    for name, catalog in loaded.config.catalogs.items():
+        try:
+            open_store(catalog.warehouse)
+        except UsageError:
+            expected = (
+                "a folder of this machine, such as /data/wh or file:///data/wh; other stores are "
+                "not supported yet"
+            )
+            yield problem(f"catalogs.{name}.warehouse", catalog.warehouse, expected)
 
 
 def _configure_logs(loaded: LoadedConfig, *, instance: str) -> None:

@@ -18,6 +18,10 @@ _REST = {
     "k8s": re.compile(r"[^/].*"),
     "mesos": re.compile(r"[^/].*"),
 }
+MASTERS = (
+    "local, local[N] or local[*] with N at least 1, spark://HOST:PORT, sc://HOST:PORT, k8s://… "
+    "or yarn"
+)
 _INSTEAD = {
     "spark.master": "use --master",
     "spark.remote": "use --master sc://…",
@@ -33,8 +37,8 @@ def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
 
     `master` None is the embedded Spark.
     """
-    if master is not None:
-        _check_master(master)
+    if master is not None and not is_master(master):
+        raise UsageError(f"--master {master!r} is no Spark master; expected is {MASTERS}")
     ineffective = dict(_INSTEAD)
     if master is None or master.startswith("local"):
         ineffective |= _EMBEDDED_INSTEAD
@@ -45,12 +49,9 @@ def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
             raise UsageError(f"--spark-conf {name} has no effect: {ineffective[name]}")
 
 
-def _check_master(master: str) -> None:
-    if master == "yarn" or _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master):
-        return
-    scheme, _, rest = master.partition("://")
-    if scheme not in _REST or not _REST[scheme].fullmatch(rest):
-        raise UsageError(
-            f"--master {master!r} is no Spark master; expected is local, local[N] or local[*] "
-            "with N at least 1, spark://HOST:PORT, sc://HOST:PORT, k8s://… or yarn"
-        )
+def is_master(text: str) -> bool:
+    """Whether Spark can mean something by it."""
+    if text == "yarn" or _LOCAL.fullmatch(text) or _LOCAL_CLUSTER.fullmatch(text):
+        return True
+    scheme, _, rest = text.partition("://")
+    return scheme in _REST and _REST[scheme].fullmatch(rest) is not None

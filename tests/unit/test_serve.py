@@ -1,0 +1,42 @@
+"""`compactord config`: what it says of a configuration before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compactord.cli import main
+
+
+def _check(folder: Path, text: str) -> int:
+    path = folder / "compactord.yaml"
+    path.write_text(text)
+    return main(["config", "check", "--config", str(path)])
+
+
+def test_a_check_finds_what_serve_would_refuse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "catalogs:\n  a: {warehouse: 's3://me:pw@b/wh'}\n  b: {warehouse: 'file:rel'}\n"
+    assert _check(tmp_path, f"{text}spark: {{master: sparc://head:7077}}\n") == 2
+    found = capsys.readouterr().err
+    assert "compactord.yaml:2: catalogs.a.warehouse is s3://***@b/wh: expected a folder" in found
+    assert "compactord.yaml:3: catalogs.b.warehouse is file:rel: expected a folder" in found
+    assert "compactord.yaml:4: spark.master is sparc://head:7077: expected local" in found
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://head:7077", "sc://head", "null"])
+def test_a_check_needs_neither_the_warehouse_nor_spark(tmp_path: Path, master: str) -> None:
+    text = f"catalogs: {{lake: {{warehouse: /not/mounted/yet}}}}\nspark: {{master: '{master}'}}\n"
+    assert _check(tmp_path, text.replace("'null'", "null")) == 0
+
+
+def test_a_value_that_came_from_a_reference_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WAREHOUSE", "s3://hidden/wh")
+    assert _check(tmp_path, "catalogs: {lake: {warehouse: '${env:WAREHOUSE}'}}\n") == 2
+    found = capsys.readouterr().err
+    assert "catalogs.lake.warehouse is ${env:WAREHOUSE}: expected" in found
+    assert "hidden" not in found
