@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from datetime import tzinfo
 from functools import partial
 
 import tzlocal
@@ -100,7 +101,7 @@ def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> i
     loaded = read()
     config = loaded.config
     # A zone that knows when summer begins, not today's offset.
-    zone = config.service.zone or tzlocal.get_localzone()
+    zone = config.service.zone or _local_zone()
     clock = SystemClock(zone)
     instance = config.service.instance_name
     instance = socket.gethostname() if instance == "auto" else instance
@@ -137,6 +138,17 @@ def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> i
         sys.stdout.flush()
         os._exit(code)
     return code
+
+
+def _local_zone() -> tzinfo:
+    try:
+        return tzlocal.get_localzone()
+    except (LookupError, ValueError, OSError):
+        named = os.environ.get("TZ")
+        raise UsageError(
+            f"this machine's time zone{f' (TZ={named})' if named else ''} has no name of the form "
+            "Continent/City: give service.timezone one, such as Asia/Shanghai or Etc/GMT-3"
+        ) from None
 
 
 def _load(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> LoadedConfig:

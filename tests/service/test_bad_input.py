@@ -67,6 +67,16 @@ def test_a_configuration_that_cannot_be_used_ends_the_start_with_2(
     assert word in err
 
 
+@pytest.mark.parametrize("zone", ["UTC-3", "EST5EDT,M3.2.0,M11.1.0", "No/Where"])
+def test_a_machine_whose_time_zone_has_no_name_is_told_what_to_configure(
+    services: Services, tmp_path: Path, zone: str
+) -> None:
+    code, err, _ = _ends(services, configuration(tmp_path), environment={"TZ": zone})
+    assert code == 2
+    assert zone in err
+    assert "service.timezone" in err
+
+
 def test_a_configuration_that_is_not_there_is_named(services: Services, tmp_path: Path) -> None:
     code, err, _ = _ends(services, "", "--config", str(tmp_path / "none.yaml"))
     assert code == 2
