@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import tzinfo
 from functools import partial
@@ -282,15 +282,21 @@ class Daemon:
         now_s, shutdown = self._clock.monotonic_s(), self._settings.config.shutdown
         if self._drain_s is None:
             if not self._facts.is_started and now_s > self._start_deadline_s:
-                troubles = [self._capacity.error]
-                troubles += [catalog.error for catalog in self._roster.catalogs.values()]
-                _log.error("startup_failed", reason="; ".join(filter(None, troubles)))
+                _log.error("startup_failed", reason="; ".join(self._awaited()))
                 self._exit_code = _NO_ENGINE
                 self._stop_asked()
             return
         patience_s = (shutdown.grace_ms - shutdown.commit_reserve_ms) / 1000
         if self._stops_asked > 1 or now_s - self._drain_s > patience_s:
             self._cancel()
+
+    def _awaited(self) -> Iterator[str]:
+        """What a start still waits for, and why if that is known."""
+        if not self._facts.engine.is_up:
+            yield self._capacity.error or "Spark has not answered yet"
+        for name, catalog in self._roster.catalogs.items():
+            if not catalog.last_success_ms:
+                yield catalog.error or f"catalog {name} has not been listed yet"
 
     def _cancel(self) -> None:
         if self._has_cancelled:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
+from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
+from compactord.errors import EngineUnavailable
 from compactord.service import probes
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
@@ -26,15 +31,21 @@ class _Told(Metrics):
         self.then()
 
 
-def _daemon(folder: Path, metrics: Metrics) -> Daemon:
-    loaded, clock = load(folder), VirtualClock()
+def _daemon(
+    folder: Path,
+    metrics: Metrics,
+    *,
+    clock: VirtualClock | None = None,
+    start_engine: Callable[[], Engine] = InlineEngine,
+) -> Daemon:
+    loaded, clock = load(folder), clock or VirtualClock()
     return Daemon(
         loaded,
         clock=clock,
         zone=clock.time_zone,
         owner=FIRST,
         open_warehouse=lambda _: (LocalStorage(), str(folder)),
-        start_engine=InlineEngine,
+        start_engine=start_engine,
         reload=lambda: loaded,
         apply_logs=lambda _: None,
         metrics=metrics,
@@ -50,3 +61,17 @@ def test_readers_are_told_of_a_stop_at_once_and_not_with_the_next_second(tmp_pat
     assert daemon.view().is_draining
     failed = probes.readiness(daemon.view(), NOW_MS).failed
     assert "draining" in [check.check for check in failed]
+
+
+def test_a_start_that_is_given_up_says_what_it_waited_for(tmp_path: Path) -> None:
+    def start_engine() -> Engine:
+        time.sleep(0.5)
+        raise EngineUnavailable("nobody asks any more")
+
+    metrics, clock = _Told(), VirtualClock()
+    metrics.then = lambda: clock.sleep(400)
+    daemon = _daemon(tmp_path, metrics, clock=clock, start_engine=start_engine)
+    with capture_logs() as events:
+        assert daemon.run() == 69
+    (failed,) = (event for event in events if event["event"] == "startup_failed")
+    assert "Spark has not answered yet" in failed["reason"]
