@@ -17,6 +17,7 @@ from dataclasses import asdict
 from compactord import __version__, ids, serve
 from compactord.catalog.filesystem import find_table, open_warehouse
 from compactord.cli_arguments import (
+    Parser,
     add_engine_arguments,
     add_plan_arguments,
     add_table_arguments,
@@ -135,9 +136,10 @@ def _error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
 
 
 def _say(text: str) -> None:
-    """A line on stderr, if there is one."""
+    """A line on stderr, if there is one that takes it: exit codes and results count without."""
     if sys.stderr is not None:
-        print(text, file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr)
 
 
 def _exit_code(error: CompactordError | KeyboardInterrupt) -> int:
@@ -153,7 +155,7 @@ def _exit_code(error: CompactordError | KeyboardInterrupt) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="compactord",
         description="Compacts Apache Paimon tables that write-only jobs fill.",
         epilog="`compactord COMMAND --help` shows the options of a command, with examples.",
@@ -262,7 +264,7 @@ def _compact(args: argparse.Namespace) -> int:
             totals.denied += isinstance(error, AccessDenied)
             failed = _error_json(error)
     for line in report.totals_text(table.full_name, totals):
-        print(line, file=sys.stderr if args.json else sys.stdout)
+        (_say if args.json else print)(line)
     if args.json:
         print(json.dumps(asdict(totals) | failed))
     if totals.failures and totals.denied == len(totals.failures):

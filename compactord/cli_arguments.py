@@ -6,8 +6,11 @@ What reads one raises `UsageError` that names the argument and says what was exp
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
@@ -18,6 +21,22 @@ from compactord.service import report
 from compactord.service.partition_texts import unescaped
 
 _LEAST_MEMORY = 32 << 20
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what it does not understand as an object, too, where --json is asked for."""
+
+    _given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._given = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        if "--json" in self._given:
+            found = {"error": message, "kind": UsageError.__name__}
+            self._print_message(json.dumps(found) + "\n", sys.stdout)
+        super().error(message)
 
 
 def add_table_arguments(parser: argparse.ArgumentParser) -> None:

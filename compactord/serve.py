@@ -130,7 +130,9 @@ def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> i
     http = config.service.http
     with _http_server(HttpServer(site.answer, host=http.bind, port=http.port)) as server:
         host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
-        print(f"compactord {__version__} at http://{host}:{server.port}/", file=sys.stderr)
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError):  # the log says all that follows
+                print(f"compactord {__version__} at http://{host}:{server.port}/", file=sys.stderr)
         with signals.handled(daemon):
             code = daemon.run()
     if daemon.has_stragglers:

@@ -3,7 +3,10 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -90,6 +93,38 @@ def test_a_failure_is_one_json_object_with_what_there_is(
     assert (found["kind"], str(tmp_path) in found["error"]) == ("TableNotFound", True)
     assert main(["plan", *where]) == 2
     assert set(json.loads(capsys.readouterr().out)) == {"error", "kind"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--table"], ["--tabel", "d.t"], ["--strategy"]], ids=lambda wrong: wrong[0]
+)
+def test_arguments_that_are_not_understood_are_an_object_too(
+    wrong: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compact", "--json", "--warehouse", "/w", *wrong])
+    assert ended.value.code == 2
+    found = capsys.readouterr()
+    assert wrong[0] in found.err or "--table" in found.err
+    assert json.loads(found.out)["kind"] == "UsageError"
+
+
+def _in_process(code: str, **streams: Any) -> int:
+    """The exit code of a Python of its own: what is tested takes a process down, or its streams."""
+    return subprocess.run([sys.executable, "-c", code], **streams).returncode
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_stderr_that_takes_nothing_changes_no_exit_code_and_no_result(tmp_path: Path) -> None:
+    _keyed_table(tmp_path, commits=2)
+    run = "from compactord.cli import main; raise SystemExit(main([{}, '--warehouse', {!r}, {}]))"
+    with open("/dev/full", "w") as full, (tmp_path / "out").open("w+") as out:
+        code = run.format("'plan'", str(tmp_path), "'--table', 'd.none'")
+        assert _in_process(code, stderr=full) == 2
+        code = run.format("'compact'", str(tmp_path), "'--table', 'd.t', '--json'")
+        assert _in_process(code, stderr=full, stdout=out) == 0
+        out.seek(0)
+        assert json.loads(out.read())["snapshots"] == []
 
 
 def _partitioned_table(warehouse: Path, values: list[str | None]) -> None:
