@@ -21,6 +21,7 @@ Scalar = str | int | float | bool | None
 OriginAt = Callable[[int], Origin]
 
 _REFERENCE = re.compile(r"\$(?:(\$)(?=\{)|\{([^{}]*)\})")
+_QUOTED = re.compile(r"'([^']*)'")
 _LONGEST_VALUE = 80
 
 
@@ -214,7 +215,12 @@ def _number(text: str) -> int | float | str:
 def _why(error: yaml.MarkedYAMLError) -> str:
     text = ", ".join(text for text in (error.context, error.problem) if text)
     # An unquoted password may look like an alias or a tag; kinds of tokens are written <so>.
-    return re.sub(r"'(?!<)[^']{3,}'", f"'{HIDDEN}'", text) or "it cannot be read"
+    return _QUOTED.sub(_without_words, text) or "it cannot be read"
+
+
+def _without_words(quoted: re.Match[str]) -> str:
+    word = quoted[1]
+    return quoted[0] if len(word) < 3 or word.startswith("<") else f"'{HIDDEN}'"
 
 
 def put(root: Node, path: Path, value: Node, *, any_case: bool) -> str | None:

@@ -11,6 +11,13 @@ from compactord.errors import UsageError
 from tests.unit.config.files import load, problems
 
 
+def test_what_yaml_wants_is_quoted_and_what_it_found_is_not(tmp_path: Path) -> None:
+    (braces,) = problems(tmp_path, "startup: {timeout: ${env:NAME}}\n")
+    assert "expected ',' or '}', but got '{'" in str(braces)
+    (alias,) = problems(tmp_path, "spark: {master: *hunter2}\n")
+    assert "hunter2" not in str(alias)
+
+
 def test_the_smallest_file_is_enough(tmp_path: Path) -> None:
     loaded = load(tmp_path)
     assert loaded.config.catalogs["lake"].warehouse == "/data/wh"
