@@ -1,11 +1,12 @@
-"""One frame of `top`: a look drawn with rich, for any width from 80 columns on."""
+"""One frame of `top`: a look drawn with rich, for any width from 40 columns on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -37,6 +38,9 @@ _NOTES_SHOWN = 3
 _WORK_SHOWN = 6
 # Columns whose texts may be long.
 _NAMES = {"table", "bucket", "outcome"}
+# Narrower terminals show names and runs alone: numbers would leave no room for names.
+_WIDE = 72
+_NARROW_COLUMNS = 3
 
 
 def frame(
@@ -127,7 +131,7 @@ def _speed(bytes_per_s: float) -> str:
 def _tables(look: Look, room: int | None) -> Iterator[RenderableType]:
     tables = look.by_need()
     shown = tables if room is None else tables[:room]
-    grid = _grid(
+    columns: tuple[tuple[str, _Justify], ...] = (
         ("table", "left"),
         ("state", "left"),
         ("runs/trig/stop", "left"),
@@ -138,13 +142,27 @@ def _tables(look: Look, room: int | None) -> Iterator[RenderableType]:
         ("oldest", "right"),
         ("commit", "right"),
     )
+    wide, narrow = _grid(*columns), _grid(*columns[:_NARROW_COLUMNS])
     for table in shown:
-        grid.add_row(*_table_cells(look, table))
-    yield grid
+        cells = list(_table_cells(look, table))
+        wide.add_row(*cells)
+        narrow.add_row(*cells[:_NARROW_COLUMNS])
+    yield _Fitting(wide, narrow)
     if not tables:
         yield _line(("no tables", "dim"))
     if len(tables) > len(shown):
         yield _line((f"{len(tables) - len(shown)} more tables need less", "dim"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """One or the other, by the room that there is."""
+
+    wide: Table
+    narrow: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.wide if options.max_width >= _WIDE else self.narrow
 
 
 def _table_cells(look: Look, table: TopTable) -> Iterator[Text]:

@@ -51,7 +51,8 @@ def run(
         if stop.is_set():
             return
         raise UsageError(str(error)) from error
-    if once or not console.is_terminal:
+    # One that cannot move its cursor shows nothing of a live display.
+    if once or not console.is_terminal or console.is_dumb_terminal:
         _print_frames(watch, console, interval_s=interval_s, once=once, stop=stop)
     else:
         _show_live(watch, console, interval_s=interval_s, stop=stop)

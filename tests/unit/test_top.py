@@ -148,6 +148,14 @@ def test_no_line_is_wider_than_the_terminal_and_numbers_are_whole(width: int) ->
         assert number in line
 
 
+@pytest.mark.parametrize("width", [40, 60])
+def test_a_narrow_terminal_still_says_which_table(width: int) -> None:
+    lines = drawn(look_at(busy_night().view()), width=width)
+    assert max(map(len, lines)) <= width
+    (line,) = (line for line in lines if "9/5/8" in line)
+    assert line.startswith("lake.sales")
+
+
 def test_a_frame_fits_a_terminal_of_few_lines_and_counts_what_it_leaves_out() -> None:
     view = busy_night().view()
     many = [table_view(f"d.t{n}") for n in range(50)]
@@ -468,3 +476,18 @@ def _read_until(descriptor: int, text: str) -> str:
             shown += os.read(descriptor, 1 << 16).decode(errors="replace")
     assert text in shown
     return shown
+
+
+class _Dumb(io.StringIO):
+    """A terminal on which nothing can be drawn anew."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_dumb_terminal_gets_plain_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    look, stop, stream = look_at(busy_night().view()), threading.Event(), _Dumb()
+    threading.Timer(0.5, stop.set).start()
+    run(Looks(look), interval_s=5, once=False, stop=stop, stream=stream)
+    assert "lake.sales.orders" in stream.getvalue()
