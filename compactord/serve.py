@@ -75,7 +75,8 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
         ("show", _show, "print every value in effect and where it came from"),
         ("schema", _schema, "print the JSON Schema of the file"),
     ):
-        action = actions.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        description = f"{summary[0].upper()}{summary[1:]}."
+        action = actions.add_parser(name, help=summary, description=description, allow_abbrev=False)
         if name != "schema":
             _add_config_arguments(action)
         action.set_defaults(command=command, json=False, verbose=False)

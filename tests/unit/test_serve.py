@@ -40,3 +40,14 @@ def test_a_value_that_came_from_a_reference_is_not_shown(
     found = capsys.readouterr().err
     assert "catalogs.lake.warehouse is ${env:WAREHOUSE}: expected" in found
     assert "hidden" not in found
+
+
+def test_actions_take_their_options_by_their_whole_names_as_commands_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["config", "check", "--conf", str(tmp_path / "compactord.yaml")])
+    assert ended.value.code == 2
+    with pytest.raises(SystemExit):
+        main(["config", "schema", "--help"])
+    assert "Print the JSON Schema of the file." in capsys.readouterr().out
