@@ -22,7 +22,7 @@ from compactord.config.problems import ConfigInvalid, Problem
 from compactord.config.redaction import redact_text
 from compactord.config.show import effective_json, json_schema, show_text
 from compactord.engine.base import Engine
-from compactord.engine.masters import MASTERS, is_master
+from compactord.engine.masters import MASTERS, is_master, what_instead
 from compactord.engine.spark import start_spark
 from compactord.errors import UsageError
 from compactord.service import signals
@@ -171,6 +171,11 @@ def _unusable(loaded: LoadedConfig, open_store: OpenStore) -> Iterator[Problem]:
     master = loaded.config.spark.master
     if master is not None and not is_master(master):
         yield problem("spark.master", master, MASTERS)
+    for name, value in loaded.config.spark.conf.items():
+        instead = what_instead(name, master)
+        if instead is not None:
+            expected = f"no such setting, as it has no effect: {instead}"
+            yield problem(f"spark.conf.{name}", value, expected)
     for name, catalog in loaded.config.catalogs.items():
         try:
             open_store(catalog.warehouse)

@@ -23,8 +23,8 @@ MASTERS = (
     "or yarn"
 )
 _INSTEAD = {
-    "spark.master": "use --master",
-    "spark.remote": "use --master sc://…",
+    "spark.master": "the master is given by itself",
+    "spark.remote": "a server of Spark Connect is given as the master, sc://HOST:PORT",
     "spark.pyspark.driver.python": "start compactord with that Python",
 }
 _EMBEDDED_INSTEAD = {
@@ -39,14 +39,20 @@ def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
     """
     if master is not None and not is_master(master):
         raise UsageError(f"--master {master!r} is no Spark master; expected is {MASTERS}")
-    ineffective = dict(_INSTEAD)
-    if master is None or master.startswith("local"):
-        ineffective |= _EMBEDDED_INSTEAD
     for name in settings:
         if not name.startswith("spark."):
             raise UsageError(f"Spark settings begin with 'spark.', this one does not: {name}")
-        if name in ineffective:
-            raise UsageError(f"--spark-conf {name} has no effect: {ineffective[name]}")
+        instead = what_instead(name, master)
+        if instead is not None:
+            raise UsageError(f"--spark-conf {name} has no effect: {instead}")
+
+
+def what_instead(setting: str, master: str | None) -> str | None:
+    """What to do instead of giving a setting that has no effect; None for others."""
+    instead = _INSTEAD.get(setting)
+    if instead is None and (master is None or master.startswith("local")):
+        instead = _EMBEDDED_INSTEAD.get(setting)
+    return instead
 
 
 def is_master(text: str) -> bool:

@@ -194,6 +194,11 @@ class ClassicCarrier:
                 "it has no free core, or its workers cannot reach this machine"
             )
         if failures:
+            gone = self._driver.why_gone()
+            if gone is not None:
+                raise EngineUnavailable(
+                    f"no worker of {master} was reached: {gone} Is it up, and reachable from here?"
+                ) from failures[0]
             raise EngineUnavailable(
                 f"workers of {master} cannot run compactord: {failures[0]} "
                 "(their Python is set by spark.pyspark.python)"

@@ -60,7 +60,7 @@ def _files(folder: Path) -> dict[str, bytes]:
         (["--table", "d.t", "--orphan-grace", "soon"], "--orphan-grace"),
         (["--table", "d.t", "--master", ""], "is no Spark master"),
         (["--table", "d.t", "--master", "local[0]"], "is no Spark master"),
-        (["--table", "d.t", "--spark-conf", "spark.master=local"], "use --master"),
+        (["--table", "d.t", "--spark-conf", "spark.master=local"], "given by itself"),
         (["--table", "d.t", "--spark-conf", "executor.memory=1g"], "begin with 'spark.'"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else None,

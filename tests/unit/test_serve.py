@@ -26,6 +26,16 @@ def test_a_check_finds_what_serve_would_refuse(
     assert "compactord.yaml:4: spark.master is sparc://head:7077: expected local" in found
 
 
+def test_a_check_finds_settings_of_spark_that_have_no_effect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "catalogs: {a: {warehouse: /wh}}\nspark: {conf: {spark.master: yarn, spark.x: 1}}\n"
+    assert _check(tmp_path, text) == 2
+    (problem,) = [line for line in capsys.readouterr().err.splitlines() if "spark." in line]
+    assert "spark.conf.spark.master is yarn" in problem
+    assert "as it has no effect: the master is given by itself" in problem
+
+
 @pytest.mark.parametrize("master", ["local[2]", "spark://head:7077", "sc://head", "null"])
 def test_a_check_needs_neither_the_warehouse_nor_spark(tmp_path: Path, master: str) -> None:
     text = f"catalogs: {{lake: {{warehouse: /not/mounted/yet}}}}\nspark: {{master: '{master}'}}\n"

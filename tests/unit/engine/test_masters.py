@@ -63,9 +63,9 @@ def test_masters_that_no_spark_can_mean_are_refused(master: str) -> None:
 @pytest.mark.parametrize(
     ("master", "setting", "instead"),
     [
-        (None, "spark.master", "--master"),
-        ("spark://head:7077", "spark.master", "--master"),
-        (None, "spark.remote", "--master sc://"),
+        (None, "spark.master", "given by itself"),
+        ("spark://head:7077", "spark.master", "given by itself"),
+        (None, "spark.remote", "given as the master, sc://"),
         (None, "spark.pyspark.python", "start compactord with that one"),
         ("local[2]", "spark.pyspark.python", "start compactord with that one"),
         ("spark://head:7077", "spark.pyspark.driver.python", "start compactord with that Python"),
