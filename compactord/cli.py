@@ -137,9 +137,14 @@ def _error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
 
 def _say(text: str) -> None:
     """A line on stderr, if there is one that takes it: exit codes and results count without."""
-    if sys.stderr is not None:
+    if sys.stderr is None:
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        # What it holds back would fail once more at the end, which Python tells by the exit code.
         with contextlib.suppress(OSError):
-            print(text, file=sys.stderr)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _exit_code(error: CompactordError | KeyboardInterrupt) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
 import pty
 import re
@@ -97,11 +96,11 @@ def test_a_pipe_gets_lines_and_a_summary_and_the_rows_are_those_ingested(
     assert "\x1b" not in outcome.out
     assert _ADDRESS.search(outcome.out)
     assert "ingestion for " in outcome.out
-    seen = [tuple(map(int, counts)) for counts in _COUNTS.findall(outcome.out)]
-    assert seen, outcome.out
-    # The last line may be one of a rise.
-    assert any(after[0] < before[0] for before, after in itertools.pairwise(seen)), "runs fell"
-    assert any(after[2] < before[2] for before, after in itertools.pairwise(seen)), "files fell"
+    assert _COUNTS.search(outcome.out), outcome.out
+    # Whether a line is told between a rise and a fall is a matter of the machine's speed.
+    times = re.match(r"compacted +(\d+) times, (\d+) commits", _line(outcome.out, "compacted"))
+    assert times is not None, outcome.out
+    assert int(times[1]) >= int(times[2]) >= 1
     assert _line(outcome.out, "rows").count("those ingested") == 2
     for name in _TABLES:
         ids = snapshot_ids(LOCAL, _location(tmp_path, name))
