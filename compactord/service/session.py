@@ -213,6 +213,8 @@ class TableSession:
         """
         assert self.state is not None, "refreshed before"
         by_change = {id(each.change): each for each in landed}
+        # Committing takes in what others have published since, or the table that they made anew.
+        self._is_checked = False
         try:
             outcome, self.state = self._committer.commit(
                 self.state, [each.change for each in landed], self.table.commit_settings
