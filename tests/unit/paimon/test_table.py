@@ -72,6 +72,14 @@ def test_new_snapshots_cost_their_delta_lists_and_manifests_only() -> None:
     assert len(_manifests_read(history)) == 4
 
 
+def test_the_buckets_of_all_new_snapshots_have_changed() -> None:
+    history, state = _history("a")
+    history.commit([_file("b")])
+    history.commit([entry(data_file("c"), bucket=1)])
+    refreshed = refresh_state(history.storage, state)
+    assert refreshed.changed == {BUCKET, BucketId(UNPARTITIONED, 1)}
+
+
 def test_new_snapshots_take_no_memory_for_the_files_that_were_there() -> None:
     assert _refresh_peak_bytes(10_000) < _refresh_peak_bytes(400) + (16 << 10)
 
@@ -167,6 +175,17 @@ def test_a_delta_that_deletes_what_is_not_live_means_reading_anew() -> None:
     history.commit([deleted(_file("never added", row_count=0)), _file("b")])
     refreshed = refresh_state(history.storage, state)
     assert (_names(refreshed.state), refreshed.changed) == (["a", "b"], None)
+
+
+@pytest.mark.parametrize("is_in_base", [True, False])
+def test_a_file_that_was_deleted_is_not_found_again(*, is_in_base: bool) -> None:
+    file, other = _file("a"), _file("b")
+    files = _history("a")[1].files if is_in_base else no_files("/t").applied([file])
+    files = files.applied([other]).applied([deleted(file)])
+    assert not files.contains(file.identity)
+    assert files.contains(other.identity)
+    with pytest.raises(UnknownFile):
+        files.applied([deleted(file)])
 
 
 def test_record_counts_that_do_not_add_up_mean_reading_anew() -> None:
@@ -315,6 +334,10 @@ def test_small_files_can_be_asked_for_alone() -> None:
     some = state.files.bucket(BUCKET, smaller_than=10)
     assert [file.file_name for file in some.files] == ["small", "new small"]
     assert some.total_buckets == 4
+    assert (state.files.count_smaller(10), state.files.count_smaller(10, [BUCKET])) == (2, 2)
+    history.commit([deleted(_file("small", file_size=9))])
+    state = refresh_state(history.storage, state).state
+    assert (state.files.count_smaller(10), state.files.count_smaller(10, [BUCKET])) == (1, 1)
 
 
 def test_entries_that_disagree_about_the_bucket_count_are_refused() -> None:

@@ -16,6 +16,7 @@ from compactord.plan.table import (
 )
 from tests.unit.plan.builders import (
     BUCKET,
+    MB,
     NOW_MS,
     append_options,
     bucket_of,
@@ -112,6 +113,17 @@ def test_files_above_the_configured_levels_are_noted() -> None:
     plan = plan_bucket(bucket_of(files), plan_request())
     assert plan.notes == ("files on level 7 are above num-levels=6",)
     assert plan_bucket(bucket_of(files), plan_request(strategy=Strategy.FULL)).compactions == ()
+
+
+def test_no_deletions_are_lifted_to_a_level_above_the_configured_ones() -> None:
+    top = data_file("top", level=7, size=200 * MB, keys=(0, 9))
+    files = [top, *(data_file(f"f{n}", size=200 * MB, keys=(20 + n, 20 + n)) for n in range(2))]
+    files.append(data_file("deletes", size=200 * MB, keys=(30, 30), deletes=1))
+    (decision,) = plan_bucket(bucket_of(files), plan_request(strategy=Strategy.FULL)).compactions
+    assert isinstance(decision, MergeCompaction)
+    assert (decision.output_level, decision.drop_deletes) == (7, True)
+    assert sorted(names(decision.upgraded)) == ["f0", "f1"]
+    assert sorted(names(decision.inputs)) == ["deletes", "f0", "f1"]
 
 
 @pytest.mark.parametrize(
