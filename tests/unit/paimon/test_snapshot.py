@@ -172,7 +172,7 @@ def test_identity_is_the_uuid_and_without_one_the_commit() -> None:
     ],
 )
 def test_whatever_the_hint_says_the_latest_snapshot_is_found(hint: bytes | None) -> None:
-    assert latest_snapshot_id(_table(*range(3, 10), latest=hint), ROOT) == 9
+    assert latest_snapshot_id(_table(*range(3, 12), latest=hint), ROOT) == 11
 
 
 @pytest.mark.parametrize("hint", [b"9", b"8", b"6"])
@@ -186,9 +186,9 @@ def test_a_hint_to_an_expired_snapshot_is_not_followed() -> None:
     assert latest_snapshot_id(_table(8, 9, latest=b"5"), ROOT) == 9
 
 
-@pytest.mark.parametrize("hint", [b"3", b"1", None, b"x"])
+@pytest.mark.parametrize("hint", [b"9", b"1", None, b"x"])
 def test_whatever_the_hint_says_the_earliest_snapshot_is_found(hint: bytes | None) -> None:
-    assert earliest_snapshot_id(_table(3, 4, 5, earliest=hint), ROOT) == 3
+    assert earliest_snapshot_id(_table(9, 10, 11, earliest=hint), ROOT) == 9
 
 
 def test_a_table_without_snapshots_has_no_latest() -> None:
