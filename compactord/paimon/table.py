@@ -148,7 +148,7 @@ def refresh_state(storage: Storage, state: TableState) -> Refreshed:
     """The newest state, grown from a known one where that can be trusted.
 
     Nothing new: the hint, a probe and one snapshot are read. New snapshots: their delta manifests
-    too. Raises what `load_state` raises.
+    too, and each snapshot below them once more. Raises what `load_state` raises.
     """
     known = state.snapshot
     location = state.table.location
@@ -184,7 +184,9 @@ def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -
     appended_bytes = manifest_count = entry_count = skipped = 0
     for snapshot_id in range(known.id + 1, latest + 1):
         snapshot = read_snapshot(storage, location, snapshot_id)
-        # A rollback while we read shows in the counts of the first snapshot after it.
+        # Looked at after it: a rollback while we read may have replaced what it was not made upon.
+        if read_snapshot(storage, location, newest.id).identity != newest.identity:
+            return None
         expected = newest.total_record_count + snapshot.delta_record_count
         if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.total_record_count != expected:
             return None

@@ -196,6 +196,31 @@ def test_record_counts_that_do_not_add_up_mean_reading_anew() -> None:
     assert refresh_state(history.storage, state).changed is None
 
 
+@pytest.mark.parametrize("at", [3, 4])
+def test_a_rollback_while_snapshots_are_followed_means_reading_anew(at: int) -> None:
+    history, _ = _history("a")
+    first = history.snapshot
+    assert first is not None
+    history.commit([_file("b")])
+    state = load_state(history.storage, history.table)
+    history.commit([_file("c")])
+    history.commit([_file("d")])
+    storage, read = history.storage, history.storage.read
+
+    def read_in_between(path: str) -> bytes:
+        if path == paths.snapshot_path(history.table.location, at):
+            storage.read = read  # type: ignore[method-assign]
+            history.rollback(first)
+            # As many rows as before: no count tells.
+            for name in ("b'", "c'", "d'"):
+                history.commit([_file(name)])
+        return read(path)
+
+    storage.read = read_in_between  # type: ignore[method-assign]
+    refreshed = refresh_state(storage, state)
+    assert (_names(refreshed.state), refreshed.changed) == (["a", "b'", "c'", "d'"], None)
+
+
 def test_far_behind_means_reading_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "_MAX_FOLLOWED", 2)
     history, state = _history("a")
