@@ -44,6 +44,12 @@ def test_bins_that_would_leave_as_many_small_files_are_not_picked() -> None:
     assert pack(mixed, small_file_ratio=1.5)[0] == [["f0", "f1", "f2", "f3", "large"]]
 
 
+def test_a_file_of_the_size_that_counts_as_full_is_not_small() -> None:
+    limit = append_options().small_file_size
+    files = [data_file("full", size=limit), data_file("below", size=limit - 1), *SMALL[:4]]
+    assert pack(files) == ([["f0", "f1", "f2", "f3", "below"]], [])
+
+
 def test_settled_files_promise_no_gain_in_a_window() -> None:
     options = append_options(min_file_num=3)
     picks = pick_bucketed(SMALL, options, settled={"f0", "f1"})
