@@ -50,6 +50,10 @@ def test_a_file_of_the_size_that_counts_as_full_is_not_small() -> None:
     assert pack(files) == ([["f0", "f1", "f2", "f3", "below"]], [])
 
 
+def test_a_bin_has_two_files_though_one_would_fill_it() -> None:
+    assert pack(SMALL[:5], open_file_cost=600 * MB) == ([["f0", "f1"], ["f2", "f3"]], ["f4"])
+
+
 def test_settled_files_promise_no_gain_in_a_window() -> None:
     options = append_options(min_file_num=3)
     picks = pick_bucketed(SMALL, options, settled={"f0", "f1"})
