@@ -89,11 +89,14 @@ def test_a_tag_keeps_what_was_brought_back_although_a_later_tag_lacks_it(made: i
     first, second = snapshot_of(table, 1), snapshot_of(table, 2)
     make_tag(table, first, "first")
     make_tag(table, second, "second")
-    table._foreign([added], CommitKind.OVERWRITE)
-    table.compacted_by_others([file])
+    # What goes with it is newer than all tags.
+    new = replace(table.new_file(), creation_time_ms=START_MS + 99 * HOUR_MS)
+    table._foreign([added, table._entry(new, 0)], CommitKind.OVERWRITE)
+    table.compacted_by_others([file, new])
     with_data(table)
     expire(table)
     assert lacks(table.storage, [first, second]) == []
+    assert new.file_name not in data_files(table)
 
 
 def test_the_last_tag_keeps_its_files_whatever_the_clock_of_their_writer_said() -> None:
