@@ -110,6 +110,19 @@ def test_the_last_tag_keeps_its_files_whatever_the_clock_of_their_writer_said() 
     check(table)
 
 
+@pytest.mark.parametrize("tagged", [1, 2, 3])
+def test_a_tag_keeps_the_manifests_that_others_have_merged(tagged: int) -> None:
+    table = Lineage()
+    table.append(1, commits=3)
+    table.history.snapshot = snapshots_of(table)[-1]
+    table.history.merge_manifests()
+    table.append(1)
+    make_tag(table, snapshot_of(table, tagged))
+    with_data(table)
+    expire(table)
+    check(table)
+
+
 def test_tags_that_are_older_than_all_that_goes_are_not_read() -> None:
     table = Lineage()
     table.append(1)
