@@ -260,3 +260,42 @@ def test_outrun_is_told_by_the_newest_snapshot_which_is_then_looked_at() -> None
     compact(storage, table, owner=SECOND)
     assert session.is_outrun(first)
     assert session.refresh()
+
+
+@pytest.mark.parametrize("is_altered_before", [True, False])
+def test_a_table_made_anew_is_told_by_the_schema_that_was_known(*, is_altered_before: bool) -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE)
+    if is_altered_before:
+        _altered(storage, table)
+    names = ["k", "w"] if is_altered_before else ["k", "v"]
+    target = writer(storage, table)
+    for commit in range(6):
+        target.write(rows_of([(key, commit) for key in range(9)]).rename_columns(names))
+    session = _session(storage, table)
+    _published(session)
+    _drop(storage, table)
+    keyed_table(storage, WHERE, options={"file.compression": "lz4"})
+    if not is_altered_before:
+        _altered(storage, table)
+    target = writer(storage, table)
+    names = ["k", "v"] if is_altered_before else ["k", "w"]
+    for commit in range(9):
+        target.write(rows_of([(key, commit) for key in range(9)]).rename_columns(names))
+    assert session.refresh()
+    assert (len(session.lost_snapshots), session.replaced_snapshots) == (1, 0)
+
+
+def test_a_table_that_was_altered_is_not_taken_for_a_new_one() -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE)
+    fill_keyed(writer(storage, table), commits=6)
+    session = _session(storage, table)
+    newest = _published(session)
+    _replaced_by_others(storage, table, newest)
+    schema = latest_schema(storage, table.location)
+    options = {**schema.options, "target-file-size": "64 mb"}
+    path = paths.schema_path(table.location, 1)
+    storage.write_new(path, schema_json(replace(schema, id=1, options=options)))
+    assert session.refresh()
+    assert (len(session.lost_snapshots), session.replaced_snapshots) == (1, 1)
