@@ -6,7 +6,8 @@ partitions and keys is equality of these bytes, so there is exactly one encoding
 
 Values in Python: bool, int, float, Decimal, str, bytes; DATE as days, TIME as milliseconds of the
 day, timestamps as nanoseconds since the epoch (unbounded int); ARRAY and VECTOR as list, MAP and
-MULTISET as list of pairs, ROW as tuple, VARIANT as (value, metadata); None is null.
+MULTISET as list of pairs, ROW as tuple, VARIANT as (value, metadata); None is null. Paimon does not
+check text: what is not UTF-8 stays bytes.
 
 Sources: data/{BinaryRow,BinaryArray,BinaryMap,AbstractBinaryWriter,BinaryRowWriter,RowHelper}.java,
 utils/{SerializationUtils,MurmurHashUtils}.java.
@@ -78,6 +79,14 @@ def comparable_key(
     tuple itself, the empty one for null. Comparable with those of the same types only.
     """
     return _guarded(lambda: _read_row(_body(data, types), types, _ordered), data, types, source)
+
+
+def text_of(data: bytes) -> str | bytes:
+    """A CHAR, VARCHAR or STRING in its Python form."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def row_hash(data: bytes) -> int:
@@ -152,7 +161,7 @@ def _write(body: bytearray, slot: int, value: Value, type_: DataType) -> None:
         case AtomicType(root=root) if root in _TIMESTAMPS:
             _write_timestamp(body, slot, value, type_.precision or 0)
         case AtomicType(root=root) if root in _BYTES:
-            _write_bytes(body, slot, value.encode() if root in _STRINGS else value)
+            _write_bytes(body, slot, value.encode() if isinstance(value, str) else value)
         case AtomicType():
             raw, metadata = value
             _append(body, slot, struct.pack("<i", len(raw)) + raw + metadata)
@@ -243,7 +252,7 @@ _Form: TypeAlias = Callable[[AtomicType, Any], Any]
 
 def _plain(type_: AtomicType, stored: Any) -> Any:
     if type_.root in _STRINGS:
-        return stored.decode()
+        return text_of(stored)
     if type_.root is TypeRoot.DECIMAL:
         return Decimal(stored).scaleb(-(type_.scale or 0), _EXACT)
     return stored

@@ -59,7 +59,9 @@ def _same_in_both(value: Value, type_: DataType) -> str:
     root = type_.root if isinstance(type_, AtomicType) else None
     if root is TypeRoot.BOOLEAN:
         return "true" if value else "false"
-    if root in _NUMBERS or root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
+    if root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
+        return _utf8(value) if isinstance(value, bytes) else str(value)
+    if root in _NUMBERS:
         return str(value)
     if root is TypeRoot.DECIMAL:
         return f"{Decimal(value):f}"

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.binary_row import Value, unscaled
+from compactord.paimon.binary_row import Value, text_of, unscaled
 from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot
 
 _TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
@@ -33,6 +33,8 @@ def cell(column: pa.Array | pa.ChunkedArray, index: int, type_: DataType) -> Val
         return scalar.value
     if type_.root in _TIMES:
         return scalar.value * nanos_per_unit(type_)
+    if type_.root in _STRINGS:
+        return text_of(scalar.as_buffer().to_pybytes())
     return scalar.as_py()
 
 
@@ -49,6 +51,8 @@ def _single(value: Value, type_: DataType) -> pa.Array:
             return pa.array([value], pa.int32()).view(wanted)
         if type_.root in _TIMES:
             return pa.array([value // nanos_per_unit(type_)], pa.int64()).view(wanted)
+        if type_.root in _STRINGS and isinstance(value, bytes):
+            return pa.array([value], pa.binary()).view(wanted)
     return pa.array([value], wanted)
 
 
@@ -65,7 +69,7 @@ def from_statistics(raw: Any, type_: AtomicType) -> Value:
         number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
         return Decimal(number).scaleb(-(type_.scale or 0), _EXACT)
     if root in _STRINGS:
-        return raw.decode()
+        return text_of(raw)
     if root in _TIMES:
         return raw * nanos_per_unit(type_)
     return raw
@@ -83,7 +87,7 @@ def value_order(value: Value, type_: AtomicType) -> Any:
     if type_.root is TypeRoot.DECIMAL:
         return unscaled(value, type_.scale or 0)
     if type_.root in _STRINGS:
-        return value.encode()
+        return value.encode() if isinstance(value, str) else value
     if type_.root in _TIMES:
         return value // nanos_per_unit(type_)
     return value

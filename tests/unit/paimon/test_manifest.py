@@ -306,6 +306,13 @@ def test_partition_stats_of_nulls_alone_are_null() -> None:
     assert stats.null_counts == (1,)
 
 
+def test_partition_stats_hold_text_that_is_not_utf8_as_it_is() -> None:
+    entries = [replace(BARE, partition=encode_row([text], [TEXT])) for text in (b"\xffb", "a")]
+    stats = describe_entries("m", 1, entries, [TEXT]).partition_stats
+    assert stats.min_values == encode_row(["a"], [TEXT])
+    assert stats.max_values == encode_row([b"\xffb"], [TEXT])
+
+
 def test_entries_keep_kind_and_order() -> None:
     entries = [BARE, deleted(RICH), RICH]
     data = encode_container(MANIFEST, map(entry_record, entries), CODEC)

@@ -6,7 +6,7 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.paimon import paths
-from compactord.paimon.binary_row import encode_row
+from compactord.paimon.binary_row import decode_row, encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, DataFile
 from compactord.paimon.types import DataField, parse_type
 
@@ -84,6 +84,15 @@ def test_a_partition_that_is_no_row_is_refused() -> None:
     field = DataField(id=0, name="p", type=parse_type("INT"))
     with pytest.raises(FormatError, match="partition"):
         paths.partition_path(EMPTY_ROW, [field], default_name="d", legacy_name=True)
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_text_that_is_not_utf8_has_no_folder_and_is_shown_as_bytes(legacy: bool) -> None:
+    with pytest.raises(FormatError, match="the bytes ff62 are not UTF-8"):
+        partition(("p", "STRING", b"\xffb"), legacy=legacy)
+    field = DataField(id=0, name="p", type=parse_type("STRING"))
+    values = decode_row(encode_row([b"\xffb"], [field.type]), [field.type])
+    assert paths.partition_text(values, [field]) == r"p=b'\xffb'"
 
 
 def test_buckets_have_folders_of_their_own() -> None:
