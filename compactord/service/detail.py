@@ -6,10 +6,11 @@ import heapq
 from dataclasses import replace
 
 from compactord.model import SortedRun
-from compactord.paimon.binary_row import decode_row
+from compactord.paimon.binary_row import Value, decode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.java_text import to_string
 from compactord.paimon.table import TableState
+from compactord.paimon.types import DataField
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import PlanRequest, TableKind, plan_bucket
 from compactord.service import report
@@ -86,8 +87,12 @@ def _key_text(table: OpenTable, key: bytes) -> str:
     if table.key_of is None or not fields:
         return ""
     values = decode_row(key, [field.type for field in fields], source=table.manifests)
-    texts = (
-        to_string(value, field.type) or "null" for value, field in zip(values, fields, strict=True)
-    )
-    text = ", ".join(texts)
+    text = ", ".join(_value_text(value, f) for value, f in zip(values, fields, strict=True))
     return text if len(text) <= _KEY_CHARACTERS_MAX else f"{text[: _KEY_CHARACTERS_MAX - 1]}…"
+
+
+def _value_text(value: Value, field: DataField) -> str:
+    # A key may be binary, or text that is not UTF-8.
+    return (
+        f"0x{value.hex()}" if isinstance(value, bytes) else to_string(value, field.type) or "null"
+    )

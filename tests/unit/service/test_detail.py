@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import pyarrow as pa
+
+from compactord.demo import create_table
 from compactord.paimon.table import TableRef
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.service.detail import bucket_details
 from compactord.service.view import BUCKETS_MAX, BucketDetail
 from tests.builders import append_table, fill_keyed, keyed_table, rows_of, writer
@@ -38,6 +42,17 @@ def test_a_bucket_is_shown_run_by_run_with_its_keys_and_what_is_planned() -> Non
     assert [(run.level, run.files, run.rows) for run in detail.runs] == [(0, 1, 2)] * 5
     assert (detail.runs[0].min_key, detail.runs[0].max_key) == ("4", "104"), "the newest first"
     assert detail.plan != ""
+
+
+def test_binary_keys_are_shown_in_hex() -> None:
+    storage = MemoryStorage()
+    table = TableRef(database="db", name="t", location=WHERE)
+    key = DataField(id=0, name="k", type=AtomicType(root=TypeRoot.VARBINARY, nullable=False))
+    create_table(storage, table, [key], primary_keys=["k"], options={"bucket": "1"})
+    keys = pa.array([b"\x00", b"\xffb"], pa.binary())
+    writer(storage, table).write(pa.table({"k": keys}))
+    (detail,) = _details(storage, table)
+    assert (detail.runs[0].min_key, detail.runs[0].max_key) == ("0x00", "0xff62")
 
 
 def test_after_compaction_one_run_is_left_and_nothing_is_planned() -> None:
