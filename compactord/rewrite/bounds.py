@@ -9,7 +9,7 @@ than 4096 bytes, for which Arrow's writer drops the bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,8 @@ _TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 # TIMESTAMP(7..9) is INT96 in Java's files, which have no statistics on it.
 _MAX_BOUNDED_PRECISION = 6
 
+_TextBounds: TypeAlias = tuple[bytes | None, bytes | None]
+
 
 class FileBounds:
     """Collects the bounds of one file's columns; each comes with the row column that it copies."""
@@ -42,7 +44,7 @@ class FileBounds:
         }
         self._texts = sorted({source for field, source in columns if is_binary_like(field)})
         # Per text column and row group: bounds where the footer will have none.
-        self._long: dict[str, dict[int, tuple[bytes, bytes]]] = {name: {} for name in self._texts}
+        self._long: dict[str, dict[int, _TextBounds]] = {name: {} for name in self._texts}
         self._groups = 0
 
     def add_group(self, rows: pa.Table) -> None:
@@ -102,7 +104,9 @@ class FileBounds:
         for group, chunk in enumerate(chunks):
             computed = self._long.get(source, {}).get(group)
             if computed is not None:
-                pairs.append(computed)
+                # Of nulls alone there is nothing to add.
+                if computed[0] is not None:
+                    pairs.append(computed)
             elif chunk.has_min_max:
                 pairs.append((chunk.min_raw, chunk.max_raw))
             elif chunk.num_values:
@@ -193,11 +197,11 @@ def _has_unused_words(column: pa.ChunkedArray) -> bool:
     Its writer takes the whole dictionary when there are as many different indices as words, and
     counts null as an index.
     """
-    has_nulls = 0 < column.null_count < len(column)
-    return has_nulls and bool(pa.types.is_dictionary(column.type))
+    return column.null_count > 0 and bool(pa.types.is_dictionary(column.type))
 
 
-def _text_bounds(column: pa.ChunkedArray) -> tuple[bytes, bytes]:
+def _text_bounds(column: pa.ChunkedArray) -> _TextBounds:
+    """Both None where all is null, whatever words the dictionary has."""
     if pa.types.is_dictionary(column.type):
         column = column.drop_null().cast(column.type.value_type)
     found = pc.min_max(column.cast(pa.binary()))

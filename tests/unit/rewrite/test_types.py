@@ -15,9 +15,11 @@ from compactord.paimon.stats import parse_stats_mode
 from compactord.rewrite.task import rewrite
 from tests.unit.rewrite.builders import (
     SEQUENCE,
+    concat_part,
     fields,
     merge_part,
     output_paths,
+    write_append,
     write_run,
 )
 
@@ -236,6 +238,23 @@ def test_long_dictionary_values_have_bounds(tmp_path):
     columns, file, _, parquet = merged(tmp_path, "STRING", texts)
     assert "RLE_DICTIONARY" in parquet.metadata.row_group(0).column(4).encodings
     assert bounds(columns, file) == ("a" * 16, "b" * 15 + "c")
+
+
+@pytest.mark.parametrize("target", [2000, 1 << 20])
+@pytest.mark.parametrize("word", ["a", "a" * 5000])
+def test_words_of_a_dictionary_are_no_bounds_of_nulls(tmp_path, word, target):
+    """Row groups of one stretch of rows share a dictionary, also with words of none of theirs."""
+    columns = fields(k="BIGINT NOT NULL", v="STRING")
+    rows = [{"k": k, "v": word if k < 2000 else None} for k in range(4000)]
+    files = [write_append(tmp_path / "a.parquet", columns, rows)]
+    part = concat_part(tmp_path, columns, files, row_group_bytes=6000, target_file_size=target)
+    result = rewrite(part)
+    expected = []
+    for path in output_paths(part, result):
+        values = pq.ParquetFile(path).read().column("v").drop_null()
+        expected.append(word[:16] if len(values) else None)
+    assert [bounds(columns, file)[0] for file in result.after] == expected
+    assert (None in expected) == (target == 2000)
 
 
 def test_columns_of_few_values_stay_dictionary_encoded_and_others_plain(tmp_path):
