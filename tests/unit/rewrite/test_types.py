@@ -7,9 +7,11 @@ import struct
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.stats import parse_stats_mode
 from compactord.rewrite.task import rewrite
@@ -17,9 +19,11 @@ from tests.unit.rewrite.builders import (
     SEQUENCE,
     concat_part,
     fields,
+    input_file,
     merge_part,
     output_paths,
     write_append,
+    write_parquet,
     write_run,
 )
 
@@ -238,6 +242,21 @@ def test_long_dictionary_values_have_bounds(tmp_path):
     columns, file, _, parquet = merged(tmp_path, "STRING", texts)
     assert "RLE_DICTIONARY" in parquet.metadata.row_group(0).column(4).encodings
     assert bounds(columns, file) == ("a" * 16, "b" * 15 + "c")
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_texts_that_are_not_utf_8_are_kept_and_have_bounds_as_they_are(tmp_path, use_dictionary):
+    columns = fields(k="BIGINT NOT NULL", v="STRING")
+    texts = pa.array([b"a", b"\xff", None, b"b"] * 500)
+    texts = pa.Array.from_buffers(pa.string(), len(texts), texts.buffers())
+    table = pa.table([pa.array(range(2000)), texts], schema=value_schema(columns))
+    write_parquet(tmp_path / "a.parquet", table, use_dictionary=use_dictionary)
+    part = concat_part(tmp_path, columns, [input_file(tmp_path / "a.parquet", 2000)])
+    result = rewrite(part)
+    (path,) = output_paths(part, result)
+    assert pq.ParquetFile(path).read().column("v").combine_chunks().equals(texts)
+    assert bounds(columns, result.after[0]) == ("a", b"\xff")
+    assert result.after[0].value_stats.null_counts == (0, 500)
 
 
 @pytest.mark.parametrize("target", [2000, 1 << 20])
