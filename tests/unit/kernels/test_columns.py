@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from compactord.kernels.columns import RowSizes
+from compactord.kernels.columns import RowSizes, dictionary_ranks, integer_words
+from compactord.kernels.keys import BatchKeys
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,21 @@ def test_dictionaries_do_not_count():
 def test_no_rows_have_no_values():
     batch = pa.record_batch({"a": pa.array([], pa.int64()), "b": pa.array([], pa.string())})
     assert RowSizes(batch.schema).of(batch) == 0
+
+
+def test_indices_under_nulls_mean_nothing():
+    bits, numbers = np.array([0b101], np.uint8), np.array([2, -7, 0], np.int32)
+    indices = pa.Array.from_buffers(pa.int32(), 3, [pa.py_buffer(bits), pa.py_buffer(numbers)])
+    column = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b", "c"]), safe=False)
+    assert dictionary_ranks(column).tolist()[::2] == [2, 0]
+
+
+@pytest.mark.parametrize("low", [0, -(2**62), -(2**63), -(2**63) - 1, -(10**37)])
+@pytest.mark.parametrize("high", [1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**37])
+def test_decimals_of_any_size_are_in_their_order(low, high):
+    values = sorted({low, low + 1, high - 1, high})
+    column = pa.array([decimal.Decimal(value) for value in values], pa.decimal128(38, 0))
+    rows = list(zip(*(word.tolist() for word in integer_words(column)), strict=True))
+    assert rows == sorted(set(rows))
+    keys = BatchKeys(pa.record_batch({"k": column}), ["k"])
+    assert [keys[row] for row in range(len(values))] == [(value,) for value in values]

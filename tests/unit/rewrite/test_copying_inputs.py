@@ -245,6 +245,21 @@ def _big_endian(value: Decimal | None, scale: int) -> bytes | None:
     return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
 
 
+def test_chunks_whose_nulls_nobody_counted_are_not_copied(tmp_path):
+    """Nulls that are not counted would be said not to be there."""
+    files = []
+    for number, file in enumerate(inputs(tmp_path, COLUMNS, nulls=0.2)):
+        footer = footer_of(Path(file.path).read_bytes())
+        for group in footer[4].value.values if number else ():
+            for chunk in group[1].value.values:
+                chunk[3].value.get(12, thrift.struct({})).value.pop(3, None)
+        files.append(with_footer(Path(file.path), footer, file.row_count))
+    part = concat_part(tmp_path, COLUMNS, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(part)
+    assert not is_copied(part, result, "n")
+    assert result.after[0].value_stats.null_counts[0] > 0
+
+
 def test_int96_is_encoded_as_ours(tmp_path):
     columns = padded(t="TIMESTAMP(9)", u="TIMESTAMP(6)", n="INT")
     files = []

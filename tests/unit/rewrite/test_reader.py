@@ -11,8 +11,9 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.paimon.arrow import value_schema
+from compactord.rewrite.int96 import convert
 from compactord.rewrite.layout import task_layout
-from compactord.rewrite.reader import SMALL_FILE, InputReader
+from compactord.rewrite.reader import SMALL_FILE, InputReader, check_indices
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import concat_part, fields, input_file, write_parquet
 
@@ -162,6 +163,17 @@ def test_flipped_bits_are_found_by_the_page_checksum(tmp_path):
         read_file(fields(v="INT"), input_file(tmp_path / "in.parquet", 1000))
 
 
+def test_indices_are_looked_at_where_a_slice_has_them():
+    indices = pa.array([0, None, 1, 0, 9, None, 1], pa.int32())
+    words = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
+    batch = pa.record_batch({"v": words})
+    for start, rows in ((0, 4), (1, 3), (2, 0), (5, 2), (5, 1)):
+        check_indices(batch.slice(start, rows), ["v"], "path")
+    for start, rows in ((3, 2), (4, 1), (2, 5)):
+        with pytest.raises(FormatError, match="outside of its dictionary"):
+            check_indices(batch.slice(start, rows), ["v"], "path")
+
+
 # --- INT96 ------------------------------------------------------------------------------------
 
 
@@ -262,3 +274,27 @@ def test_int96_that_is_not_null_inside_rows_that_are(tmp_path):
     found = read(tmp_path, columns, table, use_deprecated_int96_timestamps=True)
     assert found.equals(table.cast(found.schema))
     found.validate(full=True)
+
+
+@pytest.mark.parametrize("garbage", [struct.pack("<qi", 2 * DAY, 2_440_588), b"\x7f" * 12])
+def test_int96_in_slices_and_under_null_rows_of_any_depth(garbage):
+    """What stands under a null, or under one further up, is not looked at."""
+    day = struct.pack("<qi", 5_000, 2_440_589)
+    leaf = pa.array([garbage, day, garbage, day], pa.binary(12))
+    inner = pa.StructArray.from_arrays([leaf], names=["t"])
+    nulls = pa.array([True, False, True, False])
+    outer = pa.StructArray.from_arrays([inner], names=["i"], mask=nulls)
+    moment = pa.timestamp("ns")
+    wanted = pa.struct([("i", pa.struct([("t", moment)]))])
+    values = [None, {"i": {"t": DAY + 5_000}}, None, {"i": {"t": DAY + 5_000}}]
+    expected = pa.array(values, wanted)
+    offsets = pa.array([0, 1, 1, 2, 4], pa.int32())
+    lists, in_lists = (pa.ListArray.from_arrays(offsets, each) for each in (outer, expected))
+    for start, rows in ((0, 4), (1, 2), (2, 1), (1, 0)):
+        assert convert(outer.slice(start, rows), wanted, "path", "v").equals(
+            expected.slice(start, rows)
+        )
+        found = convert(lists.slice(start, rows), pa.list_(wanted), "path", "v")
+        assert found.to_pylist() == in_lists.slice(start, rows).to_pylist()
+    plain = pa.array([garbage, day, day], pa.binary(12)).slice(1)
+    assert convert(plain, moment, "path", "v").cast(pa.int64()).to_pylist() == [DAY + 5_000] * 2

@@ -14,7 +14,7 @@ import pytest
 from compactord.errors import FormatError, StoreFull, TaskError
 from compactord.ids import owner_of, this_process
 from compactord.model import FailureKind, KeyRange, TaskFailure
-from compactord.paimon.arrow import file_schema
+from compactord.paimon.arrow import file_schema, value_schema
 from compactord.paimon.binary_row import decode_row, encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, FileSource
 from compactord.rewrite.split import cut_ranges
@@ -89,6 +89,56 @@ def test_the_record_of_a_merged_file_tells_what_is_in_it(tmp_path):
     assert (file.extra_files, file.embedded_file_index, file.external_path) == ((), None, None)
 
 
+@pytest.mark.parametrize("target", [10_000, 1 << 20])
+def test_records_of_files_of_several_row_groups_tell_of_all_of_them(tmp_path, target):
+    rows = [row(k, f"v{k:010}", 9000 - k, 3 if k % 7 == 0 else 0) for k in range(6000)]
+    run = [write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], rows)]
+    part = merge_part(
+        tmp_path, KEY_VALUE, ["k"], [run], row_group_bytes=8000, target_file_size=target
+    )
+    result = rewrite(part)
+    types = [KEY_VALUE[0].type]
+    assert (len(result.after) > 1) == (target == 10_000)
+    for path, file in zip(output_paths(part, result), result.after, strict=True):
+        parquet = pq.ParquetFile(path)
+        assert parquet.num_row_groups > 1 or file is not result.after[0]
+        found = parquet.read().to_pylist()
+        assert decode_row(file.min_key, types) == (found[0]["k"],)
+        assert decode_row(file.max_key, types) == (found[-1]["k"],)
+        assert file.delete_row_count == sum(each[KIND] == 3 for each in found) > 0
+        assert file.min_sequence_number == found[-1][SEQUENCE]
+        assert file.max_sequence_number == found[0][SEQUENCE]
+        assert file.row_count == len(found)
+    assert [each["k"] for each in output_rows(part, result)] == list(range(6000))
+
+
+@pytest.mark.parametrize("thin", [False, True])
+def test_columns_of_a_key_stand_in_the_order_of_the_key(tmp_path, thin):
+    columns = fields(a="INT NOT NULL", z="BIGINT NOT NULL", v="STRING")
+    rows = [{"z": n, "a": -n, "v": None, SEQUENCE: n} for n in range(3)]
+    run = [write_run(tmp_path / "a.parquet", columns, ["z", "a"], rows)]
+    part = merge_part(tmp_path, columns, ["z", "a"], [run], thin_mode=thin)
+    result = rewrite(part)
+    found = output_rows(part, result)
+    assert [(r["a"], r["z"]) for r in found] == [(0, 0), (-1, 1), (-2, 2)]
+    if not thin:
+        assert [(r["_KEY_z"], r["_KEY_a"]) for r in found] == [(0, 0), (1, -1), (2, -2)]
+    (file,) = result.after
+    types = [columns[1].type, columns[0].type]
+    assert (decode_row(file.min_key, types), decode_row(file.max_key, types)) == ((0, 0), (2, -2))
+    assert decode_row(file.key_stats.min_values, types) == (0, -2)
+    assert decode_row(file.key_stats.max_values, types) == (2, 0)
+
+
+def test_statistics_of_keys_are_longer_than_those_of_values(tmp_path):
+    columns = fields(k="STRING NOT NULL")
+    run = [write_run(tmp_path / "a.parquet", columns, ["k"], [{"k": "b" * 20}])]
+    (file,) = rewrite(merge_part(tmp_path, columns, ["k"], [run])).after
+    types = [columns[0].type]
+    assert decode_row(file.key_stats.max_values, types) == ("b" * 20,)
+    assert decode_row(file.value_stats.max_values, types) == ("b" * 15 + "c",)
+
+
 def test_names_are_of_the_owner_with_prefix_and_suffix(tmp_path):
     part = merge_part(
         tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), file_prefix="d-", file_suffix=".zst.parquet"
@@ -141,6 +191,33 @@ def test_overlapping_sequence_ranges_are_compared_row_by_row(tmp_path):
     two = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(1, "new", 5), row(2, "old", 4)])
     part = merge_part(tmp_path, KEY_VALUE, ["k"], [[one], [two]])
     assert [r["v"] for r in output_rows(part, rewrite(part))] == ["new", "new"]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_ranges_of_sequences_that_touch_hold_ties(tmp_path, turned):
+    """Of two records with one number Java keeps that of the first run here, not of the last."""
+    first = [row(1, "a", 5), row(2, "a", 0)]
+    runs = [
+        [write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], first)],
+        [write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(1, "b", 5), row(3, "b", 6)])],
+    ]
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], runs[::-1] if turned else runs)
+    found = [r["v"] for r in output_rows(part, rewrite(part))]
+    assert found == ["b" if turned else "a", "a", "b"]
+
+
+def test_ranges_of_sequences_are_compared_of_all_runs(tmp_path):
+    given = [
+        [row(1, "a", 0)],
+        [row(1, "b", 9), row(2, "b", 2)],
+        [row(1, "c", 4), row(3, "c", 3)],
+    ]
+    runs = [
+        [write_run(tmp_path / f"{n}.parquet", KEY_VALUE, ["k"], rows)]
+        for n, rows in enumerate(given)
+    ]
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], runs)
+    assert [r["v"] for r in output_rows(part, rewrite(part))] == ["b", "b", "c"]
 
 
 def test_runs_need_not_come_in_the_order_of_their_sequences(tmp_path):
@@ -259,27 +336,66 @@ def test_row_groups_outside_a_range_are_not_decoded(tmp_path):
         rewrite(replace(part, source=replace(part.source, key_range=KeyRange())))
 
 
-def _many_runs(folder):
+def _many_runs(folder, count=40, *, disjoint=True):
     return [
         [
             write_run(
                 folder / f"{n}.parquet",
                 KEY_VALUE,
                 ["k"],
-                [row(k, f"{n}", 100 * n + k) for k in range(n % 5, 60, 3)],
+                [
+                    row(k, f"{n}", 100 * n + k if disjoint else 7 * n % count + count * k)
+                    for k in range(n % 5, 60, 3)
+                ],
             )
         ]
-        for n in range(40)
+        for n in range(count)
     ]
 
 
-def test_many_runs_are_merged_in_passes_when_memory_is_short(tmp_path):
-    runs = _many_runs(tmp_path)
+@pytest.mark.parametrize("disjoint", [True, False])
+@pytest.mark.parametrize(("count", "memory_bytes"), [(40, 900_000), (41, 900_000), (41, 800_000)])
+def test_many_runs_are_merged_in_passes_when_memory_is_short(
+    tmp_path, count, memory_bytes, disjoint
+):
+    runs = _many_runs(tmp_path, count, disjoint=disjoint)
     roomy = merge_part(tmp_path / "a", KEY_VALUE, ["k"], runs)
-    tight = merge_part(tmp_path / "b", KEY_VALUE, ["k"], runs, memory_bytes=900_000)
+    tight = merge_part(tmp_path / "b", KEY_VALUE, ["k"], runs, memory_bytes=memory_bytes)
     one, other = rewrite(roomy), rewrite(tight)
     assert output_rows(roomy, one) == output_rows(tight, other)
     assert other.stats.rows_in == one.stats.rows_in
+
+
+def test_passes_of_more_rows_than_a_window_do_not_overwrite_what_they_read(tmp_path):
+    rows = [[row(k, f"{n}", 20_000 * n + k) for k in range(n, 40_000, 5)] for n in range(5)]
+    runs = [
+        [write_run(tmp_path / f"{n}.parquet", KEY_VALUE, ["k"], run, max_rows_per_page=500)]
+        for n, run in enumerate(rows)
+    ]
+    part = merge_part(tmp_path, KEY_VALUE, ["k"], runs, memory_bytes=1_400_000)
+    assert [r["k"] for r in output_rows(part, rewrite(part))] == list(range(40_000))
+
+
+def test_ignored_deletes_that_stay_alone_are_not_merged_in_passes(tmp_path):
+    runs = [
+        [write_run(Path(f"{run[0].path}.2"), KEY_VALUE, ["k"], [row(n, None, n, 3)])]
+        for n, run in enumerate(_many_runs(tmp_path))
+    ]
+    for drops in (False, True):
+        part = merge_part(
+            tmp_path,
+            KEY_VALUE,
+            ["k"],
+            runs,
+            memory_bytes=900_000,
+            ignore_delete=True,
+            drop_deletes=drops,
+        )
+        if drops:
+            assert rewrite(part).after == ()
+        else:
+            with pytest.raises(TaskError, match="ignore-delete cannot be merged"):
+                rewrite(part)
 
 
 def test_a_full_temporary_folder_is_named(tmp_path, monkeypatch):
@@ -383,6 +499,23 @@ def test_threads_change_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: True)
     threaded = merge_part(tmp_path / "b", KEY_VALUE, ["k"], runs)
     assert output_rows(threaded, rewrite(threaded)) == expected
+
+
+def test_the_last_row_group_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: True)
+    columns = fields(k="BIGINT NOT NULL", v="STRING")
+    table = pa.table(
+        [pa.array(range(200_000)), pa.array([f"{k * 7919:030}" for k in range(200_000)])],
+        schema=value_schema(columns),
+    )
+    write_parquet(tmp_path / "a.parquet", table)
+    part = concat_part(
+        tmp_path, columns, [input_file(tmp_path / "a.parquet", 200_000)], compression_level=9
+    )
+    result = rewrite(part)
+    (path,) = output_paths(part, result)
+    assert pq.ParquetFile(path).read().equals(table)
+    assert [file.row_count for file in result.after] == [200_000]
 
 
 class FixedClock:

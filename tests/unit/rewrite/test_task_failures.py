@@ -57,10 +57,11 @@ def test_a_missing_input_is_transient(tmp_path):
     assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "ObjectNotFound")
 
 
-def test_sequences_outside_the_manifests_range_are_an_error(tmp_path):
+@pytest.mark.parametrize(("low", "high"), [(0, 6), (8, 9)])
+def test_sequences_outside_the_manifests_range_are_an_error(tmp_path, low, high):
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 7)])
-    wrong = replace(file, max_sequence_number=6, min_sequence_number=0)
-    with pytest.raises(FormatError, match="sequence numbers 0 to 6"):
+    wrong = replace(file, min_sequence_number=low, max_sequence_number=high)
+    with pytest.raises(FormatError, match=f"sequence numbers {low} to {high}"):
         rewrite(merge_part(tmp_path, KEY_VALUE, ["k"], [[wrong]]))
 
 

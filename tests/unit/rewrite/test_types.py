@@ -212,14 +212,26 @@ def test_field_ids_are_in_the_file(tmp_path):
         ([0.0, 5.0], (0.0, 5.0)),
         ([-0.0, -5.0], (-5.0, -0.0)),
         ([-math.inf, NAN], (-math.inf, NAN)),
+        ([-NAN, 1.0], (1.0, NAN)),
+        ([1.0, None, 2.0, None, NAN, None, 3.0], (1.0, NAN)),
+        ([NAN, 2.0, NAN, 1.0], (1.0, NAN)),
+        ([NAN, 1.0], (1.0, NAN)),
+        ([0.0, 5.0, -0.0, 1.0, 0.0], (-0.0, 5.0)),
+        ([-0.0, -5.0, 0.0, -1.0, -0.0], (-5.0, 0.0)),
         ([None, None], (None, None)),
     ],
 )
 @pytest.mark.parametrize("type_", ["FLOAT", "DOUBLE"])
 def test_float_bounds_are_in_the_order_of_java(tmp_path, type_, values, expected):
-    columns, file, _, _ = merged(tmp_path, type_, values)
+    columns, file, _, parquet = merged(tmp_path, type_, values)
     found = bounds(columns, file)
     assert [form(value) for value in found] == [form(value) for value in expected]
+    assert file.value_stats.null_counts == (0, values.count(None))
+    # Java skips row groups and pages by bounds in the file, which know nothing of NaN.
+    chunk = parquet.metadata.row_group(0).column(4)
+    assert chunk.path_in_schema == "v"
+    assert not chunk.is_stats_set
+    assert not chunk.has_column_index
 
 
 def form(value: float | None) -> bytes | None:
@@ -235,6 +247,24 @@ def test_long_values_have_bounds_though_the_footer_has_none(tmp_path):
     data = [b"\xfe" * 5000, b"\x01", b"\xff" * 4097]
     columns, file, _, _ = merged(tmp_path, "BYTES", data, stats_modes=modes)
     assert bounds(columns, file) == (b"\x01", b"\xff" * 4097)
+    columns, file, _, _ = merged(tmp_path, "BYTES", [b"a" * 4097], stats_modes=modes)
+    assert bounds(columns, file) == (b"a" * 4097, b"a" * 4097)
+
+
+def test_long_values_of_a_later_row_group_have_bounds(tmp_path):
+    columns = fields(k="BIGINT NOT NULL", v="STRING")
+    texts = [f"b{k:09}" for k in range(1000)] + ["a" * 5000] + ["c"] * 500
+    rows = [{"k": k, "v": text} for k, text in enumerate(texts)]
+    part = concat_part(
+        tmp_path,
+        columns,
+        [write_append(tmp_path / "a.parquet", columns, rows)],
+        row_group_bytes=6000,
+    )
+    result = rewrite(part)
+    (path,) = output_paths(part, result)
+    assert pq.ParquetFile(path).num_row_groups > 2
+    assert bounds(columns, result.after[0]) == ("a" * 16, "c")
 
 
 def test_long_dictionary_values_have_bounds(tmp_path):
@@ -261,19 +291,21 @@ def test_texts_that_are_not_utf_8_are_kept_and_have_bounds_as_they_are(tmp_path,
 
 @pytest.mark.parametrize("target", [2000, 1 << 20])
 @pytest.mark.parametrize("word", ["a", "a" * 5000])
-def test_words_of_a_dictionary_are_no_bounds_of_nulls(tmp_path, word, target):
+@pytest.mark.parametrize("later", [[None], ["b", None]])
+def test_words_of_a_dictionary_that_no_row_has_are_no_bounds(tmp_path, word, target, later):
     """Row groups of one stretch of rows share a dictionary, also with words of none of theirs."""
     columns = fields(k="BIGINT NOT NULL", v="STRING")
-    rows = [{"k": k, "v": word if k < 2000 else None} for k in range(4000)]
+    texts = [word, *later] * 1000 + later * 2000
+    rows = [{"k": k, "v": text} for k, text in enumerate(texts)]
     files = [write_append(tmp_path / "a.parquet", columns, rows)]
     part = concat_part(tmp_path, columns, files, row_group_bytes=6000, target_file_size=target)
     result = rewrite(part)
     expected = []
     for path in output_paths(part, result):
-        values = pq.ParquetFile(path).read().column("v").drop_null()
-        expected.append(word[:16] if len(values) else None)
+        values = pq.ParquetFile(path).read().column("v").drop_null().to_pylist()
+        expected.append(min(values)[:16] if values else None)
     assert [bounds(columns, file)[0] for file in result.after] == expected
-    assert (None in expected) == (target == 2000)
+    assert (expected[-1] == later[0]) == (target == 2000)
 
 
 def test_columns_of_few_values_stay_dictionary_encoded_and_others_plain(tmp_path):
