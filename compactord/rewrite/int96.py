@@ -102,12 +102,13 @@ def convert(
 ) -> pa.Array:
     """`to_nanoseconds` wherever 12 bytes stand for a timestamp of `wanted`, at any depth."""
     found = column.type
+    is_moment = pa.types.is_timestamp(wanted) and pa.types.is_fixed_size_binary(found)
+    if not is_moment and not (pa.types.is_nested(wanted) and found.id == wanted.id):
+        return column
     if absent is None:
         absent = np.zeros(len(column), bool)
-    if pa.types.is_timestamp(wanted) and pa.types.is_fixed_size_binary(found):
+    if is_moment:
         return to_nanoseconds(column, absent, path, name)
-    if not (pa.types.is_nested(wanted) and found.id == wanted.id):
-        return column
     # A copy without offsets: the parts of a sliced nested array do not line up with its rows.
     column = column.take(pa.array(np.arange(len(column))))
     nulls = column.is_null()
