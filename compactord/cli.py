@@ -23,6 +23,7 @@ from compactord.cli_arguments import (
     add_table_arguments,
     append_wait_ms,
     engine_arguments,
+    error_json,
     overrides_of,
     partitions_of,
     strategy_of,
@@ -122,17 +123,13 @@ def _run(args: argparse.Namespace) -> int:
     try:
         return command(args)
     except (CompactordError, KeyboardInterrupt) as error:
-        told = _error_json(error)
+        told = error_json(error)
         if args.json:
             # Who reads the figures of `compact` finds them whatever happened.
             totals = CompactTotals(stopped=isinstance(error, KeyboardInterrupt))
             print(json.dumps((asdict(totals) if command is _compact else {}) | told))
         _say(f"compactord: {told['error']}")
         return _exit_code(error)
-
-
-def _error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
-    return {"error": str(error) or "interrupted", "kind": type(error).__name__}
 
 
 def _say(text: str) -> None:
@@ -267,7 +264,7 @@ def _compact(args: argparse.Namespace) -> int:
                 raise
             totals.failures.append(str(error))
             totals.denied += isinstance(error, AccessDenied)
-            failed = _error_json(error)
+            failed = error_json(error)
     for line in report.totals_text(table.full_name, totals):
         (_say if args.json else print)(line)
     if args.json:

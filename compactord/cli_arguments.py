@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from compactord.engine.masters import check_spark
-from compactord.errors import UsageError
+from compactord.errors import CompactordError, UsageError
 from compactord.paimon.option_catalogue import check_override
 from compactord.paimon.option_values import duration_ms, memory_size
 from compactord.plan.table import Strategy
@@ -21,6 +21,11 @@ from compactord.service import report
 from compactord.service.partition_texts import unescaped
 
 _LEAST_MEMORY = 32 << 20
+
+
+def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
+    """What ended a command, for programs."""
+    return {"error": str(error) or "interrupted", "kind": type(error).__name__}
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,8 +39,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if "--json" in self._given:
-            found = {"error": message, "kind": UsageError.__name__}
-            self._print_message(json.dumps(found) + "\n", sys.stdout)
+            found = json.dumps(error_json(UsageError(message)))
+            self._print_message(f"{found}\n", sys.stdout)
         super().error(message)
 
 
