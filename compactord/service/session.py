@@ -109,8 +109,8 @@ class TableSession:
         # Snapshots that seemed to be replaced because the table had been made anew.
         self._excused = 0
         self._replaced_before = 0
-        # Whether the table as it now is was found to be one that we may touch.
-        self._is_checked = False
+        # What was found to be a table that we may touch: request, schema and snapshot.
+        self._checked: tuple[SessionRequest, int, SnapshotIdentity | None] | None = None
         self._settled: OrderedDict[str, None] = OrderedDict()
         # Full compactions made by this session, by local wall-clock.
         self._last_full_ms: dict[BucketId, int] = {}
@@ -137,17 +137,16 @@ class TableSession:
             self.state = self._committer.loaded(self.ref)
         else:
             self.state = self._committer.refreshed(known)
-        is_same = self._is_checked and _identity(known) == _identity(self.state)
-        if is_same and schema_ids(self._storage, self.ref.location)[-1:] == (self.table.schema.id,):
+        is_checked = self._checked == (self._request, schema.id, _identity(self.state))
+        if is_checked and schema_ids(self._storage, self.ref.location)[-1:] == (schema.id,):
             return False
-        self._is_checked = False
         self.table = open_table(self._storage, self.ref, self._request.overrides)
         if self._was_made_anew(schema):
             # Its snapshots were not replaced: they belonged to the table of that name before.
             self._excused += self._committer.replaced_snapshots - self._replaced_before
             self.state = self._committer.loaded(self.ref)
         refuse_live_state(self.table, self.state)
-        self._is_checked = True
+        self._checked = (self._request, self.table.schema.id, _identity(self.state))
         self._replaced_before = self._committer.replaced_snapshots
         return True
 
@@ -163,7 +162,6 @@ class TableSession:
     def reconfigure(self, request: SessionRequest) -> None:
         """Compact by another request from the next refresh on."""
         self._request = request
-        self._is_checked = False
 
     def forget_state(self) -> None:
         """The next refresh reads everything anew."""
@@ -213,8 +211,6 @@ class TableSession:
         """
         assert self.state is not None, "refreshed before"
         by_change = {id(each.change): each for each in landed}
-        # Committing takes in what others have published since, or the table that they made anew.
-        self._is_checked = False
         try:
             outcome, self.state = self._committer.commit(
                 self.state, [each.change for each in landed], self.table.commit_settings
@@ -246,7 +242,6 @@ class TableSession:
         """Whether some of its inputs are not live any more in the newest snapshot."""
         assert self.state is not None, "refreshed before"
         self.state = self._committer.refreshed(self.state)
-        self._is_checked = False
         live = {file.file_name for file in self.state.files.files_in(compaction.bucket)}
         return not live.issuperset(file.file_name for file in compaction.inputs)
 
