@@ -27,6 +27,7 @@ from compactord.paimon.snapshot import (
     read_snapshot,
     read_tags,
     snapshot_ids,
+    still_stands,
 )
 from compactord.storage.base import ObjectStatus, Storage
 
@@ -174,7 +175,7 @@ def _named_by_snapshots(
                 snapshot = read_snapshot(storage, root, snapshot_id)
                 found.update(_named_by(storage, location, snapshot, names, seen))
             except ObjectNotFound:
-                if snapshot is not None and _is_there(storage, root, snapshot):
+                if snapshot is not None and still_stands(storage, root, snapshot):
                     # It has not expired: the table is damaged.
                     raise
                 is_whole = is_whole and number > 0
@@ -183,13 +184,6 @@ def _named_by_snapshots(
     raise TransientStorageError(
         paths.snapshot_folder(root), f"the newest snapshot went {_LISTINGS_MAX} times while read"
     )
-
-
-def _is_there(storage: Storage, root: str, snapshot: Snapshot) -> bool:
-    try:
-        return read_snapshot(storage, root, snapshot.id).identity == snapshot.identity
-    except ObjectNotFound:
-        return False
 
 
 def _named_by(

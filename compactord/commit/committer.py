@@ -51,7 +51,13 @@ from compactord.paimon.avro import codec_of
 from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.options import CommitOptions
-from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_ids, snapshot_json
+from compactord.paimon.snapshot import (
+    Snapshot,
+    read_snapshot,
+    snapshot_ids,
+    snapshot_json,
+    still_stands,
+)
 from compactord.paimon.table import (
     Refreshed,
     TableRef,
@@ -149,7 +155,8 @@ class Committer:
                     merge=merge,
                     stamp=self._stamp(identifier),
                 )
-                stands = self._still_stands(state)
+                assert state.snapshot is not None, "what stands of the changes is in one"
+                stands = still_stands(self._storage, state.table.location, state.snapshot)
             except (TransientStorageError, ObjectNotFound) as error:
                 # Nothing of this attempt was published, whatever it was that failed. What is not
                 # found went with a snapshot that expired or was rolled back meanwhile.
@@ -221,15 +228,6 @@ class Committer:
             identifier=identifier,
             time_ms=self._clock.now_ms(),
         )
-
-    def _still_stands(self, state: TableState) -> bool:
-        """Whether the snapshot that we build upon is still what it was."""
-        assert state.snapshot is not None
-        try:
-            found = read_snapshot(self._storage, state.table.location, state.snapshot.id)
-        except ObjectNotFound:
-            return False
-        return found.identity == state.snapshot.identity
 
     def _publish(self, state: TableState, snapshot: Snapshot, files: MetadataFiles) -> Creation:
         """Create the snapshot. Raises `CommitUnknown` when it cannot be told what happened."""

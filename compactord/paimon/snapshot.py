@@ -174,6 +174,14 @@ def read_snapshot(storage: Storage, location: str, snapshot_id: int) -> Snapshot
     return snapshot
 
 
+def still_stands(storage: Storage, location: str, snapshot: Snapshot) -> bool:
+    """Whether its name still holds it: it has not expired, nor been rolled back or replaced."""
+    try:
+        return read_snapshot(storage, location, snapshot.id).identity == snapshot.identity
+    except ObjectNotFound:
+        return False
+
+
 def snapshot_ids(storage: Storage, location: str) -> tuple[int, ...]:
     """All ids in ascending order, from a listing. Temporary and foreign names do not count."""
     names = (status.name for status in storage.list(paths.snapshot_folder(location)))

@@ -26,6 +26,7 @@ from compactord.paimon.snapshot import (
     Snapshot,
     latest_snapshot_id,
     read_snapshot,
+    still_stands,
 )
 from compactord.storage.base import Storage
 
@@ -185,7 +186,7 @@ def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -
     for snapshot_id in range(known.id + 1, latest + 1):
         snapshot = read_snapshot(storage, location, snapshot_id)
         # Looked at after it: a rollback while we read may have replaced what it was not made upon.
-        if read_snapshot(storage, location, newest.id).identity != newest.identity:
+        if not still_stands(storage, location, newest):
             return None
         expected = newest.total_record_count + snapshot.delta_record_count
         if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.total_record_count != expected:
