@@ -21,8 +21,10 @@ from compactord.demo import create_table
 from compactord.ids import Owner
 from compactord.model import BucketChange
 from compactord.paimon import paths
+from compactord.paimon.avro import codec_of, encode_container
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, ManifestEntry
+from compactord.paimon.manifest_schema import INDEX_MANIFEST
 from compactord.paimon.options import parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import (
@@ -163,6 +165,27 @@ class Lineage:
                 self.expected.update(self.rows[file.file_name])
             added += files
         return added
+
+    def write_index_manifest(self, name: str, files: Sequence[str]) -> None:
+        """One that names these index files of bucket 0; no snapshot has it yet."""
+        records = [
+            {
+                "_VERSION": 1,
+                "_KIND": 0,
+                "_PARTITION": bucket_id(0).partition,
+                "_BUCKET": 0,
+                "_INDEX_TYPE": "HASH",
+                "_FILE_NAME": file,
+                "_FILE_SIZE": 1,
+                "_ROW_COUNT": 1,
+                "_DELETIONS_VECTORS_RANGES": None,
+                "_EXTERNAL_PATH": None,
+                "_GLOBAL_INDEX": None,
+            }
+            for file in files
+        ]
+        data = encode_container(INDEX_MANIFEST, records, codec_of("zstd", 1))
+        self.storage.write_new(paths.manifest_path(TABLE.location, name), data)
 
     def overwrite(self, bucket: int = 0) -> None:
         """A foreign INSERT OVERWRITE: whatever the bucket holds gives way to one new file."""

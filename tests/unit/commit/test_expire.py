@@ -11,15 +11,13 @@ import pytest
 from compactord.commit.expire import Expired
 from compactord.commit.expire_plan import skipping_tags
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of, encode_container
-from compactord.paimon.manifest_schema import INDEX_MANIFEST
 from compactord.paimon.snapshot import (
     CommitKind,
     snapshot_ids,
     snapshot_json,
 )
 from compactord.paimon.table import data_manifests
-from tests.lineage import Lineage, bucket_id
+from tests.lineage import Lineage
 from tests.storages import Call, HookedStorage
 from tests.unit.commit.expiring import (
     HOME,
@@ -202,24 +200,7 @@ def test_merged_manifests_do_not_hide_what_may_go() -> None:
 
 def _index(table: Lineage, number: int, files: Sequence[str]) -> str:
     name = f"index-manifest-{number}"
-    records = [
-        {
-            "_VERSION": 1,
-            "_KIND": 0,
-            "_PARTITION": bucket_id(0).partition,
-            "_BUCKET": 0,
-            "_INDEX_TYPE": "HASH",
-            "_FILE_NAME": file,
-            "_FILE_SIZE": 1,
-            "_ROW_COUNT": 1,
-            "_DELETIONS_VECTORS_RANGES": None,
-            "_EXTERNAL_PATH": None,
-            "_GLOBAL_INDEX": None,
-        }
-        for file in files
-    ]
-    data = encode_container(INDEX_MANIFEST, records, codec_of("zstd", 1))
-    table.storage.write_new(paths.manifest_path(HOME, name), data)
+    table.write_index_manifest(name, files)
     for file in files:
         table.storage.objects.setdefault(paths.index_path(HOME, file), b"index")
     return name

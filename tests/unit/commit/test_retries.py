@@ -11,8 +11,6 @@ from compactord.commit.committer import index_entries
 from compactord.errors import CommitGaveUp, CommitUnknown, StoreFull, TransientStorageError
 from compactord.model import BucketChange, CommitOutcome, Committed, Conflict, NothingCommitted
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of, encode_container
-from compactord.paimon.manifest_schema import INDEX_MANIFEST
 from compactord.paimon.snapshot import CommitKind, snapshot_json
 from compactord.storage.base import Storage
 from tests.builders import FIRST
@@ -125,25 +123,8 @@ def test_outputs_of_a_table_without_keys_that_turn_out_to_be_live_are_never_drop
 
 def _index(table: Lineage, *files: str) -> None:
     """The newest snapshot gets an index manifest with these files of bucket 0."""
-    records = [
-        {
-            "_VERSION": 1,
-            "_KIND": 0,
-            "_PARTITION": bucket_id(0).partition,
-            "_BUCKET": 0,
-            "_INDEX_TYPE": "HASH",
-            "_FILE_NAME": file,
-            "_FILE_SIZE": 1,
-            "_ROW_COUNT": 1,
-            "_DELETIONS_VECTORS_RANGES": None,
-            "_EXTERNAL_PATH": None,
-            "_GLOBAL_INDEX": None,
-        }
-        for file in files
-    ]
-    data = encode_container(INDEX_MANIFEST, records, codec_of("zstd", 1))
     name = f"index-manifest-{len(files)}"
-    table.storage.write_new(paths.manifest_path(TABLE.location, name), data)
+    table.write_index_manifest(name, files)
     newest = table.state().snapshot
     assert newest is not None
     table.storage.overwrite(

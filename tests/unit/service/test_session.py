@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,14 @@ def _session(
     )
 
 
+def _filled() -> tuple[MemoryStorage, TableRef, TableSession]:
+    """A table with keys of which both buckets are due, and a session that has not looked yet."""
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE)
+    fill_keyed(writer(storage, table), commits=6)
+    return storage, table, _session(storage, table)
+
+
 def _landed(session: TableSession) -> list[Landed]:
     """All that is due by the state as it is, merged and not yet published."""
     state, indexes, flights = session.state, session.index_entries(), Flights(part_attempts=1)
@@ -83,13 +92,17 @@ def _round(session: TableSession) -> Settled | None:
     return session.settle(landed) if landed else None
 
 
-def _altered(storage: Storage, table: TableRef) -> None:
-    """Column `v` becomes `w`, as ALTER TABLE does it."""
+def _alter(storage: Storage, table: TableRef, **changed: Any) -> None:
+    """The next schema, as ALTER TABLE writes it."""
     schema = latest_schema(storage, table.location)
-    key, value = schema.fields
-    renamed = replace(schema, id=schema.id + 1, fields=(key, replace(value, name="w")))
-    path = paths.schema_path(table.location, renamed.id)
-    storage.write_new(path, schema_json(renamed))
+    schema = replace(schema, id=schema.id + 1, **changed)
+    storage.write_new(paths.schema_path(table.location, schema.id), schema_json(schema))
+
+
+def _altered(storage: Storage, table: TableRef) -> None:
+    """Column `v` becomes `w`."""
+    key, value = latest_schema(storage, table.location).fields
+    _alter(storage, table, fields=(key, replace(value, name="w")))
 
 
 def _drop(storage: MemoryStorage, table: TableRef) -> None:
@@ -115,10 +128,7 @@ def test_files_of_other_columns_that_came_during_a_merge_are_refused() -> None:
 
 
 def test_a_table_made_anew_during_a_merge_is_opened_anew() -> None:
-    storage = MemoryStorage()
-    table = keyed_table(storage, WHERE)
-    fill_keyed(writer(storage, table), commits=6)
-    session = _session(storage, table)
+    storage, table, session = _filled()
     session.refresh()
     landed = _landed(session)
     _drop(storage, table)
@@ -133,10 +143,7 @@ def test_a_table_made_anew_during_a_merge_is_opened_anew() -> None:
 
 
 def test_nothing_new_is_not_looked_at_again() -> None:
-    storage = MemoryStorage()
-    table = keyed_table(storage, WHERE)
-    fill_keyed(writer(storage, table), commits=6)
-    session = _session(storage, table)
+    storage, table, session = _filled()
     assert [session.refresh(), session.refresh()] == [True, False]
     _round(session)
     assert [session.refresh(), session.refresh()] == [True, False]
@@ -211,10 +218,7 @@ def _published(session: TableSession) -> int:
 
 
 def test_snapshots_of_a_table_made_anew_are_not_replaced_but_earlier_and_later_ones_are() -> None:
-    storage = MemoryStorage()
-    table = keyed_table(storage, WHERE)
-    fill_keyed(writer(storage, table), commits=6)
-    session = _session(storage, table)
+    storage, table, session = _filled()
     _replaced_by_others(storage, table, _published(session))
     session.refresh()
     assert (len(session.lost_snapshots), session.replaced_snapshots) == (1, 1)
@@ -232,10 +236,7 @@ def test_snapshots_of_a_table_made_anew_are_not_replaced_but_earlier_and_later_o
 
 
 def test_a_session_names_what_has_changed_once() -> None:
-    storage = MemoryStorage()
-    table = keyed_table(storage, WHERE)
-    fill_keyed(writer(storage, table), commits=6)
-    session = _session(storage, table)
+    storage, table, session = _filled()
     session.refresh()
     assert session.take_drift().changed is None
     assert session.take_drift().changed == set()
@@ -250,10 +251,7 @@ def test_a_session_names_what_has_changed_once() -> None:
 
 
 def test_outrun_is_told_by_the_newest_snapshot_which_is_then_looked_at() -> None:
-    storage = MemoryStorage()
-    table = keyed_table(storage, WHERE)
-    fill_keyed(writer(storage, table), commits=6)
-    session = _session(storage, table)
+    storage, table, session = _filled()
     session.refresh()
     (first, *_) = (compaction for plan in session.plans() for compaction in plan.compactions)
     assert not session.is_outrun(first)
@@ -287,15 +285,10 @@ def test_a_table_made_anew_is_told_by_the_schema_that_was_known(*, is_altered_be
 
 
 def test_a_table_that_was_altered_is_not_taken_for_a_new_one() -> None:
-    storage = MemoryStorage()
-    table = keyed_table(storage, WHERE)
-    fill_keyed(writer(storage, table), commits=6)
-    session = _session(storage, table)
+    storage, table, session = _filled()
     newest = _published(session)
     _replaced_by_others(storage, table, newest)
-    schema = latest_schema(storage, table.location)
-    options = {**schema.options, "target-file-size": "64 mb"}
-    path = paths.schema_path(table.location, 1)
-    storage.write_new(path, schema_json(replace(schema, id=1, options=options)))
+    options = latest_schema(storage, table.location).options
+    _alter(storage, table, options={**options, "target-file-size": "64 mb"})
     assert session.refresh()
     assert (len(session.lost_snapshots), session.replaced_snapshots) == (1, 1)
