@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from decimal import Context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,36 +19,21 @@ from tests.unit.rewrite.builders import input_file, output_paths
 EXACT = Context(prec=80)
 
 
-class StoredPage(NamedTuple):
-    """Where a page's header, its body and what follows it begin; the header decoded."""
-
-    start: int
-    body: int
-    end: int
-    header: Struct
-
-
-def chunk_pages(content: bytes, chunk: Struct) -> Iterator[StoredPage]:
-    """The pages of a ColumnChunk, one behind the other up to its end."""
-    meta = chunk[3].value
-    position = min(meta[field].value for field in (9, 11) if field in meta)
-    end = position + meta[7].value
-    while position < end:
-        header, body = thrift.decode(content, position)
-        yield StoredPage(position, body, body + header[3].value, header)
-        position = body + header[3].value
-    assert position == end
-
-
 def bodies(path: Path | str, name: str) -> list[bytes]:
     """The data pages of a column without their headers, of all row groups, as they are stored."""
     content = Path(path).read_bytes()
-    found: list[bytes] = []
+    found = []
     for group in footer_of(content)[4].value.values:
         for chunk in group[1].value.values:
-            if chunk[3].value[3].value.values == [name.encode()]:
-                pages = chunk_pages(content, chunk)
-                found += [content[p.body : p.end] for p in pages if p.header[1].value != 2]
+            meta = chunk[3].value
+            if meta[3].value.values != [name.encode()]:
+                continue
+            position = start = min(meta[field].value for field in (9, 11) if field in meta)
+            while position < start + meta[7].value:
+                header, body = thrift.decode(content, position)
+                position = body + header[3].value
+                if header[1].value != 2:
+                    found.append(content[body:position])
     return found
 
 

@@ -21,7 +21,7 @@ from compactord.storage.local import LocalStorage
 from tests.storages import Fault, FaultyStorage
 from tests.unit.rewrite.builders import concat_part, files_left, output_paths
 from tests.unit.rewrite.small_files import PAD, ROWS, bits, inputs, padded, rows_of
-from tests.unit.rewrite.stored_pages import assert_healthy, chunk_pages, is_copied, with_footer
+from tests.unit.rewrite.stored_pages import assert_healthy, is_copied, with_footer
 from tests.unit.rewrite.test_task_failures import FailingStorage
 
 COLUMNS = padded(n="BIGINT", s="STRING NOT NULL", d="DOUBLE")
@@ -45,9 +45,13 @@ class Copied:
         for group in footer_of(self.content)[4].value.values:
             for chunk in group[1].value.values:
                 meta = chunk[3].value
-                if meta[3].value.values == [name.encode()]:
-                    pages = chunk_pages(self.content, chunk)
-                    yield from (page[:3] for page in pages if page.start >= meta[9].value)
+                if meta[3].value.values != [name.encode()]:
+                    continue
+                start, end = meta[9].value, meta[9].value + meta[7].value
+                while start < end:
+                    header, body = thrift.decode(self.content, start)
+                    yield start, body, body + header[3].value
+                    start = body + header[3].value
 
     def run_with(self, place: int, flip: int) -> Any:
         content = bytearray(self.content)

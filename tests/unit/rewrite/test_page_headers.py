@@ -23,7 +23,7 @@ from compactord.rewrite.reader import InputReader
 from compactord.rewrite.thrift import Kind, Struct
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import concat_part, fields, input_file, write_parquet
-from tests.unit.rewrite.stored_pages import chunk_pages, with_footer
+from tests.unit.rewrite.stored_pages import with_footer
 
 ROWS = 120
 COLUMNS = fields(k="BIGINT NOT NULL", s="STRING", c="STRING", a={"type": "ARRAY", "element": "INT"})
@@ -125,9 +125,14 @@ def rows_written() -> pa.Table:
 def _pages(content: bytes) -> Iterator[Page]:
     for group in footer_of(content)[4].value.values:
         for chunk in group[1].value.values:
-            column = chunk[3].value[3].value.values[0].decode()
-            for page in chunk_pages(content, chunk):
-                yield Page(column=column, start=page.start, body=page.body, header=page.header)
+            meta = chunk[3].value
+            position = min(meta[field].value for field in (9, 11) if field in meta)
+            end = position + meta[7].value
+            while position < end:
+                header, body = thrift.decode(content, position)
+                column = meta[3].value.values[0].decode()
+                yield Page(column=column, start=position, body=body, header=header)
+                position = body + header[3].value
 
 
 def assert_refused(file: File, message: str, **how: Any) -> None:

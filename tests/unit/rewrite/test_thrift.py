@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from compactord.rewrite import thrift
 from compactord.rewrite.assembly import footer_of
 from compactord.rewrite.thrift import Items, Kind, Struct, Typed, required, required_list
-from tests.unit.rewrite.stored_pages import chunk_pages
 
 ROWS = 4_000
 BOOLEANS = (Kind.TRUE, Kind.FALSE)
@@ -47,7 +46,14 @@ def structs_of(content: bytes) -> list[tuple[int, int]]:
     found = [(footer_end - int.from_bytes(content[-8:-4], "little"), footer_end)]
     for group in footer_of(content)[4].value.values:
         for chunk in group[1].value.values:
-            found += [(page.start, page.body) for page in chunk_pages(content, chunk)]
+            meta = chunk[3].value
+            start = min(meta[field].value for field in (9, 11) if field in meta)
+            end = start + meta[7].value
+            while start < end:
+                header, body = thrift.decode(content, start)
+                found.append((start, body))
+                start = body + header[3].value
+            assert start == end
             found += [
                 (chunk[place].value, chunk[place].value + chunk[place + 1].value)
                 for place in (4, 6)
