@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from compactord.clock import Clock
 from compactord.commit.metadata import MetadataFiles
-from compactord.ids import Owner
+from compactord.ids import Owner, random_uuid
 from compactord.model import ConcatSpec, KeyRange, MergeSpec, Subcompaction, WriteSpec
 from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
@@ -79,8 +79,7 @@ class WriteOnlyWriter:
         self._table: OpenTable = open_table(storage, table, {})
         self._owner = owner
         self._clock = clock
-        self._user = owner.new_uuid()
-        self._names: set[str] = set()
+        self._user = owner.unique_name()
         self._identifier = 0
         self._state: TableState = load_state(storage, table)
         files = self._state.files
@@ -140,13 +139,6 @@ class WriteOnlyWriter:
         partitions: list[bytes] = encoded.dictionary.to_pylist()
         return [(partition, codes == code) for code, partition in enumerate(partitions)]
 
-    def _new_name(self) -> str:
-        """A UUID that this writer has not used: those of one owner are few enough to meet again."""
-        while (uuid := self._owner.new_uuid()) in self._names:
-            pass
-        self._names.add(uuid)
-        return uuid
-
     def _write_files(self, bucket: BucketId, rows: pa.Table) -> list[DataFile]:
         part = self._part(bucket)
         layout = task_layout(part)
@@ -160,7 +152,7 @@ class WriteOnlyWriter:
             storage=self._storage,
             spec=part.write,
             layout=layout,
-            name_uuid=self._new_name(),
+            unique_name=self._owner.unique_name(),
             describe=describe,
             clock=self._clock,
         )
@@ -222,7 +214,7 @@ class WriteOnlyWriter:
         metadata = MetadataFiles(
             self._storage,
             location,
-            uuid=self._owner.new_uuid(),
+            unique_name=self._owner.unique_name(),
             codec=codec_of(options.manifest_compression, options.manifest_compression_level),
             manifest_target_size=options.manifest_target_size,
             partition_types=[field.type for field in self._table.schema.partition_fields],
@@ -247,7 +239,7 @@ class WriteOnlyWriter:
                 data_manifests(self._storage, location, latest) if latest else ()
             )
             snapshot = Snapshot(
-                uuid=self._owner.new_uuid(),
+                uuid=random_uuid(),
                 id=latest.id + 1 if latest else 1,
                 schema_id=self._table.schema.id,
                 base_manifest_list=base,
@@ -262,7 +254,7 @@ class WriteOnlyWriter:
                 delta_record_count=rows,
                 next_row_id=latest.next_row_id if latest else 0,
             )
-            temporary = f"{paths.snapshot_folder(location)}/.{self._owner.new_uuid()}.tmp"
+            temporary = f"{paths.snapshot_folder(location)}/.{self._owner.unique_name()}.tmp"
             path = paths.snapshot_path(location, snapshot.id)
             created = self._storage.create_if_absent(
                 path, snapshot_json(snapshot), temporary=temporary

@@ -7,8 +7,11 @@ A name's UUID is of version 8 (RFC 9562, custom), so that it never equals one of
 
 `host` is a digest of machine, boot and process-id namespace; `start` the clock tick after boot at
 which the process started (a wall clock may jump, ticks do not); `process id` its number there. From
-a name alone a later run on the same host can thus prove that the owner is gone. `random` tells the
-attempts of one owner apart.
+a name alone a later run on the same host can thus prove that the owner is gone.
+
+Those 24 random bits repeat within a few thousand names, so 64 more follow the UUID. No name may
+come twice, not even after the first file is gone: while a manifest still deletes the old file,
+readers take the new one of that name for deleted.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from pathlib import Path
 MARK = 0xC0AC7D
 _PROC = Path("/proc")
 _START_BITS, _PID_BITS, _RANDOM_BITS = 28, 22, 24
+_UNIQUE_BYTES = 8
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
@@ -39,8 +43,11 @@ class Owner:
     start_ticks: int
     pid: int
 
-    def new_uuid(self) -> str:
-        """A fresh UUID of this owner; random within it, so files are still created exclusively."""
+    def unique_name(self) -> str:
+        """A part of a name that never comes again: a UUID of this owner, then 64 random bits."""
+        return f"{self._uuid()}-{os.urandom(_UNIQUE_BYTES).hex()}"
+
+    def _uuid(self) -> str:
         tail = int.from_bytes(os.urandom(4), "big") % (1 << _RANDOM_BITS)
         payload = self.start_ticks % (1 << _START_BITS)
         payload = payload << _PID_BITS | self.pid % (1 << _PID_BITS)

@@ -294,6 +294,7 @@ class Conflict(enum.Enum):
     BUCKET_COUNT_CHANGED = "bucket_count_changed"
     SCHEMA_CHANGED = "schema_changed"
     DV_CHANGED = "dv_changed"
+    OUTPUT_LOST = "output_lost"
     OTHER = "other"
 
 

@@ -89,6 +89,7 @@ class Lineage:
             options=parse_options(schema, {}).commit,
             partition_types=(),
             key_of=key_of if self.is_keyed else None,
+            bucket_folder=lambda bucket: paths.bucket_folder(TABLE.location, "", bucket.bucket),
         )
 
     def committer(
@@ -134,10 +135,10 @@ class Lineage:
         level = level if level is not None else 5 if self.is_keyed else 0
         rows = frozenset().union(*(self.rows[file.file_name] for file in before))
         output = replace(self.new_file(level=level, rows=rows))
-        name = f"data-{owner.new_uuid()}-0.parquet"
+        name = f"data-{owner.unique_name()}-0.parquet"
         self.rows[name] = rows
         output = replace(output, file_name=name)
-        self.storage.write_new(self.data_path(bucket, output), b"rows")
+        self.storage.write_new(self.data_path(bucket, output), bytes(output.file_size))
         known = live if live is not None else self.files(bucket)
         return BucketChange(
             bucket=bucket_id(bucket),

@@ -45,18 +45,23 @@ class Call(NamedTuple):
 
 
 class WatchedStorage:
-    """Every call goes through `around`, which may act before and after its effect or prevent it."""
+    """Every call goes through `around`, which may act before and after its effect or prevent it.
+
+    Calls of several threads come one after the other, so that each has a number and a moment.
+    """
 
     def __init__(self, inner: Storage) -> None:
         self.inner = inner
         self.calls = 0
+        self._one_at_a_time = threading.RLock()
 
     def around(self, call: Call, effect: Callable[[], T]) -> T:
         return effect()
 
     def _watch(self, method: str, path: str, effect: Callable[[], T]) -> T:
-        self.calls += 1
-        return self.around(Call(self.calls, method, path), effect)
+        with self._one_at_a_time:
+            self.calls += 1
+            return self.around(Call(self.calls, method, path), effect)
 
     def read(self, path: str) -> bytes:
         return self._watch("read", path, lambda: self.inner.read(path))

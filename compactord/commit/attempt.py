@@ -17,12 +17,12 @@ from compactord.errors import FormatError, ObjectNotFound, TableNotFound
 from compactord.model import BucketChange
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key
-from compactord.paimon.data_file import EMPTY_STATS, EntryKind, ManifestEntry
+from compactord.paimon.data_file import EMPTY_STATS, BucketId, EntryKind, ManifestEntry
 from compactord.paimon.manifest import ManifestFile, read_entries
 from compactord.paimon.options import CommitOptions, SequenceInit
 from compactord.paimon.schema import schema_ids
 from compactord.paimon.snapshot import CommitKind, Snapshot
-from compactord.paimon.table import TableState, data_manifests
+from compactord.paimon.table import TableState
 from compactord.paimon.types import DataType
 from compactord.storage.base import Storage
 
@@ -37,6 +37,7 @@ class CommitSettings:
     partition_types: tuple[DataType, ...]
     # Makes serialised keys comparable; None for tables without a primary key.
     key_of: Callable[[bytes], Any] | None
+    bucket_folder: Callable[[BucketId], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +56,19 @@ def prepare(
     changes: Sequence[BucketChange],
     settings: CommitSettings,
     *,
+    manifests: Sequence[ManifestFile],
     files: MetadataFiles,
     merge: ManifestMerge | None,
     stamp: Stamp,
 ) -> tuple[Snapshot, ManifestMerge]:
     """Write manifests and lists on top of `state`; the snapshot that they make is returned.
 
-    `merge` is the manifest merge of an earlier attempt, to be used again where it still fits.
+    `manifests` are those of the snapshot that `state` stands on. `merge` is the manifest merge of
+    an earlier attempt, to be used again where it still fits.
     """
     location, latest = state.table.location, state.snapshot
     assert latest is not None, "a table with files to compact has a snapshot"
-    base, merge = _base_manifests(storage, state, settings, files, merge)
+    base, merge = _base_manifests(storage, location, manifests, settings, files, merge)
     entries = tuple(_entries(changes, drop_stats=settings.options.delete_file_drop_stats))
     base_list, base_size = files.write_list(base)
     delta_list, delta_size = files.write_list(files.write_manifests(entries))
@@ -101,15 +104,13 @@ def prepare(
 
 def _base_manifests(
     storage: Storage,
-    state: TableState,
+    location: str,
+    manifests: Sequence[ManifestFile],
     settings: CommitSettings,
     files: MetadataFiles,
     merge: ManifestMerge | None,
 ) -> tuple[Sequence[ManifestFile], ManifestMerge]:
     """The manifests of the snapshot before, merged on the first attempt."""
-    location, latest = state.table.location, state.snapshot
-    assert latest is not None
-    manifests = data_manifests(storage, location, latest)
     if merge is None:
         merge = _merge(storage, location, manifests, settings, files)
         return merge.after, merge

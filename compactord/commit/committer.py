@@ -3,7 +3,8 @@
 One attempt, in this order (operation/FileStoreCommitImpl.java, for kind COMPACT):
 
 1. refresh the state; the snapshot that we stand on must still be what it was,
-2. compare every change with it and drop those whose bucket has moved on,
+2. compare every change with it and drop those whose bucket has moved on; prove that what the
+   others add is there and will be live (`added_files`),
 3. merge manifests (first attempt only; the result is reused while it still fits),
 4. write base list, delta manifests, delta list,
 5. create snapshot-(N+1) if absent, then the hint, then read it back.
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from compactord.clock import Clock
+from compactord.commit.added_files import AddedFilesCheck
 from compactord.commit.attempt import CommitSettings, Stamp, prepare
 from compactord.commit.conflicts import already_live, conflict
 from compactord.commit.manifest_merge import ManifestMerge
@@ -50,6 +52,7 @@ from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
 from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.index_manifest import read_index_entries
+from compactord.paimon.manifest import ManifestFile
 from compactord.paimon.options import CommitOptions
 from compactord.paimon.snapshot import (
     Snapshot,
@@ -62,6 +65,7 @@ from compactord.paimon.table import (
     Refreshed,
     TableRef,
     TableState,
+    data_manifests,
     load_newest,
     refresh_state,
 )
@@ -109,11 +113,10 @@ class Committer:
         self._clock = clock
         self._owner = owner
         self._jitter = jitter or random.Random()
-        user = owner.new_uuid()
+        user = owner.unique_name()
         self.user = f"{user_prefix}_{user}" if user_prefix else user
         self._last_identifier = 0
-        # One UUID and running numbers for all metadata: UUIDs of one owner differ in 24 bits only.
-        self._metadata_uuid = owner.new_uuid()
+        self._metadata_name = owner.unique_name()
         self._metadata_numbers = itertools.count()
         # Snapshots of ours that other writers replaced, as texts.
         self.lost_snapshots: list[str] = []
@@ -121,6 +124,7 @@ class Committer:
         # The others were rolled back, or their table was dropped.
         self.replaced_snapshots = 0
         self._drift = Drift()
+        self._added_files = AddedFilesCheck(storage)
 
     def commit(
         self, state: TableState, changes: Sequence[BucketChange], settings: CommitSettings
@@ -141,7 +145,8 @@ class Committer:
         for attempt in self._attempts(options):
             try:
                 state = self.refreshed(state)
-                pending, refused = _still_valid(self._storage, state, pending, settings)
+                manifests = self._manifests(state)
+                pending, refused = self._publishable(state, pending, manifests, settings)
                 dropped += refused
                 if not pending:
                     files.take_back()
@@ -151,6 +156,7 @@ class Committer:
                     state,
                     pending,
                     settings,
+                    manifests=manifests,
                     files=files,
                     merge=merge,
                     stamp=self._stamp(identifier),
@@ -185,12 +191,32 @@ class Committer:
         files.take_back()
         raise _gave_up(state, attempt, reason)
 
+    def _manifests(self, state: TableState) -> tuple[ManifestFile, ...]:
+        """Those of the snapshot that the state stands on."""
+        if state.snapshot is None:
+            return ()
+        return data_manifests(self._storage, state.table.location, state.snapshot)
+
+    def _publishable(
+        self,
+        state: TableState,
+        changes: Sequence[BucketChange],
+        manifests: Sequence[ManifestFile],
+        settings: CommitSettings,
+    ) -> tuple[list[BucketChange], list[DroppedChange]]:
+        """Changes that fit the newest state and whose files are whole; the others with why."""
+        valid, dropped = _still_valid(self._storage, state, changes, settings)
+        valid, lost = self._added_files.passed(
+            state.table.location, valid, manifests, settings.bucket_folder
+        )
+        return valid, [*dropped, *lost]
+
     def _metadata_files(self, state: TableState, settings: CommitSettings) -> MetadataFiles:
         options = settings.options
         return MetadataFiles(
             self._storage,
             state.table.location,
-            uuid=self._metadata_uuid,
+            unique_name=self._metadata_name,
             codec=codec_of(options.manifest_compression, options.manifest_compression_level),
             manifest_target_size=options.manifest_target_size,
             partition_types=settings.partition_types,
@@ -237,7 +263,7 @@ class Committer:
         is_in_doubt = False
         for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
             folder = paths.snapshot_folder(location)
-            temporary = f"{folder}/.snapshot-{snapshot.id}.{self._owner.new_uuid()}.tmp"
+            temporary = f"{folder}/.snapshot-{snapshot.id}.{self._owner.unique_name()}.tmp"
             failure: StorageError | None = None
             try:
                 created = self._storage.create_if_absent(path, data, temporary=temporary)

@@ -20,10 +20,10 @@ from compactord.storage.base import Storage
 
 
 class MetadataFiles:
-    """Writes manifests and manifest lists of one commit under names with one UUID.
+    """Writes manifests and manifest lists of one commit, named `unique_name` and a number.
 
-    Every file is created exclusively and durable when the call returns. Commits that share a UUID
-    share `numbers`, too; without them the names start at 0.
+    Every file is created exclusively and durable when the call returns. Commits that share a
+    `unique_name` share `numbers`, too; without them the numbers start at 0.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class MetadataFiles:
         storage: Storage,
         location: str,
         *,
-        uuid: str,
+        unique_name: str,
         codec: Codec,
         manifest_target_size: int,
         partition_types: Sequence[DataType],
@@ -39,7 +39,7 @@ class MetadataFiles:
     ) -> None:
         self._storage = storage
         self._location = location
-        self._uuid = uuid
+        self._unique_name = unique_name
         self._codec = codec
         self._manifest_target_size = manifest_target_size
         self._partition_types = partition_types
@@ -96,4 +96,4 @@ class MetadataFiles:
         self._written.append(name)
 
     def _names(self, kind: str) -> Iterator[str]:
-        return (f"{kind}-{self._uuid}-{number}" for number in self._numbers)
+        return (f"{kind}-{self._unique_name}-{number}" for number in self._numbers)

@@ -390,6 +390,18 @@ def load_live_files(
     return _of_base(location, builder.build())
 
 
+def deleted_files(
+    storage: Storage, location: str, manifests: Sequence[ManifestFile]
+) -> set[FileIdentity]:
+    """What the DELETE entries of these manifests are about; those without any are not read."""
+    identities: set[FileIdentity] = set()
+    deleting = [manifest for manifest in manifests if manifest.num_deleted_files]
+    for entries in read_entry_columns(storage, location, deleting):
+        rows = np.flatnonzero(entries.kind == EntryKind.DELETE)
+        identities.update(entries.identities(rows))
+    return identities
+
+
 def no_files(location: str) -> LiveFiles:
     """The live files of a table without a snapshot."""
     return _of_base(location, BaseFilesBuilder(location).build())
@@ -416,11 +428,7 @@ class _Deleted:
 
     @staticmethod
     def read(storage: Storage, location: str, manifests: Sequence[ManifestFile]) -> _Deleted:
-        identities: set[FileIdentity] = set()
-        deleting = [manifest for manifest in manifests if manifest.num_deleted_files]
-        for entries in read_entry_columns(storage, location, deleting):
-            rows = np.flatnonzero(entries.kind == EntryKind.DELETE)
-            identities.update(entries.identities(rows))
+        identities = deleted_files(storage, location, manifests)
         return _Deleted(frozenset(identities), np.sort(identity_hashes(list(identities))))
 
     def spares(self, entries: EntryColumns) -> Mask:

@@ -21,8 +21,8 @@ _AMOUNT = re.compile(r"([0-9]+)\s*(.*)", re.DOTALL)
 _INT_MAX = 2**31 - 1
 # What zstd has; zstd itself takes a level beyond its ends for that end.
 ZSTD_LEVELS = (-131_072, 22)
-# A name has 255 bytes at most; the rest of ours takes less than 55.
-_NAME_PART_BYTES_MAX = 200
+# A name has 255 bytes at most; the rest of ours takes less than 75.
+_NAME_PART_BYTES_MAX = 180
 _LONG_MAX = 2**63 - 1
 
 _SIZE_UNITS = {

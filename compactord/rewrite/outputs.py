@@ -27,14 +27,14 @@ class Outputs:
         storage: Storage,
         spec: WriteSpec,
         layout: Layout,
-        name_uuid: str,
+        unique_name: str,
         describe: Describe,
         clock: Clock,
     ) -> None:
         self._storage = storage
         self._spec = spec
         self._layout = layout
-        self._name_uuid = name_uuid
+        self._unique_name = unique_name
         self._describe = describe
         self._clock = clock
         self._open: AssembledOutput | None = None
@@ -54,7 +54,7 @@ class Outputs:
         """The next file; `template` is the footer of such a file without rows."""
         assert self._open is None, "one file at a time"
         spec = self._spec
-        name = f"{spec.file_prefix}{self._name_uuid}-{len(self._created)}{spec.file_suffix}"
+        name = f"{spec.file_prefix}{self._unique_name}-{len(self._created)}{spec.file_suffix}"
         path = f"{spec.folder}/{name}"
         output = AssembledOutput(self._storage, path, template)
         # Only now: a file that could not be created is not ours to remove.

@@ -191,7 +191,7 @@ def _outputs(part: Subcompaction, layout: Layout, clock: Clock) -> Outputs:
         storage=part.storage,
         spec=part.write,
         layout=layout,
-        name_uuid=part.owner.new_uuid(),
+        unique_name=part.owner.unique_name(),
         describe=describe,
         clock=clock,
     )

@@ -47,6 +47,7 @@ class OpenTable:
             options=self.options.commit,
             partition_types=tuple(field.type for field in self.schema.partition_fields),
             key_of=self.key_of,
+            bucket_folder=self.bucket_folder,
         )
 
     @property

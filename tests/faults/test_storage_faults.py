@@ -127,7 +127,7 @@ def test_removing_leftovers_may_fail_at_any_call_and_never_removes_what_is_named
         table = _copy(template, tmp_path / "t")
         # Published files of the dead process and files that it never published.
         builders.compact(LOCAL, table, owner=FIRST)
-        stray = f"data-{FIRST.new_uuid()}-0.parquet"
+        stray = f"data-{FIRST.unique_name()}-0.parquet"
         LOCAL.write_new(f"{table.location}/bucket-0/{stray}", b"half a file")
         storage = FaultyStorage(LOCAL, Fault(at=at, error=kind))
         try:

@@ -109,7 +109,7 @@ def test_a_killed_daemon_takes_its_processes_along_and_the_next_one_cleans_up_an
     assert lake.leftovers("large")
     assert lake.rows("large").equals(rows)
     # Of a stranger, alive for all we know: nobody may touch it.
-    strange = lake.path("large") / "bucket-0" / f"data-{builders.FIRST.new_uuid()}-0.parquet"
+    strange = lake.path("large") / "bucket-0" / f"data-{builders.FIRST.unique_name()}-0.parquet"
     strange.write_bytes(b"x")
     again = services.start(configuration(tmp_path)).wait_started()
     again.wait_settled("large")

@@ -22,13 +22,18 @@ owners = st.builds(
 
 @given(owners)
 def test_a_name_tells_its_owner(owner: ids.Owner) -> None:
-    assert ids.owner_of(f"data-{owner.new_uuid()}-17.zst.parquet") == owner
+    assert ids.owner_of(f"data-{owner.unique_name()}-17.zst.parquet") == owner
 
 
 @given(owners)
 def test_the_mark_makes_a_valid_version_8_uuid(owner: ids.Owner) -> None:
-    parsed = uuid.UUID(owner.new_uuid())
+    parsed = uuid.UUID(owner.unique_name()[:36])
     assert (parsed.version, parsed.variant) == (8, uuid.RFC_4122)
+
+
+def test_names_of_one_owner_never_meet() -> None:
+    owner = ids.this_process()
+    assert len({owner.unique_name() for _ in range(20_000)}) == 20_000
 
 
 def test_files_of_others_have_no_owner() -> None:
@@ -42,7 +47,7 @@ def test_files_of_others_have_no_owner() -> None:
 def test_the_running_process_is_not_dead_and_an_ended_one_is() -> None:
     me = ids.this_process()
     assert ids.liveness(me) is ids.Liveness.ALIVE
-    code = "from compactord import ids; print(ids.this_process().new_uuid(), flush=True)"
+    code = "from compactord import ids; print(ids.this_process().unique_name(), flush=True)"
     child = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=os.getcwd()
     )

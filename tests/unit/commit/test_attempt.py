@@ -17,7 +17,7 @@ from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_STATS, ColumnStats, EntryKind
-from compactord.paimon.manifest import describe_entries
+from compactord.paimon.manifest import ManifestFile, describe_entries
 from compactord.paimon.options import SequenceInit
 from compactord.paimon.schema import latest_schema, schema_json
 from compactord.paimon.snapshot import CommitKind, Snapshot
@@ -34,11 +34,16 @@ def _files(table: Lineage, settings: CommitSettings) -> MetadataFiles:
     return MetadataFiles(
         table.storage,
         TABLE.location,
-        uuid=FIRST.new_uuid(),
+        unique_name=FIRST.unique_name(),
         codec=codec_of("zstd", 1),
         manifest_target_size=settings.options.manifest_target_size,
         partition_types=(),
     )
+
+
+def _manifests(table: Lineage, state: TableState) -> tuple[ManifestFile, ...]:
+    assert state.snapshot is not None
+    return data_manifests(table.storage, TABLE.location, state.snapshot)
 
 
 def _prepare(
@@ -50,11 +55,13 @@ def _prepare(
     merge: ManifestMerge | None = None,
 ) -> tuple[Snapshot, ManifestMerge]:
     settings = settings or table.settings
+    state = state or table.state()
     return prepare(
         table.storage,
-        state or table.state(),
+        state,
         [change],
         settings,
+        manifests=_manifests(table, state),
         files=_files(table, settings),
         merge=merge,
         stamp=STAMP,
@@ -207,6 +214,7 @@ def test_a_merge_is_used_again_while_it_fits_and_its_files_go_when_it_does_not()
             table.state(),
             [change],
             settings,
+            manifests=_manifests(table, table.state()),
             files=metadata,
             merge=merge,
             stamp=STAMP,

@@ -64,7 +64,7 @@ def _published(table: Lineage) -> Committed:
 
 
 def _all_kinds(owner: Owner) -> list[str]:
-    uuid = owner.new_uuid()
+    uuid = owner.unique_name()
     return [
         f"bucket-0/data-{uuid}-0.parquet",
         f"bucket-77/data-{uuid}-1.parquet",
@@ -99,10 +99,10 @@ def test_what_the_living_we_ourselves_and_others_wrote_stays() -> None:
 def test_after_the_grace_the_files_of_an_unknown_owner_go_but_never_our_own() -> None:
     table = _table()
     table.storage.now_ms = NOW_MS - DAY_MS - 1
-    old = _leave(table, f"manifest/manifest-{ALIVE.new_uuid()}-0")
-    own = _leave(table, f"manifest/manifest-{SECOND.new_uuid()}-0")
+    old = _leave(table, f"manifest/manifest-{ALIVE.unique_name()}-0")
+    own = _leave(table, f"manifest/manifest-{SECOND.unique_name()}-0")
     table.storage.now_ms = NOW_MS - DAY_MS
-    young = _leave(table, f"manifest/manifest-{ALIVE.new_uuid()}-0")
+    young = _leave(table, f"manifest/manifest-{ALIVE.unique_name()}-0")
     assert _remove(table) == old
     assert own | young <= set(table.storage.objects)
 
@@ -194,7 +194,7 @@ def test_a_changelog_keeps_its_changelog_files_whatever_went_with_its_snapshot(g
     _published(table)
     snapshot = table.state().snapshot
     assert snapshot is not None
-    file = replace(table.new_file(), file_name=f"changelog-{FIRST.new_uuid()}-0.parquet")
+    file = replace(table.new_file(), file_name=f"changelog-{FIRST.unique_name()}-0.parquet")
     [manifest] = table.history.write_manifests([table._entry(file, 1)])
     name, size = table.history._write_list([manifest])
     _as_changelog(
@@ -335,7 +335,7 @@ def test_a_table_without_leftovers_costs_listings_only() -> None:
 
 def test_bucket_folders_are_found_below_the_partitions() -> None:
     table = _table()
-    name = f"data-{FIRST.new_uuid()}-0.parquet"
+    name = f"data-{FIRST.unique_name()}-0.parquet"
     inside = _leave(table, f"dt=2026-01-01/h=7/bucket-3/{name}")
     _leave(
         table, f"dt=2026-01-01/bucket-3/{name}", f"index/{name}", f"dt=a/h=b/c=d/bucket-0/{name}"
@@ -347,7 +347,7 @@ def test_discarding_a_change_spares_upgraded_files_and_those_of_others() -> None
     table = _table()
     inputs = table.append(2)
     change = table.change(inputs, owner=FIRST)
-    upgraded = replace(inputs[0], file_name=f"data-{FIRST.new_uuid()}-0.parquet")
+    upgraded = replace(inputs[0], file_name=f"data-{FIRST.unique_name()}-0.parquet")
     foreign = table.new_file()
     change = replace(
         change,
@@ -383,7 +383,7 @@ def test_our_own_go_when_they_are_from_before_all_that_is_under_way() -> None:
 
 def test_an_extra_file_that_a_manifest_names_stays() -> None:
     table = _table()
-    extra = f"data-{FIRST.new_uuid()}-0.parquet.index"
+    extra = f"data-{FIRST.unique_name()}-0.parquet.index"
     file = replace(table.new_file(), extra_files=(extra,))
     table._foreign([table._entry(file, 0)], CommitKind.APPEND)
     kept = _leave(table, f"bucket-0/{extra}")
@@ -394,7 +394,7 @@ def test_an_extra_file_that_a_manifest_names_stays() -> None:
 
 def test_folders_that_are_no_partitions_are_not_searched() -> None:
     table = _table()
-    name = f"data-{FIRST.new_uuid()}-0.parquet"
+    name = f"data-{FIRST.unique_name()}-0.parquet"
     _leave(table, f"backup/bucket-0/{name}", f"dt=a/bucket-0/{name}/{name}")
     inside = _leave(table, f"dt=a/bucket-1/{name}")
     assert _remove(table, depth=1) == inside

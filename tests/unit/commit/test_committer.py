@@ -401,14 +401,13 @@ def test_the_users_prefix_is_kept() -> None:
 
 
 class _Unlucky(Owner):
-    """Whose UUIDs are always the same."""
+    """Whose names are always the same."""
 
-    def new_uuid(self) -> str:
+    def unique_name(self) -> str:
         return "c0ac7d22-2222-8000-8000-040000100000"
 
 
 def test_commits_of_one_process_never_write_a_name_twice() -> None:
-    """UUIDs of one owner differ in 20 bits: among a thousand commits some would meet."""
     table = Lineage()
     storage = RecordingStorage(table.storage)
     committer = table.committer(_Unlucky(host=1, start_ticks=1, pid=1), storage)

@@ -15,11 +15,11 @@ LOCATION = "/w/db.db/t"
 ENTRY = entry(data_file("a"))
 
 
-def _files(storage: object, *, uuid: str | None = None, **more: object) -> MetadataFiles:
+def _files(storage: object, *, unique_name: str | None = None, **more: object) -> MetadataFiles:
     return MetadataFiles(
         storage,  # type: ignore[arg-type]
         LOCATION,
-        uuid=uuid or FIRST.new_uuid(),
+        unique_name=unique_name or FIRST.unique_name(),
         codec=codec_of("zstd", 1),
         manifest_target_size=1 << 20,
         partition_types=(),
@@ -33,7 +33,7 @@ def _names(storage: MemoryStorage) -> set[str]:
 
 def test_files_are_written_below_manifest_and_taken_back_again() -> None:
     storage = MemoryStorage()
-    files = _files(storage, uuid="u")
+    files = _files(storage, unique_name="u")
     (manifest,) = files.write_manifests([ENTRY])
     name, size = files.write_list([manifest])
     assert set(storage.objects) == {
@@ -98,19 +98,19 @@ def test_a_write_in_doubt_is_taken_back(after_effect: bool) -> None:
 
 def test_a_file_that_was_there_before_is_never_taken_back() -> None:
     storage = MemoryStorage()
-    _files(storage, uuid="same").write_list([])
+    _files(storage, unique_name="same").write_list([])
     (path,) = storage.objects
-    rival = _files(storage, uuid="same")
+    rival = _files(storage, unique_name="same")
     with pytest.raises(StorageError):
         rival.write_list([])
     rival.take_back()
     assert set(storage.objects) == {path}
 
 
-def test_commits_that_share_a_uuid_and_numbers_never_share_a_name() -> None:
+def test_commits_that_share_a_name_and_numbers_never_share_a_name() -> None:
     storage = MemoryStorage()
     numbers = itertools.count()
     for _ in range(3):
-        files = _files(storage, uuid="u", numbers=numbers)
+        files = _files(storage, unique_name="u", numbers=numbers)
         files.write_list(files.write_manifests([ENTRY]))
     assert len(storage.objects) == 6

@@ -10,6 +10,7 @@ from compactord.commit.attempt import CommitSettings
 from compactord.commit.committer import Committer
 from compactord.demo import create_table
 from compactord.model import BucketChange, Committed
+from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.options import parse_options
@@ -76,11 +77,15 @@ def test_files_stay_deleted_when_the_manifests_are_merged_in_full(
         options=parse_options(latest_schema(storage, TABLE.location), {}).commit,
         partition_types=(type_,),
         key_of=None,
+        bucket_folder=lambda bucket: paths.bucket_folder(TABLE.location, "p", bucket.bucket),
     )
     committer = Committer(storage=storage, clock=VirtualClock(), owner=FIRST, user_prefix=None)
     one, two = _change(first, files[:2], "merged-1"), _change(first, files[2:4], "merged-2")
     all_ = _change(first, [*one.after, *two.after], "merged-3")
     for change in (one, two, all_):
+        [file] = change.after
+        path = paths.data_file_path(settings.bucket_folder(change.bucket), file)
+        storage.write_new(path, bytes(file.file_size))
         outcome, _ = committer.commit(load_state(storage, TABLE), [change], settings)
         assert isinstance(outcome, Committed)
     state = load_state(storage, TABLE)

@@ -187,7 +187,7 @@ def test_a_name_that_is_taken_is_left_alone(tmp_path, monkeypatch):
 class _FixedOwner:
     uuid: str
 
-    def new_uuid(self) -> str:
+    def unique_name(self) -> str:
         return self.uuid
 
 

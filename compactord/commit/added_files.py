@@ -1,0 +1,117 @@
+"""What a commit proves of the files that it adds before it publishes them.
+
+Each is still there, as long as it was written: a sweep of another host, or Java's orphan cleaning
+(operation/OrphanFilesClean.java), removes files that waited too long for their commit. And none is
+deleted by a manifest: readers take a file for live that some manifest adds and none deletes, in
+whichever order, so that one whose name came again would be dead from its first snapshot on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from compactord.model import BucketChange, Conflict, DroppedChange
+from compactord.paimon import paths
+from compactord.paimon.base_files import Hashes
+from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, file_identity
+from compactord.paimon.entry_columns import identity_hashes
+from compactord.paimon.live_files import deleted_files
+from compactord.paimon.manifest import ManifestFile
+from compactord.storage.base import Storage
+
+_STATUS_THREADS = 16
+
+
+class AddedFilesCheck:
+    """For the commits to one table.
+
+    Costs one status for each new file, and one read of each manifest with deletions in the table's
+    life here: of those in use, 8 bytes for each deletion are remembered.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._deleted: dict[str, Hashes] = {}
+
+    def passed(
+        self,
+        location: str,
+        changes: Sequence[BucketChange],
+        manifests: Sequence[ManifestFile],
+        bucket_folder: Callable[[BucketId], str],
+    ) -> tuple[list[BucketChange], list[DroppedChange]]:
+        """Changes all of whose files pass, and the others with the reason.
+
+        `manifests` are those of the snapshot to build upon. Raises what reading raises.
+        """
+        troubles = self._dead_at_birth(location, changes, manifests)
+        troubles.update(self._lost(changes, bucket_folder))
+        dropped = [
+            DroppedChange(change=changes[index], conflict=Conflict.OUTPUT_LOST, why=why)
+            for index, why in troubles.items()
+        ]
+        return [c for index, c in enumerate(changes) if index not in troubles], dropped
+
+    def _lost(
+        self, changes: Sequence[BucketChange], bucket_folder: Callable[[BucketId], str]
+    ) -> dict[int, str]:
+        """Why a change is no longer whole, by its index."""
+        wanted: list[tuple[int, DataFile, str]] = []
+        for index, change in enumerate(changes):
+            upgraded = {file.file_name for file in change.before}
+            folder = bucket_folder(change.bucket)
+            wanted.extend(
+                (index, file, paths.data_file_path(folder, file))
+                for file in change.after
+                if file.file_name not in upgraded
+            )
+        if not wanted:
+            return {}
+        with ThreadPoolExecutor(min(_STATUS_THREADS, len(wanted))) as pool:
+            statuses = list(pool.map(self._storage.status, (path for _, _, path in wanted)))
+        troubles: dict[int, str] = {}
+        for (index, file, path), status in zip(wanted, statuses, strict=True):
+            if status is None:
+                troubles[index] = f"output {path} was removed before it was committed"
+            elif status.size_bytes != file.file_size:
+                found, written = status.size_bytes, file.file_size
+                troubles[index] = f"output {path} has {found} bytes, {written} were written"
+        return troubles
+
+    def _dead_at_birth(
+        self, location: str, changes: Sequence[BucketChange], manifests: Sequence[ManifestFile]
+    ) -> dict[int, str]:
+        """Why a file of a change would not be live after its commit, by the change's index."""
+        deleting = [manifest for manifest in manifests if manifest.num_deleted_files]
+        # Only those in use are remembered.
+        self._deleted = {each.file_name: self._deletions(location, each) for each in deleting}
+        added: dict[FileIdentity, int] = {
+            file_identity(change.bucket, file): index
+            for index, change in enumerate(changes)
+            for file in change.after
+        }
+        hashes = identity_hashes(list(added))
+        troubles: dict[int, str] = {}
+        for manifest in deleting:
+            deleted = self._deleted[manifest.file_name]
+            places = np.minimum(np.searchsorted(deleted, hashes), len(deleted) - 1)
+            if not (deleted[places] == hashes).any():
+                continue
+            # Hashes of different files may be equal: their identities decide.
+            again = added.keys() & deleted_files(self._storage, location, [manifest])
+            for identity in again:
+                troubles[added[identity]] = (
+                    f"manifest {manifest.file_name} deletes a file called {identity.file_name}: "
+                    "a new one of that name would not be live"
+                )
+        return troubles
+
+    def _deletions(self, location: str, manifest: ManifestFile) -> Hashes:
+        known = self._deleted.get(manifest.file_name)
+        if known is not None:
+            return known
+        found = deleted_files(self._storage, location, [manifest])
+        return np.sort(identity_hashes(list(found)))
