@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from compactord.config.values import orphan_grace_ms
 from compactord.engine.masters import check_spark
 from compactord.errors import CompactordError, UsageError
 from compactord.paimon.option_catalogue import check_override
@@ -107,7 +108,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         default="1 d",
         metavar="DURATION",
         help="files of earlier runs go after this time when it cannot be proved that their run "
-        "has ended (default 1 d); must exceed the longest compaction",
+        "has ended (default 1 d, at least 1 h); must exceed the longest compaction",
     )
 
 
@@ -128,7 +129,7 @@ def engine_arguments(args: argparse.Namespace) -> EngineArguments:
         master=args.master,
         spark_conf=spark_conf,
         memory_bytes=_memory(args.memory),
-        orphan_grace_ms=_value(duration_ms, args.orphan_grace, "--orphan-grace"),
+        orphan_grace_ms=_value(orphan_grace_ms, args.orphan_grace, "--orphan-grace"),
     )
 
 

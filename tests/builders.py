@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.commit.cleanup import OwnerRule, remove_orphans
+from compactord import ids
+from compactord.clock import SystemClock
+from compactord.commit.cleanup import Orphan, OwnerRule, remove_orphans
 from compactord.demo import WriteOnlyWriter, create_table
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
@@ -159,14 +161,25 @@ def compact(storage: Storage, table: TableRef, **how: object) -> CompactTotals:
 def remove_leftovers(
     storage: Storage, table: TableRef, *, myself: Owner, dead: Sequence[Owner] = (FIRST,)
 ) -> None:
-    """What a new process does first, when it can prove that the `dead` are gone."""
+    """What a sweep does once it can prove that the `dead` are gone, and their files are old."""
     rule = OwnerRule(
         myself=myself,
         liveness=lambda owner: Liveness.DEAD if owner in dead else Liveness.UNKNOWN,
-        now_ms=NOW_MS,
-        grace_ms=DAY_MS * 365 * 100,
+        now_ms=NOW_MS + 50 * 365 * DAY_MS,
+        grace_ms=100 * 365 * DAY_MS,
     )
     remove_orphans(storage, table.location, partition_depth=0, rule=rule)
+
+
+def sweep_later(storage: Storage, location: str) -> tuple[Orphan, ...]:
+    """A sweep by this process when what the dead left just now has waited long enough."""
+    rule = OwnerRule(
+        myself=ids.this_process(),
+        liveness=ids.liveness,
+        now_ms=SystemClock().now_ms() + 11 * 60_000,
+        grace_ms=DAY_MS,
+    )
+    return remove_orphans(storage, location, partition_depth=0, rule=rule)
 
 
 def live_paths(storage: Storage, table: TableRef, state: TableState) -> Iterator[str]:
@@ -206,11 +219,11 @@ def _records(storage: Storage, path: str) -> list[dict[str, int]]:
 
 def check_chain(storage: Storage, table: TableRef) -> None:
     """Snapshot ids without a hole, each snapshot readable, and all its data files there."""
-    ids = snapshot_ids(storage, table.location)
-    assert ids == tuple(range(1, len(ids) + 1))
+    found = snapshot_ids(storage, table.location)
+    assert found == tuple(range(1, len(found) + 1))
     opened = open_table(storage, table, {})
     total = 0
-    for snapshot_id in ids:
+    for snapshot_id in found:
         snapshot = read_snapshot(storage, table.location, snapshot_id)
         total += snapshot.delta_record_count
         assert snapshot.total_record_count == total

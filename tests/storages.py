@@ -276,11 +276,11 @@ class StoppingStorage(WatchedStorage):
 
 
 class MemoryStorage:
-    """Objects in a dict, shared by threads; modification times are 0 unless `now_ms` says more."""
+    """Objects in a dict, shared by threads; they changed at 0 unless `now_ms` says more."""
 
     def __init__(self, objects: dict[str, bytes] | None = None) -> None:
         self.objects = dict(objects or {})
-        self.modified_ms: dict[str, int] = {}
+        self.changed_ms: dict[str, int] = {}
         self.now_ms = 0
         self._lock = threading.Lock()
 
@@ -312,7 +312,7 @@ class MemoryStorage:
             return self._status(path, path.rsplit("/", 1)[-1])
         if any(other.startswith(path + "/") for other in tuple(self.objects)):
             return ObjectStatus(
-                name=path.rsplit("/", 1)[-1], is_folder=True, size_bytes=0, modified_ms=0
+                name=path.rsplit("/", 1)[-1], is_folder=True, size_bytes=0, changed_ms=0
             )
         return None
 
@@ -326,7 +326,7 @@ class MemoryStorage:
                 yield self._status(path, head)
             elif head not in folders:
                 folders.add(head)
-                yield ObjectStatus(name=head, is_folder=True, size_bytes=0, modified_ms=0)
+                yield ObjectStatus(name=head, is_folder=True, size_bytes=0, changed_ms=0)
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
         return Creation.CREATED if self._put_new(path, data) else Creation.EXISTS
@@ -337,7 +337,7 @@ class MemoryStorage:
 
     def overwrite(self, path: str, data: bytes) -> None:
         self.objects[path] = data
-        self.modified_ms[path] = self.now_ms
+        self.changed_ms[path] = self.now_ms
 
     def delete(self, path: str) -> None:
         self.objects.pop(path, None)
@@ -358,5 +358,5 @@ class MemoryStorage:
             name=name,
             is_folder=False,
             size_bytes=len(self.objects.get(path, b"")),
-            modified_ms=self.modified_ms.get(path, 0),
+            changed_ms=self.changed_ms.get(path, 0),
         )

@@ -1,9 +1,12 @@
 """What may be deleted: files that we made and that nothing names.
 
 Three conditions, all of them: the name says that the file is ours (`ids.owner_of`); its owner is
-proved dead, or cannot be told and the file is older than the grace; and no snapshot, tag or branch
-of the table, nor a long-lived changelog, names it. If any of these cannot be read, nothing is
-deleted.
+proved dead and the file has not changed for ten minutes, or its owner cannot be told and it has
+not changed for the grace; and no snapshot, tag or branch of the table, nor a long-lived changelog,
+names it. If any of these cannot be read, nothing is deleted.
+
+A table that is being restored or copied may have its data before its snapshots: nothing is swept
+below a root, the table's or a branch's, whose snapshots are not all there yet.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,
+    is_complete,
     read_changelogs,
     read_snapshot,
     read_tags,
@@ -32,6 +36,8 @@ from compactord.paimon.snapshot import (
 from compactord.storage.base import ObjectStatus, Storage
 
 _log = structlog.get_logger()
+# A file whose owner is dead may just have been restored or copied, and its snapshot not yet.
+_DEAD_GRACE_MS = 600_000
 # So often the snapshots are listed before a table that is too quick is left alone.
 _LISTINGS_MAX = 10
 
@@ -47,7 +53,9 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRule:
-    """When an owner's files may go: it is dead, or unknown and they are older than `grace_ms`.
+    """When an owner's files may go by their last change.
+
+    Ten minutes after it when the owner is dead, `grace_ms` after it when that cannot be told.
 
     Our own go when they are from before `own_before_ms` (0: never): nothing of ours that is still
     under way had begun then, so a worker that was killed left them.
@@ -64,14 +72,15 @@ class OwnerRule:
         if owner is None or status.is_folder:
             return False
         if owner == self.myself:
-            return status.modified_ms < self.own_before_ms
+            return status.changed_ms < self.own_before_ms
         match self.liveness(owner):
             case Liveness.DEAD:
-                return True
+                grace_ms = _DEAD_GRACE_MS
             case Liveness.ALIVE:
                 return False
             case Liveness.UNKNOWN:
-                return status.modified_ms < self.now_ms - self.grace_ms
+                grace_ms = self.grace_ms
+        return status.changed_ms < self.now_ms - grace_ms
 
 
 def remove_orphans(
@@ -86,6 +95,11 @@ def remove_orphans(
     orphans = tuple(_orphans(storage, location, partition_depth, rule))
     if not orphans:
         return ()
+    for root in _roots(storage, location):
+        if not is_complete(storage, root):
+            reason = f"{root} lacks snapshots: it may be being restored or copied"
+            _log.warning("sweep_skipped", table=location, reason=reason, files=len(orphans))
+            return ()
     named = _named(storage, location, {orphan.name for orphan in orphans})
     removed = []
     for orphan in orphans:

@@ -253,7 +253,7 @@ class _Round:
     def _list_tags(self) -> frozenset[tuple[str, int]]:
         """Names and times of writing: a tag may be replaced by one on another snapshot."""
         folder = paths.tag_folder(self._location)
-        return frozenset((s.name, s.modified_ms) for s in self._storage.list(folder))
+        return frozenset((s.name, s.changed_ms) for s in self._storage.list(folder))
 
 
 def _others(storage: Storage, location: str) -> Iterator[Snapshot]:

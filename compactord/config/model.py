@@ -28,6 +28,7 @@ from compactord.config.values import (
     Digits,
     DurationMs,
     Flag,
+    OrphanGraceMs,
     ScalarText,
     Several,
     SizeBytes,
@@ -319,10 +320,11 @@ class Retry(Section):
 
 
 class Recovery(Section):
-    orphan_grace_ms: DurationMs = Field(
+    orphan_grace_ms: OrphanGraceMs = Field(
         default=duration_ms("1 d"),
         alias="orphan_grace",
-        description="age at which files go whose run cannot be proved dead; above that of a merge",
+        description="age at which files go whose run cannot be proved dead; above that of a merge, "
+        "1 h or more",
     )
     interval_ms: Annotated[DurationMs, _SECOND] = Field(
         default=duration_ms("1 h"), alias="interval", description="how often orphans are looked for"

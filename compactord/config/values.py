@@ -16,6 +16,7 @@ from compactord.paimon.option_values import duration_ms, memory_size
 
 _T = TypeVar("_T")
 
+_LEAST_ORPHAN_GRACE_MS = 3_600_000
 _DURATION_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 _SIZE_UNITS = (("tb", 1 << 40), ("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10))
 
@@ -165,7 +166,24 @@ def at_least(least: int, text: str) -> AfterValidator:
 
 _AMOUNT_SCHEMA = {"type": ["string", "integer"]}
 
+
+def orphan_grace_ms(text: str) -> int:
+    """A duration with its unit, of at least an hour: files of living processes wait that long."""
+    if text.strip().isdigit():
+        raise ValueError("a duration with its unit, such as 1 d")
+    grace_ms = duration_ms(text)
+    if grace_ms < _LEAST_ORPHAN_GRACE_MS:
+        raise ValueError("1 h or more: it must exceed the longest compaction")
+    return grace_ms
+
+
 # Milliseconds.
+OrphanGraceMs = Annotated[
+    int,
+    BeforeValidator(_amount(orphan_grace_ms)),
+    PlainSerializer(duration_text, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["1 d", "6 h"]}),
+]
 DurationMs = Annotated[
     int,
     BeforeValidator(_amount(duration_ms)),

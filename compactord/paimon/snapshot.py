@@ -204,6 +204,18 @@ def latest_snapshot_id(storage: Storage, location: str) -> int | None:
     return max(snapshot_ids(storage, location), default=None)
 
 
+def is_complete(storage: Storage, root: str) -> bool:
+    """Whether there are snapshots, and that of the hint LATEST among them.
+
+    Writers set the hint after the snapshot and roll it back before, so it names one that is there.
+    A table or branch that is being copied may have everything else before them.
+    """
+    # In this order: a commit in between adds a snapshot, and then its hint.
+    hint = _read_hint(storage, paths.latest_hint(root))
+    ids = snapshot_ids(storage, root)
+    return bool(ids) and (hint is None or hint in ids)
+
+
 def earliest_snapshot_id(storage: Storage, location: str) -> int | None:
     """The oldest snapshot that has not expired, None when there is none."""
     hint = _read_hint(storage, paths.earliest_hint(location))

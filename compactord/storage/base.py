@@ -24,12 +24,16 @@ class Creation(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStatus:
-    """One object or folder: its name within its folder, size in bytes, modification time."""
+    """One object or folder: its name within its folder, size in bytes, time of its last change.
+
+    `changed_ms` is since the epoch, by the store: of files the change time, which a copy that keeps
+    times does not set back; of objects when they were written.
+    """
 
     name: str
     is_folder: bool
     size_bytes: int
-    modified_ms: int
+    changed_ms: int
 
 
 class Storage(Protocol):

@@ -193,5 +193,5 @@ def _status(name: str, found: os.stat_result) -> ObjectStatus:
         name=name,
         is_folder=stat.S_ISDIR(found.st_mode),
         size_bytes=found.st_size,
-        modified_ms=found.st_mtime_ns // 1_000_000,
+        changed_ms=found.st_ctime_ns // 1_000_000,
     )

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 from compactord import ids
-from compactord.commit.cleanup import OwnerRule, remove_orphans
 from compactord.ids import owner_of
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef, load_state
@@ -49,13 +48,7 @@ def _heal(killed: Path, expected: dict[int, int]) -> set[str]:
     builders.check_chain(LOCAL, table)
     left = _left(table)
     is_published = len(snapshot_ids(LOCAL, table.location)) > 5
-    rule = OwnerRule(
-        myself=ids.this_process(),
-        liveness=ids.liveness,
-        now_ms=builders.NOW_MS,
-        grace_ms=builders.DAY_MS * 365 * 100,
-    )
-    removed = remove_orphans(LOCAL, table.location, partition_depth=0, rule=rule)
+    removed = builders.sweep_later(LOCAL, table.location)
     assert {orphan.name for orphan in removed} == left, killed.name
     totals = builders.compact(LOCAL, table, owner=ids.this_process())
     assert totals.snapshots == ([] if is_published else [6]), killed.name

@@ -113,8 +113,10 @@ def test_a_killed_daemon_takes_its_processes_along_and_the_next_one_cleans_up_an
     strange.write_bytes(b"x")
     again = services.start(configuration(tmp_path)).wait_started()
     again.wait_settled("large")
-    again.wait_until(lambda: lake.leftovers("large") == {strange.name}, "what was left is removed")
-    assert again.log("sweep_finished", table="lake.db.large")
+    # It may belong to a snapshot that is still being restored: it waits ten minutes.
+    assert lake.leftovers("large") > {strange.name}
+    builders.sweep_later(LOCAL, str(lake.path("large")))
+    assert lake.leftovers("large") == {strange.name}
     assert lake.rows("large").equals(rows)
     assert lake.level0_files("large") == 0
     assert again.stop() == 0

@@ -58,6 +58,8 @@ def _files(folder: Path) -> dict[str, bytes]:
         (["--table", "d.t", "--spark-conf", "x"], "key=value"),
         (["--table", "d.t", "--memory", "lots"], "--memory"),
         (["--table", "d.t", "--orphan-grace", "soon"], "--orphan-grace"),
+        (["--table", "d.t", "--orphan-grace", "59 min"], "1 h or more"),
+        (["--table", "d.t", "--orphan-grace", "86400000"], "with its unit"),
         (["--table", "d.t", "--master", ""], "is no Spark master"),
         (["--table", "d.t", "--master", "local[0]"], "is no Spark master"),
         (["--table", "d.t", "--spark-conf", "spark.master=local"], "given by itself"),

@@ -19,6 +19,7 @@ from tests.lineage import TABLE, Lineage
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, RecordingStorage
 
 HOME = TABLE.location
+DEAD_GRACE_MS = 600_000
 ALIVE = Owner(host=0x444444, start_ticks=1, pid=1)
 
 
@@ -44,7 +45,7 @@ def _remove(table: Lineage, storage: object = None, *, depth: int = 0, **rule: o
 
 def _table() -> Lineage:
     table = Lineage()
-    table.storage.now_ms = NOW_MS
+    table.storage.now_ms = NOW_MS - DEAD_GRACE_MS - 1
     table.append(2)
     return table
 
@@ -117,6 +118,48 @@ def test_published_files_of_the_dead_stay() -> None:
     table.check()
 
 
+def test_what_the_dead_left_goes_ten_minutes_after_its_last_change() -> None:
+    table = _table()
+    old = _leave(table, *_all_kinds(FIRST))
+    table.storage.now_ms = NOW_MS - DEAD_GRACE_MS
+    young = _leave(table, *_all_kinds(FIRST))
+    assert _remove(table) == old
+    assert young <= set(table.storage.objects)
+
+
+@pytest.mark.parametrize("there", [(), ("LATEST",), ("LATEST", "snapshot-1")])
+def test_a_table_whose_snapshots_are_yet_to_be_copied_is_not_swept(
+    there: tuple[str, ...],
+) -> None:
+    table = _table()
+    _published(table)
+    folder = f"{HOME}/snapshot/"
+    snapshots = {p: d for p, d in table.storage.objects.items() if p.startswith(folder)}
+    _leave(table, *_all_kinds(FIRST))
+    for path in snapshots:
+        table.storage.delete(path)
+    copied = {p: d for p, d in snapshots.items() if p.removeprefix(folder) in there}
+    table.storage.objects.update(copied)
+    assert _remove(table) == set()
+    table.storage.objects.update(snapshots)
+    table.check()
+
+
+@pytest.mark.parametrize("has_latest", [False, True])
+def test_no_file_is_swept_while_a_branch_has_no_snapshots_yet(has_latest: bool) -> None:
+    table = _table()
+    _leave(table, *_all_kinds(FIRST))
+    root = paths.branch_root(HOME, "dev")
+    table.storage.write_new(paths.schema_path(root, 0), b"{}")
+    if has_latest:
+        table.storage.write_new(paths.latest_hint(root), b"1")
+    assert _remove(table) == set()
+    table.storage.write_new(
+        paths.snapshot_path(root, 1), table.storage.read(paths.snapshot_path(HOME, 1))
+    )
+    assert len(_remove(table)) == 5
+
+
 def _as_tag(table: Lineage, snapshot: Snapshot) -> None:
     table.storage.write_new(paths.tag_path(HOME, "v1"), snapshot_json(snapshot))
 
@@ -128,6 +171,8 @@ def _as_branch(table: Lineage, snapshot: Snapshot) -> None:
 
 def _as_branch_tag(table: Lineage, snapshot: Snapshot) -> None:
     root = paths.branch_root(HOME, "dev")
+    first = table.storage.read(paths.snapshot_path(HOME, 1))
+    table.storage.write_new(paths.snapshot_path(root, 1), first)
     table.storage.write_new(paths.tag_path(root, "v1"), snapshot_json(snapshot))
 
 

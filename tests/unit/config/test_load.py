@@ -282,6 +282,8 @@ def test_an_invalid_configuration_can_be_pickled(tmp_path: Path) -> None:
         ("defaults: {priority: 101}", "defaults.priority", "100 or less"),
         ("defaults: {priority: -1}", "defaults.priority", "0 or more"),
         ("defaults: {max_backlog_age: 0 s}", "defaults.max_backlog_age", "1 s or more"),
+        ("recovery: {orphan_grace: 59 min}", "recovery.orphan_grace", "1 h or more"),
+        ("recovery: {orphan_grace: 86400000}", "recovery.orphan_grace", "with its unit"),
         ("defaults: {max_concurrent_tasks: 0}", "defaults.max_concurrent_tasks", "1 or more"),
         ("defaults: {append_wait: soon}", "defaults.append_wait", "10 min"),
         ("defaults: {expire_snapshots: on}", "defaults.expire_snapshots", "from_table or off"),

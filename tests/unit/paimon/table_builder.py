@@ -90,7 +90,7 @@ class MemoryStorage:
 
 
 def _status(name: str, *, is_folder: bool, size: int) -> ObjectStatus:
-    return ObjectStatus(name=name, is_folder=is_folder, size_bytes=size, modified_ms=0)
+    return ObjectStatus(name=name, is_folder=is_folder, size_bytes=size, changed_ms=0)
 
 
 def data_file(name: str, **fields: object) -> DataFile:

@@ -56,6 +56,18 @@ def test_of_racing_creators_exactly_one_wins_and_its_bytes_stay(tmp_path: Path) 
     assert not list(tmp_path.glob(".tmp*"))
 
 
+def test_a_copy_that_keeps_times_counts_as_changed_now(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    path = tmp_path / "data.parquet"
+    path.write_bytes(b"x")
+    before = storage.status(str(path))
+    assert before is not None
+    os.utime(path, (0, 0))
+    after = storage.status(str(path))
+    assert after is not None
+    assert after.changed_ms >= before.changed_ms > 0
+
+
 def test_a_failed_output_is_removed(tmp_path: Path) -> None:
     path = str(tmp_path / "bucket-0" / "data.parquet")
     with pytest.raises(ZeroDivisionError), LocalStorage().open_output(path) as stream:
