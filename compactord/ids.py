@@ -27,6 +27,10 @@ from pathlib import Path
 
 MARK = 0xC0AC7D
 _PROC = Path("/proc")
+_BOOT_ID = _PROC / "sys/kernel/random/boot_id"
+_MACHINE_ID = Path("/etc/machine-id")
+# Stands for the boot where that cannot be told.
+_PROCESS_IDENTITY = os.urandom(16).hex()
 _START_BITS, _PID_BITS, _RANDOM_BITS = 28, 22, 24
 _UNIQUE_BYTES = 8
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -80,12 +84,12 @@ def random_uuid() -> str:
     return str(uuid.uuid4())
 
 
-def this_process() -> Owner:
+def this_process(*, boot_id: Path = _BOOT_ID) -> Owner:
     """The owner for the running process."""
     pid = os.getpid()
     start = _start_ticks(pid, _PROC)
     assert start is not None, "the running process has a start"
-    return Owner(host=_host_digest(), start_ticks=start % (1 << _START_BITS), pid=pid)
+    return Owner(host=_host_digest(boot_id), start_ticks=start % (1 << _START_BITS), pid=pid)
 
 
 class Liveness(enum.Enum):
@@ -111,10 +115,19 @@ def liveness(owner: Owner, *, proc: Path = _PROC) -> Liveness:
     return Liveness.ALIVE if runs else Liveness.DEAD
 
 
-def _host_digest() -> int:
-    sources = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
-    known = (source.read_text().strip() for source in sources if source.exists())
-    parts = [socket.gethostname(), *known, os.readlink("/proc/self/ns/pid")]
+def _host_digest(boot_id: Path = _BOOT_ID) -> int:
+    """Of machine, boot and process-id namespace.
+
+    Where the boot cannot be told, process ids and starts come again after the next one: the process
+    then is a host of its own, so that nothing is proved of it or by it.
+    """
+    try:
+        boot = boot_id.read_text().strip() or _PROCESS_IDENTITY
+        namespace = os.readlink(_PROC / "self/ns/pid")
+    except OSError:
+        boot, namespace = _PROCESS_IDENTITY, ""
+    machine = _MACHINE_ID.read_text().strip() if _MACHINE_ID.exists() else ""
+    parts = [socket.gethostname(), machine, boot, namespace]
     return int.from_bytes(hashlib.sha256("\n".join(parts).encode()).digest()[:3], "big")
 
 

@@ -7,6 +7,7 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,20 @@ def test_a_reused_process_id_does_not_bring_an_owner_back() -> None:
     me = ids.this_process()
     earlier = ids.Owner(host=me.host, start_ticks=(me.start_ticks - 1) % 2**28, pid=me.pid)
     assert ids.liveness(earlier) is ids.Liveness.DEAD
+
+
+@pytest.mark.parametrize("boot_id", [None, ""])
+def test_nothing_is_proved_of_a_process_whose_boot_cannot_be_told(
+    boot_id: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "boot_id"
+    if boot_id is not None:
+        path.write_text(boot_id)
+    nameless = ids.this_process(boot_id=path)
+    assert nameless == ids.this_process(boot_id=path)
+    assert nameless.host != ids.this_process().host
+    gone = replace(nameless, start_ticks=(nameless.start_ticks - 1) % 2**28)
+    assert ids.liveness(gone) is ids.Liveness.UNKNOWN
 
 
 def test_nothing_is_known_of_an_owner_on_another_host() -> None:
