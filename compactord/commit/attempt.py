@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compactord.commit.manifest_merge import ManifestMerge, MergeRules, merge_manifests
+from compactord.commit.manifest_merge import ManifestMerge, MergeRules, is_due, merge_manifests
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import FormatError, ObjectNotFound, TableNotFound
 from compactord.model import BucketChange
@@ -122,6 +122,19 @@ def _base_manifests(
     return manifests, ManifestMerge(before=(), after=(), written=())
 
 
+def is_merge_due(manifests: Sequence[ManifestFile], options: CommitOptions) -> bool:
+    """Whether a commit on top of these manifests would merge some of them."""
+    return is_due(manifests, _rules(options))
+
+
+def _rules(options: CommitOptions) -> MergeRules:
+    return MergeRules(
+        target_size=options.manifest_target_size,
+        full_threshold=options.manifest_full_threshold,
+        min_count=options.manifest_merge_min_count,
+    )
+
+
 def _merge(
     storage: Storage,
     location: str,
@@ -130,14 +143,9 @@ def _merge(
     files: MetadataFiles,
 ) -> ManifestMerge:
     types = settings.partition_types
-    options = settings.options
     return merge_manifests(
         manifests,
-        MergeRules(
-            target_size=options.manifest_target_size,
-            full_threshold=options.manifest_full_threshold,
-            min_count=options.manifest_merge_min_count,
-        ),
+        _rules(settings.options),
         read=lambda manifest: read_entries(storage, location, manifest),
         write=files.write_manifests,
         may_contain=lambda manifest, partitions: _may_contain(manifest, partitions, types),
@@ -202,10 +210,15 @@ def _statistics(storage: Storage, location: str, latest: Snapshot, schema_id: in
 def _properties(
     state: TableState, changes: Sequence[BucketChange], options: CommitOptions
 ) -> Mapping[str, str] | None:
-    """None is inherited, but the largest sequence number where writers start from it."""
+    """None is inherited, but the largest sequence number where writers start from it.
+
+    A commit that only merges manifests keeps them (FileStoreCommitImpl.compactManifestOnce).
+    """
+    assert state.snapshot is not None
+    if not changes:
+        return state.snapshot.properties
     if options.sequence_init is not SequenceInit.SNAPSHOT:
         return None
-    assert state.snapshot is not None
     before = (state.snapshot.properties or {}).get(_SEQUENCE_PROPERTY)
     largest = int(before) if before is not None else _max_sequence_number(state)
     added = [file.max_sequence_number for change in changes for file in change.after]

@@ -27,7 +27,7 @@ import structlog
 
 from compactord.clock import Clock
 from compactord.commit.added_files import AddedFilesCheck
-from compactord.commit.attempt import CommitSettings, Stamp, prepare
+from compactord.commit.attempt import CommitSettings, Stamp, is_merge_due, prepare
 from compactord.commit.conflicts import already_live, conflict
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
@@ -131,6 +131,9 @@ class Committer:
     ) -> tuple[CommitOutcome, TableState]:
         """Publish what can be published; the state that comes back is the newest.
 
+        Without `changes`, manifests are merged in a snapshot that changes no file, if the table's
+        options ask for it (FileStoreCommitImpl.compactManifestOnce does it whatever they say).
+
         Raises `CommitGaveUp` when retries or time are used up and `StorageError` when metadata
         cannot be written: the table is as it was, and the output files of `changes` are the
         caller's to remove. Raises `CommitUnknown`: then no file may be removed.
@@ -148,7 +151,8 @@ class Committer:
                 manifests = self._manifests(state)
                 pending, refused = self._publishable(state, pending, manifests, settings)
                 dropped += refused
-                if not pending:
+                is_due = bool(pending) if changes else is_merge_due(manifests, options)
+                if not is_due:
                     files.take_back()
                     return NothingCommitted(dropped=tuple(dropped)), state
                 snapshot, merge = prepare(
@@ -161,6 +165,10 @@ class Committer:
                     merge=merge,
                     stamp=self._stamp(identifier),
                 )
+                if not changes and not merge.written:
+                    # Who came first in the last attempt has merged them.
+                    files.take_back()
+                    return NothingCommitted(dropped=()), state
                 assert state.snapshot is not None, "what stands of the changes is in one"
                 stands = still_stands(self._storage, state.table.location, state.snapshot)
             except (TransientStorageError, ObjectNotFound) as error:

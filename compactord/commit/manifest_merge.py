@@ -72,6 +72,22 @@ def merge_manifests(
     )
 
 
+def is_due(manifests: Sequence[ManifestFile], rules: MergeRules) -> bool:
+    """Whether merging these manifests would bring together at least two of them."""
+    changing = [manifest for manifest in manifests if _must_change(manifest, rules)]
+    if len(changing) > 1 and _total_size(changing) >= rules.full_threshold:
+        return True
+    return any(len(group) > 1 for group in _neighbours(manifests, rules))
+
+
+def _must_change(manifest: ManifestFile, rules: MergeRules) -> bool:
+    return manifest.num_deleted_files > 0 or manifest.file_size < rules.target_size
+
+
+def _total_size(manifests: Iterable[ManifestFile]) -> int:
+    return sum(manifest.file_size for manifest in manifests)
+
+
 def _merge_fully(
     manifests: Sequence[ManifestFile],
     rules: MergeRules,
@@ -81,12 +97,8 @@ def _merge_fully(
     may_contain: MayContain,
 ) -> list[ManifestFile] | None:
     """The merged list without any DELETE entry, or None when a full merge is not worth it."""
-
-    def must_change(manifest: ManifestFile) -> bool:
-        return manifest.num_deleted_files > 0 or manifest.file_size < rules.target_size
-
-    changing = [manifest for manifest in manifests if must_change(manifest)]
-    if sum(manifest.file_size for manifest in changing) < rules.full_threshold:
+    changing = [manifest for manifest in manifests if _must_change(manifest, rules)]
+    if _total_size(changing) < rules.full_threshold:
         return None
     deleted: set[FileIdentity] = set()
     for manifest in manifests:
@@ -96,7 +108,9 @@ def _merge_fully(
     spared: list[ManifestFile] = []
     merging: list[ManifestFile] = []
     for manifest in manifests:
-        concerned = must_change(manifest) or (bool(deleted) and may_contain(manifest, partitions))
+        concerned = _must_change(manifest, rules) or (
+            bool(deleted) and may_contain(manifest, partitions)
+        )
         (merging if concerned else spared).append(manifest)
     if len(merging) <= 1:
         return None
@@ -109,7 +123,7 @@ def _merge_fully(
             added = [entry for entry in read(manifest) if entry.kind is EntryKind.ADD]
             alive = [entry for entry in added if entry.identity not in deleted]
             unmet -= len(added) - len(alive)
-            if not must_change(manifest) and len(alive) == len(added):
+            if not _must_change(manifest, rules) and len(alive) == len(added):
                 kept.append(manifest)
             else:
                 yield from alive
@@ -127,25 +141,30 @@ def _merge_neighbours(
 ) -> list[ManifestFile]:
     """Merge neighbours each time they add up to the target size, and a long enough rest."""
     after: list[ManifestFile] = []
+    for group in _neighbours(manifests, rules):
+        if len(group) == 1:
+            after += group
+        else:
+            after += write(_cancelled(entry for m in group for entry in read(m)))
+    return after
+
+
+def _neighbours(
+    manifests: Sequence[ManifestFile], rules: MergeRules
+) -> Iterator[list[ManifestFile]]:
+    """All manifests in order, in groups to be made one; those that stay as they are come alone."""
     waiting: list[ManifestFile] = []
     waiting_size = 0
-
-    def merge_waiting() -> None:
-        if len(waiting) == 1:
-            after.append(waiting[0])
-        else:
-            after.extend(write(_cancelled(entry for m in waiting for entry in read(m))))
-        waiting.clear()
-
     for manifest in manifests:
         waiting.append(manifest)
         waiting_size += manifest.file_size
         if waiting_size >= rules.target_size:
-            merge_waiting()
-            waiting_size = 0
+            yield waiting
+            waiting, waiting_size = [], 0
     if len(waiting) >= rules.min_count:
-        merge_waiting()
-    return [*after, *waiting]
+        yield waiting
+    else:
+        yield from ([manifest] for manifest in waiting)
 
 
 def _cancelled(entries: Iterable[ManifestEntry]) -> Iterator[ManifestEntry]:

@@ -136,7 +136,7 @@ class TableCompactor:
         return self._session.table, state, planner.request
 
     def turn(self, ended: Mapping[int, Landed | Crashed], skip: Skip) -> Turn:
-        """Publish what has landed, take in what is new, and plan.
+        """Publish what has landed, take in what is new, and plan; merge manifests if that is all.
 
         `ended` are compactions of this table by number; they are no longer under way afterwards.
         What `skip` covers is counted and not offered.
@@ -159,6 +159,13 @@ class TableCompactor:
             self._session.discard(crashed=crashed)
             self._release(ended)
             planned = self._plan(skip)
+            if planned is not None and settled is None and self._is_idle(planned, skip):
+                self.phase = Phase.COMMIT
+                start = self._clock.monotonic_s()
+                merged = self._session.merge_manifests()
+                if merged is not None:
+                    settled = Settled(committed=merged)
+                    commit_seconds = self._clock.monotonic_s() - start
         except CompactordError as found:
             self._release(ended)
             self._is_stale = True
@@ -303,6 +310,10 @@ class TableCompactor:
             buckets_looked_at=looked_at,
             seconds=self._clock.monotonic_s() - start,
         )
+
+    def _is_idle(self, planned: Planned, skip: Skip) -> bool:
+        """Whether manifests wait in vain for the commit of a compaction."""
+        return not (skip.manifests or planned.backlog.tasks or self._flying)
 
     def _next(self, bucket: BucketId) -> Compaction | None:
         planner, state = self._planner, self._planned_on

@@ -333,7 +333,8 @@ class Fleet:
             if ended and (self.is_ending or ledger.is_unsafe(served)):
                 yield Discard(name=name, ended=ended)
             else:
-                yield StartTurn(name=name, ended=ended, skip=self._grants.skip(served, now_ms))
+                skip = self._grants.skip(served, now_ms, may_begin=may_poll)
+                yield StartTurn(name=name, ended=ended, skip=skip)
 
     # -- bookkeeping
 

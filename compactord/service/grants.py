@@ -31,6 +31,8 @@ _HEAD_MS = 5_000
 # Threads that take-offs leave to turns.
 _TURN_JOBS = 2
 
+_COMPACTING = frozenset({WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND})
+
 
 class Jobs:
     """Turns and take-offs that run: one at a time for each table, at most `most` over all."""
@@ -121,15 +123,17 @@ class Grants:
             free -= 1
             self._contend(served, contenders, now_ms)
 
-    def skip(self, served: Served, now_ms: int) -> Skip:
+    def skip(self, served: Served, now_ms: int, *, may_begin: bool) -> Skip:
         """What the table need not offer, because it could not begin now."""
         policy = served.policy
-        closed = (k for k in WorkKind if not may_start(policy.windows, k, now_ms, self._zone))
+        closed = {k for k in WorkKind if not may_start(policy.windows, k, now_ms, self._zone)}
+        is_at_work = may_begin and served.is_worked_on and served.halt is None
         parked = (b for b, parked in served.parked.items() if parked.until_ms > now_ms)
         return Skip(
             buckets=frozenset(parked),
             kinds=frozenset(closed),
             spare_forced=not policy.windows_strict,
+            manifests=not is_at_work or closed >= _COMPACTING,
         )
 
     def _contend(

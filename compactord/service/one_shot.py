@@ -126,6 +126,8 @@ class OneShot:
             worked = True
             while worked and not self._stop.is_set():
                 worked = self._tried_round()
+            if not self._stop.is_set():
+                self._merge_manifests()
         except EngineUnavailable:
             # A signal to the whole process group ends the engine as well: that is the stop.
             if not self._stop.is_set():
@@ -255,6 +257,12 @@ class OneShot:
         for landed, drop in settled.dropped:
             wasted = sum(stats.bytes_out for stats in landed.stats)
             self._drop(landed.compaction, wasted, drop.why)
+
+    def _merge_manifests(self) -> None:
+        """What commits of compactions do on their way, for a table that had none."""
+        committed = self._session.merge_manifests()
+        if committed is not None:
+            self._count(committed, ())
 
     def _count(self, committed: Committed, published: Sequence[Landed]) -> None:
         totals = self.totals

@@ -111,6 +111,8 @@ class TableSession:
         self._replaced_before = 0
         # What was found to be a table that we may touch: request, schema and snapshot.
         self._checked: tuple[SessionRequest, int, SnapshotIdentity | None] | None = None
+        # The snapshot whose manifests were last found to need no merging, or were merged.
+        self._merged_on: SnapshotIdentity | None = None
         self._settled: OrderedDict[str, None] = OrderedDict()
         # Full compactions made by this session, by local wall-clock.
         self._last_full_ms: dict[BucketId, int] = {}
@@ -237,6 +239,19 @@ class TableSession:
             case Replaced(changes=changes):
                 replaced = tuple(by_change[id(change)] for change in changes)
                 return Settled(dropped=dropped, replaced=replaced)
+
+    def merge_manifests(self) -> Committed | None:
+        """Merge manifests in a snapshot of their own where the table's options ask for it.
+
+        For a table that needs no compaction: any commit of one merges them on its way. None when
+        nothing was merged. Raises what `Committer.commit` raises.
+        """
+        assert self.state is not None, "refreshed before"
+        if self._merged_on == _identity(self.state):
+            return None
+        outcome, self.state = self._committer.commit(self.state, (), self.table.commit_settings)
+        self._merged_on = _identity(self.state)
+        return outcome if isinstance(outcome, Committed) else None
 
     def is_outrun(self, compaction: Compaction) -> bool:
         """Whether some of its inputs are not live any more in the newest snapshot."""

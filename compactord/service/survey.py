@@ -69,11 +69,15 @@ class TopBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Dues that could not begin now: of some buckets, of some kinds (forced ones may be spared)."""
+    """What could not begin now: dues of some buckets, of some kinds (forced ones may be spared).
+
+    `manifests`: neither are manifests to be merged while nothing is due.
+    """
 
     buckets: frozenset[BucketId] = frozenset()
     kinds: frozenset[WorkKind] = frozenset()
     spare_forced: bool = True
+    manifests: bool = False
 
     def covers(self, due: Due) -> bool:
         if due.bucket in self.buckets:

@@ -8,7 +8,7 @@ from compactord.commit.expire import Expired
 from compactord.errors import CompactordError, StorageError, TransientStorageError, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef, data_manifests, load_state
 from compactord.service.compactor import TableCompactor
 from compactord.service.flight import Crashed, Landed
 from compactord.service.session import SessionRequest
@@ -65,6 +65,44 @@ def test_compacts_to_the_end_and_keeps_every_row() -> None:
     assert planned.shape.sorted_runs_max == 1
     assert read_keyed(storage, table) == expected
     assert driver.errors == []
+
+
+def _scattered(commits: int) -> tuple[MemoryStorage, TableRef]:
+    """Files that have nothing to do, each in a manifest of its own."""
+    storage = MemoryStorage()
+    table = append_table(storage, WHERE, options={"compaction.min.file-num": "1000"})
+    target = writer(storage, table)
+    for number in range(commits):
+        target.write(rows_of([(number, number)]))
+    return storage, table
+
+
+def test_a_turn_with_nothing_due_merges_manifests() -> None:
+    storage, table = _scattered(40)
+    compactor = compactor_of(storage, table)
+    turn = compactor.turn({}, ALL)
+    assert (turn.planned is not None, turn.error) == (True, None)
+    assert turn.settled is not None
+    assert turn.settled.committed is not None
+    assert turn.settled.committed.snapshot_id == 41
+    snapshot = load_state(storage, table).snapshot
+    assert snapshot is not None
+    assert len(data_manifests(storage, table.location, snapshot)) == 1
+    assert sum(read_appended(storage, table).values()) == 40
+    # Its own snapshot is taken in, and brings nothing to do.
+    again = compactor.turn({}, ALL)
+    assert (again.planned is not None, again.settled) == (True, None)
+    assert compactor.turn({}, ALL).planned is None
+    assert snapshot_ids(storage, table.location)[-1] == 41
+
+
+@pytest.mark.parametrize(("commits", "skip"), [(29, ALL), (40, Skip(manifests=True))])
+def test_manifests_stay_below_the_threshold_and_where_nothing_may_begin(
+    commits: int, skip: Skip
+) -> None:
+    storage, table = _scattered(commits)
+    assert compactor_of(storage, table).turn({}, skip).settled is None
+    assert snapshot_ids(storage, table.location)[-1] == commits
 
 
 def test_a_bucket_under_way_is_not_due() -> None:
