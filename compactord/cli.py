@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from compactord import __version__, ids, serve
 from compactord.catalog.filesystem import find_table, open_warehouse
@@ -26,6 +26,7 @@ from compactord.cli_arguments import (
     error_json,
     overrides_of,
     partitions_of,
+    quiet_for_ms,
     strategy_of,
 )
 from compactord.clock import SystemClock
@@ -45,7 +46,13 @@ from compactord.service import report
 from compactord.service.logs import configure_logs
 from compactord.service.one_shot import CompactTotals, OneShot
 from compactord.service.parts import WorkerSpec
-from compactord.service.planning import PartitionTest, PlanContext, plan_state
+from compactord.service.planning import (
+    PartitionTest,
+    PlanContext,
+    plan_state,
+    remember_rewrites,
+    resting_partitions,
+)
 from compactord.service.session import SessionRequest
 from compactord.service.table import describe_table, live_reasons, open_table, refuse_live_state
 from compactord.showcase import show
@@ -232,6 +239,7 @@ def _compact(args: argparse.Namespace) -> int:
         overrides=overrides_of(args),
         partitions=partitions_of(args),
         append_wait_ms=append_wait_ms(args),
+        quiet_for_ms=quiet_for_ms(args),
     )
     where = engine_arguments(args)
     clock = SystemClock()
@@ -311,6 +319,7 @@ def _plan(args: argparse.Namespace) -> int:
     storage, ref = _find(args)
     engine_arguments(args)
     clock = SystemClock()
+    quiet_ms = quiet_for_ms(args)
     context = PlanContext(
         strategy=strategy_of(args),
         partitions=partitions_of(args),
@@ -323,6 +332,8 @@ def _plan(args: argparse.Namespace) -> int:
     table = open_table(storage, ref, overrides_of(args))
     state = load_state(storage, ref)
     refuse_live_state(table, state)
+    state = remember_rewrites(storage, table, state, quiet_for_ms=quiet_ms, now_ms=context.now_ms)
+    context = replace(context, resting=resting_partitions(state, quiet_ms, context.now_ms))
     plans = list(plan_state(storage, table, state, context))
     compactions = [compaction for plan in plans for compaction in plan.compactions]
     notes = [note for plan in plans for note in report.plan_notes(table, plan)]
@@ -336,6 +347,7 @@ def _plan(args: argparse.Namespace) -> int:
             "strategy": context.strategy.value,
             "compactions": [report.compaction_json(table, c) for c in compactions],
             "absent_partitions": absent,
+            "resting": report.resting(table, plans),
             "notes": notes,
             "warnings": list(table.warnings),
         }
@@ -353,7 +365,9 @@ def _plan(args: argparse.Namespace) -> int:
 def _inspect(args: argparse.Namespace) -> int:
     storage, ref = _find(args)
     table = describe_table(storage, ref, latest_schema(storage, ref.location), overrides_of(args))
-    state = load_state(storage, ref)
+    state = remember_rewrites(
+        storage, table, load_state(storage, ref), quiet_for_ms=0, now_ms=SystemClock().now_ms()
+    )
     reasons = (*reasons_to_refuse(table.schema, table.options), *live_reasons(table, state))
     shapes = report.bucket_shapes(table, state)
     if args.json:

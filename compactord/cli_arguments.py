@@ -81,6 +81,13 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         help="merge small append files that have waited longer, although they are fewer than "
         "compaction.min.file-num (default: they wait for more)",
     )
+    parser.add_argument(
+        "--quiet-for",
+        default="0 s",
+        metavar="DURATION",
+        help="leave alone partitions of an append table that somebody rewrote (DELETE, UPDATE, "
+        "MERGE) within this time (default 0 s: none)",
+    )
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -160,6 +167,10 @@ def append_wait_ms(args: argparse.Namespace) -> int | None:
     if args.append_wait is None:
         return None
     return _value(duration_ms, args.append_wait, "--append-wait")
+
+
+def quiet_for_ms(args: argparse.Namespace) -> int:
+    return _value(duration_ms, args.quiet_for, "--quiet-for")
 
 
 def _pairs(texts: Sequence[str], argument: str) -> dict[str, str]:

@@ -243,6 +243,12 @@ class TableSettings(Section):
         description="small append files that waited longer are merged although they are few; "
         "null: they wait for more",
     )
+    quiet_for_ms: DurationMs = Field(
+        default=0,
+        alias="quiet_for",
+        description="partitions of append tables that somebody rewrote (DELETE, UPDATE, MERGE) are "
+        "left alone for so long; 0 s: they are not",
+    )
     expire_snapshots: SnapshotExpiry = Field(
         default=SnapshotExpiry.FROM_TABLE,
         description="from_table: expire snapshots as the table's options say; off: never",

@@ -31,6 +31,7 @@ class TablePolicy:
     max_concurrent_tasks: int
     discovery_interval_ms: int | None
     append_wait_ms: int | None
+    quiet_for_ms: int
     expire_snapshots: SnapshotExpiry
     options: Mapping[str, str] = field(repr=False)
 

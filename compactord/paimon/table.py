@@ -4,23 +4,28 @@ A state is trusted only while the snapshot it was read from is still the same on
 id: ids come again after rollbacks and races). Then newer snapshots are applied by their delta
 manifests alone. An OVERWRITE in between, a snapshot that is gone or a delta that does not fit means
 that everything is read anew. Level-0 files count whichever kind of snapshot brought them.
+Rewrites (see `rewrites`) are remembered beside the files where somebody asked for them.
 Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManager.java.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from compactord.errors import ObjectNotFound
+import numpy as np
+
+from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
+from compactord.paimon.entry_columns import read_entry_columns
 from compactord.paimon.live_files import LiveFiles, UnknownFile, load_live_files, no_files
 from compactord.paimon.manifest import (
     ManifestFile,
     read_entries,
     read_manifest_list,
 )
+from compactord.paimon.rewrites import Rewrites, may_rewrite
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -34,6 +39,8 @@ from compactord.storage.base import Storage
 _LOAD_ATTEMPTS = 3
 # So many snapshots behind, reading everything is no slower than following each of them.
 _MAX_FOLLOWED = 200
+# So many snapshots are looked at for a table's last rewrite, and for those of its partitions.
+_LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +58,15 @@ class TableRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A table at one snapshot (None: it has none yet). A value: later states do not change it."""
+    """A table at one snapshot (None: it has none yet). A value: later states do not change it.
+
+    `rewrites` None: nobody asked for them (`with_rewrites`).
+    """
 
     table: TableRef
     snapshot: Snapshot | None
     files: LiveFiles
+    rewrites: Rewrites | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +190,7 @@ def refresh_state(storage: Storage, state: TableState) -> Refreshed:
 def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -> Refreshed | None:
     """Apply the deltas of later snapshots; None when they do not make an unbroken chain."""
     location = state.table.location
-    files = state.files
+    files, rewrites = state.files, state.rewrites
     newest = known
     changed: set[BucketId] = set()
     appended_bytes = manifest_count = entry_count = skipped = 0
@@ -201,8 +212,11 @@ def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -
         if snapshot.commit_kind is CommitKind.APPEND:
             added = (entry.file.file_size for entry in delta if entry.kind is EntryKind.ADD)
             appended_bytes += sum(added)
+        if rewrites is not None and may_rewrite(snapshot):
+            deleted = {entry.partition for entry in delta if entry.kind is EntryKind.DELETE}
+            rewrites = rewrites.with_later(snapshot, deleted) if deleted else rewrites
         newest = snapshot
-    table_state = TableState(table=state.table, snapshot=newest, files=files)
+    table_state = TableState(table=state.table, snapshot=newest, files=files, rewrites=rewrites)
     return Refreshed(
         state=table_state,
         changed=frozenset(changed),
@@ -214,4 +228,69 @@ def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -
 
 
 def _reloaded(storage: Storage, state: TableState, *, lost: Snapshot | None = None) -> Refreshed:
-    return replace(load_newest(storage, state.table), lost=lost)
+    newest = replace(load_newest(storage, state.table), lost=lost)
+    if state.rewrites is None:
+        return newest
+    known, after_id = state.rewrites, state.snapshot.id if state.snapshot else 0
+    if lost is not None:
+        # Its rewrites may be lost with it.
+        known, after_id = Rewrites(since_ms=known.since_ms), 0
+    rewrites = _with_later_rewrites(storage, newest.state, known, after_id=after_id)
+    return replace(newest, state=replace(newest.state, rewrites=rewrites))
+
+
+def with_rewrites(
+    storage: Storage, state: TableState, *, since_ms: int | None, now_ms: int
+) -> TableState:
+    """The state with its table's rewrites, those of partitions since `since_ms` (None: of none).
+
+    Unless that is known, the snapshots that are there are looked at from the newest on: 50, or as
+    many as `since_ms` reaches, but 500 at most. Only the deltas of OVERWRITE snapshots are read for
+    it: what release 2.0.0 commits as APPEND deletes nothing.
+    """
+    known = state.rewrites
+    if known is None or not known.reaches(since_ms):
+        unknown = Rewrites(newest=known.newest if known else None, since_ms=since_ms)
+        known = _with_later_rewrites(storage, state, unknown, after_id=0)
+    return replace(state, rewrites=known.remembered(since_ms=since_ms, now_ms=now_ms))
+
+
+def _with_later_rewrites(
+    storage: Storage, state: TableState, known: Rewrites, *, after_id: int
+) -> Rewrites:
+    """`known` with those of the snapshots after `after_id`, the newest of which is the state's."""
+    location, since_ms = state.table.location, known.since_ms
+    found: list[tuple[Snapshot, frozenset[bytes]]] = []
+    snapshot = state.snapshot
+    # What has expired, or cannot be read, ends it: nothing depends on old snapshots but this.
+    try:
+        for count in range(_LOOKED_BACK_MAX):
+            if snapshot is None or snapshot.id <= after_id:
+                break
+            is_wanted = since_ms is not None and snapshot.time_ms >= since_ms
+            if not is_wanted and (found or count >= _LOOKED_BACK):
+                break
+            if snapshot.commit_kind is CommitKind.OVERWRITE and may_rewrite(snapshot):
+                delta = delta_manifests(storage, location, snapshot)
+                deleting = [manifest for manifest in delta if manifest.num_deleted_files]
+                if deleting:
+                    wanted = deleting if is_wanted else ()
+                    found.append((snapshot, _deleting_in(storage, location, wanted)))
+            before_id = snapshot.id - 1
+            snapshot = read_snapshot(storage, location, before_id) if before_id else None
+    except (ObjectNotFound, FormatError, UnsupportedTable):
+        pass
+    for rewrite, partitions in reversed(found):
+        known = known.with_later(rewrite, partitions)
+    return known
+
+
+def _deleting_in(
+    storage: Storage, location: str, manifests: Sequence[ManifestFile]
+) -> frozenset[bytes]:
+    """The partitions in which the manifests delete files. An overwrite may delete very many."""
+    partitions: set[bytes] = set()
+    for entries in read_entry_columns(storage, location, manifests):
+        rows = entries.kind == EntryKind.DELETE
+        partitions.update(entries.partitions[i] for i in np.unique(entries.partition[rows]))
+    return frozenset(partitions)

@@ -18,6 +18,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from compactord.clock import age_text
 from compactord.model import (
     AppendCompaction,
     Compaction,
@@ -28,6 +29,7 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options import CompactionOptions
+from compactord.paimon.rewrites import Rest
 from compactord.plan.append import (
     AppendPick,
     pack_unaware,
@@ -62,7 +64,8 @@ class PlanRequest:
     hours. `append_wait_ms` is how long few small files of a table without buckets may wait (None:
     for ever). `delta_commits_due` are buckets whose full compaction is due under MINOR, too.
     `last_full_ms` holds full compactions that the caller remembers, on the same clock. `settled`
-    names files made by the running command (`settled_by`).
+    names files made by the running command (`settled_by`). `resting` are partitions that are left
+    alone for now.
     """
 
     kind: TableKind
@@ -74,15 +77,20 @@ class PlanRequest:
     delta_commits_due: Set[BucketId] = frozenset()
     last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
     settled: Set[str] = frozenset()
+    resting: Mapping[bytes, Rest] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPlan:
-    """Decisions on one bucket, which share no file, and remarks for people."""
+    """Decisions on one bucket, which share no file, and remarks for people.
+
+    `rest`: there would be decisions if the bucket's partition did not rest.
+    """
 
     bucket: BucketId
     compactions: tuple[Compaction, ...]
     notes: tuple[str, ...] = ()
+    rest: Rest | None = None
 
 
 def plan_buckets(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterator[BucketPlan]:
@@ -111,6 +119,15 @@ def plan_bucket(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
     Raises `FormatError` for files that cannot be on one level together and `UsageError` for options
     that Paimon refuses.
     """
+    plan = _plan_awake(bucket, request)
+    rest = request.resting.get(bucket.bucket.partition)
+    if rest is None or not plan.compactions:
+        return plan
+    return replace(plan, compactions=(), notes=(*plan.notes, rest_text(rest)), rest=rest)
+
+
+def _plan_awake(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
+    """As if no partition rested."""
     match request.kind:
         case TableKind.PRIMARY_KEY:
             return _plan_merge(bucket, request)
@@ -118,6 +135,11 @@ def plan_bucket(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
             return _plan_unaware(bucket, request)
         case TableKind.APPEND_BUCKETED:
             return _plan_bucketed(bucket, request)
+
+
+def rest_text(rest: Rest) -> str:
+    """Why a partition is left alone, for people."""
+    return f"resting: rewritten {age_text(rest.age_ms)} ago by {rest.rewrite.commit_user}"
 
 
 def settled_by(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[str]:

@@ -25,7 +25,7 @@ from compactord.service.planning import StatePlanner
 from compactord.service.session import SessionRequest, Settled, TableSession, neighbours
 from compactord.service.survey import Due, Skip, Survey, TopBucket, without_busy
 from compactord.service.table import OpenTable
-from compactord.service.view import Backlog, TableInfo, TableShape
+from compactord.service.view import Backlog, RestingPartition, TableInfo, TableShape
 from compactord.storage.base import Storage
 
 # Compactions of one partition of a table without buckets that are kept planned.
@@ -63,6 +63,7 @@ class Planned:
     entries_skipped: int
     buckets_looked_at: int
     seconds: float
+    resting: tuple[RestingPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +290,7 @@ class TableCompactor:
         self._is_stale, self._skip = False, skip
         return Planned(
             snapshot_id=state.snapshot.id if state.snapshot else 0,
-            info=self._info(),
+            info=self._info(state),
             shape=self._survey.shape(
                 session.table.kind,
                 options.compaction,
@@ -309,6 +310,14 @@ class TableCompactor:
             entries_skipped=drift.skipped_entries,
             buckets_looked_at=looked_at,
             seconds=self._clock.monotonic_s() - start,
+            resting=tuple(
+                RestingPartition(
+                    partition=session.table.partition_text(partition),
+                    rewrite=rest.rewrite,
+                    until_ms=rest.until_ms,
+                )
+                for partition, rest in self._survey.rests().items()
+            ),
         )
 
     def _is_idle(self, planned: Planned, skip: Skip) -> bool:
@@ -362,7 +371,7 @@ class TableCompactor:
         earliest = earliest_snapshot_id(self._storage, state.table.location)
         return 0 if earliest is None else max(0, state.snapshot.id - earliest + 1)
 
-    def _info(self) -> TableInfo:
+    def _info(self, state: TableState) -> TableInfo:
         table = self._session.table
         options = table.options
         unaware = table.kind is TableKind.APPEND_UNAWARE
@@ -376,4 +385,5 @@ class TableCompactor:
             compaction_trigger=options.compaction.compaction_trigger if has_runs else 0,
             stop_trigger=self._stop_trigger if has_runs else 0,
             warnings=table.warnings,
+            rewrite=state.rewrites.newest if state.rewrites else None,
         )

@@ -62,12 +62,13 @@ def _detail(
         runs = bucket_runs(found.files, table.key_of)
     else:
         runs = tuple(SortedRun(level=file.level, files=(file,)) for file in reversed(found.files))
-    plan = plan_bucket(found, request).compactions
-    return replace(
-        facts,
-        runs=tuple(_run(table, run) for run in runs[:_RUNS_MAX]),
-        plan="; ".join(report.compaction_text(table, compaction) for compaction in plan[:3]),
-    )
+    plan = plan_bucket(found, request)
+    if plan.rest is not None:
+        planned = f"rests, {report.rewrite_text(plan.rest.rewrite)}"
+    else:
+        texts = (report.compaction_text(table, compaction) for compaction in plan.compactions[:3])
+        planned = "; ".join(texts)
+    return replace(facts, runs=tuple(_run(table, run) for run in runs[:_RUNS_MAX]), plan=planned)
 
 
 def _run(table: OpenTable, run: SortedRun) -> RunView:

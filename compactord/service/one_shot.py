@@ -26,6 +26,7 @@ from compactord.errors import (
 from compactord.model import Committed, Compaction, MergeCompaction, Subcompaction
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef, TableState
+from compactord.plan.table import rest_text
 from compactord.service.flight import Crashed, Flights, Landed
 from compactord.service.parts import WorkerSpec
 from compactord.service.planning import PartitionTest
@@ -70,6 +71,8 @@ class CompactTotals:
     orphans_removed: int = 0
     # Partitions that were asked for and have no live files.
     absent_partitions: list[str] = field(default_factory=list)
+    # Partitions with something to do that were left alone, and why.
+    resting: dict[str, str] = field(default_factory=dict)
     stopped: bool = False
 
 
@@ -173,7 +176,11 @@ class OneShot:
             )
             self._is_first_round = False
         worked = False
+        self.totals.resting = {}
         for plan in session.plans():
+            if plan.rest is not None:
+                partition = session.table.partition_text(plan.bucket.partition)
+                self.totals.resting[partition] = rest_text(plan.rest)
             for compaction in plan.compactions:
                 if plan.bucket in self._set_aside or self._stop.is_set():
                     continue

@@ -33,7 +33,7 @@ from compactord.service.view import (
     WorkKind,
 )
 
-_PARKED_MAX = 20
+_PARKED_MAX = _RESTING_MAX = 20
 _QUEUE_MAX = 50
 _NO_INFO, _NO_SHAPE, _NO_BACKLOG = TableInfo(), TableShape(), Backlog()
 _WORK = (WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND)
@@ -181,6 +181,8 @@ def table_view(served: Served, *, interval_ms: int, now_ms: int, zone: tzinfo) -
         last_success_ms={info.usual_kind: served.first_poll_ms, **served.last_success_ms},
         consecutive_failures=max(served.failures, served.look_failures),
         last_expire_ms=served.last_expire_ms,
+        resting=planned.resting[:_RESTING_MAX] if planned else (),
+        resting_count=len(planned.resting) if planned else 0,
     )
 
 

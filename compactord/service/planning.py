@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compactord.clock import local_ms
 from compactord.errors import ObjectNotFound, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketFiles, BucketId
+from compactord.paimon.rewrites import Rest
 from compactord.paimon.snapshot import CommitKind, read_snapshot
-from compactord.paimon.table import TableState, delta_entries
+from compactord.paimon.table import TableState, delta_entries, with_rewrites
 from compactord.paimon.types import DataField, type_text
 from compactord.plan.candidates import candidates
 from compactord.plan.table import BucketPlan, PlanRequest, Strategy, TableKind, plan_buckets
@@ -26,7 +27,8 @@ class PlanContext:
 
     `partitions` empty: all of them; each of the others names some partition columns and the value
     as text; a text that is the table's `partition.default-name` means null or blank text, as in
-    folders. `last_full_ms` and `settled` are what this run remembers of its own work.
+    folders. `last_full_ms` and `settled` are what this run remembers of its own work. `resting`
+    partitions are left alone at `now_ms`.
     """
 
     strategy: Strategy
@@ -36,6 +38,7 @@ class PlanContext:
     zone: datetime.tzinfo
     last_full_ms: Mapping[BucketId, int]
     settled: Set[str]
+    resting: Mapping[bytes, Rest] = field(default_factory=dict)
 
 
 class StatePlanner:
@@ -61,6 +64,7 @@ class StatePlanner:
             delta_commits_due=self.delta_commits_due,
             last_full_ms=context.last_full_ms,
             settled=context.settled,
+            resting=context.resting,
         )
 
     def candidates(self) -> list[BucketId]:
@@ -182,6 +186,26 @@ class PartitionTest:
         if value is None or not isinstance(value, str | bytes):
             return frozenset({row})
         return frozenset({row, unnamed} if is_blank(row, field) else {row})
+
+
+def remember_rewrites(
+    storage: Storage, table: OpenTable, state: TableState, *, quiet_for_ms: int, now_ms: int
+) -> TableState:
+    """The state with an append table's rewrites, those of partitions as far as they matter.
+
+    Commands on a table with a primary key add rows and name no files: it has none.
+    """
+    if table.kind is TableKind.PRIMARY_KEY:
+        return state
+    since_ms = now_ms - quiet_for_ms if quiet_for_ms else None
+    return with_rewrites(storage, state, since_ms=since_ms, now_ms=now_ms)
+
+
+def resting_partitions(state: TableState, quiet_for_ms: int, now_ms: int) -> Mapping[bytes, Rest]:
+    """The partitions that were rewritten less than `quiet_for_ms` ago, as the state remembers."""
+    if state.rewrites is None:
+        return {}
+    return state.rewrites.resting(quiet_for_ms=quiet_for_ms, now_ms=now_ms)
 
 
 def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> frozenset[BucketId]:

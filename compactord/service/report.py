@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import IO, Any
 
+from compactord.clock import iso_text
 from compactord.errors import FormatError
 from compactord.model import (
     AppendCompaction,
@@ -14,13 +15,19 @@ from compactord.model import (
     Compaction,
     MergeCompaction,
 )
+from compactord.paimon.rewrites import Rewrite
 from compactord.paimon.table import TableState
 from compactord.plan.shape import BucketShape, bucket_shape
-from compactord.plan.table import BucketPlan
+from compactord.plan.table import BucketPlan, rest_text
 from compactord.service.flight import Landed
 from compactord.service.one_shot import CompactTotals
 from compactord.service.table import OpenTable
 
+# What the rewrites of a table mean to those who make them.
+REWRITTEN = (
+    "commands that rewrite files fail when compactord has compacted one of these meanwhile; "
+    "quiet_for leaves alone what was rewritten lately"
+)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -62,6 +69,8 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
             yield f"{table}: nothing to do"
     for partition in totals.absent_partitions:
         yield f"  {absent_text(partition)}"
+    for partition, why in totals.resting.items():
+        yield f"  {partition}: {why}" if partition else f"  {why}"
     if totals.dropped:
         yield (
             f"  {totals.dropped} results dropped because other commits came first, "
@@ -125,6 +134,22 @@ def compaction_text(table: OpenTable, compaction: Compaction) -> str:
             return f"{text}rewrite {len(files)} files ({size})"
 
 
+def rewrite_text(rewrite: Rewrite) -> str:
+    """`rewritten by spark in snapshot 7 (UPDATE), 2026-01-01T12:00:00Z`."""
+    operation = f" ({rewrite.operation})" if rewrite.operation else ""
+    where = f"in snapshot {rewrite.snapshot_id}{operation}"
+    return f"rewritten by {rewrite.commit_user} {where}, {iso_text(rewrite.time_ms)}"
+
+
+def resting(table: OpenTable, plans: Iterable[BucketPlan]) -> dict[str, str]:
+    """The partitions that are left alone, and why."""
+    return {
+        table.partition_text(plan.bucket.partition): rest_text(plan.rest)
+        for plan in plans
+        if plan.rest is not None
+    }
+
+
 def plan_notes(table: OpenTable, plan: BucketPlan) -> Iterator[str]:
     place = place_text(table, plan.bucket.partition, plan.bucket.bucket)
     for note in plan.notes:
@@ -143,6 +168,7 @@ def inspect_json(
     table: OpenTable, state: TableState, shapes: Sequence[BucketShape], reasons: Sequence[str]
 ) -> dict[str, Any]:
     """The object that `inspect --json` prints."""
+    rewrite = state.rewrites.newest if state.rewrites else None
     return {
         "table": table.ref.full_name,
         "location": table.ref.location,
@@ -152,6 +178,7 @@ def inspect_json(
         "supported": not reasons,
         "reasons": list(reasons),
         "warnings": list(table.warnings),
+        "rewrite": None if rewrite is None else asdict(rewrite),
         "buckets": [_shape_json(table, shape) for shape in shapes],
     }
 
@@ -170,6 +197,8 @@ def inspect_text(
     else:
         yield "supported"
     yield from (f"note: {warning}" for warning in table.warnings)
+    if state.rewrites is not None and state.rewrites.newest is not None:
+        yield f"note: {rewrite_text(state.rewrites.newest)}: {REWRITTEN}"
     options = table.options.compaction
     if table.key_of is not None:
         yield (

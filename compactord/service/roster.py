@@ -132,4 +132,8 @@ class Roster:
 
 
 def _request(policy: TablePolicy) -> SessionRequest:
-    return SessionRequest(overrides=policy.options, append_wait_ms=policy.append_wait_ms)
+    return SessionRequest(
+        overrides=policy.options,
+        append_wait_ms=policy.append_wait_ms,
+        quiet_for_ms=policy.quiet_for_ms,
+    )

@@ -35,7 +35,13 @@ from compactord.paimon.table import TableRef, TableState
 from compactord.plan.table import BucketPlan, Strategy, settled_by
 from compactord.service.flight import Crashed, Landed
 from compactord.service.parts import WorkerSpec, subcompactions
-from compactord.service.planning import PartitionTest, PlanContext, plan_state
+from compactord.service.planning import (
+    PartitionTest,
+    PlanContext,
+    plan_state,
+    remember_rewrites,
+    resting_partitions,
+)
 from compactord.service.table import open_table, refuse_live_state
 from compactord.storage.base import Storage
 
@@ -59,13 +65,15 @@ FULL_REASONS = frozenset(
 class SessionRequest:
     """What to compact; `partitions` empty: all. `append_wait_ms` None: few small files just wait.
 
-    `overrides` are table options over the table's own.
+    `overrides` are table options over the table's own. Partitions of append tables that were
+    rewritten less than `quiet_for_ms` ago are left alone.
     """
 
     strategy: Strategy = Strategy.MINOR
     overrides: Mapping[str, str] = field(default_factory=dict)
     partitions: tuple[Mapping[str, str], ...] = ()
     append_wait_ms: int | None = None
+    quiet_for_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +140,20 @@ class TableSession:
 
         Raises `UnsupportedTable` for what we must not touch, `TableNotFound` for a table that is
         gone, and what reading raises. Nothing new costs the hint, a probe, one snapshot and one
-        listing.
+        listing. On an append table the first look takes in its last snapshots.
         """
+        is_new = self._take_in()
+        assert self.state is not None, "just taken in"
+        self.state = remember_rewrites(
+            self._storage,
+            self.table,
+            self.state,
+            quiet_for_ms=self._request.quiet_for_ms,
+            now_ms=self._clock.now_ms(),
+        )
+        return is_new
+
+    def _take_in(self) -> bool:
         known, schema = self.state, self.table.schema
         if known is None:
             self.state = self._committer.loaded(self.ref)
@@ -179,14 +199,17 @@ class TableSession:
         return plan_state(self._storage, self.table, self.state, self.plan_context())
 
     def plan_context(self) -> PlanContext:
+        assert self.state is not None, "refreshed before"
+        now_ms = self._clock.now_ms()
         return PlanContext(
             strategy=self._request.strategy,
             partitions=self._request.partitions,
             append_wait_ms=self._request.append_wait_ms,
-            now_ms=self._clock.now_ms(),
+            now_ms=now_ms,
             zone=self._worker.zone,
             last_full_ms=self._last_full_ms,
             settled=self._settled.keys(),
+            resting=resting_partitions(self.state, self._request.quiet_for_ms, now_ms),
         )
 
     def parts(

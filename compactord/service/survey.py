@@ -1,6 +1,7 @@
 """What is due in a table, and the table in numbers, kept up to date bucket by bucket.
 
-Only buckets whose files changed are looked at again, and those whose time has come. Sums over all
+Only buckets whose files changed are looked at again, and those whose time has come: small files
+have waited, a partition's rest has ended. Sums over all
 buckets are made on columns.
 """
 
@@ -17,6 +18,7 @@ from compactord.model import AppendCompaction, Compaction, CompactReason
 from compactord.paimon.bucket_summaries import BucketSummaries
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options import CompactionOptions
+from compactord.paimon.rewrites import Rest
 from compactord.paimon.table import TableState
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import BucketPlan, TableKind, plan_bucket
@@ -91,8 +93,10 @@ class Survey:
     def __init__(self, *, stop_trigger: int) -> None:
         self._stop_trigger = stop_trigger
         self._dues: dict[BucketId, Due] = {}
-        # Small append files that wait: when their time comes.
+        # Small append files that wait, and what rests: when their time comes.
         self._recheck_ms: dict[BucketId, int] = {}
+        # What would be due if its partition did not rest.
+        self._rests: dict[BucketId, Rest] = {}
         self._state: TableState | None = None
         self._summaries: BucketSummaries | None = None
         self._delta_commits_due: Set[BucketId] = frozenset()
@@ -122,6 +126,7 @@ class Survey:
             looked_at: Iterable[BucketId] = planner.candidates()
             self._dues.clear()
             self._recheck_ms.clear()
+            self._rests.clear()
             self._complete_ms = context.now_ms
             self._small_files = state.files.count_smaller(options.small_file_size)
             self._summaries = state.files.summaries()
@@ -135,7 +140,9 @@ class Survey:
             now = {bucket: state.files.summary(bucket) for bucket in changed}
             self._summaries = self._summaries.updated(now)
             waited = {b for b, at in self._recheck_ms.items() if at <= context.now_ms}
-            looked_at = changed | waited
+            # The writer of one bucket's files makes the whole partition rest.
+            resting = {b for b in self._dues if b.partition in context.resting}
+            looked_at = changed | waited | resting
         count = 0
         for bucket in looked_at:
             count += 1
@@ -163,6 +170,11 @@ class Survey:
         if oldest is not None and oldest not in by_need:
             by_need[-1] = oldest
         return tuple(by_need)
+
+    def rests(self) -> dict[bytes, Rest]:
+        """Of each partition that would be due if it did not rest."""
+        by_end = sorted(self._rests.items(), key=lambda item: item[1].until_ms)
+        return {bucket.partition: rest for bucket, rest in by_end}
 
     def backlog(self) -> Backlog:
         """Of everything that is due and not under way."""
@@ -234,12 +246,16 @@ class Survey:
     ) -> None:
         self._dues.pop(bucket, None)
         self._recheck_ms.pop(bucket, None)
+        self._rests.pop(bucket, None)
         found = without_busy(planner.files(bucket), planner.request.kind, busy)
         if found is None or not found.files:
             return
         plan = plan_bucket(found, planner.request)
         offset_ms = _offset_ms(context)
-        if plan.compactions:
+        if plan.rest is not None:
+            self._rests[bucket] = plan.rest
+            self._recheck_ms[bucket] = plan.rest.until_ms
+        elif plan.compactions:
             self._dues[bucket] = self._due(planner, found, plan, offset_ms, context.now_ms)
         elif (
             planner.request.kind is TableKind.APPEND_UNAWARE and context.append_wait_ms is not None

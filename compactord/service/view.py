@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from compactord.config.windows import WorkKind as WorkKind
 from compactord.model import CompactReason
 from compactord.model import Conflict as Conflict
+from compactord.paimon.rewrites import Rewrite
 from compactord.plan.table import TableKind
 
 
@@ -102,8 +103,19 @@ class ParkedBucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestingPartition:
+    """A partition with something to do that is left alone until `until_ms` after a rewrite."""
+
+    partition: str
+    rewrite: Rewrite
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableInfo:
     """What the table is; `warnings` are what it asks for and does not get.
+
+    `rewrite` is the last commit by somebody whose next one may fail because of a compaction.
 
     `stop_trigger` is what its runs are measured against: where the table sets none,
     `alerts.stop_trigger_fallback` above its compaction trigger.
@@ -117,6 +129,7 @@ class TableInfo:
     compaction_trigger: int = 0
     stop_trigger: int = 0
     warnings: tuple[str, ...] = ()
+    rewrite: Rewrite | None = None
 
     @property
     def usual_kind(self) -> WorkKind:
@@ -224,6 +237,9 @@ class TableView:
     last_success_ms: Mapping[WorkKind, int]
     consecutive_failures: int
     last_expire_ms: int
+    # The first of them that are left alone, and how many there are.
+    resting: tuple[RestingPartition, ...] = ()
+    resting_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import structlog
 
-from compactord.clock import Clock
+from compactord.clock import Clock, iso_text
 from compactord.commit.expire import Expired
 from compactord.errors import CompactordError
 from compactord.paimon.data_file import BucketId
 from compactord.service.compactor import Planned
 from compactord.service.metrics import Metrics
+from compactord.service.report import REWRITTEN
 from compactord.service.served import Flight, Parked
 from compactord.service.session import Settled
 from compactord.service.view import CompactionView, Halt, Outcome, TableName
@@ -127,6 +128,17 @@ class Watch:
         warnings = planned.info.warnings
         if warnings != (before.info.warnings if before is not None else ()):
             _log.warning("table_not_fully_served", **_named(name), messages=list(warnings))
+        rewrite = planned.info.rewrite
+        if rewrite is not None and (before is None or before.info.rewrite is None):
+            _log.warning(
+                "table_rewritten",
+                **_named(name),
+                message=REWRITTEN,
+                user=rewrite.commit_user,
+                operation=rewrite.operation,
+                snapshot_id=rewrite.snapshot_id,
+                time=iso_text(rewrite.time_ms),
+            )
         self._metrics.scanned(
             planned.seconds,
             manifests=planned.manifests_read,

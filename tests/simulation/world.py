@@ -88,6 +88,7 @@ def policy(**settings: object) -> TablePolicy:
         "max_concurrent_tasks": 4,
         "discovery_interval_ms": None,
         "append_wait_ms": None,
+        "quiet_for_ms": 0,
         "expire_snapshots": SnapshotExpiry.FROM_TABLE,
         "options": {},
     }

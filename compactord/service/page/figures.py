@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 from urllib.parse import quote
 
+from compactord.clock import age_text as age_text
+from compactord.clock import iso_text as iso_text
 from compactord.model import CompactReason
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.report import size_text
@@ -39,33 +40,6 @@ def size(size_bytes: float) -> Markup:
     """`1.5 MiB`, with the exact bytes as value and title."""
     exact = round(size_bytes)
     return element("data", size_text(size_bytes), value=exact, title=f"{exact:,} bytes")
-
-
-def age_text(milliseconds: int) -> str:
-    """The two largest units of a span of time: `3 d 4 h`, `2 min 5 s`, `0 s`."""
-    seconds = max(0, milliseconds) // 1000
-    for unit, inner, unit_s, inner_s in (
-        ("d", "h", 86_400, 3600),
-        ("h", "min", 3600, 60),
-        ("min", "s", 60, 1),
-    ):
-        if seconds >= unit_s:
-            whole, rest = divmod(seconds, unit_s)
-            return (
-                f"{whole} {unit} {rest // inner_s} {inner}"
-                if rest // inner_s
-                else (f"{whole} {unit}")
-            )
-    return f"{seconds} s"
-
-
-def iso_text(epoch_ms: int) -> str:
-    """`2026-11-01T12:00:00Z`; what no calendar has, as its number."""
-    try:
-        moment = datetime.datetime.fromtimestamp(epoch_ms // 1000, datetime.timezone.utc)
-    except (OverflowError, ValueError, OSError):
-        return f"{epoch_ms} ms"
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def moment(epoch_ms: int, now_ms: int) -> Markup:

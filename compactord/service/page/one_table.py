@@ -21,6 +21,7 @@ from compactord.service.page.lsm import lsm_svg, scale_text
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.notices import Notice, notice_list, table_notices
 from compactord.service.page.work import of_table, queue_grid, recent_grid, running_grid
+from compactord.service.report import REWRITTEN, rewrite_text
 from compactord.service.view import (
     BucketDetail,
     FleetView,
@@ -36,6 +37,7 @@ _PARKED = (
     column("What failed", "text"),
     column("Tried again"),
 )
+_RESTING = (column("Partition"), column("Rewritten", "text"), column("Left alone until"))
 _RUNS = (
     column("Level"),
     column("Files", "number"),
@@ -60,6 +62,9 @@ def one_table(view: FleetView, detail: TableDetail, now_ms: int) -> Markup:
             section("parked-part", "Buckets set aside", _parked(table, now_ms))
             if table.parked_count
             else None,
+            section("resting-part", "Partitions left alone", _resting(table, now_ms))
+            if table.resting_count
+            else None,
             section("running-part", "Running", running_grid(work.running, now_ms)),
             section("queue-part", "Queue", queue_grid(work.queue, {}, now_ms)),
             section("recent-part", "Recent compactions", recent_grid(work.recent, now_ms)),
@@ -73,6 +78,9 @@ def _notices(table: TableView, now_ms: int) -> Iterator[Notice]:
     yield from table_notices(table, now_ms, names_table=False)
     for warning in table.info.warnings:
         yield Notice("warn", element("bdi", warning))
+    rewrite = table.info.rewrite
+    if rewrite is not None:
+        yield Notice("warn", element("bdi", f"Last {rewrite_text(rewrite)}: {REWRITTEN}."))
 
 
 def _shape_facts(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
@@ -188,6 +196,19 @@ def _parked(table: TableView, now_ms: int) -> Markup:
     )
     caption = f"{count(len(table.parked))} of {count(table.parked_count)}"
     return grid("parked", caption, _PARKED, rows, empty="None is named.")
+
+
+def _resting(table: TableView, now_ms: int) -> Markup:
+    rows = (
+        (
+            element("bdi", resting.partition or "the whole table"),
+            element("bdi", rewrite_text(resting.rewrite)),
+            moment(resting.until_ms, now_ms),
+        )
+        for resting in table.resting
+    )
+    caption = f"{count(len(table.resting))} of {count(table.resting_count)}"
+    return grid("resting", caption, _RESTING, rows, empty="None is named.")
 
 
 def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:

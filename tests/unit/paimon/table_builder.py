@@ -143,9 +143,11 @@ class History:
         kind: CommitKind = CommitKind.APPEND,
         *,
         with_uuid: bool = True,
+        **fields: object,
     ) -> Snapshot:
+        """`fields` are those of the snapshot that are to be others."""
         base = () if self.snapshot is None else self._manifests(self.snapshot)
-        return self.commit_on(base, entries, kind, with_uuid=with_uuid)
+        return self.commit_on(base, entries, kind, with_uuid=with_uuid, **fields)
 
     def commit_on(
         self,
@@ -154,6 +156,7 @@ class History:
         kind: CommitKind = CommitKind.APPEND,
         *,
         with_uuid: bool = True,
+        **fields: object,
     ) -> Snapshot:
         """A commit whose base list holds other manifests than the last snapshot's."""
         before = self.snapshot
@@ -162,7 +165,7 @@ class History:
         )
         base_list, base_size = self._write_list(base)
         delta_list, delta_size = self._write_list(self.write_manifests(entries))
-        self.snapshot = Snapshot(
+        snapshot = Snapshot(
             uuid=str(uuid.uuid4()) if with_uuid else None,
             id=1 if before is None else before.id + 1,
             schema_id=0,
@@ -177,6 +180,7 @@ class History:
             total_record_count=rows + (before.total_record_count if before else 0),
             delta_record_count=rows,
         )
+        self.snapshot = replace(snapshot, **fields)  # type: ignore[arg-type]
         self._publish(self.snapshot)
         return self.snapshot
 

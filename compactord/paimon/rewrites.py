@@ -1,0 +1,117 @@
+"""Rewrites: commits of writers that name the files which they replace.
+
+Copy-on-write commands on tables without a primary key (DELETE, UPDATE and MERGE INTO of Spark) read
+files and commit others in their place. Java refuses such a commit, without another attempt, once a
+compaction has replaced one of these files. Nothing tells that such a command runs; that one ran
+lately can be read from the snapshots.
+
+Java makes them OVERWRITE snapshots, as it does what overwrites or drops whole partitions; that
+finds out anew in each attempt what it deletes, and does not fail. The snapshot's `operation` tells
+them apart; older writers and Flink leave it out, and then it counts as a rewrite.
+Sources: operation/FileStoreCommitImpl.java (commit, tryOverwritePartition), Snapshot.java
+(Operation); spark: PaimonBatchWriteBase.scala, DeleteFromPaimonTableCommand.scala.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from compactord.paimon.snapshot import CommitKind, Snapshot
+
+# What deletes whatever is there when it is committed.
+_OVERWRITING = frozenset(
+    {
+        "OVERWRITE",
+        "TRUNCATE",
+        "CREATE_TABLE_AS_SELECT",
+        "REPLACE_TABLE_AS_SELECT",
+        "CREATE_OR_REPLACE_TABLE_AS_SELECT",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """One such commit. `time_ms` is since the epoch; `operation` as in `Snapshot`."""
+
+    snapshot_id: int
+    commit_user: str
+    operation: str | None
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """A partition is left alone until `until_ms`; its last rewrite was `age_ms` ago."""
+
+    rewrite: Rewrite
+    age_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrites:
+    """What is remembered of a table's rewrites: a value, up to one snapshot.
+
+    `newest` is the newest of all. `by_partition` has the newest of each partition since `since_ms`
+    (None: of no partition).
+    """
+
+    newest: Rewrite | None = None
+    since_ms: int | None = None
+    by_partition: Mapping[bytes, Rewrite] = field(default_factory=dict)
+
+    def reaches(self, since_ms: int | None) -> bool:
+        """Whether partitions are remembered since then."""
+        if since_ms is None:
+            return True
+        return self.since_ms is not None and self.since_ms <= since_ms
+
+    def with_later(self, snapshot: Snapshot, partitions: Set[bytes]) -> Rewrites:
+        """After a later rewrite; `partitions` are those in which it deleted files."""
+        rewrite = Rewrite(
+            snapshot_id=snapshot.id,
+            commit_user=snapshot.commit_user,
+            operation=snapshot.operation,
+            time_ms=snapshot.time_ms,
+        )
+        by_partition = self.by_partition
+        if self.since_ms is not None and rewrite.time_ms >= self.since_ms:
+            by_partition = {**by_partition, **dict.fromkeys(partitions, rewrite)}
+        return replace(self, newest=rewrite, by_partition=by_partition)
+
+    def remembered(self, *, since_ms: int | None, now_ms: int) -> Rewrites:
+        """Without partitions whose last rewrite is older than `since_ms` (None: without any).
+
+        Times of a clock that was ahead become `now_ms`, or such a partition would rest for longer.
+        """
+        by_partition = {
+            partition: _not_after(rewrite, now_ms)
+            for partition, rewrite in self.by_partition.items()
+            if since_ms is not None and rewrite.time_ms >= since_ms
+        }
+        newest = None if self.newest is None else _not_after(self.newest, now_ms)
+        return Rewrites(newest=newest, since_ms=since_ms, by_partition=by_partition)
+
+    def resting(self, *, quiet_for_ms: int, now_ms: int) -> dict[bytes, Rest]:
+        """The partitions whose last rewrite is less than `quiet_for_ms` ago."""
+        return {
+            partition: Rest(
+                rewrite=rewrite,
+                age_ms=max(0, now_ms - rewrite.time_ms),
+                until_ms=rewrite.time_ms + quiet_for_ms,
+            )
+            for partition, rewrite in self.by_partition.items()
+            if rewrite.time_ms + quiet_for_ms > now_ms
+        }
+
+
+def may_rewrite(snapshot: Snapshot) -> bool:
+    """Whether files that the snapshot deletes are those that its writer had named before."""
+    is_writers = snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
+    return is_writers and snapshot.operation not in _OVERWRITING
+
+
+def _not_after(rewrite: Rewrite, now_ms: int) -> Rewrite:
+    return rewrite if rewrite.time_ms <= now_ms else replace(rewrite, time_ms=now_ms)
