@@ -803,6 +803,39 @@ public class Oracle {
         }
     }
 
+    /** A copy-on-write DELETE: it found its files in one snapshot, and commits them by name now. */
+    public Long deleteFiles(String json) throws Exception {
+        JsonNode args = parse(json);
+        FileStoreTable table = open(args);
+        List names = Rows.stringList((JsonNode) args.get("files"));
+        long read = ((JsonNode) args.get("read")).asLong();
+        List messages = new ArrayList();
+        Iterator entries = table.newSnapshotReader().withSnapshot(read).readFileIterator();
+        while (entries.hasNext()) {
+            ManifestEntry entry = (ManifestEntry) entries.next();
+            if (!names.contains(entry.file().fileName())) {
+                continue;
+            }
+            List empty = new ArrayList();
+            List deleted = new ArrayList();
+            deleted.add(entry.file());
+            messages.add(
+                    new CommitMessageImpl(
+                            entry.partition().copy(),
+                            entry.bucket(),
+                            Integer.valueOf(entry.totalBuckets()),
+                            new DataIncrement(empty, deleted, empty),
+                            CompactIncrement.emptyIncrement()));
+        }
+        TableCommitImpl commit = table.newCommit(commitUser(args));
+        try {
+            commit.withOperation(Snapshot.Operation.DELETE);
+            return commit(table, args, commit, messages);
+        } finally {
+            commit.close();
+        }
+    }
+
     /** The groups of files that the batch coordinator of a table without buckets would rewrite. */
     public String planAppend(String json) throws Exception {
         FileStoreTable table = open(parse(json));

@@ -213,6 +213,7 @@ def compact(
     *,
     overrides: Mapping[str, str] | None = None,
     partitions: Sequence[Mapping[str, str]] = (),
+    quiet_for_ms: int = 0,
 ) -> CompactTotals:
     """A one-shot run of compactord in this process, on `<warehouse>/<database>.db/<name>`."""
     storage, clock = LocalStorage(), SystemClock()
@@ -223,6 +224,7 @@ def compact(
             strategy=strategy,
             overrides=overrides or {},
             partitions=tuple(partitions),
+            quiet_for_ms=quiet_for_ms,
         ),
         storage=storage,
         start_engine=InlineEngine,

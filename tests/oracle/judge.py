@@ -344,6 +344,24 @@ class Judge:
         snapshot = self._call("deletePositions", arguments)
         return None if snapshot is None else int(snapshot)
 
+    def delete_files(
+        self,
+        path: str | Path,
+        files: Sequence[str],
+        *,
+        read: int,
+        commit_user: str | None = None,
+    ) -> int | None:
+        """A copy-on-write DELETE of all rows of files that its reader found in snapshot `read`."""
+        arguments = {
+            "path": str(path),
+            "files": list(files),
+            "read": read,
+            "commit_user": commit_user,
+        }
+        snapshot = self._call("deleteFiles", arguments)
+        return None if snapshot is None else int(snapshot)
+
     def create_tag(self, path: str | Path, name: str, snapshot_id: int | None = None) -> None:
         self._call("createTag", {"path": str(path), "name": name, "id": snapshot_id})
 
