@@ -135,15 +135,18 @@ def one_shot(
     partitions: tuple[Mapping[str, str], ...] = (),
     start_engine: Callable[[], Engine] = InlineEngine,
     stop: threading.Event | None = None,
+    clock: VirtualClock | None = None,
+    quiet_for_ms: int = 0,
 ) -> OneShot:
     """A run with the inline engine and virtual time."""
-    clock = VirtualClock()
+    clock = clock or VirtualClock()
     return OneShot(
         table,
         SessionRequest(
             strategy=strategy,
             overrides=overrides or {},
             partitions=partitions,
+            quiet_for_ms=quiet_for_ms,
         ),
         storage=storage,
         start_engine=start_engine,

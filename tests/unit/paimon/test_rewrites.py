@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from compactord.paimon import paths
-from compactord.paimon.binary_row import encode_row
-from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.rewrites import Rewrite, Rewrites
-from compactord.paimon.snapshot import CommitKind, Snapshot
+from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.table import (
     TableState,
     delta_manifests,
@@ -16,45 +14,13 @@ from compactord.paimon.table import (
     refresh_state,
     with_rewrites,
 )
-from compactord.paimon.types import AtomicType, TypeRoot
-from tests.unit.paimon.table_builder import History, data_file, deleted, entry
-
-INT = AtomicType(root=TypeRoot.INT)
-NOW_MS = 1_700_000_000_000
-MINUTE = 60_000
+from tests.unit.paimon.table_by_day import MINUTE, NOW_MS, TableByDay, day
 
 
-def day(number: int) -> bytes:
-    return encode_row([number], [INT])
-
-
-class Days(History):
-    """A table partitioned by a number, with one file in each partition; time is passed in."""
-
-    def __init__(self, days: int = 3) -> None:
-        super().__init__(partition_types=[INT])
-        self.live = [self._new(number) for number in range(days)]
-        self.commit(self.live, time_ms=NOW_MS - 1000 * MINUTE)
-
-    def rewrite(
-        self,
-        *days: int,
-        ago: int,
-        kind: CommitKind = CommitKind.OVERWRITE,
-        operation: str | None = "UPDATE",
-    ) -> Snapshot:
-        """Somebody replaces the files of some days, `ago` minutes before now."""
-        entries: list[ManifestEntry] = []
-        for number in days:
-            entries += [deleted(self.live[number]), self._new(number)]
-            self.live[number] = entries[-1]
-        return self._commit(entries, kind, ago, operation)
-
-    def append(self, *, ago: int, kind: CommitKind = CommitKind.APPEND) -> Snapshot:
-        return self._commit([self._new(0)], kind, ago, None)
+class Days(TableByDay):
+    """Looked at: `since` is in minutes before now."""
 
     def state(self, *, since: int | None = None) -> TableState:
-        """Loaded and looked back from; `since` in minutes before now."""
         return self.again(load_state(self.storage, self.table), since=since)
 
     def again(self, state: TableState, *, since: int | None, now_ms: int = NOW_MS) -> TableState:
@@ -63,16 +29,6 @@ class Days(History):
 
     def followed(self, state: TableState) -> TableState:
         return refresh_state(self.storage, state).state
-
-    def _new(self, number: int) -> ManifestEntry:
-        self.written += 1
-        return entry(data_file(f"f{self.written}"), partition=day(number))
-
-    def _commit(
-        self, entries: list[ManifestEntry], kind: CommitKind, ago: int, operation: str | None
-    ) -> Snapshot:
-        time_ms = NOW_MS - ago * MINUTE
-        return self.commit(entries, kind, time_ms=time_ms, operation=operation, commit_user="u")
 
 
 def rewrites_of(state: TableState) -> Rewrites:

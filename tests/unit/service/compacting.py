@@ -27,11 +27,14 @@ def compactor_of(
     clock: Clock | None = None,
     overrides: Mapping[str, str] | None = None,
     append_wait_ms: int | None = None,
+    quiet_for_ms: int = 0,
 ) -> TableCompactor:
     clock = clock or VirtualClock()
     return TableCompactor(
         table,
-        SessionRequest(overrides=overrides or {}, append_wait_ms=append_wait_ms),
+        SessionRequest(
+            overrides=overrides or {}, append_wait_ms=append_wait_ms, quiet_for_ms=quiet_for_ms
+        ),
         storage=storage,
         clock=clock,
         worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=VirtualClock().time_zone),
