@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from compactord.demo import WriteOnlyWriter, create_table
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.local import LocalStorage
+from tests.unit.paimon.table_by_day import MINUTE, TableByDay
 
 _STRING = AtomicType(root=TypeRoot.VARCHAR, precision=2**31 - 1)
 
@@ -60,6 +62,7 @@ def _files(folder: Path) -> dict[str, bytes]:
         (["--table", "d.t", "--orphan-grace", "soon"], "--orphan-grace"),
         (["--table", "d.t", "--orphan-grace", "59 min"], "1 h or more"),
         (["--table", "d.t", "--orphan-grace", "86400000"], "with its unit"),
+        (["--table", "d.t", "--quiet-for", "a while"], "--quiet-for"),
         (["--table", "d.t", "--master", ""], "is no Spark master"),
         (["--table", "d.t", "--master", "local[0]"], "is no Spark master"),
         (["--table", "d.t", "--spark-conf", "spark.master=local"], "given by itself"),
@@ -250,6 +253,36 @@ def test_inspect_counts_runs_against_the_triggers(
     assert (bucket["sorted_runs"], bucket["stop_trigger"]) == (9, 8)
     assert main(common) == 0
     assert "9 !!" in capsys.readouterr().out
+
+
+def test_rewriters_are_named_and_what_they_rewrote_rests_when_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = TableRef(database="d", name="t", location=f"{tmp_path}/d.db/t")
+    now_ms = SystemClock().now_ms()
+    table = TableByDay(storage=LocalStorage(), table=ref, now_ms=now_ms)
+    where = ["--warehouse", str(tmp_path), "--table", "d.t"]
+
+    def said(*arguments: str) -> str:
+        assert main([*arguments, *where]) == 0
+        return capsys.readouterr().out
+
+    assert json.loads(said("inspect", "--json"))["rewrite"] is None
+    assert "rewritten" not in said("inspect")
+    table.rewrite(0, ago=3)
+    assert json.loads(said("inspect", "--json"))["rewrite"] == {
+        "snapshot_id": 2,
+        "commit_user": "u",
+        "operation": "UPDATE",
+        "time_ms": now_ms - 3 * MINUTE,
+    }
+    assert "note: rewritten by u in snapshot 2 (UPDATE), 20" in said("inspect")
+    for quiet, resting in (([], []), (["2 min"], []), (["1 h"], ["day=0"])):
+        plan = json.loads(said("plan", "--json", *(("--quiet-for", *quiet) if quiet else ())))
+        assert len(plan["compactions"]) == 3 - len(resting)
+        assert list(plan["resting"]) == resting
+        for why in (*plan["resting"].values(), *plan["notes"]):
+            assert re.fullmatch(r"(.* )?resting: rewritten 3 min( \d+ s)? ago by u", why)
 
 
 def test_an_interrupted_look_ends_with_3_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

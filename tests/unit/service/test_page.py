@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from compactord.model import CompactReason
+from compactord.paimon.rewrites import Rewrite
 from compactord.service.http import PageResponse
 from compactord.service.page.bars import run_state
 from compactord.service.page.figures import age_text, iso_text, moment, reason, size
@@ -21,7 +22,14 @@ from compactord.service.page.need import Need, need_of, standing_of
 from compactord.service.page.overview import TABLES_SHOWN
 from compactord.service.page.pages import render
 from compactord.service.page.style import STYLE
-from compactord.service.view import Backlog, HaltReason, RunState, TableDetail, TableStatus
+from compactord.service.view import (
+    Backlog,
+    HaltReason,
+    RestingPartition,
+    RunState,
+    TableDetail,
+    TableStatus,
+)
 from tests.pictures import (
     GIB,
     HOUR,
@@ -347,6 +355,25 @@ def test_the_page_of_a_table_has_facts_warnings_counters_and_its_own_work() -> N
     ):  # fmt: skip
         assert text in found.text, text
     assert not [row for row in found.rows if "logs.clicks" in row]
+
+
+def test_the_page_of_a_table_names_who_rewrites_it_and_what_rests() -> None:
+    rewrite = Rewrite(snapshot_id=9, commit_user=HOSTILE, operation="MERGE", time_ms=NOW_MS - HOUR)
+    day = RestingPartition(partition="dt=a", rewrite=rewrite, until_ms=NOW_MS + HOUR)
+    view = append_view()
+    calm = FixedPicture(fleet_view(view), TableDetail(view=view, buckets=(), bucket_count=0))
+    info = replace(view.info, rewrite=rewrite)
+    view = replace(view, info=info, resting=(day, replace(day, partition="")), resting_count=7)
+    picture = FixedPicture(fleet_view(view), TableDetail(view=view, buckets=(), bucket_count=0))
+    path = "/tables/lake/logs/clicks"
+    assert "rewritten by" not in page(calm, path).text
+    found = page(picture, path)
+    assert "in snapshot 9 (MERGE)" in found.text
+    assert "quiet_for leaves alone" in found.text
+    assert "2 of 7" in found.text
+    rows = [row for row in found.rows if "(MERGE)" in row]
+    assert [row.split(" rewritten by ")[0] for row in rows] == ["dt=a", "the whole table"]
+    assert all("in 1 h" in row for row in rows)
 
 
 def test_paths_lead_to_pages_or_to_none() -> None:
