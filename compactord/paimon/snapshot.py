@@ -38,7 +38,7 @@ class CommitKind(enum.Enum):
 class Snapshot:
     """One version of a table. None: the key is absent. Keys unknown to release 2.0.0 are not kept.
 
-    `time_ms` is since the epoch. Sizes in bytes. `operation` is the writer's word, not interpreted.
+    `time_ms` is since the epoch. Sizes in bytes. `operation` is the writer's word.
     """
 
     version: int = _VERSION

@@ -97,7 +97,7 @@ def top_buckets(view: FleetView, count: int) -> Json:
 
 
 def plan(detail: TableDetail) -> Json:
-    """What would be picked now in the buckets that are looked into, and why."""
+    """What would be picked now in the buckets that are looked into, and why or why not."""
     picked = (bucket for bucket in detail.buckets if bucket.plan)
     return {
         "name": plain(detail.view.name),
