@@ -18,7 +18,6 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from compactord.clock import age_text
 from compactord.model import (
     AppendCompaction,
     Compaction,
@@ -123,7 +122,7 @@ def plan_bucket(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
     rest = request.resting.get(bucket.bucket.partition)
     if rest is None or not plan.compactions:
         return plan
-    return replace(plan, compactions=(), notes=(*plan.notes, rest_text(rest)), rest=rest)
+    return replace(plan, compactions=(), rest=rest)
 
 
 def _plan_awake(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
@@ -135,11 +134,6 @@ def _plan_awake(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
             return _plan_unaware(bucket, request)
         case TableKind.APPEND_BUCKETED:
             return _plan_bucketed(bucket, request)
-
-
-def rest_text(rest: Rest) -> str:
-    """Why a partition is left alone, for people."""
-    return f"resting: rewritten {age_text(rest.age_ms)} ago by {rest.rewrite.commit_user}"
 
 
 def settled_by(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[str]:

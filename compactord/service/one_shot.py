@@ -26,10 +26,9 @@ from compactord.errors import (
 from compactord.model import Committed, Compaction, MergeCompaction, Subcompaction
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef, TableState
-from compactord.plan.table import rest_text
 from compactord.service.flight import Crashed, Flights, Landed
 from compactord.service.parts import WorkerSpec
-from compactord.service.planning import PartitionTest
+from compactord.service.planning import PartitionTest, rest_text
 from compactord.service.session import SessionRequest, TableSession, neighbours
 from compactord.service.table import OpenTable
 from compactord.storage.base import Storage

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
-from compactord.clock import local_ms
+from compactord.clock import age_text, local_ms
 from compactord.errors import ObjectNotFound, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketFiles, BucketId
@@ -206,6 +206,11 @@ def resting_partitions(state: TableState, quiet_for_ms: int, now_ms: int) -> Map
     if state.rewrites is None:
         return {}
     return state.rewrites.resting(quiet_for_ms=quiet_for_ms, now_ms=now_ms)
+
+
+def rest_text(rest: Rest) -> str:
+    """Why a partition is left alone, for people."""
+    return f"resting: rewritten {age_text(rest.age_ms)} ago by {rest.rewrite.commit_user}"
 
 
 def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> frozenset[BucketId]:

@@ -18,9 +18,10 @@ from compactord.model import (
 from compactord.paimon.rewrites import Rewrite
 from compactord.paimon.table import TableState
 from compactord.plan.shape import BucketShape, bucket_shape
-from compactord.plan.table import BucketPlan, rest_text
+from compactord.plan.table import BucketPlan
 from compactord.service.flight import Landed
 from compactord.service.one_shot import CompactTotals
+from compactord.service.planning import rest_text
 from compactord.service.table import OpenTable
 
 # What the rewrites of a table mean to those who make them.
@@ -152,7 +153,7 @@ def resting(table: OpenTable, plans: Iterable[BucketPlan]) -> dict[str, str]:
 
 def plan_notes(table: OpenTable, plan: BucketPlan) -> Iterator[str]:
     place = place_text(table, plan.bucket.partition, plan.bucket.bucket)
-    for note in plan.notes:
+    for note in (*plan.notes, *([rest_text(plan.rest)] if plan.rest else [])):
         yield f"{place}: {note}"
 
 
