@@ -325,6 +325,7 @@ def _plan(args: argparse.Namespace) -> int:
         partitions=partitions_of(args),
         append_wait_ms=append_wait_ms(args),
         now_ms=clock.now_ms(),
+        steady_ms=clock.steady_ms(),
         zone=clock.time_zone,
         last_full_ms={},
         settled=frozenset(),

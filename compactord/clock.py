@@ -6,15 +6,26 @@ import time
 from datetime import datetime, timezone, tzinfo
 from typing import Protocol
 
+# Settings of the wall clock that are told apart, of those that each put it further ahead.
+_LEADS_MAX = 50
+
 
 class Clock(Protocol):
-    """Wall clock, monotonic clock, waiting, and the zone in which wall-clock facts are read."""
+    """Wall clock, monotonic clock, waiting, and the zone in which wall-clock facts are read.
+
+    The wall clock may be set at any moment, so whatever waits goes by the steady or the monotonic
+    one.
+    """
 
     @property
     def time_zone(self) -> tzinfo: ...
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Milliseconds since the epoch, by the wall clock."""
+        ...
+
+    def steady_ms(self) -> int:
+        """What the wall clock showed at the start, counted on by the monotonic one."""
         ...
 
     def monotonic_s(self) -> float: ...
@@ -30,6 +41,7 @@ class SystemClock:
 
     def __init__(self, time_zone: tzinfo | None = None) -> None:
         self._time_zone = time_zone or datetime.now().astimezone().tzinfo or timezone.utc
+        self._start_ms = self.now_ms() - int(self.monotonic_s() * 1000)
 
     @property
     def time_zone(self) -> tzinfo:
@@ -38,11 +50,57 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
+    def steady_ms(self) -> int:
+        return self._start_ms + int(self.monotonic_s() * 1000)
+
     def monotonic_s(self) -> float:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+class WallTime:
+    """What the wall clock shows at moments of steady time; owned by one thread.
+
+    `lead_ms` is by how much it is ahead of steady time, as it was set last.
+    """
+
+    def __init__(self, zone: tzinfo) -> None:
+        self.zone = zone
+        # Leads and since when: the first holds for all that was before the second. What was larger
+        # than a later one is left out, so that they grow.
+        self._leads = [(0, 0)]
+
+    @property
+    def lead_ms(self) -> int:
+        return self._leads[-1][1]
+
+    def set(self, lead_ms: int, steady_ms: int) -> None:
+        """It has been set, by now."""
+        since_ms = steady_ms
+        while self._leads and self._leads[-1][1] >= lead_ms:
+            since_ms, _ = self._leads.pop()
+        self._leads.append((since_ms, lead_ms))
+        if len(self._leads) > _LEADS_MAX:
+            # Its time counts as that of the lower one before it.
+            del self._leads[1]
+
+    def at(self, steady_ms: int) -> int:
+        """Milliseconds since the epoch, as the clock is set now."""
+        return steady_ms + self.lead_ms
+
+    def shown(self, steady_ms: int) -> int:
+        """As `at`; 0, which stands for never, stays 0."""
+        return self.at(steady_ms) if steady_ms else 0
+
+    def lowest_since(self, steady_ms: int) -> int:
+        """The least that it has shown from that moment on, however it was set."""
+        lead_ms = self._leads[0][1]
+        for since_ms, later_ms in self._leads[1:]:
+            if since_ms <= steady_ms:
+                lead_ms = later_ms
+        return steady_ms + lead_ms
 
 
 def local_ms(epoch_ms: int, zone: tzinfo) -> int:

@@ -40,14 +40,21 @@ NOW_MS = 1_700_000_000_000
 
 
 class VirtualClock:
-    """Time that passes only when someone sleeps; `sleeps` are seconds."""
+    """Time that passes only when someone sleeps; `sleeps` are seconds.
+
+    `set_by_ms` is by how much the wall clock has been set since.
+    """
 
     def __init__(self, now_ms: int = NOW_MS) -> None:
         self._start_ms = now_ms
+        self.set_by_ms = 0
         self.sleeps: list[float] = []
         self.time_zone: datetime.tzinfo = datetime.timezone.utc
 
     def now_ms(self) -> int:
+        return self.steady_ms() + self.set_by_ms
+
+    def steady_ms(self) -> int:
         return self._start_ms + int(self.monotonic_s() * 1000)
 
     def monotonic_s(self) -> float:

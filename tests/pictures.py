@@ -50,6 +50,9 @@ class FixedClock:
     def now_ms(self) -> int:
         return self.now
 
+    def steady_ms(self) -> int:
+        return self.now
+
     def monotonic_s(self) -> float:
         return self.now / 1000
 
@@ -221,6 +224,7 @@ def fleet_view(*tables: TableView, **changes: Any) -> FleetView:
         version="1.4.0",
         started_ms=NOW_MS - 9 * HOUR,
         now_ms=NOW_MS,
+        steady_ms=NOW_MS,
         is_started=True,
         is_draining=False,
         catalogs=(

@@ -61,7 +61,8 @@ def pack_unaware(
 
     What does not fill a bin makes a task when there are `compaction.min.file-num` files, or when at
     least two were created more than `wait_ms` ago (None: never). `now_local_ms` is on the clock of
-    creation times; a file without one has waited.
+    creation times; a file without one has waited, and so has one from further ahead than that:
+    the clock was set back, and nobody knows how old it is.
     """
     small = [
         file
@@ -205,7 +206,7 @@ def _reason_for_rest(
     if wait_ms is None:
         return None
     waited = sum(
-        file.creation_time_ms is None or now_local_ms - file.creation_time_ms > wait_ms
+        file.creation_time_ms is None or abs(now_local_ms - file.creation_time_ms) > wait_ms
         for file in rest
     )
     return CompactReason.APPEND_WAITED if waited > 1 else None

@@ -62,9 +62,9 @@ class PlanRequest:
     `now_local_ms` is local wall-clock as if it were UTC, the clock of creation times and off-peak
     hours. `append_wait_ms` is how long few small files of a table without buckets may wait (None:
     for ever). `delta_commits_due` are buckets whose full compaction is due under MINOR, too.
-    `last_full_ms` holds full compactions that the caller remembers, on the same clock. `settled`
-    names files made by the running command (`settled_by`). `resting` are partitions that are left
-    alone for now.
+    `last_full_ms` holds full compactions that the caller remembers, on a clock of its own that
+    shows `steady_ms` now. `settled` names files made by the running command (`settled_by`).
+    `resting` are partitions that are left alone for now.
     """
 
     kind: TableKind
@@ -72,6 +72,7 @@ class PlanRequest:
     strategy: Strategy
     key_of: KeyOf
     now_local_ms: int
+    steady_ms: int
     append_wait_ms: int | None
     delta_commits_due: Set[BucketId] = frozenset()
     last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
@@ -222,11 +223,19 @@ def _merge_compaction(
 
 
 def _last_full_ms(bucket: BucketFiles, request: PlanRequest) -> int | None:
-    known = (
-        last_full_compaction_ms(bucket.files, request.options),
-        request.last_full_ms.get(bucket.bucket),
-    )
-    return max((moment for moment in known if moment is not None), default=None)
+    """The later of what the files tell and what is remembered.
+
+    Files from further ahead than `compaction.optimization-interval` tell nothing: their clock was
+    wrong, or it is now, and there would be no full compaction until it is that late again.
+    """
+    now_ms = request.now_local_ms
+    told_ms = last_full_compaction_ms(bucket.files, request.options)
+    if told_ms is not None and told_ms - now_ms > (request.options.optimization_interval_ms or 0):
+        told_ms = None
+    remembered_ms = request.last_full_ms.get(bucket.bucket)
+    if remembered_ms is not None:
+        remembered_ms += now_ms - request.steady_ms
+    return max((each for each in (told_ms, remembered_ms) if each is not None), default=None)
 
 
 def _plan_unaware(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from datetime import tzinfo
 
+from compactord.clock import WallTime
 from compactord.config.model import SnapshotExpiry
 from compactord.config.windows import may_start
 from compactord.service.effects import StartExpire, StartSweep
 from compactord.service.served import Job, Served
+from compactord.service.session import UnderWay
 from compactord.service.view import WorkKind
 
 # So many sweeps and expiries at once, over all tables.
@@ -16,7 +17,7 @@ _AT_ONCE = 2
 
 
 def due_care(
-    tables: Collection[Served], *, expire_interval_ms: int, now_ms: int, zone: tzinfo
+    tables: Collection[Served], *, expire_interval_ms: int, now_ms: int, wall: WallTime
 ) -> Iterator[StartExpire | StartSweep]:
     """What begins now: a few at a time, beside all else, never before a first look at a table.
 
@@ -34,19 +35,21 @@ def due_care(
         if served.sweep_due_ms <= now_ms:
             served.maintenance, served.cared_ms = Job.SWEEP, now_ms
             free -= 1
-            yield StartSweep(name=served.name, under_way_since_ms=served.under_way_since_ms(now_ms))
-        elif _is_expiry_due(served, expire_interval_ms, now_ms, zone):
+            began_ms = served.under_way_since_ms(now_ms)
+            under_way = UnderWay(since_ms=wall.lowest_since(began_ms), for_ms=now_ms - began_ms)
+            yield StartSweep(name=served.name, under_way=under_way)
+        elif _is_expiry_due(served, expire_interval_ms, now_ms, wall):
             served.maintenance, served.cared_ms = Job.EXPIRE, now_ms
             served.expire_due = False
             free -= 1
             yield StartExpire(name=served.name, keep_from=served.oldest_read_snapshot)
 
 
-def _is_expiry_due(served: Served, expire_interval_ms: int, now_ms: int, zone: tzinfo) -> bool:
+def _is_expiry_due(served: Served, expire_interval_ms: int, now_ms: int, wall: WallTime) -> bool:
     policy = served.policy
     return (
         served.expire_due
         and policy.expire_snapshots is SnapshotExpiry.FROM_TABLE
         and now_ms - served.last_expire_ms >= expire_interval_ms
-        and may_start(policy.windows, WorkKind.EXPIRE, now_ms, zone)
+        and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
     )

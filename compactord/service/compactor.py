@@ -22,7 +22,7 @@ from compactord.plan.table import PlanRequest, TableKind, plan_bucket
 from compactord.service.flight import Crashed, Landed
 from compactord.service.parts import WorkerSpec
 from compactord.service.planning import StatePlanner
-from compactord.service.session import SessionRequest, Settled, TableSession, neighbours
+from compactord.service.session import SessionRequest, Settled, TableSession, UnderWay, neighbours
 from compactord.service.survey import Due, Skip, Survey, TopBucket, without_busy
 from compactord.service.table import OpenTable
 from compactord.service.view import Backlog, RestingPartition, TableInfo, TableShape
@@ -232,14 +232,9 @@ class TableCompactor:
             remove_empty_folder=self._storage.remove_empty_folder,
         )
 
-    def sweep(self, *, grace_ms: int, under_way_since_ms: int) -> int:
-        """Remove what dead processes and killed workers of ours left; how many files.
-
-        Nothing under way began before `under_way_since_ms`.
-        """
-        return self._session.remove_orphans(
-            grace_ms=grace_ms, own_before_ms=under_way_since_ms - grace_ms
-        )
+    def sweep(self, *, grace_ms: int, under_way: UnderWay) -> int:
+        """Remove what dead processes and killed workers of ours left; how many files."""
+        return self._session.remove_orphans(grace_ms=grace_ms, under_way=under_way)
 
     def reconfigure(self, request: SessionRequest, stop_trigger_fallback: int) -> None:
         """Other options from the next turn on."""
@@ -268,7 +263,7 @@ class TableCompactor:
         is_new = session.refresh()
         context = session.plan_context()
         options = session.table.options
-        is_time = self._survey.is_time(context.now_ms, options.compaction)
+        is_time = self._survey.is_time(context.steady_ms, options.compaction)
         is_same = skip == self._skip
         if is_same and not (is_new or self._touched or self._is_stale or is_time):
             return None

@@ -18,7 +18,7 @@ from functools import partial
 import structlog
 
 from compactord import __version__
-from compactord.clock import Clock
+from compactord.clock import Clock, WallTime
 from compactord.commit.expire import Expired
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
@@ -47,8 +47,8 @@ from compactord.storage.base import Storage
 _log = structlog.get_logger()
 _TICK_S = 1.0
 _BEAT_MS = 5_000
-# The wall clock was set when it moved by so much against the monotonic one.
-_JUMP_S = 2.0
+# The wall clock was set when it moved by so much against the monotonic one, at once or by and by.
+_JUMP_MS = 2_000
 # Turns and take-offs at once over all tables: they wait for stores more than they compute.
 _JOBS_MAX = 8
 # A table's snapshots are looked at for expiry at most so often, unless more is known to be there.
@@ -85,7 +85,9 @@ class Daemon:
         instance: str,
     ) -> None:
         config = loaded.config
-        self._settings = Settings(loaded, read=reload, apply_logs=apply_logs, now_ms=clock.now_ms())
+        self._settings = Settings(
+            loaded, read=reload, apply_logs=apply_logs, now_ms=clock.steady_ms()
+        )
         self._clock = clock
         # Opened once: what cannot be opened ends the start.
         self._warehouses = {
@@ -94,10 +96,10 @@ class Daemon:
         self._metrics = metrics
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._witness = Watch(metrics, clock)
+        self._witness = Watch(metrics)
         self._fleet = Fleet(
             retry=config.retry,
-            zone=zone,
+            wall=WallTime(zone),
             witness=self._witness,
             jobs_max=_JOBS_MAX,
             sweep_interval_ms=config.recovery.interval_ms,
@@ -120,13 +122,12 @@ class Daemon:
         self._facts = Facts(
             instance=instance,
             version=__version__,
-            started_ms=clock.now_ms(),
+            started_ms=clock.steady_ms(),
             config=self._settings.view,
             engine=self._capacity.view(0),
             catalogs=self._roster.catalogs,
         )
         self._next_tick_s = clock.monotonic_s()
-        self._clock_offset_s = clock.now_ms() / 1000 - clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
         self._drain_s: float | None = None
         self._stops_asked = 0
@@ -134,8 +135,8 @@ class Daemon:
         self._exit_code = 0
         # Whether threads were left behind that would keep the process from ending.
         self.has_stragglers = False
-        self._painter = Painter(self._fleet, zone, config.metrics.top_n)
-        self._view = self._painter.paint(self._facts, {}, clock.now_ms())
+        self._painter = Painter(self._fleet, config.metrics.top_n)
+        self._view = self._painter.paint(self._facts, {}, clock.steady_ms())
 
     def _make_performer(self, worker: WorkerSpec, orphan_grace_ms: int) -> Performer:
         return Performer(
@@ -204,7 +205,7 @@ class Daemon:
             config=loaded.path,
             catalogs=sorted(loaded.config.catalogs),
             memory_budget_bytes=self._capacity.memory_budget_bytes,
-            timezone=str(self._painter.zone),
+            timezone=str(self._fleet.wall.zone),
         )
         try:
             self._engine.start()
@@ -226,14 +227,15 @@ class Daemon:
             self._events.get(timeout=wait_s)()
             while True:
                 self._events.get_nowait()()
-        start_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
+        start_s, now_ms = self._clock.monotonic_s(), self._clock.steady_ms()
         is_tick = start_s >= self._next_tick_s
         self._capacity.count_busy(self._fleet.running_parts)
+        if is_tick:
+            self._watch_clock(now_ms)
         effects = self._fleet.tick(now_ms) if is_tick else self._fleet.decide(now_ms)
         for effect in effects:
             self._performer.perform(effect)
         if is_tick:
-            self._watch_clock(start_s, now_ms)
             late_s = start_s - self._next_tick_s
             self._facts.overruns["dispatcher"] += late_s > _TICK_S
             self._next_tick_s = start_s + _TICK_S
@@ -258,13 +260,13 @@ class Daemon:
             facts.is_started = facts.engine.is_up and listed
         self._view = self._painter.paint(facts, self._roster.intervals_ms, now_ms)
 
-    def _watch_clock(self, monotonic_s: float, now_ms: int) -> None:
-        """The timetable goes by the wall clock; when that is set, it has to begin anew."""
-        offset_s = now_ms / 1000 - monotonic_s
-        if abs(offset_s - self._clock_offset_s) > _JUMP_S:
-            _log.warning("clock_jumped", by_s=round(offset_s - self._clock_offset_s, 1))
+    def _watch_clock(self, now_ms: int) -> None:
+        """Take in that the wall clock was set; the timetable goes by it and has to begin anew."""
+        wall, lead_ms = self._fleet.wall, self._clock.now_ms() - now_ms
+        if abs(lead_ms - wall.lead_ms) > _JUMP_MS:
+            _log.warning("clock_jumped", by_s=round((lead_ms - wall.lead_ms) / 1000, 1))
+            wall.set(lead_ms, now_ms)
             self._timetable.clock_jumped()
-        self._clock_offset_s = offset_s
 
     # -- the end
 
@@ -273,7 +275,7 @@ class Daemon:
         _log.info("service_draining", asked=self._stops_asked)
         if self._drain_s is None:
             self._drain_s = self._clock.monotonic_s()
-        self._fleet.drain(self._clock.now_ms())
+        self._fleet.drain(self._clock.steady_ms())
         # Orchestrators go by the picture, so that it says so at once, not with the next second.
         self._next_tick_s = self._clock.monotonic_s()
 
@@ -307,7 +309,7 @@ class Daemon:
             _log.info("tasks_cancelled", parts=self._fleet.running_parts)
         # It waits for workers to remove what they wrote, and then no part is under way any more.
         cancelled = self._chores.submit(self._engine.cancel)
-        gone = partial(self._fleet.engine_lost, "stopped", self._clock.now_ms())
+        gone = partial(self._fleet.engine_lost, "stopped", self._clock.steady_ms())
         cancelled.add_done_callback(lambda _: self._events.put(gone))
 
     def _is_over(self) -> bool:
@@ -319,7 +321,7 @@ class Daemon:
         return elapsed_s > self._settings.config.shutdown.grace_ms / 1000
 
     def _close(self) -> None:
-        self._fleet.drain(self._clock.now_ms())
+        self._fleet.drain(self._clock.steady_ms())
         self._fleet.end()
         self._timetable.close()
         self._chores.shutdown(wait=False, cancel_futures=True)
@@ -334,7 +336,7 @@ class Daemon:
     # -- events: tables
 
     def _turned(self, name: TableName, turn: Turn, seconds: float) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         self._metrics.polled(seconds)
         served = self._fleet.tables[name]
         before = served.planned
@@ -344,28 +346,28 @@ class Daemon:
             self._roster.looked_at(served)
 
     def _took_off(self, name: TableName, result: TakeOff | CompactordError | None) -> None:
-        self._fleet.took_off(name, result, self._clock.now_ms())
+        self._fleet.took_off(name, result, self._clock.steady_ms())
 
     def _part_has_ended(self, outcome: TaskOutcome) -> None:
         self._capacity.count_busy(self._fleet.running_parts)
         self._capacity.part_ended(outcome)
-        self._fleet.part_ended(outcome, self._clock.now_ms())
+        self._fleet.part_ended(outcome, self._clock.steady_ms())
 
     def _expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
         self._metrics.expired(seconds)
         served = self._fleet.tables[name]
         ledger.expired(served, result)
         more = isinstance(result, Expired) and result.more
-        self._fleet.expired(name, more, self._clock.now_ms())
+        self._fleet.expired(name, more, self._clock.steady_ms())
         self._witness.expired(name, result, seconds)
 
     def _swept(self, name: TableName, removed: int) -> None:
         if removed:
             _log.info("sweep_finished", table=str(name), removed_files=removed)
-        self._fleet.swept(name, self._clock.now_ms())
+        self._fleet.swept(name, self._clock.steady_ms())
 
     def _discarded(self, name: TableName) -> None:
-        self._fleet.discarded(name, self._clock.now_ms())
+        self._fleet.discarded(name, self._clock.steady_ms())
 
     # -- events: the engine
 
@@ -377,7 +379,7 @@ class Daemon:
         if self._drain_s is None:
             _log.error("spark_lost", reason=why)
         self._engine_has_failed(why)
-        self._fleet.engine_lost(why, self._clock.now_ms())
+        self._fleet.engine_lost(why, self._clock.steady_ms())
 
     def _engine_has_failed(self, why: str) -> None:
         self._capacity.engine_failed(why)
@@ -387,7 +389,7 @@ class Daemon:
 
     def _scheduler_beat(self) -> None:
         stale_after_ms = max(_LOOP_STALE_MS, 6 * _BEAT_MS)
-        self._facts.beats["scheduler"] = (self._clock.now_ms(), stale_after_ms)
+        self._facts.beats["scheduler"] = (self._clock.steady_ms(), stale_after_ms)
 
     def _begin_listing(self) -> None:
         if self._is_listing or self._drain_s is not None:
@@ -425,7 +427,7 @@ class Daemon:
         self._chores.submit(read)
 
     def _reloaded(self, result: LoadedConfig | CompactordError, asked: bool) -> None:
-        if not self._settings.take_in(result, asked=asked, now_ms=self._clock.now_ms()):
+        if not self._settings.take_in(result, asked=asked, now_ms=self._clock.steady_ms()):
             return
         self._apply(self._settings.config)
         if asked:

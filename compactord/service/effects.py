@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from compactord.model import Subcompaction
 from compactord.paimon.data_file import BucketId
 from compactord.service.flight import Crashed, Landed
+from compactord.service.session import UnderWay
 from compactord.service.survey import Skip
 from compactord.service.view import TableName
 
@@ -51,7 +52,7 @@ class StartSweep:
     """Run `TableCompactor.sweep`; answer with `swept`."""
 
     name: TableName
-    under_way_since_ms: int
+    under_way: UnderWay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import tzinfo
 
+from compactord.clock import WallTime
 from compactord.config.model import Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
@@ -49,13 +49,16 @@ _RECENT_MAX = 200
 
 
 class Fleet:
-    """See the module. `now_ms` is since the epoch everywhere."""
+    """See the module. Times are steady ones (`Clock.steady_ms`), which never jump.
+
+    `wall` tells what the wall clock shows meanwhile, for windows; who sees it set says so there.
+    """
 
     def __init__(
         self,
         *,
         retry: Retry,
-        zone: tzinfo,
+        wall: WallTime,
         witness: Witness,
         jobs_max: int,
         sweep_interval_ms: int,
@@ -64,6 +67,7 @@ class Fleet:
         self.tables: dict[TableName, Served] = {}
         self.slots = 0
         self.retry = retry
+        self.wall = wall
         self.sweep_interval_ms = sweep_interval_ms
         self.recent: deque[CompactionView] = deque(maxlen=_RECENT_MAX)
         self.picks: Counter[tuple[WorkKind, CompactReason]] = Counter()
@@ -72,10 +76,9 @@ class Fleet:
         self.is_draining = False
         # No new commit begins any more.
         self.is_ending = False
-        self._zone = zone
         self._witness = witness
         self._jobs = Jobs(jobs_max)
-        self._grants = Grants(jobs=self._jobs, zone=zone, witness=witness)
+        self._grants = Grants(jobs=self._jobs, wall=wall, witness=witness)
         self._expire_interval_ms = expire_interval_ms
         self._flights = Flights(part_attempts=retry.task_attempts)
         self._table_of: dict[int, TableName] = {}
@@ -297,7 +300,7 @@ class Fleet:
                     self.tables.values(),
                     expire_interval_ms=self._expire_interval_ms,
                     now_ms=now_ms,
-                    zone=self._zone,
+                    wall=self.wall,
                 )
             )
         for name in list(self._leaving):

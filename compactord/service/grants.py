@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from datetime import tzinfo
 
+from compactord.clock import WallTime
+from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
 from compactord.service import ledger
 from compactord.service.effects import StartTakeOff, Submit
@@ -57,9 +58,9 @@ class Jobs:
 class Grants:
     """The slots that are in use, who would like one, and whose turn it is."""
 
-    def __init__(self, *, jobs: Jobs, zone: tzinfo, witness: Witness) -> None:
+    def __init__(self, *, jobs: Jobs, wall: WallTime, witness: Witness) -> None:
         self._jobs = jobs
-        self._zone = zone
+        self._wall = wall
         self._witness = witness
         # Parts at the engine; whether they are large ones.
         self._running: dict[tuple[int, int], bool] = {}
@@ -126,7 +127,7 @@ class Grants:
     def skip(self, served: Served, now_ms: int, *, may_begin: bool) -> Skip:
         """What the table need not offer, because it could not begin now."""
         policy = served.policy
-        closed = {k for k in WorkKind if not may_start(policy.windows, k, now_ms, self._zone)}
+        closed = {kind for kind in WorkKind if not self._is_open(policy, kind, now_ms)}
         is_at_work = may_begin and served.is_worked_on and served.halt is None
         parked = (b for b, parked in served.parked.items() if parked.until_ms > now_ms)
         return Skip(
@@ -196,7 +197,10 @@ class Grants:
         policy = served.policy
         if due.is_forced and not policy.windows_strict:
             return True
-        return may_start(policy.windows, due.kind, now_ms, self._zone)
+        return self._is_open(policy, due.kind, now_ms)
+
+    def _is_open(self, policy: TablePolicy, kind: WorkKind, now_ms: int) -> bool:
+        return may_start(policy.windows, kind, self._wall.at(now_ms), self._wall.zone)
 
     def _urgency(self, served: Served, due: Due, now_ms: int) -> PriorityClass:
         return priority_class(due, max_age_ms=served.policy.max_backlog_age_ms, now_ms=now_ms)

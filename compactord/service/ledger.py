@@ -39,7 +39,7 @@ class Witness(Protocol):
 
     def commit_failed(self, name: TableName, error: CompactordError) -> None: ...
 
-    def parked(self, name: TableName, bucket: BucketId, parked: Parked) -> None: ...
+    def parked(self, name: TableName, bucket: BucketId, parked: Parked, now_ms: int) -> None: ...
 
     def halted(self, name: TableName, halt: Halt) -> None: ...
 
@@ -189,7 +189,7 @@ def park_bucket(
         partition=partition,
     )
     served.parked[bucket] = parked
-    witness.parked(served.name, bucket, parked)
+    witness.parked(served.name, bucket, parked, now_ms)
 
 
 def expired(served: Served, result: Expired | CompactordError) -> None:

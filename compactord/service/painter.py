@@ -1,13 +1,17 @@
-"""Paints the picture of the service out of what the loop knows."""
+"""Paints the picture of the service out of what the loop knows.
+
+This is the border between steady time, which the loop goes by, and the wall clock, which people and
+metrics do.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import tzinfo
+from dataclasses import dataclass, field, replace
 
+from compactord.clock import WallTime
 from compactord.config.model import Mode
 from compactord.config.windows import may_start, next_change_ms
 from compactord.service.fairness import priority_class
@@ -21,6 +25,7 @@ from compactord.service.view import (
     ConfigView,
     EngineView,
     FleetView,
+    Halt,
     LoopView,
     ParkedBucket,
     PriorityClass,
@@ -41,7 +46,7 @@ _WORK = (WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND)
 
 @dataclass(slots=True, kw_only=True)
 class Facts:
-    """What the loop knows besides its fleet; mutable, owned by the loop."""
+    """What the loop knows besides its fleet, in steady time; mutable, owned by the loop."""
 
     instance: str
     version: str
@@ -58,18 +63,19 @@ class Facts:
 class Painter:
     """Paints pictures of one fleet; tables that are as they were are not painted again."""
 
-    def __init__(self, fleet: Fleet, zone: tzinfo, top_n: int) -> None:
+    def __init__(self, fleet: Fleet, top_n: int) -> None:
         self.top_n = top_n
-        self.zone = zone
         self._fleet = fleet
-        # By the table as it was added and its version: a name may come back as another table.
-        self._tables: dict[TableName, tuple[tuple[int, int], TableView]] = {}
+        self._wall = fleet.wall
+        # By the table as it was added, its version, and the lead of the wall clock: a name may come
+        # back as another table.
+        self._tables: dict[TableName, tuple[tuple[int, int, int], TableView]] = {}
         self._top: tuple[BucketView, ...] = ()
         self._top_of: tuple[int, int, int] = (0, 0, 0)
 
     def paint(self, facts: Facts, intervals_ms: Mapping[TableName, int], now_ms: int) -> FleetView:
         """The whole picture. `intervals_ms` is how often each table is polled."""
-        fleet = self._fleet
+        fleet, wall = self._fleet, self._wall
         shown = [served for served in fleet.tables.values() if not served.is_excluded]
         tables = tuple(self._table(served, intervals_ms, now_ms) for served in shown)
         if len(self._tables) > 2 * len(shown) + 100:
@@ -83,17 +89,24 @@ class Painter:
         return FleetView(
             instance=facts.instance,
             version=facts.version,
-            started_ms=facts.started_ms,
-            now_ms=now_ms,
+            started_ms=wall.at(facts.started_ms),
+            now_ms=wall.at(now_ms),
+            steady_ms=now_ms,
             is_started=facts.is_started,
             is_draining=fleet.is_draining,
-            catalogs=tuple(facts.catalogs.values()),
-            config=facts.config,
+            catalogs=tuple(
+                replace(catalog, last_success_ms=wall.shown(catalog.last_success_ms))
+                for catalog in facts.catalogs.values()
+            ),
+            config=replace(
+                facts.config,
+                last_reload_success_ms=wall.shown(facts.config.last_reload_success_ms),
+            ),
             engine=facts.engine,
             loops=tuple(
                 LoopView(
                     name=name,
-                    heartbeat_ms=beat_ms,
+                    heartbeat_ms=wall.at(beat_ms),
                     stale_after_ms=stale_after_ms,
                     overruns=facts.overruns[name],
                 )
@@ -103,8 +116,10 @@ class Painter:
             tables_by_status=dict(statuses),
             queued=queue_sizes,
             queue=first,
-            running=running(fleet.tables.values()),
-            recent=tuple(fleet.recent),
+            running=running(fleet.tables.values(), wall),
+            recent=tuple(
+                replace(ended, finished_ms=wall.at(ended.finished_ms)) for ended in fleet.recent
+            ),
             top_buckets=self._top_buckets(shown),
             picks=dict(fleet.picks),
         )
@@ -121,11 +136,11 @@ class Painter:
     ) -> TableView:
         known = self._tables.get(served.name)
         # Windows open and close without anything happening to the table.
-        version = (served.index, served.version)
+        version = (served.index, served.version, self._wall.lead_ms)
         if known is not None and known[0] == version and not served.policy.windows:
             return known[1]
         interval_ms = intervals_ms.get(served.name, 0)
-        view = table_view(served, interval_ms=interval_ms, now_ms=now_ms, zone=self.zone)
+        view = table_view(served, interval_ms=interval_ms, now_ms=now_ms, wall=self._wall)
         self._tables[served.name] = (version, view)
         return view
 
@@ -142,7 +157,7 @@ def status_of(served: Served) -> TableStatus:
     return TableStatus.PAUSED if served.policy.mode is Mode.PAUSED else TableStatus.ACTIVE
 
 
-def table_view(served: Served, *, interval_ms: int, now_ms: int, zone: tzinfo) -> TableView:
+def table_view(served: Served, *, interval_ms: int, now_ms: int, wall: WallTime) -> TableView:
     """One table. `interval_ms` is how often it is polled."""
     planned, policy = served.planned, served.policy
     info = planned.info if planned else _NO_INFO
@@ -150,12 +165,12 @@ def table_view(served: Served, *, interval_ms: int, now_ms: int, zone: tzinfo) -
         name=served.name,
         location=served.ref.location,
         status=status_of(served),
-        halt=served.halt,
+        halt=_halt(served, wall),
         error=served.error,
         priority=policy.priority,
         info=info,
         shape=planned.shape if planned else _NO_SHAPE,
-        backlog=_backlog(served),
+        backlog=_backlog(served, wall),
         counters=served.counts.frozen(),
         parked=tuple(
             ParkedBucket(
@@ -163,7 +178,7 @@ def table_view(served: Served, *, interval_ms: int, now_ms: int, zone: tzinfo) -
                 bucket=bucket.bucket,
                 failures=parked.failures,
                 message=parked.message,
-                until_ms=parked.until_ms,
+                until_ms=wall.at(parked.until_ms),
             )
             for bucket, parked in list(served.parked.items())[:_PARKED_MAX]
         ),
@@ -171,16 +186,24 @@ def table_view(served: Served, *, interval_ms: int, now_ms: int, zone: tzinfo) -
         running_tasks=sum(flight.started_ms > 0 for flight in served.flights.values()),
         discovery_interval_ms=interval_ms,
         max_backlog_age_ms=policy.max_backlog_age_ms,
-        window_open=any(may_start(policy.windows, kind, now_ms, zone) for kind in _WORK),
-        next_window_ms=_next_window_ms(served, now_ms, zone),
-        first_poll_ms=served.first_poll_ms,
-        last_poll_ms=served.last_poll_ms,
+        window_open=any(
+            may_start(policy.windows, kind, wall.at(now_ms), wall.zone) for kind in _WORK
+        ),
+        next_window_ms=_next_window_ms(served, now_ms, wall),
+        first_poll_ms=wall.shown(served.first_poll_ms),
+        last_poll_ms=wall.shown(served.last_poll_ms),
         planned_snapshot_id=planned.snapshot_id if planned else 0,
         last_commit_snapshot_id=served.last_commit_snapshot_id,
-        last_commit_ms=served.last_commit_ms,
-        last_success_ms={info.usual_kind: served.first_poll_ms, **served.last_success_ms},
+        last_commit_ms=wall.shown(served.last_commit_ms),
+        last_success_ms={
+            kind: wall.shown(at_ms)
+            for kind, at_ms in (
+                (info.usual_kind, served.first_poll_ms),
+                *served.last_success_ms.items(),
+            )
+        },
         consecutive_failures=max(served.failures, served.look_failures),
-        last_expire_ms=served.last_expire_ms,
+        last_expire_ms=wall.shown(served.last_expire_ms),
         resting=planned.resting[:_RESTING_MAX] if planned else (),
         resting_count=len(planned.resting) if planned else 0,
     )
@@ -210,10 +233,10 @@ def top_buckets(tables: Iterable[Served], count: int) -> tuple[BucketView, ...]:
     )
 
 
-def running(tables: Iterable[Served]) -> tuple[TaskView, ...]:
+def running(tables: Iterable[Served], wall: WallTime) -> tuple[TaskView, ...]:
     """Compactions under way, the oldest first."""
     views = [
-        _task(served, flight.due, flight.priority_class, flight.queued_ms, flight=flight)
+        _task(served, flight.due, flight.priority_class, flight.queued_ms, wall, flight=flight)
         for served in tables
         for flight in served.flights.values()
     ]
@@ -235,7 +258,7 @@ def queued(fleet: Fleet, now_ms: int) -> tuple[Mapping[PriorityClass, int], tupl
         for due in heads:
             urgency = priority_class(due, max_age_ms=max_age_ms, now_ms=now_ms)
             queued_ms = served.queued_ms.get(due.bucket, now_ms)
-            first.append(_task(served, due, urgency, queued_ms))
+            first.append(_task(served, due, urgency, queued_ms, fleet.wall))
     order = list(PriorityClass)
     first.sort(key=lambda view: (order.index(view.priority_class), view.queued_ms))
     return dict(counts), tuple(first[:_QUEUE_MAX])
@@ -246,6 +269,7 @@ def _task(
     due: Due,
     urgency: PriorityClass,
     queued_ms: int,
+    wall: WallTime,
     *,
     flight: Flight | None = None,
 ) -> TaskView:
@@ -259,14 +283,21 @@ def _task(
         files=due.files,
         size_bytes=due.size_bytes,
         sorted_runs=due.sorted_runs,
-        queued_ms=queued_ms,
-        started_ms=flight.started_ms if flight else 0,
+        queued_ms=wall.at(queued_ms),
+        started_ms=wall.shown(flight.started_ms) if flight else 0,
         parts=len(flight.take_off.parts) if flight else 0,
         parts_done=flight.parts_done if flight else 0,
     )
 
 
-def _backlog(served: Served) -> Backlog:
+def _halt(served: Served, wall: WallTime) -> Halt | None:
+    halt = served.halt
+    if halt is None:
+        return None
+    return replace(halt, since_ms=wall.at(halt.since_ms), next_try_ms=wall.shown(halt.next_try_ms))
+
+
+def _backlog(served: Served, wall: WallTime) -> Backlog:
     """What the plan counted, and what was under way when it was made."""
     planned = served.planned.backlog if served.planned else _NO_BACKLOG
     settling = {number: flight for number, (flight, _) in served.settling.items()}
@@ -282,12 +313,13 @@ def _backlog(served: Served) -> Backlog:
         tasks=planned.tasks + len(under_way),
         files=planned.files + sum(due.files for due in under_way),
         size_bytes=planned.size_bytes + sum(due.size_bytes for due in under_way),
-        oldest_ms=min(oldest, default=0),
+        oldest_ms=wall.shown(min(oldest, default=0)),
     )
 
 
-def _next_window_ms(served: Served, now_ms: int, zone: tzinfo) -> int:
+def _next_window_ms(served: Served, now_ms: int, wall: WallTime) -> int:
     if not served.policy.windows:
         return 0
-    changes = (next_change_ms(served.policy.windows, kind, now_ms, zone) for kind in _WORK)
+    windows, wall_ms = served.policy.windows, wall.at(now_ms)
+    changes = (next_change_ms(windows, kind, wall_ms, wall.zone) for kind in _WORK)
     return min((change for change in changes if change is not None), default=0)

@@ -163,7 +163,7 @@ class Performer:
         result = _tried(
             name,
             lambda: self.compactors[name].sweep(
-                grace_ms=self.orphan_grace_ms, under_way_since_ms=effect.under_way_since_ms
+                grace_ms=self.orphan_grace_ms, under_way=effect.under_way
             ),
         )
         removed = result if isinstance(result, int) else 0

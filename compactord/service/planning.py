@@ -27,14 +27,16 @@ class PlanContext:
 
     `partitions` empty: all of them; each of the others names some partition columns and the value
     as text; a text that is the table's `partition.default-name` means null or blank text, as in
-    folders. `last_full_ms` and `settled` are what this run remembers of its own work. `resting`
-    partitions are left alone at `now_ms`.
+    folders. `last_full_ms` (steady times) and `settled` are what this run remembers of its own
+    work. `resting` partitions are left alone at `now_ms`. `now_ms` and `steady_ms` are the same
+    moment by the two clocks.
     """
 
     strategy: Strategy
     partitions: tuple[Mapping[str, str], ...]
     append_wait_ms: int | None
     now_ms: int
+    steady_ms: int
     zone: datetime.tzinfo
     last_full_ms: Mapping[BucketId, int]
     settled: Set[str]
@@ -60,6 +62,7 @@ class StatePlanner:
             strategy=context.strategy,
             key_of=table.key_of or bytes,
             now_local_ms=local_ms(context.now_ms, context.zone),
+            steady_ms=context.steady_ms,
             append_wait_ms=context.append_wait_ms,
             delta_commits_due=self.delta_commits_due,
             last_full_ms=context.last_full_ms,

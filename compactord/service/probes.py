@@ -1,8 +1,8 @@
 """Health as an orchestrator asks for it: what restarts help against, and what they do not.
 
-Every answer comes from the newest picture and a clock of its own, since the picture's clock stops
-with the loop that makes it. Stores, catalogs and single tables never fail `livez`: a restart heals
-none of them.
+Every answer comes from the newest picture and its clock, which goes on (`FleetView.reading_ms`)
+though the loop that makes pictures stops. Stores, catalogs and single tables never fail `livez`: a
+restart heals none of them.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Roster:
             policy = self._policy(name)
             if name not in tables:
                 _log.info("table_added", **name._asdict(), location=ref.location)
-            self._fleet.add(name, ref, policy, self._clock.now_ms())
+            self._fleet.add(name, ref, policy, self._clock.steady_ms())
             self._specs[name] = TableSpec(
                 ref=ref,
                 request=_request(policy),
@@ -80,7 +80,7 @@ class Roster:
         self.catalogs[listing.catalog] = CatalogView(
             name=listing.catalog,
             warehouse=self._config.catalogs[listing.catalog].warehouse,
-            last_success_ms=self._clock.now_ms() if listing.is_listed else succeeded_ms,
+            last_success_ms=self._clock.steady_ms() if listing.is_listed else succeeded_ms,
             failures=(known.failures if known else 0) + bool(listing.error),
             error=listing.error,
             excluded_tables=listing.excluded,
@@ -128,7 +128,7 @@ class Roster:
         self._timetable.every(str(served.name), interval_ms, partial(self._poll_due, served.name))
 
     def _poll_due(self, name: TableName) -> None:
-        self._fleet.poll_due(name, self._clock.now_ms())
+        self._fleet.poll_due(name, self._clock.steady_ms())
 
 
 def _request(policy: TablePolicy) -> SessionRequest:

@@ -101,7 +101,7 @@ class Counts:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Served:
-    """Mutable, owned by the loop. Times are milliseconds since the epoch."""
+    """Mutable, owned by the loop. Times are steady ones (`Clock.steady_ms`), 0: there is none."""
 
     name: TableName
     ref: TableRef

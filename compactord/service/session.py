@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from compactord import ids
-from compactord.clock import Clock, local_ms
+from compactord.clock import Clock
 from compactord.commit.cleanup import OwnerRule, discard_outputs, remove_files, remove_orphans
 from compactord.commit.committer import Committer, Drift, index_entries
 from compactord.errors import CommitUnknown, CompactordError, ObjectNotFound
@@ -77,6 +77,20 @@ class SessionRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnderWay:
+    """The oldest of what may still write files of a table.
+
+    Files tell their age by the wall clock, which may be set meanwhile. `since_ms` is the least that
+    it has shown since that began, as far as was seen, and `for_ms` how long ago that is in steady
+    time. Neither alone is enough: a file made after the clock was set back is from before
+    `since_ms` if nobody saw that; once it is set ahead again, it looks older than `for_ms`.
+    """
+
+    since_ms: int
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     """What became of finished compactions. `committed` None: no snapshot was made."""
 
@@ -122,8 +136,8 @@ class TableSession:
         # The snapshot whose manifests were last found to need no merging, or were merged.
         self._merged_on: SnapshotIdentity | None = None
         self._settled: OrderedDict[str, None] = OrderedDict()
-        # Full compactions made by this session, by local wall-clock.
-        self._last_full_ms: dict[BucketId, int] = {}
+        # Full compactions made by this session, in steady time, the oldest first.
+        self._last_full_ms: OrderedDict[BucketId, int] = OrderedDict()
 
     @property
     def lost_snapshots(self) -> Sequence[str]:
@@ -206,6 +220,7 @@ class TableSession:
             partitions=self._request.partitions,
             append_wait_ms=self._request.append_wait_ms,
             now_ms=now_ms,
+            steady_ms=self._clock.steady_ms(),
             zone=self._worker.zone,
             last_full_ms=self._last_full_ms,
             settled=self._settled.keys(),
@@ -291,15 +306,21 @@ class TableSession:
             folder = self.table.bucket_folder(crash.compaction.bucket)
             remove_files(self._storage, folder, crash.finished)
 
-    def remove_orphans(self, *, grace_ms: int, own_before_ms: int = 0) -> int:
+    def remove_orphans(self, *, grace_ms: int, under_way: UnderWay | None = None) -> int:
         """Delete what dead processes of ours left; how many files. A failure is only logged.
 
-        `own_before_ms` as in `OwnerRule`.
+        With `under_way` also what killed workers of this process left: files from so long before
+        all of that by both its measures. Without, nothing of this process.
         """
+        now_ms = self._clock.now_ms()
+        own_before_ms = 0
+        if under_way is not None:
+            began_ms = min(under_way.since_ms, now_ms - under_way.for_ms)
+            own_before_ms = began_ms - grace_ms
         rule = OwnerRule(
             myself=self._worker.owner,
             liveness=ids.liveness,
-            now_ms=self._clock.now_ms(),
+            now_ms=now_ms,
             grace_ms=grace_ms,
             own_before_ms=own_before_ms,
         )
@@ -326,8 +347,16 @@ class TableSession:
         while len(self._settled) > _SETTLED_MAX:
             self._settled.popitem(last=False)
         if compaction.reason in FULL_REASONS:
-            now = local_ms(self._clock.now_ms(), self._worker.zone)
-            self._last_full_ms[compaction.bucket] = now
+            self._remember_full(compaction.bucket)
+
+    def _remember_full(self, bucket: BucketId) -> None:
+        """For `compaction.optimization-interval`: what is longer ago says no more than nothing."""
+        now_ms, known = self._clock.steady_ms(), self._last_full_ms
+        known[bucket] = now_ms
+        known.move_to_end(bucket)
+        interval_ms = self.table.options.compaction.optimization_interval_ms
+        while known and (interval_ms is None or now_ms - next(iter(known.values())) > interval_ms):
+            known.popitem(last=False)
 
     def _discard(self, landed: Landed) -> None:
         folder = self.table.bucket_folder(landed.change.bucket)

@@ -46,9 +46,11 @@ class Site:
                 body, content_type = self.metrics.expose(self.picture.view(), request.accept)
                 return PageResponse(status=HTTPStatus.OK, content_type=content_type, body=body)
             case ["livez"]:
-                return _probe(probes.liveness(self.picture.view(), self.clock.now_ms()))
+                view = self.picture.view()
+                return _probe(probes.liveness(view, view.reading_ms(self.clock.steady_ms())))
             case ["readyz" | "healthz"]:
-                return _probe(probes.readiness(self.picture.view(), self.clock.now_ms()))
+                view = self.picture.view()
+                return _probe(probes.readiness(view, view.reading_ms(self.clock.steady_ms())))
             case ["startupz"]:
                 return _probe(probes.startup(self.picture.view()))
             case ["config"]:

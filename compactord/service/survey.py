@@ -36,8 +36,9 @@ _RESURVEY_MS = 60_000
 class Due:
     """A bucket that has something to do.
 
-    `since_ms` (since the epoch) is the creation of the input that made it due. `files_saved` is by
-    how much the files get fewer. `is_forced`: its run count is about to reach the stop-trigger.
+    `since_ms` is the creation of the input that made it due, in steady time: as long ago as the
+    wall clock said when it was looked at. `files_saved` is by how much the files get fewer.
+    `is_forced`: its run count is about to reach the stop-trigger.
     """
 
     bucket: BucketId
@@ -118,7 +119,7 @@ class Survey:
         options = planner.request.options
         if self._state is None:
             changed = None
-        if self._depends_on_time(options) and context.now_ms - self._complete_ms > _RESURVEY_MS:
+        if self._is_stale(options, context.steady_ms):
             changed = None
         if planner.delta_commits_due != self._delta_commits_due:
             changed = None
@@ -127,7 +128,7 @@ class Survey:
             self._dues.clear()
             self._recheck_ms.clear()
             self._rests.clear()
-            self._complete_ms = context.now_ms
+            self._complete_ms = context.steady_ms
             self._small_files = state.files.count_smaller(options.small_file_size)
             self._summaries = state.files.summaries()
         else:
@@ -139,7 +140,7 @@ class Survey:
             assert self._summaries is not None, "made with the state"
             now = {bucket: state.files.summary(bucket) for bucket in changed}
             self._summaries = self._summaries.updated(now)
-            waited = {b for b, at in self._recheck_ms.items() if at <= context.now_ms}
+            waited = {b for b, at in self._recheck_ms.items() if at <= context.steady_ms}
             # The writer of one bucket's files makes the whole partition rest.
             resting = {b for b in self._dues if b.partition in context.resting}
             looked_at = changed | waited | resting
@@ -151,11 +152,11 @@ class Survey:
         self._delta_commits_due = planner.delta_commits_due
         return count
 
-    def is_time(self, now_ms: int, options: CompactionOptions) -> bool:
+    def is_time(self, steady_ms: int, options: CompactionOptions) -> bool:
         """Whether a plan may differ although no file has changed."""
-        if self._depends_on_time(options) and now_ms - self._complete_ms > _RESURVEY_MS:
+        if self._is_stale(options, steady_ms):
             return True
-        return any(at <= now_ms for at in self._recheck_ms.values())
+        return any(at <= steady_ms for at in self._recheck_ms.values())
 
     def offered(self, skip: Skip) -> tuple[Due, ...]:
         """The most urgent buckets that may begin, first things first."""
@@ -251,29 +252,28 @@ class Survey:
         if found is None or not found.files:
             return
         plan = plan_bucket(found, planner.request)
-        offset_ms = _offset_ms(context)
         if plan.rest is not None:
             self._rests[bucket] = plan.rest
-            self._recheck_ms[bucket] = plan.rest.until_ms
+            left_ms = plan.rest.until_ms - context.now_ms
+            self._recheck_ms[bucket] = context.steady_ms + left_ms
         elif plan.compactions:
-            self._dues[bucket] = self._due(planner, found, plan, offset_ms, context.now_ms)
+            self._dues[bucket] = self._due(planner, found, plan, context)
         elif (
             planner.request.kind is TableKind.APPEND_UNAWARE and context.append_wait_ms is not None
         ):
             # Two that have waited long enough are merged: the second oldest decides.
-            ages = sorted(_created_ms(file, offset_ms, context.now_ms) for file in found.files)
-            if len(ages) > 1:
-                due_ms = ages[1] + context.append_wait_ms
-                later_ms = context.now_ms + _RESURVEY_MS
-                self._recheck_ms[bucket] = due_ms if due_ms > context.now_ms else later_ms
+            created = _created_ms(found.files, context)
+            if len(created) > 1:
+                due_ms = created[1] + context.append_wait_ms
+                later_ms = context.steady_ms + _RESURVEY_MS
+                self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
 
     def _due(
         self,
         planner: StatePlanner,
         found: BucketFiles,
         plan: BucketPlan,
-        offset_ms: int,
-        now_ms: int,
+        context: PlanContext,
     ) -> Due:
         options, compactions = planner.request.options, plan.compactions
         inputs = [file for compaction in compactions for file in compaction.inputs]
@@ -285,7 +285,7 @@ class Survey:
             upper = len({run.level for run in sorted_runs if run.level > 0})
             wanted = options.compaction_trigger - upper
         newcomers = [file for file in inputs if file.level == 0] or inputs
-        ages = sorted(_created_ms(file, offset_ms, now_ms) for file in newcomers)
+        created = _created_ms(newcomers, context)
         outputs = max(1, size // max(1, options.target_file_size))
         return Due(
             bucket=found.bucket,
@@ -298,13 +298,14 @@ class Survey:
             files_saved=max(0, len(inputs) - outputs),
             sorted_runs=runs,
             is_forced=runs >= self._stop_trigger - 1,
-            since_ms=ages[min(max(0, wanted - 1), len(ages) - 1)],
+            since_ms=created[min(max(0, wanted - 1), len(created) - 1)],
         )
 
-    @staticmethod
-    def _depends_on_time(options: CompactionOptions) -> bool:
+    def _is_stale(self, options: CompactionOptions, steady_ms: int) -> bool:
+        """Whether so much time has gone by that triggers may differ which depend on it."""
         has_off_peak = options.offpeak_start_hour != options.offpeak_end_hour
-        return options.optimization_interval_ms is not None or has_off_peak
+        depends_on_time = options.optimization_interval_ms is not None or has_off_peak
+        return depends_on_time and steady_ms - self._complete_ms > _RESURVEY_MS
 
 
 def without_busy(found: BucketFiles, kind: TableKind, busy: Set[str]) -> BucketFiles | None:
@@ -326,11 +327,17 @@ def kind_of(compaction: Compaction) -> WorkKind:
     return WorkKind.FULL if compaction.reason in FULL_REASONS else WorkKind.MINOR
 
 
-def _created_ms(file: DataFile, offset_ms: int, now_ms: int) -> int:
-    """Since the epoch; a clock that was ahead makes nobody younger than now."""
-    if file.creation_time_ms is None:
-        return now_ms
-    return min(now_ms, file.creation_time_ms - offset_ms)
+def _created_ms(files: Iterable[DataFile], context: PlanContext) -> list[int]:
+    """When they were made, oldest first, in steady time.
+
+    A clock that was ahead makes nobody younger than now.
+    """
+    now_local_ms = local_ms(context.now_ms, context.zone)
+    ages = (
+        0 if file.creation_time_ms is None else max(0, now_local_ms - file.creation_time_ms)
+        for file in files
+    )
+    return sorted(context.steady_ms - age for age in ages)
 
 
 def _offset_ms(context: PlanContext) -> int:

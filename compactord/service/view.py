@@ -3,7 +3,8 @@
 The loop makes one about once a second, out of memory, and publishes it; readers never wait for the
 loop and never touch a store. Everything here is an immutable value with bounded size: buckets are
 summed up, only the worst are named. Times are milliseconds since the epoch, 0 where there is none;
-sizes are bytes.
+sizes are bytes. Should the wall clock have been set since, times are as if it had always been as it
+was when the picture was made, so that ages are right.
 """
 
 from __future__ import annotations
@@ -349,12 +350,16 @@ class EngineView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """All of it. `queue` names the first waiting ones; `queued` counts all by class."""
+    """All of it. `queue` names the first waiting ones; `queued` counts all by class.
+
+    `now_ms` and `steady_ms` are when it was made, by the wall clock and in steady time.
+    """
 
     instance: str
     version: str
     started_ms: int
     now_ms: int
+    steady_ms: int
     is_started: bool
     is_draining: bool
     catalogs: tuple[CatalogView, ...]
@@ -369,6 +374,10 @@ class FleetView:
     recent: tuple[CompactionView, ...]
     top_buckets: tuple[BucketView, ...]
     picks: Mapping[tuple[WorkKind, CompactReason], int]
+
+    def reading_ms(self, steady_ms: int) -> int:
+        """What its clock shows then: it goes on, whether anybody sets the wall clock or not."""
+        return self.now_ms + steady_ms - self.steady_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from compactord.clock import Clock, iso_text
+from compactord.clock import iso_text
 from compactord.commit.expire import Expired
 from compactord.errors import CompactordError
 from compactord.paimon.data_file import BucketId
@@ -21,9 +21,8 @@ _log = structlog.get_logger()
 class Watch:
     """A `Witness` that writes logs and metrics."""
 
-    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._clock = clock
 
     def started(self, name: TableName, flight: Flight, now_ms: int) -> None:
         due = flight.due
@@ -94,7 +93,7 @@ class Watch:
     def commit_failed(self, name: TableName, error: CompactordError) -> None:
         _log.error("commit_gave_up", **_named(name), message=str(error))
 
-    def parked(self, name: TableName, bucket: BucketId, parked: Parked) -> None:
+    def parked(self, name: TableName, bucket: BucketId, parked: Parked, now_ms: int) -> None:
         _log.warning(
             "bucket_parked",
             **_named(name),
@@ -102,7 +101,7 @@ class Watch:
             bucket=bucket.bucket,
             failures=parked.failures,
             message=parked.message,
-            pause_s=round((parked.until_ms - self._clock.now_ms()) / 1000, 1),
+            pause_s=round((parked.until_ms - now_ms) / 1000, 1),
         )
 
     def halted(self, name: TableName, halt: Halt) -> None:

@@ -17,7 +17,7 @@ from compactord.plan.table import Strategy
 from compactord.service.planning import PlanContext, StatePlanner
 from compactord.service.survey import Survey
 from compactord.service.table import OpenTable, describe_table, refuse_live_state
-from compactord.service.view import TableShape, TableStatus
+from compactord.service.view import Backlog, TableShape, TableStatus
 from compactord.storage.base import Storage
 from compactord.top.look import Look, NoAnswer, TopCommit, TopTable
 
@@ -124,11 +124,14 @@ class _WatchedTable:
             self._survey = Survey(stop_trigger=options.stop_trigger)
         self._survey.update(planner, state, changed, {}, context)
         shape = self._survey.shape(table.kind, options, context, snapshots=0)
-        return self._line(table, shape, self._survey)
+        return self._line(table, shape, self._survey.backlog(), context)
 
-    def _line(self, table: OpenTable, shape: TableShape, survey: Survey) -> TopTable:
+    def _line(
+        self, table: OpenTable, shape: TableShape, backlog: Backlog, context: PlanContext
+    ) -> TopTable:
         has_runs = table.key_of is not None
-        options, backlog = table.options.compaction, survey.backlog()
+        options = table.options.compaction
+        lead_ms = context.now_ms - context.steady_ms
         return TopTable(
             name=self._ref.full_name,
             status=TableStatus.ACTIVE.value,
@@ -139,7 +142,7 @@ class _WatchedTable:
             files=shape.files,
             size_bytes=shape.size_bytes,
             backlog_bytes=backlog.size_bytes,
-            oldest_ms=backlog.oldest_ms,
+            oldest_ms=backlog.oldest_ms + lead_ms if backlog.oldest_ms else 0,
             max_backlog_age_ms=0,
             last_commit_ms=max((commit.finished_ms for commit in self.commits), default=0),
             running_tasks=0,
@@ -212,6 +215,7 @@ def _context(clock: Clock) -> PlanContext:
         partitions=(),
         append_wait_ms=None,
         now_ms=clock.now_ms(),
+        steady_ms=clock.steady_ms(),
         zone=clock.time_zone,
         last_full_ms={},
         settled=frozenset(),

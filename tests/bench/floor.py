@@ -85,6 +85,7 @@ def _parts(path: Path, full: bool) -> list[Subcompaction]:
         partitions=(),
         append_wait_ms=None,
         now_ms=clock.now_ms(),
+        steady_ms=clock.steady_ms(),
         zone=clock.time_zone,
         last_full_ms={},
         settled=frozenset(),

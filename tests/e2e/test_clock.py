@@ -36,6 +36,9 @@ class JumpingClock:
     def now_ms(self) -> int:
         return next(self._readings)
 
+    def steady_ms(self) -> int:
+        return 0
+
     def monotonic_s(self) -> float:
         return 0.0
 

@@ -245,10 +245,10 @@ class Rules:
 
     def commit_failed(self, name: TableName, error: CompactordError) -> None: ...
 
-    def parked(self, name: TableName, bucket: BucketId, parked: Parked) -> None:
+    def parked(self, name: TableName, bucket: BucketId, parked: Parked, now_ms: int) -> None:
         backoff = self._world.fleet.retry.backoff
         pause = min(backoff.max_ms, backoff.min_ms * 2 ** (parked.failures - 1))
-        assert parked.until_ms == self._world.now_ms + pause
+        assert parked.until_ms == now_ms + pause == self._world.now_ms + pause
 
     def halted(self, name: TableName, halt: Halt) -> None:
         self._halts[name] = halt

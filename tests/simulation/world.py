@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timezone
 
+from compactord.clock import WallTime
 from compactord.config.model import Backoff, Mode, Retry, SnapshotExpiry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
@@ -113,7 +114,7 @@ class World:
         self.rules = Rules(self)
         self.fleet = fleet(
             retry=RETRY,
-            zone=timezone.utc,
+            wall=WallTime(timezone.utc),
             witness=self.rules,
             jobs_max=JOBS_MAX,
             sweep_interval_ms=30_000,

@@ -26,25 +26,26 @@ def render(
     `/` shows all tables (`q`: only names that contain it, `all`: every one of them),
     `/tables/{catalog}/{database}/{table}` looks into one.
     """
-    now_ms = clock.now_ms()
     if path == "/":
         view = picture.view()
+        now_ms = view.reading_ms(clock.steady_ms())
         title = _title(view, now_ms)
         return _page(view, title, overview(view, query, now_ms), query.get("q", ""))
     if path == _ICON_PATH:
         return _response(HTTPStatus.OK, "image/svg+xml", ICON)
     if path.startswith(_TABLES):
-        return _table_page(picture, path.removeprefix(_TABLES), now_ms)
+        return _table_page(picture, path.removeprefix(_TABLES), clock)
     return None
 
 
-def _table_page(picture: Picture, path: str, now_ms: int) -> PageResponse | None:
+def _table_page(picture: Picture, path: str, clock: Clock) -> PageResponse | None:
     parts = path.split("/", 2)
     if len(parts) != 3 or not all(parts):
         return None
     name = TableName(*parts)
     view, detail = picture.view(), picture.detail(name)
     if detail is not None:
+        now_ms = view.reading_ms(clock.steady_ms())
         return _page(view, f"{name} · compactord", one_table(view, detail, now_ms), "")
     missing = join(
         (

@@ -97,6 +97,7 @@ def plan_request(kind: TableKind = TableKind.PRIMARY_KEY, **changed: Any) -> Pla
         "strategy": Strategy.MINOR,
         "key_of": key_of,
         "now_local_ms": NOW_MS,
+        "steady_ms": NOW_MS,
         "append_wait_ms": 600_000,
         **changed,
     }

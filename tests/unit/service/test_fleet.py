@@ -7,6 +7,7 @@ from datetime import timezone
 
 import pytest
 
+from compactord.clock import WallTime
 from compactord.config.model import Backoff, Mode, Retry
 from compactord.errors import StorageError
 from compactord.model import FailureKind, RewriteStats, SubcompactionResult, TaskFailure
@@ -53,7 +54,7 @@ class Stage:
         backoff = Backoff(min=1_000, max=60_000)
         self.fleet = Fleet(
             retry=Retry(**{"backoff": backoff, "task_attempts": 1, **retry}),  # type: ignore[arg-type]
-            zone=timezone.utc,
+            wall=WallTime(timezone.utc),
             witness=self.witness,  # type: ignore[arg-type]
             jobs_max=4,
             sweep_interval_ms=10**12,

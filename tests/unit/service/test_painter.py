@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timezone
 
 from compactord.config.model import Mode
 from compactord.plan.table import TableKind
@@ -56,7 +55,7 @@ class Gallery:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self._painter = Painter(stage.fleet, timezone.utc, 5)
+        self._painter = Painter(stage.fleet, 5)
 
     def paint(self) -> FleetView:
         return self._painter.paint(facts(), {}, self.stage.now)
@@ -162,7 +161,7 @@ def test_success_is_told_of_the_usual_kind_from_the_first_poll_and_of_others_in_
     assert first > 0
 
     def shown() -> dict[WorkKind, int]:
-        view = table_view(served, interval_ms=1, now_ms=stage.now, zone=timezone.utc)
+        view = table_view(served, interval_ms=1, now_ms=stage.now, wall=stage.fleet.wall)
         return dict(view.last_success_ms)
 
     assert shown() == {WorkKind.MINOR: first}

@@ -25,7 +25,7 @@ from compactord.service.effects import (
 )
 from compactord.service.parts import WorkerSpec
 from compactord.service.performer import Answers, Performer, TableSpec
-from compactord.service.session import SessionRequest
+from compactord.service.session import SessionRequest, UnderWay
 from compactord.service.survey import Skip
 from compactord.service.view import TableName
 from tests.builders import FIRST, VirtualClock, fill_keyed, keyed_table, writer
@@ -162,7 +162,7 @@ def test_care_and_discarding_that_fail_are_answered(theatre: Theatre, error: Exc
     what, result = theatre.answer()
     assert what == "expired"
     assert isinstance(result, CompactordError)
-    theatre.performer.perform(StartSweep(name=NAME, under_way_since_ms=0))
+    theatre.performer.perform(StartSweep(name=NAME, under_way=UnderWay(since_ms=0, for_ms=0)))
     assert theatre.answer() == ("swept", 0)
     theatre.performer.perform(Discard(name=NAME, ended={1: landed}))
     assert theatre.answer() == ("discarded", None)

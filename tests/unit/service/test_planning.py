@@ -126,6 +126,7 @@ def _planned(*asked: Mapping[str, str], strategy: Strategy = Strategy.MINOR) -> 
         partitions=asked,
         append_wait_ms=None,
         now_ms=NOW_MS,
+        steady_ms=NOW_MS,
         zone=datetime.timezone.utc,
         last_full_ms={},
         settled=frozenset(),

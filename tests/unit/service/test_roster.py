@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timezone
 
+from compactord.clock import WallTime
 from compactord.config.model import Retry, ServiceConfig
 from compactord.paimon.table import TableRef
 from compactord.service.discovery import Listing
@@ -46,8 +47,8 @@ def _roster(clock: VirtualClock) -> tuple[Roster, Fleet]:
     specs: dict[TableName, TableSpec] = {}
     fleet = Fleet(
         retry=Retry(),
-        zone=timezone.utc,
-        witness=Watch(Metrics(), clock),
+        wall=WallTime(timezone.utc),
+        witness=Watch(Metrics()),
         jobs_max=2,
         sweep_interval_ms=1,
         expire_interval_ms=1,

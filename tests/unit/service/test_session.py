@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from compactord.demo import WriteOnlyWriter
 from compactord.engine.worker import run_part
 from compactord.errors import UnsupportedTable
 from compactord.model import CompactReason
 from compactord.paimon import paths
+from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import latest_schema, schema_json
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy, TableKind
@@ -20,6 +22,7 @@ from compactord.service.parts import WorkerSpec
 from compactord.service.session import SessionRequest, Settled, TableSession, neighbours
 from compactord.storage.base import Storage
 from tests.builders import (
+    DAY_MS,
     FIRST,
     SECOND,
     VirtualClock,
@@ -45,12 +48,13 @@ def _session(
     *,
     strategy: Strategy = Strategy.MINOR,
     overrides: Mapping[str, str] | None = None,
+    clock: VirtualClock | None = None,
 ) -> TableSession:
     return TableSession(
         table,
         SessionRequest(strategy=strategy, overrides=overrides or {}),
         storage=storage,
-        clock=VirtualClock(),
+        clock=clock or VirtualClock(),
         worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=VirtualClock().time_zone),
     )
 
@@ -180,27 +184,41 @@ def test_what_a_session_has_rewritten_it_does_not_rewrite_again(commits: int) ->
     check_chain(storage, table)
 
 
-def test_full_compactions_alone_are_remembered_by_local_time() -> None:
+INTERVAL = {"compaction.optimization-interval": "1 h"}
+
+
+def _full_round(session: TableSession, target: WriteOnlyWriter) -> BucketId:
+    target.write(rows_of([(1, 1)]))
+    settled = _round(session)
+    assert settled is not None
+    (landed,) = settled.published
+    return landed.compaction.bucket
+
+
+def test_full_compactions_alone_are_remembered_while_that_matters() -> None:
     storage = MemoryStorage()
     table = keyed_table(storage, WHERE, buckets=1)
     target = writer(storage, table)
     for commit in range(5):
         # Sizes are equal: run after run is taken.
         target.write(rows_of([(key, commit) for key in range(100)]))
+    clock = VirtualClock()
     session = _session(
-        storage, table, overrides={"compaction.max-size-amplification-percent": "1000"}
+        storage,
+        table,
+        overrides={"compaction.max-size-amplification-percent": "1000"},
+        clock=clock,
     )
     settled = _round(session)
     assert settled is not None
     assert [each.compaction.reason for each in settled.published] == [CompactReason.SIZE_RATIO]
-    assert session.plan_context().last_full_ms == {}
-    target.write(rows_of([(1, 1)]))
     session.reconfigure(SessionRequest(strategy=Strategy.FULL))
-    settled = _round(session)
-    assert settled is not None
-    (landed,) = settled.published
-    now = VirtualClock().now_ms()
-    assert session.plan_context().last_full_ms == {landed.compaction.bucket: now}
+    _full_round(session, target)
+    assert session.plan_context().last_full_ms == {}, "nothing goes by it"
+    session.reconfigure(SessionRequest(strategy=Strategy.FULL, overrides=INTERVAL))
+    clock.set_by_ms = -DAY_MS
+    bucket = _full_round(session, target)
+    assert session.plan_context().last_full_ms == {bucket: clock.steady_ms()}
 
 
 def _replaced_by_others(storage: Storage, table: TableRef, snapshot_id: int) -> None:

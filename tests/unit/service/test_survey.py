@@ -39,6 +39,7 @@ def context(zone: datetime.tzinfo = datetime.timezone.utc) -> PlanContext:
         partitions=(),
         append_wait_ms=None,
         now_ms=NOW_MS,
+        steady_ms=NOW_MS,
         zone=zone,
         last_full_ms={},
         settled=frozenset(),
