@@ -11,6 +11,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -32,6 +33,8 @@ JSON = "application/json"
 _FIELDS_MAX = 16
 _GZIP_FROM_BYTES = 1 << 10
 _STOP_S = 5
+# Slow clients are looked for so often.
+_LOOK_S = 1.0
 _READ_BYTES = 64 << 10
 _PORT_MAX = 65_535
 
@@ -159,32 +162,51 @@ class Patience:
 
 
 class _Waiting(NamedTuple):
-    """What a connection has kept us waiting for since `since_s`: this request, or an answer."""
+    """What a connection has kept us waiting for since `since_s`, by the monotonic clock.
 
-    request: object
+    `what` is a request, None for the rest of an answer, or when it was last heard of.
+    """
+
+    what: object
     since_s: float
 
 
 class _BoundedServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
-    """waitress closes what is silent; this one also closes what trickles."""
+    """waitress closes what is silent; this one also closes what trickles, by a clock of its own.
+
+    The wall clock, which waitress goes by, may be set back while nobody closes anything.
+    """
 
     def __init__(self, *args: Any, patience: Patience, **kwargs: Any) -> None:
         self._patience = patience
         self._waiting: dict[Any, _Waiting] = {}
+        self._next_look_s = 0.0
         super().__init__(*args, **kwargs)
 
+    def readable(self) -> bool:
+        now_s = time.monotonic()
+        if now_s >= self._next_look_s:
+            self._next_look_s = now_s + _LOOK_S
+            self._close_slow(now_s)
+        return bool(super().readable())
+
     def maintenance(self, now: float) -> None:
-        """Close what has kept us waiting for too long; called every second."""
+        """What waitress closes by the wall clock is closed by `readable`."""
+
+    def _close_slow(self, now_s: float) -> None:
+        """Close what has kept us waiting for too long."""
         waiting: dict[Any, _Waiting] = {}
         for channel in tuple(self.active_channels.values()):
-            if channel.request is None and not channel.total_outbufs_len:
-                if not channel.requests and now - channel.last_activity > self._limit_s(channel):
-                    channel.handle_close()
-                continue
+            what = channel.request
+            if what is None and not channel.total_outbufs_len:
+                if channel.requests:
+                    # It waits for us.
+                    continue
+                what = channel.last_activity
             before = self._waiting.get(channel)
-            if before is None or before.request is not channel.request:
-                before = _Waiting(channel.request, now)
-            if now - before.since_s > self._limit_s(channel):
+            if before is None or before.what != what:
+                before = _Waiting(what, now_s)
+            if now_s - before.since_s > self._limit_s(channel):
                 channel.handle_close()
             else:
                 waiting[channel] = before
@@ -248,7 +270,6 @@ class HttpServer:
             ident="",
             # A refusal is lost when the client's bytes are still unread at the close.
             recv_bytes=_READ_BYTES,
-            cleanup_interval=1,
             connection_limit=CONNECTIONS_MAX,
             max_request_header_size=HEADER_BYTES_MAX,
             max_request_body_size=BODY_BYTES_MAX,

@@ -9,6 +9,7 @@ import pytest
 
 from compactord.clock import WallTime
 from compactord.config.model import Backoff, Mode, Retry
+from compactord.config.windows import Window
 from compactord.errors import StorageError
 from compactord.model import FailureKind, RewriteStats, SubcompactionResult, TaskFailure
 from compactord.paimon.data_file import BucketId
@@ -450,6 +451,23 @@ def test_expiry_keeps_what_is_read_and_looks_again_at_what_came_meanwhile() -> N
     stage.turned(only(stage.decide()))
     stage.fleet.expired(NAME, False, stage.now)
     assert any(isinstance(e, StartExpire) for e in stage.fleet.tick(stage.now + 2_000))
+
+
+# It is a quarter past ten in the evening; from midnight on for three hours, and back then.
+NIGHTLY = Window(**{"from": "00:00", "to": "03:00"})
+EARLIER = Window(**{"from": "18:00", "to": "21:00"})
+
+
+@pytest.mark.parametrize(("window", "hours"), [(NIGHTLY, 3), (EARLIER, -3), (EARLIER, 69)])
+def test_windows_open_when_the_wall_clock_is_set_into_them(window: Window, hours: int) -> None:
+    stage = Stage()
+    stage.add(windows=(window,), windows_strict=True)
+    stage.turned(only(stage.decide()))
+    assert stage.decide(10_000) == []
+    stage.fleet.wall.set(hours * 3_600_000, stage.now)
+    stage.poll()
+    stage.turned(only(stage.decide(10_000)))
+    assert isinstance(only(stage.decide()), StartTakeOff)
 
 
 def test_a_policy_change_counts_at_once() -> None:

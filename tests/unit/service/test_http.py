@@ -16,6 +16,7 @@ from compactord.errors import UsageError
 from compactord.service.http import HttpServer, PageResponse, Patience, Request
 from tests.unit.service.http_client import connect, get, parse, send, serving
 
+DAY_S = 86_400
 BRIEF = Patience(request_s=1, answer_s=1, idle_s=1, crowded_s=0.2)
 
 
@@ -218,6 +219,22 @@ def _is_cut_off(connection: socket.socket, trickle: bytes) -> bool:
 def test_silent_connections_are_closed() -> None:
     with serving(echo, BRIEF) as running, connect(running) as connection:
         assert _is_cut_off(connection, trickle=b"")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nX-"], ids=["silent", "trickles"])
+def test_connections_are_closed_although_the_wall_clock_was_set_back(sent: bytes) -> None:
+    with serving(echo, BRIEF) as running, connect(running) as connection:
+        connection.sendall(b"GET /a HTTP/1.1\r\n\r\n")
+        assert connection.recv(1 << 16)
+        # What waitress noted by the clock as it was before.
+        server = running._server
+        assert server is not None
+        server.next_channel_cleanup = time.time() + DAY_S
+        for channel in server.active_channels.values():
+            channel.last_activity = time.time() + DAY_S
+        if sent:
+            connection.sendall(sent)
+        assert _is_cut_off(connection, trickle=sent[-1:])
 
 
 def test_a_client_that_hardly_takes_its_answer_is_cut_off() -> None:
