@@ -118,7 +118,7 @@ class Committer:
         self._last_identifier = 0
         self._metadata_name = owner.unique_name()
         self._metadata_numbers = itertools.count()
-        # Snapshots of ours that other writers replaced, as texts.
+        # Snapshots of ours that other writers replaced, as texts, until somebody takes them.
         self.lost_snapshots: list[str] = []
         # Those whose id now holds another snapshot: nobody but an unsafe publication does that.
         # The others were rolled back, or their table was dropped.

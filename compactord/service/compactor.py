@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from compactord.clock import Clock
@@ -58,6 +58,8 @@ class Planned:
     write_only: bool
     discovery_interval_ms: int
     appended_bytes: int
+    # Buckets that have no files any more.
+    gone: frozenset[BucketId] = frozenset()
     manifests_read: int
     entries_read: int
     entries_skipped: int
@@ -125,7 +127,6 @@ class TableCompactor:
         self._is_stale = True
         # What was not offered the last time.
         self._skip = Skip()
-        self._reported_lost = 0
         self.phase = Phase.PLAN
 
     @property
@@ -183,7 +184,7 @@ class TableCompactor:
             settled=settled,
             commit_seconds=commit_seconds,
             planned=planned,
-            lost_snapshots=self._newly_lost(),
+            lost_snapshots=self._session.take_lost(),
             replaced_snapshots=self._session.replaced_snapshots,
             error=error,
             in_commit=in_commit,
@@ -280,6 +281,8 @@ class TableCompactor:
         planner = StatePlanner(self._storage, session.table, state, context)
         self._indexes = session.index_entries()
         looked_at = self._survey.update(planner, state, changed, self._busy(), context)
+        gone = self._gone(state, changed)
+        session.forget_buckets(gone)
         self._planner, self._planned_on = planner, state
         self._touched.clear()
         self._is_stale, self._skip = False, skip
@@ -300,6 +303,7 @@ class TableCompactor:
             write_only=options.write_only,
             discovery_interval_ms=options.discovery_interval_ms,
             appended_bytes=drift.appended_bytes,
+            gone=gone,
             manifests_read=drift.manifests,
             entries_read=drift.entries,
             entries_skipped=drift.skipped_entries,
@@ -355,10 +359,12 @@ class TableCompactor:
             if compaction is not None:
                 self._touched.add(compaction.bucket)
 
-    def _newly_lost(self) -> tuple[str, ...]:
-        lost = tuple(self._session.lost_snapshots[self._reported_lost :])
-        self._reported_lost += len(lost)
-        return lost
+    def _gone(self, state: TableState, changed: Set[BucketId] | None) -> frozenset[BucketId]:
+        """Buckets that had files when they were planned last, or were taken, and have none now."""
+        if changed is not None:
+            return frozenset(b for b in changed if not state.files.summary(b).file_count)
+        before = self._planned_on.files.bucket_ids() if self._planned_on is not None else ()
+        return frozenset(self._touched.union(before).difference(state.files.bucket_ids()))
 
     def _snapshot_count(self, state: TableState) -> int:
         if state.snapshot is None:

@@ -205,9 +205,12 @@ def expired(served: Served, result: Expired | CompactordError) -> None:
 
 
 def _forget_parked(served: Served, now_ms: int) -> None:
-    """Buckets whose pause is over and that have nothing to do any more, or are gone."""
+    """Buckets that are gone, and those whose pause is over and that have nothing to do any more."""
     planned = served.planned
     assert planned is not None, "just taken in"
+    for bucket in planned.gone:
+        served.parked.pop(bucket, None)
+        served.drops.pop(bucket, None)
     if planned.backlog.tasks > sum(due.tasks for due in planned.dues):
         # Not all that is due was offered.
         return

@@ -8,7 +8,7 @@ may look at meanwhile. The table is the whole truth: a session can be thrown awa
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import structlog
@@ -46,7 +46,7 @@ from compactord.service.table import open_table, refuse_live_state
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()
-# Names of our own outputs that are not to be picked again; the oldest are forgotten beyond this.
+# Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
 _SETTLED_MAX = 100_000
 # The reasons that make a compaction full: the clock of compaction.optimization-interval.
 FULL_REASONS = frozenset(
@@ -135,14 +135,19 @@ class TableSession:
         self._checked: tuple[SessionRequest, int, SnapshotIdentity | None] | None = None
         # The snapshot whose manifests were last found to need no merging, or were merged.
         self._merged_on: SnapshotIdentity | None = None
-        self._settled: OrderedDict[str, None] = OrderedDict()
+        self._settled: OrderedDict[str, BucketId] = OrderedDict()
         # Full compactions made by this session, in steady time, the oldest first.
         self._last_full_ms: OrderedDict[BucketId, int] = OrderedDict()
 
     @property
     def lost_snapshots(self) -> Sequence[str]:
-        """Snapshots of ours that another writer replaced, as texts; grows."""
+        """Snapshots of ours that another writer replaced, as texts, since the last `take_lost`."""
         return self._committer.lost_snapshots
+
+    def take_lost(self) -> tuple[str, ...]:
+        """These, for the last time."""
+        lost, self._committer.lost_snapshots = tuple(self._committer.lost_snapshots), []
+        return lost
 
     @property
     def replaced_snapshots(self) -> int:
@@ -202,6 +207,13 @@ class TableSession:
     def forget_state(self) -> None:
         """The next refresh reads everything anew."""
         self.state = None
+
+    def forget_buckets(self, gone: Set[BucketId]) -> None:
+        """What is remembered of buckets that have no files any more."""
+        for bucket in gone:
+            self._last_full_ms.pop(bucket, None)
+        for name in [name for name, bucket in self._settled.items() if bucket in gone]:
+            del self._settled[name]
 
     def take_drift(self) -> Drift:
         """What refreshing has met since the last call."""
@@ -342,8 +354,12 @@ class TableSession:
 
     def _remember(self, landed: Landed) -> None:
         compaction = landed.compaction
+        kept = {file.file_name for file in landed.change.after}
+        for file in landed.change.before:
+            if file.file_name not in kept:
+                self._settled.pop(file.file_name, None)
         for name in settled_by(compaction, landed.change.after):
-            self._settled[name] = None
+            self._settled[name] = compaction.bucket
         while len(self._settled) > _SETTLED_MAX:
             self._settled.popitem(last=False)
         if compaction.reason in FULL_REASONS:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from compactord.commit.expire import Expired
-from compactord.config.model import Backoff
+from compactord.config.model import Backoff, Retry
 from compactord.errors import StorageError
 from compactord.paimon.data_file import BucketId
 from compactord.service import ledger
+from compactord.service.survey import Skip
 from tests.simulation.tables import MIB
 from tests.unit.service.test_fleet import NAME, Stage, only
 
@@ -64,3 +67,17 @@ def test_a_parked_bucket_that_is_tried_again_is_not_forgotten() -> None:
     stage.poll()
     stage.turned(only(stage.decide()))
     assert stage.fleet.tables[NAME].parked[bucket].failures == 1
+
+
+def test_of_a_bucket_that_is_gone_nothing_is_remembered_although_others_wait() -> None:
+    stage = Stage()
+    stage.add(buckets=2)
+    served = stage.fleet.tables[NAME]
+    bucket = _failed_once(stage)
+    served.drops[bucket] = 2
+    planned = stage.tables[NAME].turn({}, Skip(), error=None)
+    assert planned.planned is not None
+    # More is due than was offered: the other bucket.
+    turn = replace(planned, planned=replace(planned.planned, dues=(), gone=frozenset({bucket})))
+    ledger.take_in(served, turn, Retry(), stage.now, stage.witness)  # type: ignore[arg-type]
+    assert (served.parked, served.drops) == ({}, {})
