@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.errors import FormatError, UnsupportedTable
+from compactord.paimon import paths
 from compactord.paimon.avro import AvroSchema, Block, decode_record, decode_with_bytes
 from compactord.paimon.avro_columns import (
     NULL,
@@ -145,7 +146,7 @@ def _decode(opened: Sequence[_Opened]) -> EntryColumns:
                 raw=(_EXTRA_FILES, _EMBEDDED_INDEX, _EXTERNAL_PATH),
                 path=path,
             )
-            columns = _from_vectors(opened[0].schema, decoded, path)
+            columns = _from_vectors(opened, decoded, path)
         except UnusualEncoding:
             pass
     if columns is None:
@@ -163,7 +164,8 @@ def _check_counts(columns: EntryColumns, opened: Sequence[_Opened]) -> None:
         first = end
 
 
-def _from_vectors(schema: AvroSchema, decoded: DecodedBlocks, path: str) -> EntryColumns:
+def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) -> EntryColumns:
+    schema = opened[0].schema
     ints, spans, data = decoded.integers, decoded.spans, decoded.data
     if (ints["_VERSION"] != MANIFEST_VERSION).any():
         table = path.rsplit("/manifest", 1)[0]
@@ -172,6 +174,8 @@ def _from_vectors(schema: AvroSchema, decoded: DecodedBlocks, path: str) -> Entr
         raise FormatError(path, "an entry of an unknown kind")
     encoded = gather(data, spans["_PARTITION"]).dictionary_encode()
     names, bucket, level = spans[_FILE + "_FILE_NAME"], ints["_BUCKET"], ints[_FILE + "_LEVEL"]
+    name_hash, suspects = _hash_spans(data, names)
+    _check_names(opened, suspects, gather(data, names, suspects))
     records = decoded.records
     offsets = np.append(records.start, records.start[-1:] + records.length[-1:])
     return EntryColumns(
@@ -188,12 +192,23 @@ def _from_vectors(schema: AvroSchema, decoded: DecodedBlocks, path: str) -> Entr
         min_sequence_number=ints[_FILE + "_MIN_SEQUENCE_NUMBER"],
         max_sequence_number=ints[_FILE + "_MAX_SEQUENCE_NUMBER"],
         creation_time_ms=ints.get(_FILE + "_CREATION_TIME", np.full(len(bucket), NULL)),
-        identity_hash=_mixed(_hash_spans(data, names), bucket, level),
+        identity_hash=_mixed(name_hash, bucket, level),
         records=pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(bucket), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         ),
         identities=lambda rows: _identities(decoded, schema, rows, path),
     )
+
+
+def _check_names(opened: Sequence[_Opened], rows: Ints, names: pa.LargeBinaryArray) -> None:
+    """Raises `FormatError` naming the manifest for what is no name of a file, of these rows."""
+    ends = np.cumsum([one.entry_count for one in opened])
+    for index, name in zip(np.searchsorted(ends, rows, side="right"), names, strict=True):
+        path = opened[index].path
+        try:
+            paths.checked_name(name.as_py().decode(), path)
+        except UnicodeDecodeError as error:
+            raise FormatError(path, "a file name that is not text") from error
 
 
 def _identities(
@@ -206,19 +221,16 @@ def _identities(
             span = decoded.spans[name]
             plain &= (span.length[rows] == 1) & (decoded.data[span.start[rows]] == 0)
     names = decoded.spans[_FILE + "_FILE_NAME"]
-    try:
-        found = [
-            FileIdentity(partition, bucket, level, name.decode(), (), None, None)
-            for partition, bucket, level, name in zip(
-                gather(decoded.data, decoded.spans["_PARTITION"], rows).to_pylist(),
-                decoded.integers["_BUCKET"][rows].tolist(),
-                decoded.integers[_FILE + "_LEVEL"][rows].tolist(),
-                gather(decoded.data, names, rows).to_pylist(),
-                strict=True,
-            )
-        ]
-    except UnicodeDecodeError as error:
-        raise FormatError(path, "a file name that is not text") from error
+    found = [
+        FileIdentity(partition, bucket, level, name.decode(), (), None, None)
+        for partition, bucket, level, name in zip(
+            gather(decoded.data, decoded.spans["_PARTITION"], rows).to_pylist(),
+            decoded.integers["_BUCKET"][rows].tolist(),
+            decoded.integers[_FILE + "_LEVEL"][rows].tolist(),
+            gather(decoded.data, names, rows).to_pylist(),
+            strict=True,
+        )
+    ]
     for index in np.flatnonzero(~plain).tolist():
         row = rows[index]
         start = decoded.records.start[row]
@@ -299,23 +311,48 @@ def identity_hashes(identities: Sequence[FileIdentity]) -> npt.NDArray[np.uint64
     length = np.fromiter((len(name) for name in names), np.int64, len(names))
     bucket = np.fromiter((i.bucket for i in identities), np.int64, len(names))
     level = np.fromiter((i.level for i in identities), np.int64, len(names))
-    return _mixed(_hash_spans(data, Span(np.cumsum(length) - length, length)), bucket, level)
+    hashed, _ = _hash_spans(data, Span(np.cumsum(length) - length, length))
+    return _mixed(hashed, bucket, level)
 
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_ONES, _HIGH_BITS = (np.uint64(byte * 0x0101010101010101) for byte in (0x01, 0x80))
+_SLASHES, _BACKSLASHES = (np.uint64(ord(c) * 0x0101010101010101) for c in "/\\")
+# Neighbours are hashed together: what they share with the next words is still in the cache then.
+_HASHED_TOGETHER = 4096
 
 
-def _hash_spans(data: Bytes, span: Span) -> npt.NDArray[np.uint64]:
-    """64 bits of each span's bytes, eight bytes at a time. `data` is padded by eight bytes."""
+def _hash_spans(data: Bytes, span: Span) -> tuple[npt.NDArray[np.uint64], Ints]:
+    """64 bits of each span's bytes, and the rows that may hold no name of a file.
+
+    These are all that hold a separator, are not ASCII, or are no longer than `..`. `data` is padded
+    by eight bytes.
+    """
     words = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data.data, strides=(1,))
     hashed = span.length.astype(np.uint64)
-    for offset in range(0, int(span.length.max(initial=0)), 8):
-        left = span.length - offset
+    odd = np.where(span.length <= 2, _HIGH_BITS, np.uint64(0))
+    for first in range(0, len(hashed), _HASHED_TOGETHER):
+        rows = slice(first, first + _HASHED_TOGETHER)
+        _hash_words(words, span.start[rows], span.length[rows], hashed[rows], odd[rows])
+    return hashed, np.flatnonzero(odd & _HIGH_BITS)
+
+
+def _hash_words(
+    words: npt.NDArray[np.uint64],
+    start: Ints,
+    length: Ints,
+    hashed: npt.NDArray[np.uint64],
+    odd: npt.NDArray[np.uint64],
+) -> None:
+    """Eight bytes at a time; `odd` gets the high bit of a byte for a byte that is odd."""
+    for offset in range(0, int(length.max(initial=0)), 8):
+        left = length - offset
         going = np.flatnonzero(left > 0)
-        word = words[span.start[going] + offset]
-        unused_bits = 64 - 8 * np.minimum(left[going], 8).astype(np.uint64)
-        hashed[going] = _mix(hashed[going] ^ (word << unused_bits))
-    return hashed
+        word = words[start[going] + offset]
+        word <<= 64 - 8 * np.minimum(left[going], 8).astype(np.uint64)
+        hashed[going] = _mix(hashed[going] ^ word)
+        # A byte that is one of these becomes zero, and then less than that.
+        odd[going] |= ((word ^ _SLASHES) - _ONES) | ((word ^ _BACKSLASHES) - _ONES)
 
 
 def _mixed(hashed: npt.NDArray[np.uint64], bucket: Ints, level: Ints) -> npt.NDArray[np.uint64]:

@@ -57,7 +57,7 @@ def _entry(record: Mapping[str, Any], location: str, path: str) -> IndexEntry:
     return IndexEntry(
         bucket=BucketId(record["_PARTITION"], record["_BUCKET"]),
         index_type=record["_INDEX_TYPE"],
-        file_name=record["_FILE_NAME"],
+        file_name=paths.checked_name(record["_FILE_NAME"], path),
         file_size=record["_FILE_SIZE"],
         row_count=record["_ROW_COUNT"],
         canonical=encode_record(INDEX_MANIFEST, record),

@@ -230,7 +230,7 @@ def _stats_record(stats: ColumnStats) -> dict[str, Any]:
 def _manifest_file(record: Mapping[str, Any], path: str) -> ManifestFile:
     _require_version(record, path)
     return ManifestFile(
-        file_name=record["_FILE_NAME"],
+        file_name=paths.checked_name(record["_FILE_NAME"], path),
         file_size=record["_FILE_SIZE"],
         num_added_files=record["_NUM_ADDED_FILES"],
         num_deleted_files=record["_NUM_DELETED_FILES"],
@@ -277,7 +277,7 @@ def entry_of(record: Mapping[str, Any], path: str) -> ManifestEntry:
         bucket=record["_BUCKET"],
         total_buckets=record["_TOTAL_BUCKETS"],
         file=DataFile(
-            file_name=file["_FILE_NAME"],
+            file_name=paths.checked_name(file["_FILE_NAME"], path),
             file_size=file["_FILE_SIZE"],
             row_count=file["_ROW_COUNT"],
             min_key=file["_MIN_KEY"],
@@ -288,7 +288,7 @@ def entry_of(record: Mapping[str, Any], path: str) -> ManifestEntry:
             max_sequence_number=file["_MAX_SEQUENCE_NUMBER"],
             schema_id=file["_SCHEMA_ID"],
             level=file["_LEVEL"],
-            extra_files=tuple(file["_EXTRA_FILES"]),
+            extra_files=tuple(paths.checked_name(name, path) for name in file["_EXTRA_FILES"]),
             creation_time_ms=file.get("_CREATION_TIME"),
             delete_row_count=file.get("_DELETE_ROW_COUNT"),
             embedded_file_index=file.get("_EMBEDDED_FILE_INDEX"),

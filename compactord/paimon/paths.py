@@ -6,6 +6,7 @@ io/DataFilePathFactory.java, utils/BranchManager.java.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -32,6 +33,8 @@ _ESCAPED = frozenset(chr(code) for code in (*range(0x20), 0x7F)) | frozenset("\"
 _BLANK_CONTROLS = frozenset("\t\n\v\f\r\x1c\x1d\x1e\x1f")
 _NO_BREAK = frozenset("\u00a0\u2007\u202f")
 
+_NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")
+
 # How a data file's name shows its compression, when it does (format/HadoopCompressionType.java).
 _COMPRESSION_SUFFIXES = {
     "none": "",
@@ -46,6 +49,21 @@ _COMPRESSION_SUFFIXES = {
 
 def join(folder: str, *names: str) -> str:
     return "/".join((folder.rstrip("/"), *names))
+
+
+def is_file_name(name: str) -> bool:
+    """Whether it names one thing within a folder, and never anything outside of it."""
+    return name not in ("", ".", "..") and _NOT_IN_NAMES.search(name) is None
+
+
+def checked_name(name: str, source: str) -> str:
+    """A file's name as `source` gives it. Whatever metadata names is read, rewritten or deleted.
+
+    Raises `FormatError` naming both unless `is_file_name`.
+    """
+    if not is_file_name(name):
+        raise FormatError(source, f"{name!r} is no name of a file in its folder")
+    return name
 
 
 def branch_root(location: str, branch: str = "main") -> str:

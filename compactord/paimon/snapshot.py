@@ -101,6 +101,14 @@ _KEYS = {
     "next_row_id": "nextRowId",
     "operation": "operation",
 }
+# Files of the manifest folder, but for `statistics`.
+_FILE_NAMES = (
+    "base_manifest_list",
+    "delta_manifest_list",
+    "changelog_manifest_list",
+    "index_manifest",
+    "statistics",
+)
 _PYTHON_TYPES: Mapping[str, type] = {
     "str": str,
     "str | None": str,
@@ -141,6 +149,9 @@ def parse_snapshot(data: bytes, path: str) -> Snapshot:
         if type(value) is int and not _LONG_MIN <= value <= _LONG_MAX:
             raise FormatError(path, f"snapshot key {key} is {value}, which has more than 64 bits")
         values[name] = value
+    for name in _FILE_NAMES:
+        if name in values:
+            paths.checked_name(values[name], path)
     try:
         values["commit_kind"] = CommitKind(values["commit_kind"])
     except ValueError as error:

@@ -272,3 +272,17 @@ def test_a_hint_that_cannot_be_written_is_no_failure() -> None:
     done = expire(table, FaultyStorage(table.storage, fault))
     assert done.snapshots == 4
     assert snapshot_ids(table.storage, HOME) == (5,)
+
+
+@pytest.mark.parametrize("name", ["../../other.db/data-0.parquet", ".."])
+@pytest.mark.parametrize("is_extra", [False, True])
+def test_a_manifest_does_not_lead_to_files_of_another_table(name: str, is_extra: bool) -> None:
+    table = Lineage()
+    named = {"extra_files": (name,)} if is_extra else {"file_name": name}
+    file = replace(table.new_file(), **named)  # type: ignore[arg-type]
+    table._foreign([table._entry(file, 0)], CommitKind.APPEND)
+    table._foreign([deleted(table._entry(file, 0))], CommitKind.OVERWRITE)
+    before = dict(table.storage.objects)
+    with pytest.raises(FormatError, match="is no name of a file in its folder"):
+        expire(table)
+    assert table.storage.objects == before
