@@ -198,8 +198,8 @@ def bucket_folder(location: str, partition: str, bucket: int) -> str:
 
 
 def data_file_path(folder: str, file: DataFile) -> str:
-    """Where a data file lies: its own external path, else the bucket's folder."""
-    return file.external_path if file.external_path is not None else join(folder, file.file_name)
+    """Where a data file of the bucket's folder lies. Those with an external path lie elsewhere."""
+    return join(folder, file.file_name)
 
 
 def file_suffix(file_format: str, compression: str | None) -> str:

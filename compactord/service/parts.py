@@ -6,6 +6,7 @@ import datetime
 from dataclasses import dataclass, replace
 
 from compactord.clock import Clock, local_ms
+from compactord.errors import UnsupportedTable
 from compactord.ids import Owner
 from compactord.model import (
     AppendCompaction,
@@ -52,7 +53,8 @@ def subcompactions(
     """The parts of a decision in output order; none when it only upgrades files.
 
     A rewrite of many bytes is cut into key ranges, at most one for each of `free_slots`; this reads
-    Parquet footers of its inputs. `number` comes back in the outcomes.
+    Parquet footers of its inputs. `number` comes back in the outcomes. Raises `UnsupportedTable`
+    for an input that cannot be rewritten, before it is read.
     """
     folder = table.bucket_folder(compaction.bucket)
     sources: list[MergeSpec | ConcatSpec]
@@ -68,7 +70,7 @@ def subcompactions(
             level = 0
             sources = [
                 ConcatSpec(
-                    files=tuple(_input(folder, file) for file in files),
+                    files=tuple(_input(table, folder, file) for file in files),
                     first_sequence_number=files[0].min_sequence_number,
                     continues_across_outputs=ordered,
                 )
@@ -95,7 +97,7 @@ def _merge_spec(
 ) -> MergeSpec:
     return MergeSpec(
         sections=tuple(
-            tuple(tuple(_input(folder, file) for file in run.files) for run in section.runs)
+            tuple(tuple(_input(table, folder, file) for file in run.files) for run in section.runs)
             for section in rewrite.sections
         ),
         key_columns=tuple(field.name for field in table.schema.key_fields),
@@ -160,7 +162,10 @@ def write_spec(
     )
 
 
-def _input(folder: str, file: DataFile) -> InputFile:
+def _input(table: OpenTable, folder: str, file: DataFile) -> InputFile:
+    if file.external_path is not None:
+        reason = f"file {file.file_name} lies outside of the table, at {file.external_path}"
+        raise UnsupportedTable(table.ref.full_name, [reason])
     return InputFile(
         path=paths.data_file_path(folder, file),
         size_bytes=file.file_size,

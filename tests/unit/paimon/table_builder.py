@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -184,8 +184,13 @@ class History:
         self._publish(self.snapshot)
         return self.snapshot
 
-    def merge_manifests(self) -> Snapshot:
-        """A COMPACT commit without entries whose base is one merged manifest."""
+    def merge_manifests(
+        self, change: Callable[[DataFile], DataFile] = lambda file: file
+    ) -> Snapshot:
+        """A COMPACT commit without entries whose base is one merged manifest.
+
+        `change` makes other records of the files.
+        """
         live: dict[object, ManifestEntry] = {}
         assert self.snapshot is not None
         for manifest in self._manifests(self.snapshot):
@@ -194,7 +199,9 @@ class History:
                     live[one.identity] = one
                 else:
                     del live[one.identity]
-        merged = self.write_manifests(list(live.values()))
+        merged = self.write_manifests(
+            [replace(one, file=change(one.file)) for one in live.values()]
+        )
         return self.commit_on(merged, [], CommitKind.COMPACT)
 
     def rollback(self, snapshot: Snapshot) -> None:

@@ -7,8 +7,9 @@ import pytest
 from compactord.errors import FormatError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import decode_row, encode_row
-from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, DataFile
+from compactord.paimon.data_file import EMPTY_ROW
 from compactord.paimon.types import DataField, parse_type
+from tests.unit.paimon.table_builder import data_file
 
 
 def partition(
@@ -101,26 +102,23 @@ def test_buckets_have_folders_of_their_own() -> None:
     assert paths.bucket_folder("/t", "p=1", -2) == "/t/p=1/bucket-postpone"
 
 
-def test_external_files_are_found_by_their_own_path() -> None:
-    def file(external: str | None) -> DataFile:
-        return DataFile(
-            file_name="data-1.parquet",
-            file_size=1,
-            row_count=1,
-            min_key=EMPTY_ROW,
-            max_key=EMPTY_ROW,
-            key_stats=EMPTY_STATS,
-            value_stats=EMPTY_STATS,
-            min_sequence_number=0,
-            max_sequence_number=0,
-            schema_id=0,
-            level=0,
-            external_path=external,
-        )
+def test_no_path_leads_out_of_the_bucket_whatever_a_file_says_of_itself() -> None:
+    outside = data_file("data-1.parquet", external_path="/elsewhere/data-1.parquet")
+    assert paths.data_file_path("/t/bucket-0", outside) == "/t/bucket-0/data-1.parquet"
 
-    assert paths.data_file_path("/t/bucket-0", file(None)) == "/t/bucket-0/data-1.parquet"
-    outside = file("oss://x/y/data-1.parquet")
-    assert paths.data_file_path("/t/bucket-0", outside) == "oss://x/y/data-1.parquet"
+
+@pytest.mark.parametrize("name", ["data-1.parquet", "...", "..x", "a b", "ü", "a:b", "x=%2F"])
+def test_names_of_files(name: str) -> None:
+    assert paths.is_file_name(name)
+    assert paths.checked_name(name, "/t/manifest/m") == name
+
+
+@pytest.mark.parametrize("text", ["..", ".", "../..", "a/../../b", "..\\..", " ", ""])
+def test_partitions_stay_in_their_table(text: str) -> None:
+    """Whatever the value, the default name and the column are called."""
+    path = partition((text or "p", "STRING", text), default="../x")
+    assert path.count("=") == 1
+    assert not {"/", "\\"} & set(path)
 
 
 @pytest.mark.parametrize(
