@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compactord.errors import ObjectNotFound, StorageError, TableNotFound, UsageError
+from compactord.paimon.paths import is_file_name
 from compactord.paimon.schema import schema_ids
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
@@ -55,7 +56,7 @@ def open_warehouse(warehouse: str) -> tuple[Storage, str]:
 def find_table(storage: Storage, warehouse: str, name: str) -> TableRef:
     """The table `database.table`. Raises UsageError for a malformed name, TableNotFound else."""
     database, dot, table = name.partition(".")
-    if not (database and dot and table) or "/" in name:
+    if not (dot and is_file_name(database) and is_file_name(table)):
         raise UsageError(f"table {name!r} is not of the form database.table")
     if "$" in table:
         raise UsageError(f"table {name!r}: branches and system tables are not supported yet")

@@ -28,7 +28,13 @@ def test_a_dot_in_the_table_name_belongs_to_the_table() -> None:
     assert (table.database, table.name) == ("a", "b.c")
 
 
-@pytest.mark.parametrize("name", ["orders", ".orders", "sales.", "", "sales.a/b"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("orders", ".orders", "sales.", "", "sales.a/b", "../x.y", "..", "a\\..\\b.c"),
+        *("sales..", "sales...", "sales.a\\b", "sales.a\0b", "sales.a/../../../x"),
+    ],
+)
 def test_a_name_without_two_parts_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"database\.table"):
         find_table(_storage(), WAREHOUSE, name)
