@@ -228,7 +228,7 @@ def _named_by(
             with contextlib.suppress(*may_miss):
                 manifests = read_manifest_list(storage, paths.manifest_path(location, name), size)
         for manifest in manifests:
-            yield from {manifest.file_name} & names
+            yield from {manifest.file_name, *manifest.extra_files} & names
             if manifest.file_name in seen:
                 continue
             with contextlib.suppress(*may_miss):

@@ -56,8 +56,8 @@ class ExpiringHistory:
 class ExpirePlan:
     """Paths to delete, in this order: a list goes after the manifests that it leads to.
 
-    `bucket_folders` are those that lose files. `size_bytes` counts data files, changelog files and
-    manifests.
+    `bucket_folders` are those that lose files. `manifests` are with what belongs to each of them.
+    `size_bytes` counts data files, changelog files and manifests.
     """
 
     data_files: tuple[str, ...]
@@ -238,7 +238,10 @@ def _changelog_files(reader: MetadataReader, snapshot: Snapshot) -> Iterator[Fil
 
 @dataclass(slots=True)
 class _Leaves:
-    """Names of metadata that leads to nothing else; manifests with their sizes in bytes."""
+    """Names of metadata that leads to nothing else; manifests with their sizes in bytes.
+
+    What belongs to a manifest follows it, with a size of 0: none is recorded.
+    """
 
     manifests: dict[str, int]
     index_files: dict[str, None]
@@ -267,6 +270,9 @@ def _doomed_metadata(
             for manifest in reader.if_there(read, snapshot):
                 if manifest.file_name not in kept:
                     leaves.manifests[manifest.file_name] = manifest.file_size
+                    leaves.manifests.update(
+                        (extra, 0) for extra in manifest.extra_files if extra not in kept
+                    )
             if name not in kept:
                 lists[name] = None
         if snapshot.index_manifest is not None and snapshot.index_manifest not in kept:

@@ -104,6 +104,11 @@ class MetadataReader:
     def names(manifests: Iterable[ManifestFile]) -> set[str]:
         return {manifest.file_name for manifest in manifests}
 
+    @staticmethod
+    def _names_in_folder(manifests: Iterable[ManifestFile]) -> set[str]:
+        """Of the manifests and of what belongs to them."""
+        return {name for each in manifests for name in (each.file_name, *each.extra_files)}
+
     def index_files(self, snapshot: Snapshot, *, missing_ok: bool = False) -> set[str]:
         """Names of the snapshot's index files.
 
@@ -132,7 +137,7 @@ class MetadataReader:
     def metadata_to_read(self, snapshot: Snapshot) -> set[str]:
         """What a reader of the snapshot's rows needs, but for data files."""
         names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
-        names |= self.names(self.base(snapshot)) | self.names(self.delta(snapshot))
+        names |= self._names_in_folder((*self.base(snapshot), *self.delta(snapshot)))
         names |= self.index_names(snapshot)
         return names if snapshot.statistics is None else names | {snapshot.statistics}
 
@@ -142,7 +147,7 @@ class MetadataReader:
         if snapshot.statistics is not None:
             names.add(snapshot.statistics)
         for name, read in self.lists(snapshot):
-            names |= {name, *self.names(self.if_there(read, snapshot))}
+            names |= {name, *self._names_in_folder(self.if_there(read, snapshot))}
         return names
 
     def look_for(self, keys: Iterable[FileKey]) -> None:

@@ -6,10 +6,11 @@ import contextlib
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from compactord.errors import StorageError, TransientStorageError
+from compactord.errors import StorageError, TransientStorageError, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.avro import Codec
 from compactord.paimon.data_file import ManifestEntry
+from compactord.paimon.foreign import TypesDiffer
 from compactord.paimon.manifest import (
     ManifestFile,
     encode_manifest_list,
@@ -23,7 +24,8 @@ class MetadataFiles:
     """Writes manifests and manifest lists of one commit, named `unique_name` and a number.
 
     Every file is created exclusively and durable when the call returns. Commits that share a
-    `unique_name` share `numbers`, too; without them the numbers start at 0.
+    `unique_name` share `numbers`, too; without them the numbers start at 0. Writing raises
+    `UnsupportedTable` for what cannot be written together.
     """
 
     def __init__(
@@ -51,20 +53,22 @@ class MetadataFiles:
     def write_manifests(self, entries: Iterable[ManifestEntry]) -> tuple[ManifestFile, ...]:
         """Entries in order, in as many manifests as their size asks for; none for no entries."""
         manifests = []
-        for data, manifest in roll_entries(
-            entries,
-            names=self._manifest_names,
-            target_size=self._manifest_target_size,
-            codec=self._codec,
-            partition_types=self._partition_types,
-        ):
-            self._write(manifest.file_name, data)
-            manifests.append(manifest)
+        with self._refusing():
+            for data, manifest in roll_entries(
+                entries,
+                names=self._manifest_names,
+                target_size=self._manifest_target_size,
+                codec=self._codec,
+                partition_types=self._partition_types,
+            ):
+                self._write(manifest.file_name, data)
+                manifests.append(manifest)
         return tuple(manifests)
 
     def write_list(self, manifests: Iterable[ManifestFile]) -> tuple[str, int]:
         """The list's file name and its size in bytes."""
-        data = encode_manifest_list(manifests, self._codec)
+        with self._refusing():
+            data = encode_manifest_list(manifests, self._codec)
         name = next(self._list_names)
         self._write(name, data)
         return name, len(data)
@@ -85,6 +89,13 @@ class MetadataFiles:
     def let_go(self) -> None:
         """Forget what was written: it stays, because a snapshot that came and went may name it."""
         self._written.clear()
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except TypesDiffer as error:
+            raise UnsupportedTable(self._location, [str(error)]) from error
 
     def _write(self, name: str, data: bytes) -> None:
         try:

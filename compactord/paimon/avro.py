@@ -18,6 +18,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import fastavro
@@ -58,14 +59,14 @@ _DAMAGE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class AvroSchema:
     """A schema as JSON (written to headers) and as fastavro uses it (without logical types)."""
 
     json: Json
-    parsed: Json = field(repr=False, compare=False)
+    parsed: Json = field(repr=False)
     # Where 32-bit integers are, as `_ints_of` says.
-    ints: Json = field(repr=False, compare=False)
+    ints: Json = field(repr=False)
 
 
 def compile_schema(schema: Json, path: str = "") -> AvroSchema:
@@ -88,13 +89,15 @@ def _without_logical_types(schema: Json) -> Json:
 def _ints_of(schema: Json) -> Json:
     """Where a value holds 32-bit integers: "int" for itself, a tuple of (column, where) for a
     record, a list of one for the items of an array, None where there are none.
+
+    Larger unions and maps, which none of our columns is, are not looked into.
     """
     match schema:
         case "int":
             return "int"
         case [*branches]:
-            # More than one branch beside null is refused before its values count.
-            return next((found for branch in branches if (found := _ints_of(branch))), None)
+            others = [branch for branch in branches if branch != "null"]
+            return _ints_of(others[0]) if len(others) == 1 else None
         case {"type": "record", "fields": columns}:
             found = ((column["name"], _ints_of(column["type"])) for column in columns)
             return tuple((name, ints) for name, ints in found if ints) or None
@@ -167,8 +170,12 @@ class Container:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Every record as fastavro gives it. Raises `FormatError` for damaged ones."""
+        return (record for record, _ in self.encoded_records())
+
+    def encoded_records(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """The same, each with its encoding."""
         for block in self.blocks():
-            yield from decode_block(self.schema, block, self.path)
+            yield from decode_with_bytes(self.schema, block, self.path)
 
 
 def open_container(data: bytes, path: str) -> Container:
@@ -185,9 +192,9 @@ def open_container(data: bytes, path: str) -> Container:
     if codec not in _DECOMPRESSORS:
         raise FormatError(path, f"unknown Avro codec {codec!r}")
     try:
-        text = json.loads(metadata["avro.schema"])
-    except (KeyError, ValueError, RecursionError) as error:
-        raise FormatError(path, "the Avro header holds no readable schema") from error
+        schema = _schema_of_header(metadata.get("avro.schema", b""))
+    except FormatError as error:
+        raise FormatError(path, error.message) from error
     blocks = []
     while not cursor.at_end:
         count, size = cursor.long(), cursor.long()
@@ -196,7 +203,17 @@ def open_container(data: bytes, path: str) -> Container:
         blocks.append((count, cursor.view(size)))
         if cursor.take(_SYNC_SIZE) != sync:
             raise FormatError(path, "a block does not end with the sync mark")
-    return Container(path, compile_schema(text, path), codec, tuple(blocks))
+    return Container(path, schema, codec, tuple(blocks))
+
+
+# Most files of a table have one of a few headers.
+@lru_cache(maxsize=16)
+def _schema_of_header(text: bytes) -> AvroSchema:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError("", "the Avro header holds no readable schema") from error
+    return compile_schema(schema)
 
 
 def _read_metadata(cursor: _Cursor) -> dict[str, bytes]:
@@ -241,15 +258,10 @@ class _Cursor:
         raise FormatError(self._path, f"no integer at byte {self._at}")
 
 
-def decode_block(schema: AvroSchema, block: Block, path: str) -> Iterator[dict[str, Any]]:
-    """The block's records, which must fill it exactly."""
-    return (record for record, _ in decode_with_bytes(schema, block, path))
-
-
 def decode_with_bytes(
     schema: AvroSchema, block: Block, path: str
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The block's records, each with its encoding."""
+    """The block's records, which must fill it exactly, each with its encoding."""
     stream = io.BytesIO(block.data)
     start = 0
     for _ in range(block.count):
@@ -263,7 +275,7 @@ def decode_with_bytes(
 
 def decode_record(schema: AvroSchema, data: bytes, path: str) -> dict[str, Any]:
     """One encoded record, which must fill `data` exactly."""
-    (record,) = decode_block(schema, Block(1, data), path)
+    ((record, _),) = decode_with_bytes(schema, Block(1, data), path)
     return record
 
 
@@ -296,10 +308,10 @@ class ContainerWriter:
         self._block = io.BytesIO()
         self._count = 0
         text = json.dumps(schema.json, separators=(",", ":")).encode()
-        self._file.write(_MAGIC + _long(2))
+        self._file.write(_MAGIC + encoded_long(2))
         for key, value in ((b"avro.codec", codec.name.encode()), (b"avro.schema", text)):
-            self._file.write(_long(len(key)) + key + _long(len(value)) + value)
-        self._file.write(_long(0) + self._sync)
+            self._file.write(encoded_long(len(key)) + key + encoded_long(len(value)) + value)
+        self._file.write(encoded_long(0) + self._sync)
 
     @property
     def flushed_bytes(self) -> int:
@@ -308,6 +320,14 @@ class ContainerWriter:
 
     def append(self, record: Mapping[str, Any]) -> None:
         fastavro.schemaless_writer(self._block, self._schema.parsed, record)
+        self._end_record()
+
+    def append_encoded(self, record: bytes) -> None:
+        """A record that is encoded under the schema."""
+        self._block.write(record)
+        self._end_record()
+
+    def _end_record(self) -> None:
         self._count += 1
         if self._block.tell() >= _BLOCK_BYTES:
             self._flush()
@@ -320,7 +340,9 @@ class ContainerWriter:
 
     def _flush(self) -> None:
         packed = _COMPRESSORS[self._codec.name](self._block.getvalue(), self._codec.level)
-        self._file.write(_long(self._count) + _long(len(packed)) + packed + self._sync)
+        self._file.write(
+            encoded_long(self._count) + encoded_long(len(packed)) + packed + self._sync
+        )
         self._block = io.BytesIO()
         self._count = 0
 
@@ -335,7 +357,7 @@ def encode_container(
     return writer.finish()
 
 
-def _long(value: int) -> bytes:
+def encoded_long(value: int) -> bytes:
     """Zigzag and variable length, for values of at least 0."""
     value <<= 1
     out = bytearray()

@@ -6,8 +6,8 @@ i-th record together, as vector operations. A block of Java holds about 150 entr
 has thousands of blocks: the cost per record falls to a few hundred nanoseconds.
 
 Every cursor is checked against the end of its block before anything is taken from there. Encodings
-that Avro allows and nobody writes (arrays in several or sized blocks) raise `UnusualEncoding`; the
-caller then reads the file record by record.
+that Avro allows and nobody writes (arrays in several or sized blocks) raise `UnusualEncoding`, and
+so do values of types that no column of ours has; the caller then reads the file record by record.
 """
 
 from __future__ import annotations
@@ -142,6 +142,8 @@ class _Decoder:
             return self._integer(name, narrow=schema == "int")
         if schema in ("bytes", "string"):
             return self._binary(name)
+        if schema == "null":
+            return lambda at, ends, rows: at
         if isinstance(schema, list):
             return self._union(schema, name)
         if isinstance(schema, dict) and "record" in schema:
@@ -154,7 +156,7 @@ class _Decoder:
             )
         if isinstance(schema, dict) and "array" in schema:
             return self._array(self._compile(schema["array"], f"{name}[]"))
-        raise FormatError(self._path, f"column {name} has the Avro type {schema!r}")
+        return _left_to_others
 
     def _keeping_raw(self, read: _Read, name: str) -> _Read:
         span = self._spans[name] = self._new_span()
@@ -198,17 +200,16 @@ class _Decoder:
         return read
 
     def _union(self, branches: list[Any], name: str) -> _Read:
-        if len(branches) != 2 or "null" not in branches:
-            raise FormatError(self._path, f"column {name} has the Avro type {branches!r}")
-        null_branch = branches.index("null")
-        read = self._compile_value(branches[1 - null_branch], name)
+        others = [branch for branch in branches if branch != "null"]
+        null_branch = branches.index("null") if "null" in branches else NULL
+        read = self._compile_value(others[0], name) if len(others) == 1 else _left_to_others
         if name in self._values:
             # Nothing is written there for records where it is null.
             self._integers[name].fill(NULL)
 
         def read_union(at: Ints, ends: Ints, rows: Ints) -> Ints:
             branch, at = self._longs(at, ends)
-            if ((branch < 0) | (branch > 1)).any():
+            if ((branch < 0) | (branch >= len(branches))).any():
                 raise FormatError(self._path, f"column {name} has an unknown Avro union branch")
             is_null = branch == null_branch
             null_count = int(np.count_nonzero(is_null))
@@ -277,6 +278,11 @@ class _Decoder:
 
 
 _Read = Callable[[Ints, Ints, Ints], Ints]
+
+
+def _left_to_others(at: Ints, ends: Ints, rows: Ints) -> Ints:
+    """For values of types that none of our columns has: they are not met where all are null."""
+    raise UnusualEncoding
 
 
 def _sequence(reads: Sequence[_Read]) -> _Read:

@@ -32,7 +32,7 @@ from compactord.paimon.bucket_summaries import (
 )
 from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
 from compactord.paimon.entry_columns import EntryColumns, identity_hashes
-from compactord.paimon.manifest import entry_of
+from compactord.paimon.manifest import entries_of
 from compactord.paimon.packed_records import PackedRecords
 
 Hashes = npt.NDArray[np.uint64]
@@ -197,10 +197,11 @@ class BaseFiles:
         starts = np.flatnonzero(np.diff(chunk_of_row, prepend=-1)).tolist()
         for start, end in pairwise([*starts, len(positions)]):
             chunk = self._chunks[chunk_of_row[start]]
-            entries.extend(
-                entry_of(decode_record(chunk.schema, data, path), path)
+            records = (
+                (decode_record(chunk.schema, data, path), data)
                 for data in chunk.records.read(positions[start:end].tolist())
             )
+            entries.extend(entries_of(chunk.schema, records, path))
         return entries
 
     def _count_levels(self) -> None:

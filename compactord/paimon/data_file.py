@@ -10,6 +10,8 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from compactord.paimon.foreign import ForeignValue
+
 
 class BucketId(NamedTuple):
     """A bucket of one table: the serialised partition row and the bucket number."""
@@ -47,7 +49,8 @@ class DataFile:
     """A data file's record. None means the same as null in the manifest: unknown or absent.
 
     `creation_time_ms` is local wall-clock stored as if it were UTC. `value_stats_columns` None:
-    statistics cover all columns. Append files have empty keys and level 0.
+    statistics cover all columns. Append files have empty keys and level 0. `foreign` are values of
+    columns of newer releases, of the file's record and of its entry.
     """
 
     file_name: str
@@ -70,6 +73,7 @@ class DataFile:
     external_path: str | None = None
     first_row_id: int | None = None
     write_columns: tuple[str, ...] | None = None
+    foreign: tuple[ForeignValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,9 @@ from compactord.paimon.avro_columns import (
     decode_blocks,
 )
 from compactord.paimon.data_file import DataFile, EntryKind, FileIdentity, ManifestEntry
-from compactord.paimon.manifest import ManifestFile, entry_of, open_manifest, require_counts
-from compactord.paimon.manifest_schema import MANIFEST_VERSION, plain_schema
+from compactord.paimon.foreign import ForeignColumns, foreign_columns
+from compactord.paimon.manifest import ManifestFile, entries_of, open_manifest, require_counts
+from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_VERSION, plain_of
 from compactord.storage.base import Storage
 
 # Manifests are decoded together until so much is in hand; more cursors side by side are faster.
@@ -96,7 +97,7 @@ def read_entry_columns(
     pending: list[_Opened] = []
     for manifest in manifests:
         opened = _open(storage, location, manifest)
-        if pending and opened.plain != pending[0].plain:
+        if pending and opened.layout != pending[0].layout:
             yield _decode(pending)
             pending = []
         pending.append(opened)
@@ -112,7 +113,8 @@ class _Opened:
     manifest: ManifestFile
     path: str
     schema: AvroSchema
-    plain: Any
+    # How entries lie in blocks, and what those of their columns are that we do not know.
+    layout: tuple[Any, ForeignColumns | None]
     blocks: tuple[Block, ...]
 
     @property
@@ -126,8 +128,8 @@ class _Opened:
 
 def _open(storage: Storage, location: str, manifest: ManifestFile) -> _Opened:
     container = open_manifest(storage, location, manifest)
-    plain = plain_schema(container.schema.json, container.path)
-    return _Opened(manifest, container.path, container.schema, plain, tuple(container.blocks()))
+    layout = plain_of(container.schema), foreign_columns(container.schema, MANIFEST)
+    return _Opened(manifest, container.path, container.schema, layout, tuple(container.blocks()))
 
 
 def _decode(opened: Sequence[_Opened]) -> EntryColumns:
@@ -140,7 +142,7 @@ def _decode(opened: Sequence[_Opened]) -> EntryColumns:
         path = opened[0].path if len(opened) == 1 else opened[0].path.rsplit("/", 1)[0]
         try:
             decoded = decode_blocks(
-                opened[0].plain,
+                opened[0].layout[0],
                 blocks,
                 values=_VALUES,
                 raw=(_EXTRA_FILES, _EMBEDDED_INDEX, _EXTERNAL_PATH),
@@ -235,7 +237,9 @@ def _identities(
         row = rows[index]
         start = decoded.records.start[row]
         record = decoded.data[start : start + decoded.records.length[row]].tobytes()
-        found[index] = entry_of(decode_record(schema, record, path), path).identity
+        decoded_record = decode_record(schema, record, path)
+        (entry,) = entries_of(schema, [(decoded_record, record)], path)
+        found[index] = entry.identity
     return found
 
 
@@ -243,15 +247,14 @@ def _from_objects(opened: Sequence[_Opened]) -> EntryColumns:
     entries: list[ManifestEntry] = []
     records: list[bytes] = []
     for one in opened:
-        for record, data in _records(one):
-            entries.append(entry_of(record, one.path))
-            records.append(data)
+        decoded = [
+            record
+            for block in one.blocks
+            for record in decode_with_bytes(one.schema, block, one.path)
+        ]
+        entries += entries_of(one.schema, decoded, one.path)
+        records += (data for _, data in decoded)
     return columns_of(entries, opened[0].schema, records)
-
-
-def _records(opened: _Opened) -> Iterator[tuple[dict[str, Any], bytes]]:
-    for block in opened.blocks:
-        yield from decode_with_bytes(opened.schema, block, opened.path)
 
 
 def columns_of(

@@ -15,9 +15,11 @@ from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.avro import encode_record, open_container
 from compactord.paimon.data_file import BucketId, EntryKind
+from compactord.paimon.foreign import has_unknown_values, unknown_columns
 from compactord.paimon.manifest_schema import (
     INDEX_MANIFEST,
     INDEX_MANIFEST_VERSION,
+    plain_of,
     require_readable,
 )
 from compactord.storage.base import Storage
@@ -27,7 +29,8 @@ from compactord.storage.base import Storage
 class IndexEntry:
     """One index file. `canonical` is the whole entry encoded in the schema of release 2.0.0.
 
-    Two entries are the same exactly when their canonical bytes are.
+    Two entries are the same when their canonical bytes are. An entry with values in columns of
+    newer releases has its own encoding behind that.
     """
 
     bucket: BucketId
@@ -41,15 +44,25 @@ class IndexEntry:
 def read_index_entries(storage: Storage, location: str, name: str) -> tuple[IndexEntry, ...]:
     """All entries of the index manifest `name`, in order.
 
-    Raises `FormatError` for damage, `UnsupportedTable` for columns or versions not known.
+    Raises `FormatError` for damage, `UnsupportedTable` for versions not known.
     """
     path = paths.manifest_path(location, name)
     container = open_container(storage.read(path), path)
     require_readable(container.schema, INDEX_MANIFEST, path)
-    return tuple(_entry(record, location, path) for record in container.records())
+    known = plain_of(INDEX_MANIFEST)
+    has_unknown = any(unknown_columns(plain_of(container.schema), known))
+    return tuple(
+        _entry(
+            record,
+            location,
+            path,
+            foreign=data if has_unknown and has_unknown_values(record, known) else b"",
+        )
+        for record, data in container.encoded_records()
+    )
 
 
-def _entry(record: Mapping[str, Any], location: str, path: str) -> IndexEntry:
+def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: bytes) -> IndexEntry:
     if record["_VERSION"] != INDEX_MANIFEST_VERSION:
         raise UnsupportedTable(location, [f"{path} has entry version {record['_VERSION']}"])
     if record["_KIND"] != EntryKind.ADD:
@@ -60,5 +73,5 @@ def _entry(record: Mapping[str, Any], location: str, path: str) -> IndexEntry:
         file_name=paths.checked_name(record["_FILE_NAME"], path),
         file_size=record["_FILE_SIZE"],
         row_count=record["_ROW_COUNT"],
-        canonical=encode_record(INDEX_MANIFEST, record),
+        canonical=encode_record(INDEX_MANIFEST, record) + foreign,
     )

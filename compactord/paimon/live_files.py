@@ -20,7 +20,6 @@ from functools import reduce
 import numpy as np
 
 from compactord.errors import FormatError
-from compactord.paimon.avro import encode_record
 from compactord.paimon.avro_columns import Ints
 from compactord.paimon.base_files import (
     BaseFiles,
@@ -48,8 +47,7 @@ from compactord.paimon.entry_columns import (
     identity_hashes,
     read_entry_columns,
 )
-from compactord.paimon.manifest import ManifestFile, entry_record
-from compactord.paimon.manifest_schema import MANIFEST
+from compactord.paimon.manifest import ManifestFile, encoded_entries
 from compactord.storage.base import Storage
 
 _MIN_CHANGES_TO_CONSOLIDATE = 2000
@@ -367,9 +365,8 @@ class LiveFiles:
                 added.update(patch.added)
         builder = BaseFilesBuilder(self.location)
         builder.add_base(self.base, live)
-        entries = list(added.values())
-        records = [encode_record(MANIFEST, entry_record(entry)) for entry in entries]
-        builder.add(columns_of(entries, MANIFEST, records), np.ones(len(entries), np.bool_))
+        for schema, entries, records in encoded_entries(added.values()):
+            builder.add(columns_of(entries, schema, records), np.ones(len(entries), np.bool_))
         return replace(self, base=builder.build(), layers=(), changes=0)
 
 

@@ -15,18 +15,22 @@ from typing import Any
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.avro import (
+    AvroSchema,
     Codec,
     Container,
     ContainerWriter,
-    encode_container,
+    encode_record,
     open_container,
 )
 from compactord.paimon.binary_row import comparable_key, decode_row, encode_row
 from compactord.paimon.data_file import ColumnStats, DataFile, EntryKind, ManifestEntry
+from compactord.paimon.foreign import CarriedColumns, ForeignValue, foreign_columns
 from compactord.paimon.manifest_schema import (
     MANIFEST,
     MANIFEST_LIST,
+    MANIFEST_LIST_WITH_EXTRA_FILES,
     MANIFEST_VERSION,
+    READABLE_MANIFEST_LIST,
     require_readable,
 )
 from compactord.paimon.types import DataType
@@ -40,7 +44,9 @@ _ROLL_CHECK_INTERVAL = 1000
 class ManifestFile:
     """One row of a manifest list. Sizes in bytes; ranges are inclusive, None: not known.
 
-    `partition_stats` cover the partition columns of all entries, untruncated.
+    `partition_stats` cover the partition columns of all entries, untruncated. `extra_files` lie
+    beside the manifest and belong to it (its index, in tables of release 2.1). `foreign` are values
+    of columns of newer releases.
     """
 
     file_name: str
@@ -55,6 +61,8 @@ class ManifestFile:
     max_level: int | None = None
     min_row_id: int | None = None
     max_row_id: int | None = None
+    extra_files: tuple[str, ...] = ()
+    foreign: tuple[ForeignValue, ...] = ()
 
 
 def read_manifest_list(
@@ -65,13 +73,28 @@ def read_manifest_list(
     if size is not None:
         _require_size(path, found=len(data), recorded=size)
     container = open_container(data, path)
-    require_readable(container.schema, MANIFEST_LIST, path)
-    return tuple(_manifest_file(record, path) for record in container.records())
+    require_readable(container.schema, READABLE_MANIFEST_LIST, path)
+    foreign = foreign_columns(container.schema, READABLE_MANIFEST_LIST)
+    return tuple(
+        _manifest_file(record, path, foreign.values(record, data, path) if foreign else ())
+        for record, data in container.encoded_records()
+    )
 
 
 def encode_manifest_list(manifests: Iterable[ManifestFile], codec: Codec) -> bytes:
-    """A manifest list file; it never rolls and may be empty."""
-    return encode_container(MANIFEST_LIST, map(_manifest_file_record, manifests), codec)
+    """A manifest list file; it never rolls and may be empty. Raises `TypesDiffer`.
+
+    It has the columns of release 2.0.0, and those that some of the rows bring.
+    """
+    rows = tuple(manifests)
+    carried = CarriedColumns().including(value for row in rows for value in row.foreign)
+    has_extra_files = any(row.extra_files for row in rows)
+    schema = MANIFEST_LIST_WITH_EXTRA_FILES if has_extra_files else MANIFEST_LIST
+    writer = ContainerWriter(carried.added_to(schema), codec)
+    for row in rows:
+        known = encode_record(schema, _manifest_file_record(row))
+        writer.append_encoded(known + carried.encoded(row.foreign))
+    return writer.finish()
 
 
 def read_entries(
@@ -82,7 +105,7 @@ def read_entries(
     Raises `FormatError` unless size and counts are as the manifest list records them.
     """
     container = open_manifest(storage, location, manifest)
-    entries = tuple(entry_of(record, container.path) for record in container.records())
+    entries = tuple(entries_of(container.schema, container.encoded_records(), container.path))
     added = sum(entry.kind is EntryKind.ADD for entry in entries)
     require_counts(manifest, container.path, added=added, deleted=len(entries) - added)
     return entries
@@ -120,21 +143,48 @@ def roll_entries(
 
     A manifest ends at the first 1000th entry at which it has reached `target_size` bytes, as Java's
     rolling writer does it. Nothing for no entries. A name is drawn only for a manifest that is
-    made. At most one manifest is in memory.
+    made. At most one manifest is in memory. Raises `TypesDiffer`.
     """
-    pending: list[ManifestEntry] = []
-    writer = ContainerWriter(MANIFEST, codec)
+    manifest = _OpenManifest(codec)
     for entry in entries:
-        writer.append(entry_record(entry))
-        pending.append(entry)
-        if len(pending) % _ROLL_CHECK_INTERVAL == 0 and writer.flushed_bytes >= target_size:
-            data = writer.finish()
-            yield data, describe_entries(next(names), len(data), pending, partition_types)
-            pending = []
-            writer = ContainerWriter(MANIFEST, codec)
-    if pending:
-        data = writer.finish()
-        yield data, describe_entries(next(names), len(data), pending, partition_types)
+        manifest.append(entry)
+        count = len(manifest.entries)
+        if count % _ROLL_CHECK_INTERVAL == 0 and manifest.flushed_bytes >= target_size:
+            yield manifest.finish(names, partition_types)
+            manifest = _OpenManifest(codec)
+    if manifest.entries:
+        yield manifest.finish(names, partition_types)
+
+
+class _OpenManifest:
+    """A manifest that grows: by entries, and by the foreign columns that they bring."""
+
+    def __init__(self, codec: Codec) -> None:
+        self.entries: list[ManifestEntry] = []
+        self._codec = codec
+        self._carried = CarriedColumns()
+        self._writer = ContainerWriter(MANIFEST, codec)
+
+    @property
+    def flushed_bytes(self) -> int:
+        return self._writer.flushed_bytes
+
+    def append(self, entry: ManifestEntry) -> None:
+        carried = self._carried.including(entry.file.foreign)
+        if carried is not self._carried:
+            # Rare, and only as often as there are such columns.
+            self._carried = carried
+            self._writer = ContainerWriter(carried.added_to(MANIFEST), self._codec)
+            for earlier in self.entries:
+                self._writer.append_encoded(encode_entry(earlier, carried))
+        self.entries.append(entry)
+        self._writer.append_encoded(encode_entry(entry, carried))
+
+    def finish(
+        self, names: Iterator[str], partition_types: Sequence[DataType]
+    ) -> tuple[bytes, ManifestFile]:
+        data = self._writer.finish()
+        return data, describe_entries(next(names), len(data), self.entries, partition_types)
 
 
 def describe_entries(
@@ -227,7 +277,9 @@ def _stats_record(stats: ColumnStats) -> dict[str, Any]:
     }
 
 
-def _manifest_file(record: Mapping[str, Any], path: str) -> ManifestFile:
+def _manifest_file(
+    record: Mapping[str, Any], path: str, foreign: tuple[ForeignValue, ...]
+) -> ManifestFile:
     _require_version(record, path)
     return ManifestFile(
         file_name=paths.checked_name(record["_FILE_NAME"], path),
@@ -242,6 +294,10 @@ def _manifest_file(record: Mapping[str, Any], path: str) -> ManifestFile:
         max_level=record.get("_MAX_LEVEL"),
         min_row_id=record.get("_MIN_ROW_ID"),
         max_row_id=record.get("_MAX_ROW_ID"),
+        extra_files=tuple(
+            paths.checked_name(name or "", path) for name in record.get("_EXTRA_FILES") or ()
+        ),
+        foreign=foreign,
     )
 
 
@@ -260,11 +316,43 @@ def _manifest_file_record(manifest: ManifestFile) -> dict[str, Any]:
         "_MAX_LEVEL": manifest.max_level,
         "_MIN_ROW_ID": manifest.min_row_id,
         "_MAX_ROW_ID": manifest.max_row_id,
+        "_EXTRA_FILES": list(manifest.extra_files) or None,
     }
 
 
-def entry_of(record: Mapping[str, Any], path: str) -> ManifestEntry:
-    """An entry from its Avro record; columns that an older Paimon did not write are None."""
+def entries_of(
+    schema: AvroSchema, records: Iterable[tuple[Mapping[str, Any], bytes]], path: str
+) -> Iterator[ManifestEntry]:
+    """Entries from Avro records under `schema`, each with its encoding.
+
+    Columns that an older Paimon did not write are None. Raises `FormatError`, and
+    `UnsupportedTable` for values that we could not carry.
+    """
+    foreign = foreign_columns(schema, MANIFEST)
+    for record, data in records:
+        values = foreign.values(record, data, path) if foreign else ()
+        yield _entry(record, path, values)
+
+
+def encoded_entries(
+    entries: Iterable[ManifestEntry],
+) -> Iterator[tuple[AvroSchema, list[ManifestEntry], list[bytes]]]:
+    """Entries with their encodings, those with the same foreign columns together."""
+    groups: dict[CarriedColumns, list[ManifestEntry]] = {}
+    for entry in entries:
+        groups.setdefault(CarriedColumns().including(entry.file.foreign), []).append(entry)
+    for carried, group in groups.items():
+        yield carried.added_to(MANIFEST), group, [encode_entry(entry, carried) for entry in group]
+
+
+def encode_entry(entry: ManifestEntry, carried: CarriedColumns) -> bytes:
+    """Under `MANIFEST` with these columns added."""
+    return encode_record(MANIFEST, entry_record(entry)) + carried.encoded(entry.file.foreign)
+
+
+def _entry(
+    record: Mapping[str, Any], path: str, foreign: tuple[ForeignValue, ...]
+) -> ManifestEntry:
     _require_version(record, path)
     file = record["_FILE"]
     try:
@@ -297,6 +385,7 @@ def entry_of(record: Mapping[str, Any], path: str) -> ManifestEntry:
             external_path=file.get("_EXTERNAL_PATH"),
             first_row_id=file.get("_FIRST_ROW_ID"),
             write_columns=_texts(file.get("_WRITE_COLS")),
+            foreign=foreign,
         ),
     )
 

@@ -1,17 +1,19 @@
 """The Avro schemas of manifest lists, manifests and index manifests, and what we accept as them.
 
-Columns are matched by name. A column that release 2.0.0 does not know is refused by name: it would
-be lost when its entry is copied. A column that older releases did not write is null.
+Columns are matched by name. A column that older releases did not write is null; see `foreign` for
+those that release 2.0.0 does not know.
 Sources: manifest/{ManifestFileMeta,ManifestEntry,IndexManifestEntry}.java, io/DataFileMeta.java,
 format/avro/AvroSchemaConverter.java (names of nested records, order of unions).
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
-from compactord.errors import FormatError, UnsupportedTable
+from compactord.errors import FormatError
 from compactord.paimon.avro import AvroSchema, compile_schema
+from compactord.paimon.avro_types import plain_schema
 
 Json = Any
 
@@ -51,25 +53,34 @@ def _stats(name: str) -> Json:
     )
 
 
-MANIFEST_LIST: AvroSchema = compile_schema(
-    _record(
-        "record",
-        _column("_VERSION", "int"),
-        _column("_FILE_NAME", "string"),
-        _column("_FILE_SIZE", "long"),
-        _column("_NUM_ADDED_FILES", "long"),
-        _column("_NUM_DELETED_FILES", "long"),
-        _column("_PARTITION_STATS", _stats("record__PARTITION_STATS")),
-        _column("_SCHEMA_ID", "long"),
-        _nullable("_MIN_BUCKET", "int"),
-        _nullable("_MAX_BUCKET", "int"),
-        _nullable("_MIN_LEVEL", "int"),
-        _nullable("_MAX_LEVEL", "int"),
-        _nullable("_MIN_ROW_ID", "long"),
-        _nullable("_MAX_ROW_ID", "long"),
-        namespace=_NAMESPACE,
+def _manifest_list(*more: dict[str, Any]) -> AvroSchema:
+    return compile_schema(
+        _record(
+            "record",
+            _column("_VERSION", "int"),
+            _column("_FILE_NAME", "string"),
+            _column("_FILE_SIZE", "long"),
+            _column("_NUM_ADDED_FILES", "long"),
+            _column("_NUM_DELETED_FILES", "long"),
+            _column("_PARTITION_STATS", _stats("record__PARTITION_STATS")),
+            _column("_SCHEMA_ID", "long"),
+            _nullable("_MIN_BUCKET", "int"),
+            _nullable("_MAX_BUCKET", "int"),
+            _nullable("_MIN_LEVEL", "int"),
+            _nullable("_MAX_LEVEL", "int"),
+            _nullable("_MIN_ROW_ID", "long"),
+            _nullable("_MAX_ROW_ID", "long"),
+            *more,
+            namespace=_NAMESPACE,
+        )
     )
-)
+
+
+MANIFEST_LIST = _manifest_list()
+# Of release 2.1, for lists that carry them.
+MANIFEST_LIST_WITH_EXTRA_FILES = _manifest_list(_nullable("_EXTRA_FILES", _array("string")))
+# What is understood; whether items may be null makes no difference then.
+READABLE_MANIFEST_LIST = _manifest_list(_nullable("_EXTRA_FILES", _array(["null", "string"])))
 
 MANIFEST: AvroSchema = compile_schema(
     _record(
@@ -154,76 +165,44 @@ INDEX_MANIFEST: AvroSchema = compile_schema(
 
 
 def require_readable(found: AvroSchema, expected: AvroSchema, path: str) -> None:
-    """Refuse a file that holds columns we would lose, or lacks or twists columns we need.
-
-    Raises `UnsupportedTable` naming the unknown columns, `FormatError` otherwise.
-    """
-    if found.json == expected.json:
-        return
-    unknown: list[str] = []
-    _compare(plain_schema(found.json, path), plain_schema(expected.json, path), "", path, unknown)
-    if unknown:
-        table = path.rsplit("/", 2)[0]
-        names = ", ".join(unknown)
-        raise UnsupportedTable(
-            table, [f"{path} was written by a newer Paimon: columns {names} are not known"]
-        )
-
-
-def plain_schema(schema: Json, path: str) -> Json:
-    """The schema with named references replaced by what they name, and all decoration gone.
-
-    Left are type names, {"record": {name: type}}, {"array": type} and lists (unions).
-    """
+    """Refuse a file that lacks or twists columns we need, with a `FormatError`."""
     try:
-        return _plain(schema, {}, path, 0)
-    except (KeyError, TypeError, AttributeError) as error:
-        # fastavro lets records without columns and columns without names pass.
-        raise FormatError(path, f"not an Avro schema ({error!r})") from error
+        _require(found, expected)
+    except FormatError as error:
+        raise FormatError(path, error.message) from error
 
 
-def _plain(schema: Json, known: dict[str, Json], path: str, depth: int) -> Json:
-    if depth > 16:
-        raise FormatError(path, "the Avro schema is nested too deeply")
-    if isinstance(schema, str):
-        return known.get(schema.rsplit(".", 1)[-1], schema)
-    if isinstance(schema, list):
-        return [_plain(branch, known, path, depth + 1) for branch in schema]
-    if isinstance(schema, dict):
-        kind = schema.get("type")
-        if kind == "record":
-            columns = {
-                column["name"]: _plain(column["type"], known, path, depth + 1)
-                for column in schema["fields"]
-            }
-            known[str(schema["name"]).rsplit(".", 1)[-1]] = {"record": columns}
-            return {"record": columns}
-        if kind == "array":
-            return {"array": _plain(schema["items"], known, path, depth + 1)}
-        if isinstance(kind, str | list | dict):
-            return _plain(kind, known, path, depth + 1)
-    raise FormatError(path, f"an Avro schema of an unknown kind: {schema!r}")
+# Most files of a table have one of a few schemas (`open_container`).
+@lru_cache(maxsize=64)
+def _require(found: AvroSchema, expected: AvroSchema) -> None:
+    if found.json != expected.json:
+        _compare(plain_of(found), plain_of(expected), "")
 
 
-def _compare(found: Json, expected: Json, name: str, path: str, unknown: list[str]) -> None:
+@lru_cache(maxsize=64)
+def plain_of(schema: AvroSchema) -> Json:
+    """As `plain_schema`; its errors name no path."""
+    return plain_schema(schema.json, "")
+
+
+def _compare(found: Json, expected: Json, name: str) -> None:
     """Walks both; a column may be missing or not nullable where ours is nullable."""
     if isinstance(expected, list):
         branches = [b for b in found if b != "null"] if isinstance(found, list) else [found]
         if len(branches) != 1:
-            raise FormatError(path, f"column {name} has the Avro type {found!r}")
-        _compare(branches[0], expected[1], name, path, unknown)
+            raise FormatError("", f"column {name} has the Avro type {found!r}")
+        _compare(branches[0], expected[1], name)
         return
     if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() == found.keys():
         if "array" in expected:
-            _compare(found["array"], expected["array"], name, path, unknown)
+            _compare(found["array"], expected["array"], name)
             return
-        theirs, ours = found["record"], expected["record"]
-        unknown.extend(column for column in theirs if column not in ours)
-        for column, type_ in ours.items():
+        theirs = found["record"]
+        for column, type_ in expected["record"].items():
             if column in theirs:
-                _compare(theirs[column], type_, column, path, unknown)
+                _compare(theirs[column], type_, column)
             elif not isinstance(type_, list):
-                raise FormatError(path, f"column {column} is missing")
+                raise FormatError("", f"column {column} is missing")
         return
     if found != expected and (found, expected) != ("int", "long"):
-        raise FormatError(path, f"column {name} has the Avro type {found!r}, not {expected!r}")
+        raise FormatError("", f"column {name} has the Avro type {found!r}, not {expected!r}")

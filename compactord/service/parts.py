@@ -166,6 +166,13 @@ def _input(table: OpenTable, folder: str, file: DataFile) -> InputFile:
     if file.external_path is not None:
         reason = f"file {file.file_name} lies outside of the table, at {file.external_path}"
         raise UnsupportedTable(table.ref.full_name, [reason])
+    if file.foreign:
+        columns = ", ".join(value.column for value in file.foreign)
+        reason = (
+            f"file {file.file_name} has values of columns that are not known, {columns}: "
+            "rewriting it would lose them"
+        )
+        raise UnsupportedTable(table.ref.full_name, [reason])
     return InputFile(
         path=paths.data_file_path(folder, file),
         size_bytes=file.file_size,

@@ -13,7 +13,6 @@ from compactord.paimon.avro import (
     AvroSchema,
     compile_schema,
     encode_container,
-    open_container,
 )
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, EntryKind, ManifestEntry
@@ -122,51 +121,6 @@ def test_counts_other_than_the_recorded_ones_are_refused(counts: dict[str, int])
         read_entries(storage, ROOT, manifest)
     with pytest.raises(FormatError, match="holds 1 added and 0 deleted"):
         load_live_files(storage, ROOT, [manifest])
-
-
-@pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
-def test_columns_of_a_newer_paimon_are_refused_by_name(
-    cursors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
-    added = {"name": "_WRITE_COLS_SEQUENCES", "type": ["null", {"type": "array", "items": "long"}]}
-    schema = _schema_with(lambda top, file: file.append({**added, "default": None}))
-    storage, manifest = _stored([BARE], schema)
-    with pytest.raises(UnsupportedTable, match="_WRITE_COLS_SEQUENCES") as caught:
-        read_entries(storage, ROOT, manifest)
-    assert caught.value.table == ROOT
-    with pytest.raises(UnsupportedTable, match="_WRITE_COLS_SEQUENCES"):
-        load_live_files(storage, ROOT, [manifest])
-
-
-@pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
-@pytest.mark.parametrize("place", ["entry", "statistics"])
-def test_columns_beside_or_inside_those_of_the_file_are_refused_as_well(
-    place: str, cursors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
-    added = {"name": "_ADDED", "type": ["null", "long"], "default": None}
-    schema = _schema_with(
-        lambda top, file: (top if place == "entry" else file[5]["type"]["fields"]).append(added)
-    )
-    storage, manifest = _stored([BARE], schema)
-    with pytest.raises(UnsupportedTable, match="columns _ADDED are not known"):
-        read_entries(storage, ROOT, manifest)
-    with pytest.raises(UnsupportedTable, match="columns _ADDED are not known"):
-        load_live_files(storage, ROOT, [manifest])
-
-
-def test_columns_of_a_newer_manifest_list_are_refused_by_name() -> None:
-    text = copy.deepcopy(MANIFEST_LIST.json)
-    text["fields"].append({"name": "_ADDED", "type": ["null", "long"], "default": None})
-    _, manifest = _stored([BARE])
-    written = encode_manifest_list([manifest], CODEC)
-    records = open_container(written, "list").records()
-    data = encode_container(compile_schema(text), records, CODEC)
-    path = f"{ROOT}/manifest/list"
-    with pytest.raises(UnsupportedTable, match="columns _ADDED are not known") as caught:
-        read_manifest_list(MemoryStorage({path: data}), path)
-    assert caught.value.table == ROOT
 
 
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])

@@ -1,0 +1,237 @@
+"""Avro types as they lie in files: without names, and how many bytes a value takes.
+
+What others wrote may hold any type of the Avro 1.11 specification in columns that are not known.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from compactord.errors import FormatError
+
+Json = Any
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+# What says nothing of how values lie or what they mean.
+_DECORATION = frozenset({"doc", "aliases", "namespace", "default", "order"})
+_RECURSIVE = "recursive"
+_COLUMN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+# Names that name each other can make a small schema a very large one.
+_MAX_DEPTH = 16
+_MAX_TYPES = 10_000
+_FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+
+def plain_schema(schema: Json, path: str) -> Json:
+    """The schema with named references replaced by what they name, and all decoration gone.
+
+    Left are type names, {"record": {name: type}}, {"array": type}, {"map": type}, {"fixed": bytes},
+    "enum", lists (unions), and "recursive" for a type within itself. Raises `FormatError` with
+    `path` for what is no such schema.
+    """
+    return plain_type(resolved_schema(schema, path))
+
+
+def resolved_schema(schema: Json, path: str) -> Json:
+    """The schema with named references replaced by what they name, logical types and names kept.
+
+    A type within itself is "recursive". Raises `FormatError` with `path` for what is no schema.
+    """
+    try:
+        return _Resolver(path).resolve(schema, "", 0)
+    except (KeyError, TypeError, AttributeError) as error:
+        # fastavro lets records without columns and columns without names pass.
+        raise FormatError(path, f"not an Avro schema ({error!r})") from error
+
+
+class _Resolver:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        # Full name -> definition and the namespace around it.
+        self._known: dict[str, tuple[Json, str]] = {}
+        self._open: set[str] = set()
+        self._count = 0
+
+    def resolve(self, schema: Json, namespace: str, depth: int) -> Json:
+        self._count += 1
+        if depth > _MAX_DEPTH or self._count > _MAX_TYPES:
+            raise FormatError(self._path, "the Avro schema is nested too deeply")
+        if isinstance(schema, str):
+            return self._reference(schema, namespace, depth)
+        if isinstance(schema, list):
+            return [self.resolve(branch, namespace, depth + 1) for branch in schema]
+        kind = schema["type"]
+        if isinstance(kind, list | dict):
+            return self.resolve(kind, namespace, depth + 1)
+        rest = {k: v for k, v in schema.items() if k not in _DECORATION}
+        if kind in ("record", "enum", "fixed"):
+            return self._definition(schema, rest, namespace, depth)
+        if kind == "array":
+            return {**rest, "items": self._items(schema["items"], namespace, depth)}
+        if kind == "map":
+            return {**rest, "values": self.resolve(schema["values"], namespace, depth + 1)}
+        found = self.resolve(kind, namespace, depth + 1)
+        return {**rest, "type": found} if len(rest) > 1 and isinstance(found, str) else found
+
+    def _reference(self, name: str, namespace: str, depth: int) -> Json:
+        if name in _PRIMITIVES:
+            return name
+        full = _full_name(name, namespace)
+        if full in self._open:
+            return _RECURSIVE
+        if full not in self._known:
+            raise FormatError(self._path, f"an Avro schema of an unknown kind: {name!r}")
+        definition, around = self._known[full]
+        return self.resolve(definition, around, depth + 1)
+
+    def _definition(self, schema: Json, rest: Json, around: str, depth: int) -> Json:
+        full = _full_name(schema["name"], schema.get("namespace", around))
+        self._known[full] = (schema, around)
+        if schema["type"] != "record":
+            return rest
+        namespace = full.rpartition(".")[0]
+        self._open.add(full)
+        columns = [
+            {"name": column["name"], "type": self.resolve(column["type"], namespace, depth + 1)}
+            for column in schema["fields"]
+        ]
+        self._open.remove(full)
+        names = [column["name"] for column in columns]
+        if len(set(names)) < len(names) or not all(map(_COLUMN_NAME.fullmatch, names)):
+            raise FormatError(self._path, f"the Avro record {full} has the columns {names}")
+        return {**rest, "fields": columns}
+
+    def _items(self, items: Json, namespace: str, depth: int) -> Json:
+        found = self.resolve(items, namespace, depth + 1)
+        if not _takes_bytes(plain_type(found)):
+            # Any number of them would fit into a file.
+            raise FormatError(self._path, "an Avro array of items that take no bytes")
+        return found
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def plain_type(type_: Json) -> Json:
+    """As in `plain_schema`, of what `resolved_schema` gave."""
+    if isinstance(type_, str):
+        return type_
+    if isinstance(type_, list):
+        return [plain_type(branch) for branch in type_]
+    match type_["type"]:
+        case "record":
+            return {"record": {c["name"]: plain_type(c["type"]) for c in type_["fields"]}}
+        case "array":
+            return {"array": plain_type(type_["items"])}
+        case "map":
+            return {"map": plain_type(type_["values"])}
+        case "fixed":
+            return {"fixed": type_["size"]}
+        case kind:
+            return kind
+
+
+def _takes_bytes(plain: Json) -> bool:
+    match plain:
+        case "null" | {"fixed": 0}:
+            return False
+        case {"record": columns}:
+            return any(map(_takes_bytes, columns.values()))
+    return True
+
+
+def is_recursive(plain: Json) -> bool:
+    """Whether a type within it contains itself."""
+    match plain:
+        case {"record": columns}:
+            return any(map(is_recursive, columns.values()))
+        case {"array": inner} | {"map": inner}:
+            return is_recursive(inner)
+        case [*branches]:
+            return any(map(is_recursive, branches))
+    return bool(plain == _RECURSIVE)
+
+
+def renamed(resolved: Json, prefix: str) -> Json:
+    """What `resolved_schema` gave with names of its own in place of those that it had.
+
+    As many columns of a schema may have been made from one definition, which Avro allows once.
+    """
+    numbers = iter(range(_MAX_TYPES))
+
+    def rename(type_: Json) -> Json:
+        if isinstance(type_, list):
+            return [rename(branch) for branch in type_]
+        if isinstance(type_, str):
+            return type_
+        out = dict(type_)
+        if "name" in out:
+            out["name"] = f"{prefix}_{next(numbers)}"
+        for key in ("items", "values"):
+            if key in out:
+                out[key] = rename(out[key])
+        if "fields" in out:
+            out["fields"] = [{**column, "type": rename(column["type"])} for column in out["fields"]]
+        return out
+
+    return rename(resolved)
+
+
+def long_at(data: bytes, at: int) -> tuple[int, int]:
+    """The integer that begins there, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+
+
+def branch_at(branches: list[Json], data: bytes, at: int) -> tuple[int, int]:
+    """The number of a union's branch, and where its value begins."""
+    branch, at = long_at(data, at)
+    if not 0 <= branch < len(branches):
+        raise IndexError(f"no branch {branch} of a union of {len(branches)}")
+    return branch, at
+
+
+def end_of(plain: Json, data: bytes, at: int) -> int:
+    """Where a value that begins there ends. Raises `IndexError` where it does not."""
+    match plain:
+        case "int" | "long" | "enum":
+            return long_at(data, at)[1]
+        case "bytes" | "string":
+            length, at = long_at(data, at)
+            return at + length
+        case str(name):
+            return at + _FIXED_SIZES[name]
+        case [*branches]:
+            branch, at = branch_at(branches, data, at)
+            return end_of(branches[branch], data, at)
+        case {"fixed": size}:
+            return at + int(size)
+        case {"record": columns}:
+            for type_ in columns.values():
+                at = end_of(type_, data, at)
+            return at
+        case {"array": items}:
+            return _end_of_blocks((items,), data, at)
+        case {"map": values}:
+            return _end_of_blocks(("string", values), data, at)
+    raise AssertionError(f"no plain type: {plain!r}")
+
+
+def _end_of_blocks(item: tuple[Json, ...], data: bytes, at: int) -> int:
+    while True:
+        count, at = long_at(data, at)
+        if count == 0:
+            return at
+        if count < 0:
+            # A block that tells its size in bytes, too.
+            _, at = long_at(data, at)
+        for _ in range(abs(count)):
+            for type_ in item:
+                at = end_of(type_, data, at)

@@ -1,0 +1,220 @@
+"""Columns of manifests and manifest lists that newer releases added: carried, never understood.
+
+They are matched by name. Nulls say nothing. A value is kept as its bytes and its type, and written
+again wherever its entry is copied; who would have to understand it refuses it by name.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from compactord.errors import FormatError, UnsupportedTable
+from compactord.paimon.avro import AvroSchema, compile_schema, encoded_long
+from compactord.paimon.avro_types import (
+    branch_at,
+    end_of,
+    is_recursive,
+    plain_type,
+    renamed,
+    resolved_schema,
+)
+
+Json = Any
+# Columns are carried beside those of an entry or list row, and beside those of the file in it,
+# which must be the last column: then unknown ones are the end of the encoding.
+NESTED = "_FILE"
+_Path = tuple[str, ...]
+
+
+class ForeignValue(NamedTuple):
+    """A value that is not null. `column` is dotted where it is the file's.
+
+    `type` is the JSON text of the column's Avro type, a union whose first branch is null; `data` is
+    the value encoded as such. Equal columns and types have equal texts, whoever wrote them.
+    """
+
+    column: str
+    type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignColumns:
+    """The unknown columns of one file's schema.
+
+    `layout` is all columns in file order, those of the nested record too; the unknown ones with the
+    text of their type. `not_carried` are unknown columns that we cannot write again.
+    """
+
+    layout: tuple[tuple[str, Json, str | None], ...]
+    carried: tuple[_Path, ...]
+    not_carried: tuple[_Path, ...]
+
+    def values(self, record: Mapping[str, Any], data: bytes, path: str) -> tuple[ForeignValue, ...]:
+        """Those of a record of the file at `path`, which `data` encodes.
+
+        Raises `UnsupportedTable` for values that could not be carried.
+        """
+        lost = [".".join(column) for column in self.not_carried if _holds(record, column)]
+        if lost:
+            reason = f"{path} has values of columns that are not known: {', '.join(lost)}"
+            raise UnsupportedTable(path.rsplit("/", 2)[0], [reason])
+        if not any(_holds(record, column) for column in self.carried):
+            return ()
+        found, at = [], 0
+        try:
+            for column, plain, type_ in self.layout:
+                end = end_of(plain, data, at)
+                if type_ is not None:
+                    value = _as_union(plain, data[at:end])
+                    if value is not None:
+                        found.append(ForeignValue(column, type_, value))
+                at = end
+        except IndexError as error:
+            raise FormatError(path, f"a damaged Avro record ({error!r})") from error
+        if at != len(data):
+            raise FormatError(path, "an Avro record that ends within a value")
+        return tuple(sorted(found))
+
+
+def _holds(record: Any, column: _Path) -> bool:
+    for name in column:
+        record = record[name]
+    return record is not None
+
+
+def _as_union(plain: Json, data: bytes) -> bytes | None:
+    """A value of any type as one of the union that begins with null; None for null."""
+    if plain == "null":
+        return None
+    if not isinstance(plain, list):
+        return encoded_long(1) + data
+    branch, at = branch_at(plain, data, 0)
+    if plain[branch] == "null":
+        return None
+    return encoded_long(1 + sum(other != "null" for other in plain[:branch])) + data[at:]
+
+
+# Files of one release have the same schema; one header is read once (`open_container`).
+@lru_cache(maxsize=64)
+def foreign_columns(schema: AvroSchema, expected: AvroSchema) -> ForeignColumns | None:
+    """The columns of `schema` that `expected` lacks, None when there are none.
+
+    `schema` is one that `manifest_schema.require_readable` has accepted.
+    """
+    if schema.json == expected.json:
+        return None
+    found = resolved_schema(schema.json, "")
+    known = plain_type(resolved_schema(expected.json, ""))
+    layout = tuple(_layout(found, known, ""))
+    carried = {column: plain for column, plain, type_ in layout if type_ is not None}
+    unknown = tuple(unknown_columns(plain_type(found), known))
+    if not unknown:
+        return None
+    able = [
+        path
+        for path in unknown
+        if ".".join(path) in carried and not is_recursive(carried[".".join(path)])
+    ]
+    return ForeignColumns(layout, tuple(able), tuple(path for path in unknown if path not in able))
+
+
+def _layout(found: Json, known: Json, prefix: str) -> Iterator[tuple[str, Json, str | None]]:
+    for column in found["fields"]:
+        name, type_ = column["name"], column["type"]
+        if name not in known["record"]:
+            yield prefix + name, plain_type(type_), _type_text(type_, prefix + name)
+        elif name == NESTED and not prefix:
+            yield from _layout(type_, known["record"][name], f"{name}.")
+        else:
+            yield prefix + name, plain_type(type_), None
+
+
+def _type_text(resolved: Json, column: str) -> str:
+    branches = resolved if isinstance(resolved, list) else [resolved]
+    union = ["null", *(branch for branch in branches if branch != "null")]
+    # Unlike any name of Paimon's.
+    named = renamed(union, "carried_" + column.replace(".", "__"))
+    return json.dumps(named, sort_keys=True, separators=(",", ":"))
+
+
+def unknown_columns(found: Json, known: Json, place: _Path = ()) -> Iterator[_Path]:
+    """Where plain type `found` has columns that `known` lacks, at any depth."""
+    match known:
+        case {"record": columns}:
+            for name, type_ in found["record"].items():
+                if name not in columns:
+                    yield (*place, name)
+                else:
+                    yield from unknown_columns(type_, columns[name], (*place, name))
+        case {"array": items}:
+            yield from unknown_columns(found["array"], items, (*place, "[]"))
+        case ["null", type_]:
+            others = [b for b in found if b != "null"] if isinstance(found, list) else [found]
+            yield from unknown_columns(others[0], type_, place)
+
+
+def has_unknown_values(value: Any, known: Json) -> bool:
+    """Whether a decoded value holds one, not null, in a column that plain type `known` lacks."""
+    match known:
+        case {"record": columns}:
+            return any(
+                has_unknown_values(inner, columns[name]) if name in columns else inner is not None
+                for name, inner in value.items()
+            )
+        case {"array": items}:
+            return any(has_unknown_values(inner, items) for inner in value)
+        case ["null", type_]:
+            return value is not None and has_unknown_values(value, type_)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedColumns:
+    """The foreign columns of a file that is written: names and types, in order."""
+
+    columns: tuple[tuple[str, str], ...] = ()
+
+    def including(self, values: Iterable[ForeignValue]) -> CarriedColumns:
+        """With the columns of these values, too. Raises `TypesDiffer`."""
+        types = dict(self.columns)
+        for value in values:
+            if types.setdefault(value.column, value.type) != value.type:
+                raise TypesDiffer(
+                    f"column {value.column}, which is not known, has the types "
+                    f"{types[value.column]} and {value.type}"
+                )
+        if len(types) == len(self.columns):
+            return self
+        # Those of the nested record are written first.
+        return CarriedColumns(tuple(sorted(types.items(), key=lambda c: ("." not in c[0], c[0]))))
+
+    def added_to(self, schema: AvroSchema) -> AvroSchema:
+        """The schema with these columns behind those of their record."""
+        return _extended(schema, self) if self.columns else schema
+
+    def encoded(self, values: Iterable[ForeignValue]) -> bytes:
+        """What follows a record that is encoded without these columns."""
+        data = {value.column: value.data for value in values}
+        return b"".join(data.get(column, b"\x00") for column, _ in self.columns)
+
+
+class TypesDiffer(Exception):
+    """A column that is not known has two types in what is to be written together."""
+
+
+@lru_cache(maxsize=64)
+def _extended(schema: AvroSchema, carried: CarriedColumns) -> AvroSchema:
+    extended = copy.deepcopy(schema.json)
+    for column, type_ in carried.columns:
+        record, _, name = column.rpartition(".")
+        columns = extended["fields"]
+        if record:
+            columns = columns[-1]["type"]["fields"]
+        columns.append({"name": name, "type": json.loads(type_), "default": None})
+    return compile_schema(extended)
