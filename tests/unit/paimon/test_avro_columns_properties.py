@@ -193,6 +193,36 @@ def test_arrays_in_several_or_sized_blocks_are_left_to_fastavro(extra_files: byt
         decode_blocks(schema, [Block(1, extra_files)], values=(), raw=(), path="f")
 
 
+ODD_TYPES = [
+    {"map": "long"},
+    {"fixed": 4},
+    "enum",
+    "float",
+    "double",
+    "boolean",
+    "recursive",
+    {"record": {"a": {"map": "string"}}},
+]
+
+
+@pytest.mark.parametrize("type_", ODD_TYPES, ids=str)
+@pytest.mark.parametrize("others", [[], ["string"]], ids=["one", "several"])
+def test_values_of_types_that_none_of_ours_has_are_left_to_fastavro_and_nulls_are_not(
+    type_: Any, others: list[str]
+) -> None:
+    schema = {"record": {"new": ["null", type_, *others], "n": "long"}}
+    nulls = decode_blocks(schema, [Block(2, b"\x00\x04\x00\x06")], values=["n"], raw=(), path="f")
+    assert nulls.integers["n"].tolist() == [2, 3]
+    with pytest.raises(UnusualEncoding):
+        decode_blocks(schema, [Block(2, b"\x00\x04\x02\x06")], values=["n"], raw=(), path="f")
+
+
+def test_a_column_that_is_always_null_takes_nothing() -> None:
+    schema = {"record": {"new": "null", "n": "long", "only": ["null"]}}
+    found = decode_blocks(schema, [Block(1, b"\x04\x00")], values=["n"], raw=(), path="f")
+    assert found.integers["n"].tolist() == [2]
+
+
 def test_a_number_of_more_than_ten_bytes_is_a_format_error() -> None:
     with pytest.raises(FormatError, match="ten bytes"):
         decode_blocks(

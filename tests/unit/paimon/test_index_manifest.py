@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of, encode_container
+from compactord.paimon.avro import AvroSchema, codec_of, compile_schema, encode_container
 from compactord.paimon.data_file import EMPTY_ROW, BucketId
 from compactord.paimon.index_manifest import IndexEntry, read_index_entries
 from compactord.paimon.manifest_schema import INDEX_MANIFEST
@@ -39,8 +40,8 @@ GLOBAL = {
 }
 
 
-def _read(*records: dict[str, Any]) -> tuple[IndexEntry, ...]:
-    data = encode_container(INDEX_MANIFEST, records, codec_of("zstd"))
+def _read(*records: dict[str, Any], schema: AvroSchema = INDEX_MANIFEST) -> tuple[IndexEntry, ...]:
+    data = encode_container(schema, records, codec_of("zstd"))
     return read_index_entries(MemoryStorage({paths.manifest_path(ROOT, "i"): data}), ROOT, "i")
 
 
@@ -79,3 +80,31 @@ def test_a_deletion_is_no_entry_of_a_complete_list() -> None:
 def test_an_unknown_version_is_refused() -> None:
     with pytest.raises(UnsupportedTable, match="entry version 2"):
         _read({**HASH, "_VERSION": 2})
+
+
+def _newer() -> AvroSchema:
+    """With a column that is not known beside each kind of ours."""
+    json = copy.deepcopy(INDEX_MANIFEST.json)
+    ranges = json["fields"][8]["type"][1]["items"][1]
+    global_index = json["fields"][10]["type"][1]
+    for record in (json, ranges, global_index):
+        record["fields"].insert(1, {"name": "_NEW", "type": ["null", "long"], "default": None})
+    return compile_schema(json)
+
+
+def test_columns_of_newer_releases_are_part_of_an_entry_unless_they_are_null() -> None:
+    records = (HASH, VECTORS, GLOBAL)
+    plain = [one.canonical for one in _read(*records)]
+    assert [one.canonical for one in _read(*records, schema=_newer())] == plain
+    index = GLOBAL["_GLOBAL_INDEX"]
+    valued: list[dict[str, Any]] = [
+        {**HASH, "_NEW": 1},
+        {**HASH, "_NEW": 2},
+        {**VECTORS, "_DELETIONS_VECTORS_RANGES": [RANGE, {**RANGE, "_NEW": 1}]},
+        {**VECTORS, "_DELETIONS_VECTORS_RANGES": [RANGE, {**RANGE, "_NEW": 2}]},
+        {**GLOBAL, "_GLOBAL_INDEX": {**index, "_NEW": 1}},  # type: ignore[dict-item]
+        {**GLOBAL, "_GLOBAL_INDEX": {**index, "_NEW": 2}},  # type: ignore[dict-item]
+    ]
+    found = [one.canonical for one in _read(*valued, schema=_newer())]
+    assert found == [one.canonical for one in _read(*valued, schema=_newer())]
+    assert len({*found, *plain}) == len(valued) + len(plain)

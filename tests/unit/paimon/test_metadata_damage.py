@@ -36,6 +36,7 @@ from compactord.paimon.snapshot import (
     parse_snapshot,
     snapshot_json,
 )
+from tests.unit.paimon.foreign_files import ENTRY, FILE, Added, with_columns
 from tests.unit.paimon.table_builder import MemoryStorage, data_file, deleted, entry
 
 ROOT = "/w/db.db/t"
@@ -97,13 +98,38 @@ def _refused_or(read: Callable[[], Any], path: str) -> Any:
     return None
 
 
-@pytest.mark.parametrize("compression", CODECS)
+# Columns that are not known, of every kind of type, with values or null.
+NEWER = with_columns(
+    MANIFEST.json,
+    [
+        Added(FILE, "_MAP", ["null", {"type": "map", "values": "bytes"}], [], 3),
+        Added(FILE, "_PAIRS", {"type": "array", "items": ["int", "string"]}, []),
+        Added(ENTRY, "_FIXED", ["null", {"type": "fixed", "name": "F", "size": 9}], [], 2),
+        Added(ENTRY, "_LIST", ["null", {"type": "array", "items": "long"}], []),
+    ],
+)
+
+
+def _with_values(record: dict[str, Any], number: int) -> dict[str, Any]:
+    values = {"_MAP": {"k": b"v" * 9}, "_PAIRS": [1, "x"]}
+    nulls = {"_MAP": None, "_PAIRS": []}
+    file = {**record["_FILE"], **(values if number % 3 else nulls)}
+    top = {"_FIXED": b"123456789" if number % 2 else None, "_LIST": [number] * 3}
+    return {**record, "_FILE": file, **top}
+
+
+@pytest.mark.parametrize("compression", [*CODECS, "newer"])
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
 def test_a_damaged_manifest(
     compression: str, cursors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
-    whole = encode_container(MANIFEST, map(entry_record, ENTRIES), codec_of(compression, 1))
+    records = [entry_record(one) for one in ENTRIES]
+    if compression == "newer":
+        newer = [_with_values(record, number) for number, record in enumerate(records)]
+        whole = encode_container(NEWER, newer, codec_of("null"))
+    else:
+        whole = encode_container(MANIFEST, records, codec_of(compression, 1))
 
     @settings(deadline=None, max_examples=150)
     @given(DAMAGES)
