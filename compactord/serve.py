@@ -19,12 +19,12 @@ from compactord.catalog.filesystem import open_warehouse
 from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig, load_config
 from compactord.config.problems import ConfigInvalid, Problem
-from compactord.config.redaction import redact_text
 from compactord.config.show import effective_json, json_schema, show_text
 from compactord.engine.base import Engine
 from compactord.engine.masters import MASTERS, is_master, what_instead
 from compactord.engine.spark import start_spark
 from compactord.errors import UsageError
+from compactord.redaction import redact_text
 from compactord.service import signals
 from compactord.service.daemon import Daemon
 from compactord.service.http import HttpServer

@@ -8,8 +8,8 @@ from typing import Any
 from compactord.config.keys import Path, dotted, leaves, plain
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
-from compactord.config.redaction import redacted
 from compactord.config.source import scalar_yaml
+from compactord.redaction import redacted
 
 
 def show_text(loaded: LoadedConfig) -> list[str]:

@@ -15,7 +15,7 @@ import yaml
 
 from compactord.config.keys import Path, dotted
 from compactord.config.problems import Origin, Problem
-from compactord.config.redaction import HIDDEN, is_secret_key, redact_text
+from compactord.redaction import HIDDEN, is_secret_key, redact_text
 
 Scalar = str | int | float | bool | None
 OriginAt = Callable[[int], Origin]

@@ -21,7 +21,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from compactord.clock import Clock, SystemClock
 from compactord.config.model import LogFormat, LogLevel
-from compactord.config.redaction import redacted
+from compactord.redaction import redacted
 
 # Chatty below this, or of no interest to whoever runs the service.
 _LIBRARIES = ("py4j", "pyspark", "apscheduler", "waitress")

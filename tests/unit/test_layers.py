@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "compactord"
-FOUNDATION = {"errors", "clock", "ids"}
+FOUNDATION = {"errors", "clock", "ids", "redaction"}
 # `compactord demo`: a writer and its show. They stand beside the command line, above all else.
 DEMO = {"demo", "showcase"}
 

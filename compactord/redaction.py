@@ -9,15 +9,18 @@ from collections.abc import Set as AbstractSet
 
 HIDDEN = "***"
 
-_SECRET = (
-    r"secret|passw(?:or)?d|passphrase|token|credential|signature|authorization"
-    r"|(?:access|account|private|api).?key"
+# A regular expression, for Java as well, to be searched without regard to case.
+SECRET = (
+    r"secret|passw(?:or)?d|passphrase|\bpwd\b|token|credential|signature|authorization"
+    r"|(?:access|account|private|api|encryption).?key|\bsas\b"
 )
-_SECRET_KEY = re.compile(rf"{_SECRET}|sas", re.IGNORECASE)
+_SECRET_KEY = re.compile(rf"{SECRET}|sas", re.IGNORECASE)
 _USER_INFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#]*@")
+# What a master of Spark Connect has behind the address: its token, and headers of any name.
+_PARAMETERS = re.compile(r"(\bsc://[^\s;\"']*;)[^\s\"']+")
 _QUERY = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s?\"'<>]*)\?[^\s\"'<>]*")
 _ASSIGNED = re.compile(
-    rf"((?:{_SECRET}|\bsas\b)[\w.-]*[\"']?\s*[=:]\s*)"
+    rf"((?:{SECRET})[\w.-]*[\"']?\s*[=:]\s*)"
     rf"(?:\"[^\"]*\"|'[^']*'|(?:(?:Bearer|Basic)\s+)?[^\s\"',;&)}}\]]+)",
     re.IGNORECASE,
 )
@@ -30,8 +33,9 @@ def is_secret_key(key: str) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """The text without user info and query of URIs, and without `password=…` and its kin."""
+    """The text without user info, query and parameters of URIs, and without `password=…`."""
     if "://" in text:
+        text = _PARAMETERS.sub(rf"\1{HIDDEN}", text)
         text = _QUERY.sub(rf"\1?{HIDDEN}", _USER_INFO.sub(rf"\1{HIDDEN}@", text))
     return _ASSIGNED.sub(rf"\1{HIDDEN}", text)
 

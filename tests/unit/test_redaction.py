@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.config.redaction import redact_text, redacted
+from compactord.redaction import redact_text, redacted
 
 SECRET = "s3same"
 
@@ -25,6 +25,10 @@ SECRET = "s3same"
         "aws_credentials",
         "fs.azure.account.key.me",
         "Authorization",
+        "fs.s3a.encryption.key",
+        "ldap.pwd",
+        "spark.ssl.keyPassword",
+        "fs.azure.sas.container.account",
     ],
 )
 def test_values_under_secret_keys_are_hidden_at_any_depth(key: str) -> None:
@@ -45,6 +49,10 @@ def test_values_under_secret_keys_are_hidden_at_any_depth(key: str) -> None:
         ("conf {'fs.secret.key': 's3same', 'a': 1}", "conf {'fs.secret.key': ***, 'a': 1}"),
         ('{"token": "s3same x"}', '{"token": ***}'),
         ("Authorization: Bearer s3same", "Authorization: ***"),
+        ("at sc://h:15002/;user_id=me;x-org=s3same now", "at sc://h:15002/;*** now"),
+        ("{'sc://h;token=a@s3same'}", "{'sc://h;***'}"),
+        ("-Dldap.pwd=s3same -Dx=1", "-Dldap.pwd=*** -Dx=1"),
+        ("disc://h/;a", "disc://h/;a"),
         ("a/b?c", "a/b?c"),
         ("/data/wh at 12:00, x=1", "/data/wh at 12:00, x=1"),
     ],
