@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from compactord.clock import Clock
 from compactord.engine.inspection import inspect_batches
-from compactord.engine.pool import JobFailed, brief
+from compactord.engine.messages import Messages
+from compactord.engine.pool import JobFailed
 from compactord.engine.scratch import new_scratch
 from compactord.engine.shipping import check_workers, package_zip
 from compactord.engine.worker import Assignment, run_batches
@@ -33,6 +34,7 @@ class ConnectCarrier:
         self, master: str, settings: Mapping[str, str], clock: Clock, start_seconds_max: float
     ) -> None:
         start = clock.monotonic_s()
+        self._messages = Messages(master, settings)
         self._master = master
         self._scratch = new_scratch()
         self._session: Any = None
@@ -88,7 +90,7 @@ class ConnectCarrier:
             with socket.create_connection((address.hostname or "", port), seconds_max):
                 pass
         except (OSError, ValueError) as error:
-            message = f"Spark Connect at {self._master} did not answer: {error}"
+            message = f"Spark Connect at {self._messages.master} did not answer: {error}"
             raise EngineUnavailable(message) from error
 
     def _connect(self, settings: Mapping[str, str]) -> Any:
@@ -105,8 +107,10 @@ class ConnectCarrier:
                 session.conf.set(name, value)
             session.addArtifacts(str(package_zip(self._scratch)), pyfile=True)
         except Exception as error:
-            message = f"Spark Connect at {self._master} did not answer: {brief(error)}"
-            raise EngineUnavailable(message) from error
+            raise EngineUnavailable(
+                f"Spark Connect at {self._messages.master} did not answer: "
+                f"{self._messages.brief(error)}"
+            ) from error
         return session
 
     def _check_workers(self, seconds_max: float) -> int:
@@ -117,15 +121,15 @@ class ConnectCarrier:
             answers = pool.submit(self._collect, rows).result(seconds_max)
         except TimeIsUp as error:
             raise EngineUnavailable(
-                f"no executor behind {self._master} took a task within {seconds_max:.0f} s"
+                f"no executor behind {self._messages.master} took a task within {seconds_max:.0f} s"
             ) from error
         except JobFailed as error:
             raise EngineUnavailable(
-                f"workers behind {self._master} cannot run compactord: {error}"
+                f"workers behind {self._messages.master} cannot run compactord: {error}"
             ) from error
         finally:
             pool.shutdown(wait=False)
-        check_workers(self._master, [pickle.loads(answer) for answer in answers])
+        check_workers(self._messages.master, [pickle.loads(answer) for answer in answers])
         return len(answers)
 
     def _collect(self, frame: Any) -> list[bytes]:
@@ -135,4 +139,7 @@ class ConnectCarrier:
             # Connect's errors are many, and no two versions have the same ones.
             name = type(error).__name__
             kind = FailureKind.TRANSIENT if name == "PythonException" else FailureKind.LOST
-            raise JobFailed(kind, name, brief(error), str(error)) from error
+            messages = self._messages
+            raise JobFailed(
+                kind, name, messages.brief(error), messages.redacted(str(error))
+            ) from error

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -18,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from compactord.engine.jre import find_java
-from compactord.engine.pool import MESSAGE_CHARACTERS_MAX, brief
+from compactord.engine.messages import Messages
 from compactord.engine.scratch import new_scratch
 from compactord.engine.shipping import package_zip
+from compactord.engine.submit import submit_arguments
 from compactord.errors import EngineUnavailable, UsageError
 
 _STOP_SECONDS_MAX = 10.0
@@ -51,17 +50,6 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %p %c: %m%n%xEx{{short}}
 """
-
-
-# Stack frames, and what every start says.
-_NOT_SAID = (
-    "\tat ",
-    "\t...",
-    "WARNING: Using incubator modules",
-    "Setting default log level",
-    "To adjust logging level",
-)
-_WARNING = re.compile(r"[-0-9]+ [:,.0-9]+ WARN ")
 # Spark refuses longer folders for its Unix domain sockets.
 _SOCKET_FOLDER_BYTES_MAX = 60
 _POLL_SECONDS = 0.05
@@ -75,7 +63,8 @@ class Driver:
         self, master: str, settings: Mapping[str, str], *, start_seconds_max: float
     ) -> None:
         """Raises `EngineUnavailable` when there is no Java, or Spark does not start in time."""
-        self.master = master
+        self.messages = Messages(master, settings)
+        self._master = master
         self.is_embedded = master.startswith("local")
         self._start_seconds_max = start_seconds_max
         self.scratch = new_scratch()
@@ -109,12 +98,13 @@ class Driver:
                 assert self._process is not None, "it was running just now"
                 self._process.wait(_LAST_MOMENT_SECONDS)
                 return f"Spark's driver process has ended.{self.last_words()}"
-        return f"Spark at {self.master} has stopped.{self.last_words()}" if stopped else None
+        master = self.messages.master
+        return f"Spark at {master} has stopped.{self.last_words()}" if stopped else None
 
     def last_words(self) -> str:
-        """The end of the JVM's log as a sentence, without stack frames; empty if there is none."""
+        """The end of the JVM's log as a sentence; empty if there is none."""
         try:
-            return last_words(self._log_path.read_text(errors="replace"))
+            return self.messages.last_words(self._log_path.read_text(errors="replace"))
         except OSError:
             return ""
 
@@ -152,8 +142,10 @@ class Driver:
             except EngineUnavailable:
                 raise
             except Exception as error:
-                message = f"Spark at {self.master} did not start: {brief(error)}"
-                raise EngineUnavailable(message + self.last_words()) from error
+                raise EngineUnavailable(
+                    f"Spark at {self.messages.master} did not start: "
+                    f"{self.messages.brief(error)}{self.last_words()}"
+                ) from error
             finally:
                 # What to do on an interrupt is for the program to say, not for Spark.
                 if threading.current_thread() is threading.main_thread():
@@ -170,15 +162,20 @@ class Driver:
         from pyspark.serializers import UTF8Deserializer, read_int
 
         answer = self.scratch / "gateway"
-        command = [f"{_find_spark_home()}/bin/spark-submit"]
-        for name, value in conf.getAll():
-            command += ["--conf", f"{name}={value}"]
-        command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        spark_home = _find_spark_home()
+        properties = self.scratch / "spark.properties"
+        folder = os.environ.get("SPARK_CONF_DIR") or f"{spark_home}/conf"
+        arguments = submit_arguments(
+            properties,
+            dict(conf.getAll()),
+            given=os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"),
+            defaults=None if self.is_embedded else Path(folder, "spark-defaults.conf"),
+        )
         answered = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_CONNECT_MODE": "0"}
         # Java's words go to a file: they are for a developer, quoted when a start fails.
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                command,
+                [f"{spark_home}/bin/spark-submit", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -189,16 +186,18 @@ class Driver:
         while not answer.exists():
             if self._process.poll() is not None:
                 raise EngineUnavailable(
-                    f"Spark at {self.master} did not start: its driver process ended with code "
-                    f"{self._process.returncode}.{self.last_words()}"
+                    f"Spark at {self.messages.master} did not start: its driver process ended with "
+                    f"code {self._process.returncode}.{self.last_words()}"
                 )
             if time.monotonic() > deadline:
                 self._process.kill()
                 raise EngineUnavailable(
-                    f"Spark at {self.master} did not start within {self._start_seconds_max:.0f} s."
-                    f"{self.last_words()}"
+                    f"Spark at {self.messages.master} did not start within "
+                    f"{self._start_seconds_max:.0f} s.{self.last_words()}"
                 )
             time.sleep(_POLL_SECONDS)
+        # It has been read: nothing needs the secrets in it any more.
+        properties.unlink()
         with answer.open("rb") as info:
             port, secret = read_int(info), UTF8Deserializer().loads(info)  # type: ignore[no-untyped-call]
         return {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
@@ -219,7 +218,7 @@ class Driver:
                 ours["spark.python.unix.domain.socket.dir"] = str(self.socket_folder)
         options.append(theirs.get("spark.driver.extraJavaOptions", ""))
         merged = ours | dict(theirs)
-        merged["spark.master"] = self.master
+        merged["spark.master"] = self._master
         merged["spark.driver.extraJavaOptions"] = " ".join(options).strip()
         if not self.is_embedded:
             files = (str(package_zip(self.scratch)), merged.get("spark.submit.pyFiles"))
@@ -286,15 +285,6 @@ class Driver:
     @property
     def _log_path(self) -> Path:
         return self.scratch / "spark.log"
-
-
-def last_words(log: str) -> str:
-    """As `Driver.last_words`; warnings only when nothing else was said."""
-    lines = log.splitlines()
-    said = [line for line in lines if line.strip() and not line.startswith(_NOT_SAID)]
-    said = [line for line in said if not _WARNING.match(line)] or said
-    tail = " | ".join(line.strip() for line in said[-3:])[-MESSAGE_CHARACTERS_MAX:]
-    return f" Its last words: {tail}" if tail else ""
 
 
 def gateway_errors() -> tuple[type[Exception], ...]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from compactord.errors import UsageError
+from compactord.redaction import HIDDEN, redact_text
 
 _NUMBER = "[1-9][0-9]{0,5}"
 _LOCAL = re.compile(rf"local(?:\[(?:{_NUMBER}|\*)(?: *, *{_NUMBER})?\])?")
@@ -38,7 +39,8 @@ def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
     `master` None is the embedded Spark.
     """
     if master is not None and not is_master(master):
-        raise UsageError(f"--master {master!r} is no Spark master; expected is {MASTERS}")
+        shown = shown_master(master)
+        raise UsageError(f"--master {shown!r} is no Spark master; expected is {MASTERS}")
     for name in settings:
         if not name.startswith("spark."):
             raise UsageError(f"Spark settings begin with 'spark.', this one does not: {name}")
@@ -53,6 +55,14 @@ def what_instead(setting: str, master: str | None) -> str | None:
     if instead is None and (master is None or master.startswith("local")):
         instead = _EMBEDDED_INSTEAD.get(setting)
     return instead
+
+
+def shown_master(master: str) -> str:
+    """The address without credentials, and without the parameters of Spark Connect."""
+    address, semicolon, _ = master.partition(";")
+    if semicolon and master.lower().startswith("sc:"):
+        return f"{redact_text(address)};{HIDDEN}"
+    return redact_text(master)
 
 
 def is_master(text: str) -> bool:

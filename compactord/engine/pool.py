@@ -22,10 +22,8 @@ from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcom
 # A thread only waits, so this bounds the parts in flight on a large cluster, not the work.
 JOBS_MAX = 256
 CANCEL_SECONDS_MAX = 15.0
-MESSAGE_CHARACTERS_MAX = 800
 _WATCH_SECONDS = 1.0
 _CANCEL_AGAIN_SECONDS = 0.2
-_HEADINGS = ("Driver stacktrace:", "JVM stacktrace:", "Traceback (most recent call last):")
 
 
 class JobFailed(CompactordError):
@@ -36,18 +34,6 @@ class JobFailed(CompactordError):
         self.error = error
         self.detail = detail
         super().__init__(message)
-
-
-def brief(problem: Exception | str) -> str:
-    """What a person wants to read of an error that went through Java: no stack, no headings."""
-    lines = str(problem).splitlines()
-    said = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t"))]
-    text = " ".join(line for line in said if line not in _HEADINGS)
-    text = text.replace(" Traceback (most recent call last):", "")
-    if len(text) > MESSAGE_CHARACTERS_MAX:
-        half = MESSAGE_CHARACTERS_MAX // 2
-        text = f"{text[:half]} … {text[-half:]}"
-    return text
 
 
 class Carrier(Protocol):

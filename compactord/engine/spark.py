@@ -23,7 +23,7 @@ from compactord.engine.connect import ConnectCarrier
 from compactord.engine.driver import Driver, gateway_errors
 from compactord.engine.inspection import inspect_workers
 from compactord.engine.lease import LeaseOffice
-from compactord.engine.pool import Carrier, JobFailed, PooledEngine, brief
+from compactord.engine.pool import Carrier, JobFailed, PooledEngine
 from compactord.engine.shipping import check_workers
 from compactord.engine.worker import Assignment, discard, file_names, run_payloads
 from compactord.errors import EngineUnavailable, UsageError
@@ -172,7 +172,7 @@ class ClassicCarrier:
 
     def _check_workers(self, seconds_max: float) -> None:
         """Run one small task in each slot; whatever keeps workers from running parts is raised."""
-        master = self._driver.master
+        master = self._driver.messages.master
         group = "compactord-check"
         answers: list[bytes] = []
         failures: list[JobFailed] = []
@@ -219,27 +219,28 @@ class ClassicCarrier:
             tasks = self._driver.context.parallelize([payload] * partitions, partitions)
             answers: list[bytes] = tasks.mapPartitions(function).collect()
         except Py4JJavaError as error:
-            raise _job_failure(error) from error
+            raise self._job_failure(error) from error
         except gateway_errors() as error:
             raise self._gone(error) from error
         return answers
 
     def _gone(self, error: Exception) -> JobFailed:
-        text = f"Spark's driver process is gone ({brief(error)}).{self._driver.last_words()}"
+        why = self._driver.messages.brief(error)
+        text = f"Spark's driver process is gone ({why}).{self._driver.last_words()}"
         return JobFailed(FailureKind.LOST, type(error).__name__, text)
 
-
-def _job_failure(error: Any) -> JobFailed:
-    """A failed job. LOST unless it was Python that failed: then the worker lived to say so."""
-    names: list[str] = []
-    message = ""
-    with contextlib.suppress(*gateway_errors()):
-        cause = error.java_exception
-        message = str(cause.getMessage())
-        while cause is not None:
-            names.append(str(cause.getClass().getName()))
-            cause = cause.getCause()
-    in_python = "org.apache.spark.api.python.PythonException" in names
-    kind = FailureKind.TRANSIENT if in_python else FailureKind.LOST
-    name = (names or ["Py4JJavaError"])[-1].rsplit(".", 1)[-1]
-    return JobFailed(kind, name, brief(message), str(error))
+    def _job_failure(self, error: Any) -> JobFailed:
+        """A failed job. LOST unless it was Python that failed: then the worker lived to say so."""
+        names: list[str] = []
+        message = ""
+        with contextlib.suppress(*gateway_errors()):
+            cause = error.java_exception
+            message = str(cause.getMessage())
+            while cause is not None:
+                names.append(str(cause.getClass().getName()))
+                cause = cause.getCause()
+        in_python = "org.apache.spark.api.python.PythonException" in names
+        kind = FailureKind.TRANSIENT if in_python else FailureKind.LOST
+        name = (names or ["Py4JJavaError"])[-1].rsplit(".", 1)[-1]
+        messages = self._driver.messages
+        return JobFailed(kind, name, messages.brief(message), messages.redacted(str(error)))

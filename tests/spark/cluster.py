@@ -55,6 +55,11 @@ class Cluster:
             return {find_process(EXECUTOR, descendants(worker.pid))}
         return set()
 
+    def files_with(self, text: str) -> list[Path]:
+        """Logs, and what else its processes wrote."""
+        files = (path for path in self._folder.rglob("*") if path.is_file())
+        return [path for path in files if text.encode() in path.read_bytes()]
+
     def close(self) -> None:
         for process in (*self.workers, self._master):
             for pid in (*descendants(process.pid), process.pid):

@@ -5,6 +5,7 @@ Run as a program it is that process: pickled calls in, pickled answers out.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import subprocess
@@ -12,11 +13,13 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from compactord.engine.pool import PooledEngine
-from compactord.engine.spark import start_spark
+from compactord.engine.spark import ClassicCarrier, start_spark
 from compactord.model import Subcompaction, TaskOutcome
+
+Answer = TypeVar("Answer")
 
 
 class RemoteEngine:
@@ -45,6 +48,11 @@ class RemoteEngine:
     def close(self) -> None:
         """Close the engine; the process lives on until `end`."""
         self._call(("close",))
+
+    def ask(self, question: Callable[[PooledEngine], Answer]) -> Answer:
+        """What a function of a module answers there."""
+        answer: Answer = self._call((question,))
+        return answer
 
     def children(self) -> set[int]:
         """All processes below the engine's."""
@@ -93,6 +101,26 @@ def find_process(argument: str, among: set[int]) -> int:
     return found
 
 
+def process_texts(pid: int) -> str:
+    """What the system shows of a process: its command line and its environment."""
+    texts = []
+    for kind in ("cmdline", "environ"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            texts.append(Path(f"/proc/{pid}/{kind}").read_text(errors="replace"))
+    return "\n".join(texts)
+
+
+def context_of(engine: PooledEngine) -> Any:
+    """Its SparkContext, for questions to an engine."""
+    carrier = engine._carrier
+    assert isinstance(carrier, ClassicCarrier)
+    return carrier._driver.context
+
+
+def settings_of_driver(engine: PooledEngine) -> dict[str, str]:
+    return dict(context_of(engine).getConf().getAll())
+
+
 def is_alive(pid: int) -> bool:
     """Whether the process runs; one that ended and awaits its parent does not."""
     state = _state(pid)
@@ -137,10 +165,13 @@ def _serve() -> None:
     with engines[0] as engine:
         while True:
             try:
-                name, *arguments = pickle.load(sys.stdin.buffer)
+                called, *arguments = pickle.load(sys.stdin.buffer)
             except EOFError:
                 return
-            answer(getattr(engine, name), *arguments)
+            if callable(called):
+                answer(called, engine)
+            else:
+                answer(getattr(engine, called), *arguments)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@ import pytest
 
 from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
-from tests.spark.cluster import JVM, Cluster, doubles_zip, free_port, worker_python
+from tests.spark.cluster import EXECUTOR, JVM, Cluster, doubles_zip, free_port, worker_python
 from tests.spark.parts import GatedStorage, append_part, eventually, outputs, waiters, waiting
-from tests.spark.remote import RemoteEngine
+from tests.spark.remote import RemoteEngine, descendants, process_texts, settings_of_driver
 
 NO_EXECUTOR_SECONDS = 3.0
+SECRET = "s3same-wJalrXUtnFEMI"
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,37 @@ def test_parts_run_on_both_workers_without_an_installed_compactord(
     assert len(executors) == 2
     assert all(isinstance(outcome, SubcompactionResult) for outcome in outcomes)
     assert len(outputs(tmp_path)) == 2
+
+
+def test_what_a_user_set_up_for_spark_holds_below_ours_and_shows_no_secret(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    defaults.parent.mkdir()
+    defaults.write_text(
+        f"spark.hadoop.theirs.password {SECRET}\n"
+        "spark.both theirs\n"
+        "spark.driver.memory 4g\n"
+        "spark.redaction.regex (?i)password|both\n"
+        "spark.theirs a\\"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(defaults.parent))
+    conf = _conf(tmp_path) | {"spark.both": "ours", "spark.hadoop.fs.s3a.secret.key": SECRET}
+    with RemoteEngine(cluster.master, conf) as engine:
+        held = engine.ask(settings_of_driver)
+        below = [engine.process.pid, *(worker.pid for worker in cluster.workers)]
+        shown = {pid: process_texts(pid) for root in below for pid in descendants(root)}
+    assert held.items() >= {
+        ("spark.hadoop.theirs.password", SECRET),
+        ("spark.hadoop.fs.s3a.secret.key", SECRET),
+        ("spark.both", "ours"),
+        ("spark.driver.memory", "600m"),
+        ("spark.redaction.regex", "(?i)password|both"),
+        ("spark.theirs", "a"),
+    }
+    assert sum(EXECUTOR in text for text in shown.values()) >= 2
+    assert [pid for pid, text in shown.items() if SECRET in text] == []
+    assert cluster.files_with(SECRET) == []
 
 
 def test_a_part_of_a_killed_executor_is_run_again_and_only_one_file_stays(

@@ -19,6 +19,7 @@ from tests.spark.cluster import SPARK_HOME, doubles_zip, free_port, is_listening
 from tests.spark.parts import DyingStorage, GatedStorage, append_part, eventually, outputs, waiting
 from tests.spark.remote import RemoteEngine, descendants
 
+SECRET = "s3same-wJalrXUtnFEMI"
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -90,5 +91,24 @@ def test_cancelled_parts_are_lost(engine: RemoteEngine, tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
-    with pytest.raises(EngineUnavailable, match="did not answer"):
-        RemoteEngine(f"sc://127.0.0.1:{free_port()}", {}, start_seconds_max=5.0)
+    port = free_port()
+    with pytest.raises(EngineUnavailable, match="did not answer") as raised:
+        RemoteEngine(f"sc://127.0.0.1:{port}/;token={SECRET}", {}, start_seconds_max=5.0)
+    assert f"sc://127.0.0.1:{port}/;***" in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "conf"),
+    [
+        pytest.param(f"token={SECRET};{SECRET}", {}, id="address"),
+        pytest.param("", {"spark.sql.shuffle.partitions": f"secret={SECRET}"}, id="setting"),
+        pytest.param("", {"spark.sql.a.token": SECRET, "spark.driver.memory": "1g"}, id="static"),
+    ],
+)
+def test_what_a_server_refuses_is_said_without_secrets(
+    server: str, parameters: str, conf: dict[str, str]
+) -> None:
+    with pytest.raises(EngineUnavailable, match=r"did not answer: .+") as raised:
+        RemoteEngine(f"{server}/;{parameters}".removesuffix("/;"), conf)
+    assert SECRET not in str(raised.value)

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.engine.masters import check_spark
+from compactord.engine.masters import check_spark, shown_master
 from compactord.errors import UsageError
+
+SECRET = "s3same-wJalrXUtnFEMI"
 
 
 @pytest.mark.parametrize(
@@ -81,3 +83,30 @@ def test_settings_of_no_effect_are_refused_with_what_to_do_instead(
 
 def test_workers_of_a_cluster_may_have_another_python() -> None:
     check_spark("spark://head:7077", {"spark.pyspark.python": "/opt/python"})
+
+
+@pytest.mark.parametrize(
+    ("master", "shown"),
+    [
+        ("local[2]", "local[2]"),
+        ("spark://a:7077,b:7077", "spark://a:7077,b:7077"),
+        ("k8s://https://host:6443", "k8s://https://host:6443"),
+        (f"k8s://https://me:{SECRET}@host:6443", "k8s://https://***@host:6443"),
+        ("sc://head:15002", "sc://head:15002"),
+        (f"sc://head:15002/;token={SECRET}", "sc://head:15002/;***"),
+        (f"sc://head/;use_ssl=true;x-own-header=a {SECRET}", "sc://head/;***"),
+        (f"sc://head;token=a@{SECRET}", "sc://head;***"),
+        (f"sc://me:{SECRET}@head", "sc://***@head"),
+    ],
+)
+def test_a_master_is_shown_without_what_gives_access(master: str, shown: str) -> None:
+    assert shown_master(master) == shown
+
+
+@pytest.mark.parametrize(
+    "master", ["SC://head/;token={}", "sc:/head;x-own-header={} {}", "x token={}"]
+)
+def test_a_master_that_is_refused_is_quoted_without_secrets(master: str) -> None:
+    with pytest.raises(UsageError, match="no Spark master") as raised:
+        check_spark(master.format(SECRET, SECRET), {})
+    assert SECRET not in str(raised.value)

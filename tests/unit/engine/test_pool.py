@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.pool import MESSAGE_CHARACTERS_MAX, JobFailed, PooledEngine, brief
+from compactord.engine.pool import JobFailed, PooledEngine
 from compactord.engine.worker import run_part
 from compactord.errors import EngineUnavailable
 from compactord.model import (
@@ -191,24 +191,3 @@ def test_closing_cancels_and_closes_the_carrier_once(
     engine.close()
     assert carrier.cancelled.is_set()
     assert carrier.closed == 1
-
-
-def test_a_brief_text_has_neither_stack_nor_headings() -> None:
-    text = (
-        "Job aborted: PythonException: Traceback (most recent call last):\n"
-        '  File "worker.py", line 3, in run\n'
-        "    return 1 / 0\n"
-        "ZeroDivisionError: division by zero\n"
-        "\n"
-        "\tat org.apache.spark.Runner.run(Runner.scala:3)\n"
-        "\t... 1 more\n"
-        "Driver stacktrace:\n"
-    )
-    assert brief(text) == "Job aborted: PythonException: ZeroDivisionError: division by zero"
-
-
-def test_a_brief_text_keeps_both_ends_of_a_long_one() -> None:
-    text = brief("begin " + "x" * 10_000 + " end")
-    assert text.startswith("begin")
-    assert text.endswith("end")
-    assert len(text) <= MESSAGE_CHARACTERS_MAX + 3

@@ -1,0 +1,84 @@
+"""What Spark and Java say, fit for errors and logs: short, and without secrets of the settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from urllib.parse import unquote
+
+from compactord.engine.masters import shown_master
+from compactord.redaction import HIDDEN, is_secret_key, redact_text
+
+MESSAGE_CHARACTERS_MAX = 800
+_HEADINGS = ("Driver stacktrace:", "JVM stacktrace:", "Traceback (most recent call last):")
+# Stack frames, and what every start says.
+_NOT_SAID = (
+    "\tat ",
+    "\t...",
+    "WARNING: Using incubator modules",
+    "Setting default log level",
+    "To adjust logging level",
+)
+_WARNING = re.compile(r"[-0-9]+ [:,.0-9]+ WARN ")
+# What is shorter is no secret: `true` and `128` stand under such names, too, and in any text.
+_SECRET_CHARACTERS_MIN = 6
+
+
+class Messages:
+    """Texts about one engine. `master` is its address as it may be shown."""
+
+    def __init__(self, master: str, settings: Mapping[str, str]) -> None:
+        self.master = shown_master(master)
+        self._master = master
+        self._secrets = sorted(set(_secrets(master, settings)), key=len, reverse=True)
+
+    def redacted(self, text: str) -> str:
+        """The text without the values of secret-like settings, wherever they stand in it."""
+        text = text.replace(self._master, self.master)
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return redact_text(text)
+
+    def brief(self, problem: Exception | str) -> str:
+        """What a person wants to read of an error that went through Java."""
+        return brief(self.redacted(str(problem)))
+
+    def last_words(self, log: str) -> str:
+        """The end of a JVM's log as a sentence; empty if there is none."""
+        return last_words(log, self.redacted)
+
+
+def brief(problem: Exception | str) -> str:
+    """Without stack and headings; of a long text both ends."""
+    lines = str(problem).splitlines()
+    said = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t"))]
+    text = " ".join(line for line in said if line not in _HEADINGS)
+    text = text.replace(" Traceback (most recent call last):", "")
+    if len(text) > MESSAGE_CHARACTERS_MAX:
+        half = MESSAGE_CHARACTERS_MAX // 2
+        text = f"{text[:half]} … {text[-half:]}"
+    return text
+
+
+def last_words(log: str, redacted: Callable[[str], str]) -> str:
+    """Without stack frames; warnings only when nothing else was said."""
+    lines = log.splitlines()
+    said = [line for line in lines if line.strip() and not line.startswith(_NOT_SAID)]
+    said = [line for line in said if not _WARNING.match(line)] or said
+    # Redacted before it is cut: of half a secret nobody could tell that it is one.
+    tail = redacted(" | ".join(line.strip() for line in said[-3:]))[-MESSAGE_CHARACTERS_MAX:]
+    return f" Its last words: {tail}" if tail else ""
+
+
+def _secrets(master: str, settings: Mapping[str, str]) -> Iterator[str]:
+    """Texts that are shown nowhere; of a value of several lines each line by itself."""
+    values = [value for name, value in settings.items() if is_secret_key(name)]
+    if master.startswith("sc:"):
+        for parameter in master.split(";")[1:]:
+            name, _, value = parameter.partition("=")
+            if is_secret_key(name):
+                values += [value, unquote(value)]
+    for value in values:
+        for line in value.splitlines():
+            if len(line.strip()) >= _SECRET_CHARACTERS_MIN:
+                yield line.strip()
