@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from compactord.config.problems import COMMAND_LINE, Problem
+from compactord.config.source import Node, References
 from compactord.config.values import orphan_grace_ms
 from compactord.engine.masters import check_spark
 from compactord.errors import CompactordError, UsageError
 from compactord.paimon.option_catalogue import check_override
 from compactord.paimon.option_values import duration_ms, memory_size
 from compactord.plan.table import Strategy
+from compactord.redaction import redact_text
 from compactord.service import report
 from compactord.service.partition_texts import unescaped
 
@@ -39,6 +43,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
+        message = redact_text(message)
         if "--json" in self._given:
             found = json.dumps(error_json(UsageError(message)))
             self._print_message(f"{found}\n", sys.stdout)
@@ -103,7 +108,8 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a Spark setting; may be repeated",
+        help="a Spark setting; may be repeated. Others can see command lines: here and in --master "
+        "secrets go as ${env:NAME} or ${file:/path}",
     )
     group.add_argument(
         "--memory",
@@ -130,10 +136,12 @@ class EngineArguments:
 
 
 def engine_arguments(args: argparse.Namespace) -> EngineArguments:
-    spark_conf = _pairs(args.spark_conf, "--spark-conf")
-    check_spark(args.master, spark_conf)
+    given = _pairs(args.spark_conf, "--spark-conf")
+    spark_conf = {name: _resolved(value, f"--spark-conf {name}") for name, value in given.items()}
+    master = None if args.master is None else _resolved(args.master, "--master")
+    check_spark(master, spark_conf)
     return EngineArguments(
-        master=args.master,
+        master=master,
         spark_conf=spark_conf,
         memory_bytes=_memory(args.memory),
         orphan_grace_ms=_value(orphan_grace_ms, args.orphan_grace, "--orphan-grace"),
@@ -178,10 +186,20 @@ def _pairs(texts: Sequence[str], argument: str) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"{argument} {text!r} is not of the form key=value")
+            raise UsageError(f"{argument} {redact_text(text)!r} is not of the form key=value")
         if pairs.setdefault(key.strip(), value) != value:
             raise UsageError(f"{argument} gives {key.strip()} twice, with different values")
     return pairs
+
+
+def _resolved(text: str, argument: str) -> str:
+    """References as in the file of `serve`: everyone on a machine sees the arguments themselves."""
+    problems: list[Problem] = []
+    node = Node(content=text, origin=COMMAND_LINE)
+    References(os.environ, problems).resolve(node)
+    for problem in problems:
+        raise UsageError(f"{argument} has {problem.value}: expected {problem.expected}")
+    return str(node.content)
 
 
 def _value(parse: Callable[[str], int], text: str, argument: str) -> int:

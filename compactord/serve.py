@@ -21,7 +21,7 @@ from compactord.config.load import LoadedConfig, load_config
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.config.show import effective_json, json_schema, show_text
 from compactord.engine.base import Engine
-from compactord.engine.masters import MASTERS, is_master, what_instead
+from compactord.engine.masters import MASTERS, is_master, shown_master, what_instead
 from compactord.engine.spark import start_spark
 from compactord.errors import UsageError
 from compactord.redaction import redact_text
@@ -170,7 +170,7 @@ def _unusable(loaded: LoadedConfig, open_store: OpenStore) -> Iterator[Problem]:
 
     master = loaded.config.spark.master
     if master is not None and not is_master(master):
-        yield problem("spark.master", master, MASTERS)
+        yield problem("spark.master", shown_master(master), MASTERS)
     for name, value in loaded.config.spark.conf.items():
         instead = what_instead(name, master)
         if instead is not None:

@@ -8,6 +8,7 @@ import structlog
 
 from compactord.clock import Clock
 from compactord.config.model import Limits, ServiceConfig
+from compactord.engine.masters import shown_master
 from compactord.errors import UsageError
 from compactord.model import SubcompactionResult, TaskOutcome
 from compactord.service import admission
@@ -80,7 +81,7 @@ class Capacity:
         budget = self.memory_budget_bytes
         return EngineView(
             is_up=self._is_up,
-            master=self._master or "local",
+            master=shown_master(self._master or "local"),
             restarts=self._restarts,
             error=self.error,
             slots=self.slots,

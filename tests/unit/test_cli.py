@@ -15,8 +15,10 @@ import pytest
 
 from compactord import ids
 from compactord.cli import _run, main
+from compactord.cli_arguments import add_engine_arguments, engine_arguments
 from compactord.clock import SystemClock
 from compactord.demo import WriteOnlyWriter, create_table
+from compactord.errors import UsageError
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.local import LocalStorage
@@ -83,6 +85,30 @@ def test_what_cannot_be_meant_ends_with_2_and_touches_nothing(
     assert main([command, "--warehouse", str(tmp_path), *arguments]) == 2
     assert expected in capsys.readouterr().err
     assert _files(table) == before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--spark-conf", "spark.hadoop.fs.s3a.secret.key:s3same"],
+        ["--spark-cnf", "spark.hadoop.fs.s3a.secret.key=s3same"],
+        ["--master", "sc:head;token=s3same"],
+        ["--master", "SC://head/;x-org=s3same"],
+    ],
+    ids=lambda wrong: wrong[1],
+)
+def test_what_is_wrong_with_a_secret_argument_is_said_without_the_secret(
+    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _keyed_table(tmp_path, commits=1)
+    try:
+        code = main(["compact", "--json", "--warehouse", str(tmp_path), "--table", "d.t", *wrong])
+    except SystemExit as ended:
+        code = ended.code
+    found = capsys.readouterr()
+    assert code == 2
+    assert "***" in found.err
+    assert "s3same" not in found.err + found.out
 
 
 _NO_WORK = ("snapshots", "files_in", "files_out", "bytes_in", "bytes_out", "rows_in", "rows_out")
@@ -309,3 +335,22 @@ def test_damaged_metadata_ends_with_3_and_names_the_file(
     assert main(["compact", "--warehouse", str(tmp_path), "--table", "d.t"]) == 3
     assert path.name in capsys.readouterr().err
     assert _files(table) == before
+
+
+def test_engine_arguments_may_refer_to_secrets_that_no_command_line_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3same")
+    (tmp_path / "key").write_text("k3y\n")
+    parser = argparse.ArgumentParser()
+    add_engine_arguments(parser)
+    given = [
+        *("--master", "sc://head/;token=${env:TOKEN}"),
+        *("--spark-conf", f"spark.secret=${{file:{tmp_path}/key}}"),
+        *("--spark-conf", "spark.theirs=$${spark.secret}"),
+    ]
+    found = engine_arguments(parser.parse_args(given))
+    assert found.master == "sc://head/;token=s3same"
+    assert found.spark_conf == {"spark.secret": "k3y", "spark.theirs": "${spark.secret}"}
+    with pytest.raises(UsageError, match=r"--spark-conf spark.a has \$\{env:NONE\}: .* to be set"):
+        engine_arguments(parser.parse_args(["--spark-conf", "spark.a=${env:NONE}"]))

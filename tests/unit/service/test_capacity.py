@@ -91,3 +91,13 @@ def test_memory_is_reserved_for_what_runs_and_the_largest_worker_is_remembered()
     assert (view.running, view.memory_reserved_bytes) == (2, 2 * ONE_BYTES)
     assert view.memory_budget_bytes == 3 * ONE_BYTES
     assert view.task_peak_memory_bytes == 9
+
+
+def test_the_token_of_a_master_is_not_shown() -> None:
+    config = ServiceConfig.model_validate(
+        {
+            "catalogs": {"c": {"warehouse": "/wh"}},
+            "spark": {"master": "sc://head:15002/;token=s3same;x-org=s3same"},
+        }
+    )
+    assert Capacity(config, VirtualClock()).view(0).master == "sc://head:15002/;***"
