@@ -103,7 +103,6 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
     [
         pytest.param(f"token={SECRET};{SECRET}", {}, id="address"),
         pytest.param("", {"spark.sql.shuffle.partitions": f"secret={SECRET}"}, id="setting"),
-        pytest.param("", {"spark.sql.a.token": SECRET, "spark.driver.memory": "1g"}, id="static"),
     ],
 )
 def test_what_a_server_refuses_is_said_without_secrets(
