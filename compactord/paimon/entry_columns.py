@@ -29,7 +29,7 @@ from compactord.paimon.avro_columns import (
 from compactord.paimon.data_file import DataFile, EntryKind, FileIdentity, ManifestEntry
 from compactord.paimon.foreign import ForeignColumns, foreign_columns
 from compactord.paimon.manifest import ManifestFile, entries_of, open_manifest, require_counts
-from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_VERSION, plain_of
+from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_VERSION, plain_of, table_of
 from compactord.storage.base import Storage
 
 # Manifests are decoded together until so much is in hand; more cursors side by side are faster.
@@ -170,8 +170,7 @@ def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) 
     schema = opened[0].schema
     ints, spans, data = decoded.integers, decoded.spans, decoded.data
     if (ints["_VERSION"] != MANIFEST_VERSION).any():
-        table = path.rsplit("/manifest", 1)[0]
-        raise UnsupportedTable(table, [f"{path} has entries of an unknown version"])
+        raise UnsupportedTable(table_of(path), [f"{path} has entries of an unknown version"])
     if ((ints["_KIND"] < EntryKind.ADD) | (ints["_KIND"] > EntryKind.DELETE)).any():
         raise FormatError(path, "an entry of an unknown kind")
     encoded = gather(data, spans["_PARTITION"]).dictionary_encode()

@@ -23,6 +23,7 @@ from compactord.paimon.avro_types import (
     renamed,
     resolved_schema,
 )
+from compactord.paimon.manifest_schema import plain_of, table_of
 
 Json = Any
 # Columns are carried beside those of an entry or list row, and beside those of the file in it,
@@ -63,7 +64,7 @@ class ForeignColumns:
         lost = [".".join(column) for column in self.not_carried if _holds(record, column)]
         if lost:
             reason = f"{path} has values of columns that are not known: {', '.join(lost)}"
-            raise UnsupportedTable(path.rsplit("/", 2)[0], [reason])
+            raise UnsupportedTable(table_of(path), [reason])
         if not any(_holds(record, column) for column in self.carried):
             return ()
         found, at = [], 0
@@ -110,7 +111,7 @@ def foreign_columns(schema: AvroSchema, expected: AvroSchema) -> ForeignColumns 
     if schema.json == expected.json:
         return None
     found = resolved_schema(schema.json, "")
-    known = plain_type(resolved_schema(expected.json, ""))
+    known = plain_of(expected)
     layout = tuple(_layout(found, known, ""))
     carried = {column: plain for column, plain, type_ in layout if type_ is not None}
     unknown = tuple(unknown_columns(plain_type(found), known))

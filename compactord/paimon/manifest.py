@@ -32,6 +32,7 @@ from compactord.paimon.manifest_schema import (
     MANIFEST_VERSION,
     READABLE_MANIFEST_LIST,
     require_readable,
+    table_of,
 )
 from compactord.paimon.types import DataType
 from compactord.storage.base import Storage
@@ -255,10 +256,10 @@ def _require_version(record: Mapping[str, Any], path: str) -> None:
     version = record["_VERSION"]
     if version == 1:
         raise UnsupportedTable(
-            path.rsplit("/", 2)[0], [f"{path} has entry version 1: the table must be made again"]
+            table_of(path), [f"{path} has entry version 1: the table must be made again"]
         )
     if version != MANIFEST_VERSION:
-        raise UnsupportedTable(path.rsplit("/", 2)[0], [f"{path} has entry version {version}"])
+        raise UnsupportedTable(table_of(path), [f"{path} has entry version {version}"])
 
 
 def _stats(record: Mapping[str, Any]) -> ColumnStats:

@@ -164,6 +164,12 @@ INDEX_MANIFEST: AvroSchema = compile_schema(
 )
 
 
+def table_of(path: str) -> str:
+    """The location of the table to which a manifest, a list, or their folder belongs."""
+    folder = path if path.endswith("/manifest") else path.rpartition("/")[0]
+    return folder.rpartition("/")[0]
+
+
 def require_readable(found: AvroSchema, expected: AvroSchema, path: str) -> None:
     """Refuse a file that lacks or twists columns we need, with a `FormatError`."""
     try:

@@ -174,12 +174,18 @@ def test_schemas_that_say_the_same_in_another_way_are_read(
 
 
 @pytest.mark.parametrize("version", [1, 3])
-def test_an_unknown_entry_version_is_refused(version: int) -> None:
+def test_an_unknown_entry_version_is_refused(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", -1)
     data = encode_container(MANIFEST, [{**entry_record(BARE), "_VERSION": version}], CODEC)
-    storage = MemoryStorage({paths.manifest_path(ROOT, "m"): data})
+    storage = MemoryStorage({paths.manifest_path(ROOT, "manifest-1"): data})
     _, manifest = _stored([BARE])
-    with pytest.raises(UnsupportedTable, match=f"entry version {version}"):
-        read_entries(storage, ROOT, replace(manifest, file_size=len(data)))
+    manifest = replace(manifest, file_name="manifest-1", file_size=len(data))
+    with pytest.raises(UnsupportedTable, match=f"entry version {version}") as caught:
+        read_entries(storage, ROOT, manifest)
+    assert caught.value.table == ROOT
+    with pytest.raises(UnsupportedTable, match="an unknown version") as caught:
+        load_live_files(storage, ROOT, [manifest])
+    assert caught.value.table == ROOT
 
 
 def test_an_unknown_entry_kind_is_a_format_error() -> None:
