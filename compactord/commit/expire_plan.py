@@ -270,9 +270,10 @@ def _doomed_metadata(
             for manifest in reader.if_there(read, snapshot):
                 if manifest.file_name not in kept:
                     leaves.manifests[manifest.file_name] = manifest.file_size
-                    leaves.manifests.update(
-                        (extra, 0) for extra in manifest.extra_files if extra not in kept
-                    )
+                # A list by Java 2.0.0 keeps the manifest and names nothing that belongs to it.
+                leaves.manifests.update(
+                    (extra, 0) for extra in manifest.extra_files if extra not in kept
+                )
             if name not in kept:
                 lists[name] = None
         if snapshot.index_manifest is not None and snapshot.index_manifest not in kept:

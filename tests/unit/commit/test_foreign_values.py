@@ -30,6 +30,7 @@ from tests.unit.commit.expiring import (
     make_tag,
     merged_table,
     snapshots_of,
+    with_data,
 )
 from tests.unit.paimon.foreign_files import sequences
 from tests.unit.paimon.table_builder import data_file, deleted, entry
@@ -185,6 +186,24 @@ def test_a_sidecar_that_a_kept_manifest_names_stays() -> None:
     table = _with_sidecars(merged_table(), lambda one: "shared.avro.sidecar")
     expire(table)
     assert _sidecars(table) == {"shared.avro.sidecar"}
+
+
+def test_sidecars_that_older_lists_name_alone_go_with_these() -> None:
+    """Java 2.0.0 has committed: its list has the manifests without what belongs to them."""
+    table = Lineage()
+    table.append(1, commits=2)
+    _with_sidecars(table)
+    table.append(1)
+    newest = snapshots_of(table)[-1]
+    manifests = data_manifests(table.storage, HOME, newest)
+    rows = [replace(one, extra_files=()) for one in manifests[:-1]]
+    written, size = table.history._write_list(rows)
+    change(table, newest.id, base_manifest_list=written, base_manifest_list_size=size)
+    with_data(table)
+    expire(table)
+    assert data_manifests(table.storage, HOME, snapshots_of(table)[-1]) == (*rows, manifests[-1])
+    assert _sidecars(table) == set()
+    check(table)
 
 
 def test_the_sidecar_of_a_manifest_is_no_orphan_whoever_made_it() -> None:
