@@ -9,10 +9,13 @@ SPARKS := 3.5 4.0 4.1 4.2 4.3
 PYTEST_ARGS ?=
 # Of the soak.
 SECONDS ?= 600
+# Of random histories beside pypaimon: how many, and the seed of the first.
+HISTORIES ?= 1000
+SEED ?= 0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup tools lock manifests demo test test-fast lint bench bench-large soak compat compat-pypaimon \
-	compat-oldest
+	compat-histories compat-oldest
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
@@ -78,11 +81,15 @@ bench-large: setup ## Measure a bucket of 5 GB; needs 10 GB of disk
 soak: setup ## Ingestion beside a daemon that is killed once; SECONDS=600
 	$(BIN)/python -m tests.bench --soak --seconds $(SECONDS)
 
-compat: $(addprefix compat-,$(SPARKS)) compat-pypaimon ## Other Spark versions, Spark Connect, pypaimon as a reader
+compat: $(addprefix compat-,$(SPARKS)) compat-pypaimon ## Other Spark versions, Spark Connect, pypaimon beside us
 
-compat-pypaimon: setup $(CACHE)/compat/pypaimon/.installed
+compat-pypaimon: setup $(CACHE)/compat/pypaimon-2.1/.installed
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m pytest -m compat tests/compat $(PYTEST_ARGS)
+
+compat-histories: setup $(CACHE)/compat/pypaimon-2.1/.installed ## Random histories beside pypaimon; HISTORIES=1000 SEED=0
+	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m tests.compat --histories $(HISTORIES) --seed $(SEED)
 
 compat-oldest: $(CACHE)/compat/oldest/.installed ## Unit tests on the oldest Python and Arrow; needs python3.10
 	$(CACHE)/compat/oldest/bin/python -m pytest tests/unit $(PYTEST_ARGS)
@@ -95,10 +102,10 @@ $(CACHE)/compat/oldest/.installed: pyproject.toml
 	@touch $@
 
 # It wants other versions of our own dependencies, so it lives apart.
-$(CACHE)/compat/pypaimon/.installed:
+$(CACHE)/compat/pypaimon-2.1/.installed:
 	mkdir -p $(CACHE)/compat
-	$(PYTHON) -m venv $(CACHE)/compat/pypaimon
-	$(CACHE)/compat/pypaimon/bin/python -m pip install --quiet 'pypaimon>=2,<3'
+	$(PYTHON) -m venv $(CACHE)/compat/pypaimon-2.1
+	$(CACHE)/compat/pypaimon-2.1/bin/python -m pip install --quiet 'pypaimon>=2.1,<2.2'
 	@touch $@
 
 # Each version has a virtual environment of its own in the cache, kept for the next time. What Spark

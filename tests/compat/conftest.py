@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.asking import PyPaimon
 from tests.oracle.judge import Judge
 
 HERE = Path(__file__).parent
@@ -20,3 +21,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def judge() -> Iterator[Judge]:
     with Judge() as judge:
         yield judge
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the one process of pypaimon; tests have databases of their own in it."""
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="session")
+def pypaimon(warehouse: Path) -> Iterator[PyPaimon]:
+    with PyPaimon(warehouse) as pypaimon:
+        yield pypaimon

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from compactord.plan.table import Strategy
+from tests.compat.asking import PyPaimon
 from tests.oracle.differential import LiveTable, assert_same_rows, canonical
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Value
-
-READER = Path(__file__).with_name("reader.py")
-# `make compat` installs it; it wants other versions of our own dependencies.
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-PYTHON = _CACHE / "compactord/compat/pypaimon/bin/python"
 
 COLUMNS = (
     ("k", "INT NOT NULL"),
@@ -72,29 +65,14 @@ def _row(number: int, commit: int) -> list[Value]:
     ]
 
 
-def _read_with_pypaimon(table: LiveTable) -> list[str]:
-    if not PYTHON.exists():
-        pytest.fail(f"{PYTHON} is missing: run `make compat-pypaimon`")
-    warehouse = table.path.parent.parent
-    name = f"{table.path.parent.name.removesuffix('.db')}.{table.path.name}"
-    found = subprocess.run(
-        [PYTHON, READER, warehouse, name],
-        stdout=subprocess.PIPE,
-        timeout=100,
-        text=True,
-        check=True,
-    )
-    return canonical(json.loads(found.stdout.splitlines()[-1])["rows"])
-
-
 @pytest.mark.parametrize("strategy", [Strategy.MINOR, Strategy.FULL])
 @pytest.mark.parametrize("is_keyed", [True, False], ids=["primary-key", "append"])
 def test_pypaimon_reads_a_compacted_table_as_java_does(
-    judge: Judge, tmp_path: Path, *, is_keyed: bool, strategy: Strategy
+    judge: Judge, pypaimon: PyPaimon, warehouse: Path, *, is_keyed: bool, strategy: Strategy
 ) -> None:
     table = LiveTable(
         judge=judge,
-        path=tmp_path / "db.db" / "t",
+        path=warehouse / f"{strategy.value}.db" / ("keyed" if is_keyed else "appended"),
         columns=COLUMNS,
         primary_key=("k", "name") if is_keyed else (),
         options={"bucket": "2" if is_keyed else "-1"},
@@ -104,12 +82,14 @@ def test_pypaimon_reads_a_compacted_table_as_java_does(
         kinds = ["-D" if is_keyed and n % 9 == commit else "+I" for n in numbers]
         table.write([_row(number, commit) for number in numbers], kinds)
     assert table.settle(strategy).compactions > 0
-    _assert_same_reads(table)
+    _assert_same_reads(table, pypaimon)
     # Level-0 files above compacted ones are read together with them.
     table.write([_row(1, 99), _row(100, 99)])
-    _assert_same_reads(table)
+    _assert_same_reads(table, pypaimon)
 
 
-def _assert_same_reads(table: LiveTable) -> None:
+def _assert_same_reads(table: LiveTable, pypaimon: PyPaimon) -> None:
     table.check()
-    assert_same_rows(_read_with_pypaimon(table), canonical(table.judge.read(table.path)))
+    name = f"{table.path.parent.name.removesuffix('.db')}.{table.path.name}"
+    found = pypaimon.ask("read", table=name)
+    assert_same_rows(canonical(found), canonical(table.judge.read(table.path)))

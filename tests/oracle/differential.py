@@ -26,6 +26,7 @@ from compactord.service.one_shot import CompactTotals, OneShot
 from compactord.service.parts import WorkerSpec
 from compactord.service.session import SessionRequest
 from compactord.service.table import OpenTable
+from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, TypeName, Value
@@ -214,9 +215,13 @@ def compact(
     overrides: Mapping[str, str] | None = None,
     partitions: Sequence[Mapping[str, str]] = (),
     quiet_for_ms: int = 0,
+    storage: Storage | None = None,
 ) -> CompactTotals:
-    """A one-shot run of compactord in this process, on `<warehouse>/<database>.db/<name>`."""
-    storage, clock = LocalStorage(), SystemClock()
+    """A one-shot run of compactord in this process, on `<warehouse>/<database>.db/<name>`.
+
+    `storage` is what its driver sees of the local files.
+    """
+    storage, clock = storage or LocalStorage(), SystemClock()
     name = f"{path.parent.name.removesuffix('.db')}.{path.name}"
     run = OneShot(
         find_table(storage, str(path.parent.parent), name),
