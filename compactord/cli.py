@@ -41,7 +41,7 @@ from compactord.errors import (
 )
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.support import reasons_to_refuse
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef
 from compactord.service import report
 from compactord.service.logs import configure_logs
 from compactord.service.one_shot import CompactTotals, OneShot
@@ -56,6 +56,7 @@ from compactord.service.planning import (
 from compactord.service.session import SessionRequest
 from compactord.service.table import describe_table, live_reasons, open_table, refuse_live_state
 from compactord.showcase import show
+from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.top.command import TOP_EXAMPLES, add_top_arguments, top
 

@@ -24,13 +24,7 @@ from compactord.paimon.binary_rows import bucket_numbers, encode_rows
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileSource, ManifestEntry
 from compactord.paimon.schema import TableSchema, schema_json
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
-from compactord.paimon.table import (
-    TableRef,
-    TableState,
-    data_manifests,
-    load_state,
-    refresh_state,
-)
+from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataField
 from compactord.plan.table import TableKind
 from compactord.rewrite.ahead import Encoding
@@ -41,6 +35,7 @@ from compactord.rewrite.parquet import Encoder
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.service.parts import WorkerSpec, write_spec
 from compactord.service.table import OpenTable, open_table
+from compactord.state.table_state import TableState, data_manifests, load_state, refresh_state
 from compactord.storage.base import Creation, Storage
 
 _GROUP_ROWS = 1 << 20

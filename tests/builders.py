@@ -21,7 +21,7 @@ from compactord.model import Committed, Compaction
 from compactord.paimon import paths
 from compactord.paimon.manifest import read_entries
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef, TableState, data_manifests, load_state
+from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.service.flight import Landed
@@ -29,6 +29,7 @@ from compactord.service.one_shot import CompactTotals, OneShot
 from compactord.service.parts import WorkerSpec
 from compactord.service.session import SessionRequest
 from compactord.service.table import OpenTable, open_table
+from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 
 # Actors of tests; none of them is a process that runs.

@@ -35,7 +35,8 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
-from compactord.paimon.table import TableRef, TableState, load_state
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage
 from tests import builders
 from tests.storages import MemoryStorage

@@ -15,11 +15,11 @@ import numpy as np
 
 from compactord.model import BucketChange, Conflict, DroppedChange
 from compactord.paimon import paths
-from compactord.paimon.base_files import Hashes
 from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, file_identity
 from compactord.paimon.entry_columns import identity_hashes
-from compactord.paimon.live_files import deleted_files
 from compactord.paimon.manifest import ManifestFile
+from compactord.state.base_files import Hashes
+from compactord.state.live_files import deleted_files
 from compactord.storage.base import Storage
 
 _STATUS_THREADS = 16

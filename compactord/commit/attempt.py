@@ -22,8 +22,8 @@ from compactord.paimon.manifest import ManifestFile, read_entries
 from compactord.paimon.options import CommitOptions, SequenceInit
 from compactord.paimon.schema import schema_ids
 from compactord.paimon.snapshot import CommitKind, Snapshot
-from compactord.paimon.table import TableState
 from compactord.paimon.types import DataType
+from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
 _SEQUENCE_PROPERTY = "sequence.generation.max-sequence-number"

@@ -61,9 +61,9 @@ from compactord.paimon.snapshot import (
     snapshot_json,
     still_stands,
 )
-from compactord.paimon.table import (
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import (
     Refreshed,
-    TableRef,
     TableState,
     data_manifests,
     load_newest,

@@ -11,12 +11,12 @@ import numpy as np
 
 from compactord.errors import ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.base_files import Hashes
 from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity
 from compactord.paimon.entry_columns import EntryColumns, identity_hashes, read_entry_columns
 from compactord.paimon.index_manifest import IndexEntry, read_index_entries
 from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import Snapshot
+from compactord.state.base_files import Hashes
 from compactord.storage.base import Storage
 
 # Index files whose place is known: they lie in the index folder.

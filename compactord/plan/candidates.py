@@ -12,10 +12,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from compactord.paimon.bucket_summaries import BucketSummaries
 from compactord.paimon.options import CompactionOptions
 from compactord.plan.append import FULL_MIN_FILES
 from compactord.plan.table import Strategy, TableKind
+from compactord.state.bucket_summaries import BucketSummaries
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -28,7 +28,6 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options import CompactionOptions
-from compactord.paimon.rewrites import Rest
 from compactord.plan.append import (
     AppendPick,
     pack_unaware,
@@ -40,6 +39,7 @@ from compactord.plan.full import pick_full
 from compactord.plan.runs import KeyOf, bucket_runs, highest_level, level_count
 from compactord.plan.sections import ActionRules, cut_actions, rewrite_each
 from compactord.plan.universal import Pick, last_full_compaction_ms, pick_universal
+from compactord.state.rewrites import Rest
 
 _HOUR_MS = 3_600_000
 

@@ -17,7 +17,7 @@ from compactord.errors import CommitUnknown, CompactordError
 from compactord.model import Compaction, Subcompaction
 from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.snapshot import earliest_snapshot_id
-from compactord.paimon.table import TableRef, TableState
+from compactord.paimon.table import TableRef
 from compactord.plan.table import PlanRequest, TableKind, plan_bucket
 from compactord.service.flight import Crashed, Landed
 from compactord.service.parts import WorkerSpec
@@ -26,6 +26,7 @@ from compactord.service.session import SessionRequest, Settled, TableSession, Un
 from compactord.service.survey import Due, Skip, Survey, TopBucket, without_busy
 from compactord.service.table import OpenTable
 from compactord.service.view import Backlog, RestingPartition, TableInfo, TableShape
+from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
 # Compactions of one partition of a table without buckets that are kept planned.

@@ -9,13 +9,13 @@ from compactord.model import SortedRun
 from compactord.paimon.binary_row import Value, decode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.java_text import to_string
-from compactord.paimon.table import TableState
 from compactord.paimon.types import DataField
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import PlanRequest, TableKind, plan_bucket
 from compactord.service import report
 from compactord.service.table import OpenTable
 from compactord.service.view import BUCKETS_MAX, BucketDetail, RunView
+from compactord.state.table_state import TableState
 
 _RUNS_MAX = 200
 # Objects of more files than this are not made for a request.

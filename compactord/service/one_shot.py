@@ -25,12 +25,13 @@ from compactord.errors import (
 )
 from compactord.model import Committed, Compaction, MergeCompaction, Subcompaction
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef, TableState
+from compactord.paimon.table import TableRef
 from compactord.service.flight import Crashed, Flights, Landed
 from compactord.service.parts import WorkerSpec
 from compactord.service.planning import PartitionTest, rest_text
 from compactord.service.session import SessionRequest, TableSession, neighbours
 from compactord.service.table import OpenTable
+from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()

@@ -10,14 +10,14 @@ from compactord.clock import age_text, local_ms
 from compactord.errors import ObjectNotFound, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketFiles, BucketId
-from compactord.paimon.rewrites import Rest
 from compactord.paimon.snapshot import CommitKind, read_snapshot
-from compactord.paimon.table import TableState, delta_entries, with_rewrites
 from compactord.paimon.types import DataField, type_text
 from compactord.plan.candidates import candidates
 from compactord.plan.table import BucketPlan, PlanRequest, Strategy, TableKind, plan_buckets
 from compactord.service.partition_texts import is_blank, partition_value
 from compactord.service.table import OpenTable, refuse_formats
+from compactord.state.rewrites import Rest
+from compactord.state.table_state import TableState, delta_entries, with_rewrites
 from compactord.storage.base import Storage
 
 

@@ -15,14 +15,14 @@ from compactord.model import (
     Compaction,
     MergeCompaction,
 )
-from compactord.paimon.rewrites import Rewrite
-from compactord.paimon.table import TableState
 from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan
 from compactord.service.flight import Landed
 from compactord.service.one_shot import CompactTotals
 from compactord.service.planning import rest_text
 from compactord.service.table import OpenTable
+from compactord.state.rewrites import Rewrite
+from compactord.state.table_state import TableState
 
 # What the rewrites of a table mean to those who make them.
 REWRITTEN = (

@@ -31,7 +31,7 @@ from compactord.model import (
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.schema import TableSchema, read_schema, schema_ids
 from compactord.paimon.snapshot import SnapshotIdentity
-from compactord.paimon.table import TableRef, TableState
+from compactord.paimon.table import TableRef
 from compactord.plan.table import BucketPlan, Strategy, settled_by
 from compactord.service.flight import Crashed, Landed
 from compactord.service.parts import WorkerSpec, subcompactions
@@ -43,6 +43,7 @@ from compactord.service.planning import (
     resting_partitions,
 )
 from compactord.service.table import open_table, refuse_live_state
+from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()

@@ -15,16 +15,16 @@ import numpy as np
 
 from compactord.clock import local_ms
 from compactord.model import AppendCompaction, Compaction, CompactReason
-from compactord.paimon.bucket_summaries import BucketSummaries
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options import CompactionOptions
-from compactord.paimon.rewrites import Rest
-from compactord.paimon.table import TableState
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import BucketPlan, TableKind, plan_bucket
 from compactord.service.planning import PlanContext, StatePlanner
 from compactord.service.session import FULL_REASONS
 from compactord.service.view import Backlog, RunState, TableShape, WorkKind
+from compactord.state.bucket_summaries import BucketSummaries
+from compactord.state.rewrites import Rest
+from compactord.state.table_state import TableState
 
 # So many of the most urgent buckets of a table are offered at once; the rest is counted.
 OFFERED_MAX = 64

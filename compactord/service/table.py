@@ -16,8 +16,9 @@ from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.options import TableOptions, parse_options
 from compactord.paimon.schema import TableSchema, latest_schema, read_schema
 from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
-from compactord.paimon.table import TableRef, TableState
+from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
+from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
 # Index files that a compaction neither changes nor invalidates.

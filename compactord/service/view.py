@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 from compactord.config.windows import WorkKind as WorkKind
 from compactord.model import CompactReason
 from compactord.model import Conflict as Conflict
-from compactord.paimon.rewrites import Rewrite
 from compactord.plan.table import TableKind
+from compactord.state.rewrites import Rewrite
 
 
 class TableName(NamedTuple):

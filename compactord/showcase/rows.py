@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from compactord.paimon import paths
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef
 from compactord.service.table import open_table
+from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 
 # Row kinds (Java's RowKind) that leave a row behind: +I and +U.

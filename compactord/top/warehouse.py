@@ -12,12 +12,13 @@ from compactord.errors import CompactordError, ObjectNotFound, TableNotFound, Un
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.support import reasons_to_refuse
-from compactord.paimon.table import TableRef, TableState, load_state, refresh_state
+from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.service.planning import PlanContext, StatePlanner
 from compactord.service.survey import Survey
 from compactord.service.table import OpenTable, describe_table, refuse_live_state
 from compactord.service.view import Backlog, TableShape, TableStatus
+from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.base import Storage
 from compactord.top.look import Look, NoAnswer, TopCommit, TopTable
 

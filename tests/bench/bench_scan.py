@@ -35,8 +35,9 @@ from compactord.paimon.snapshot import (
     Snapshot,
     snapshot_json,
 )
-from compactord.paimon.table import TableRef, data_manifests, load_state, refresh_state
+from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.state.table_state import data_manifests, load_state, refresh_state
 from compactord.storage.local import LocalStorage
 
 CODEC = codec_of("zstd", 1)

@@ -17,9 +17,10 @@ from compactord.clock import SystemClock
 from compactord.demo import WriteOnlyWriter, create_table
 from compactord.ids import this_process
 from compactord.paimon import paths
-from compactord.paimon.table import TableRef, TableState, load_state, refresh_state
+from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataField, parse_type
 from compactord.service.table import open_table
+from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.local import LocalStorage
 from tests import builders
 

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from compactord.ids import owner_of
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from tests import builders
 

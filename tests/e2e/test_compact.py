@@ -13,8 +13,9 @@ import pytest
 
 from compactord.demo import create_table
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.state.table_state import load_state
 from tests import builders
 from tests.e2e import tables
 from tests.e2e.command import SECONDS_MAX, Commands, Outcome, read_terminal

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef
 from compactord.showcase.jobs import SNAPSHOTS_KEPT
+from compactord.state.table_state import load_state
 from tests import builders
 from tests.e2e.command import SECONDS_MAX, Command, Commands, read_terminal
 from tests.e2e.tables import LOCAL

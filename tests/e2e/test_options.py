@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compactord.cli import main
-from compactord.paimon.table import load_state
+from compactord.state.table_state import load_state
 from tests import builders
 from tests.e2e import tables
 from tests.e2e.command import Commands

@@ -10,7 +10,8 @@ from pathlib import Path
 from compactord import ids
 from compactord.ids import owner_of
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from tests import builders
 from tests.builders import WRITER

@@ -17,7 +17,8 @@ from compactord.errors import (
     StoreFull,
     TransientStorageError,
 )
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests import builders

@@ -12,8 +12,9 @@ from compactord.paimon.avro import codec_of, encode_container, open_container
 from compactord.paimon.data_file import EntryKind
 from compactord.paimon.options import ExpireOptions
 from compactord.paimon.snapshot import latest_snapshot_id, read_snapshot
-from compactord.paimon.table import TableRef, data_manifests, delta_entries
+from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
+from compactord.state.table_state import data_manifests, delta_entries
 from compactord.storage.local import LocalStorage
 from tests.oracle.differential import LiveTable, assert_exact_sizes, compact
 from tests.oracle.judge import Judge

@@ -37,8 +37,8 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
-from compactord.paimon.table import (
-    TableRef,
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import (
     TableState,
     data_manifests,
     delta_manifests,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from compactord.catalog.filesystem import find_table
-from compactord.paimon.table import load_state, with_rewrites
 from compactord.plan.table import Strategy
+from compactord.state.table_state import load_state, with_rewrites
 from compactord.storage.local import LocalStorage
 from tests.oracle.differential import LiveTable, compact
 from tests.oracle.judge import Judge

@@ -22,7 +22,7 @@ from compactord.errors import UsageError
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.local import LocalStorage
-from tests.unit.paimon.table_by_day import MINUTE, TableByDay
+from tests.unit.state.table_by_day import MINUTE, TableByDay
 
 _STRING = AtomicType(root=TypeRoot.VARCHAR, precision=2**31 - 1)
 

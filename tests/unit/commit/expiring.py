@@ -17,7 +17,7 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
-from compactord.paimon.table import data_manifests, delta_manifests
+from compactord.state.table_state import data_manifests, delta_manifests
 from compactord.storage.base import Storage
 from tests.lineage import TABLE, Lineage
 

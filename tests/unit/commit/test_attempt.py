@@ -21,8 +21,8 @@ from compactord.paimon.manifest import ManifestFile, describe_entries
 from compactord.paimon.options import SequenceInit
 from compactord.paimon.schema import latest_schema, schema_json
 from compactord.paimon.snapshot import CommitKind, Snapshot
-from compactord.paimon.table import TableState, data_manifests, delta_entries
 from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.state.table_state import TableState, data_manifests, delta_entries
 from tests.builders import FIRST, NOW_MS
 from tests.lineage import TABLE, Lineage
 from tests.unit.paimon.table_builder import data_file, entry

@@ -13,7 +13,7 @@ from compactord.ids import Liveness, Owner
 from compactord.model import Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_ids, snapshot_json
-from compactord.paimon.table import delta_manifests
+from compactord.state.table_state import delta_manifests
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
 from tests.lineage import TABLE, Lineage
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, RecordingStorage

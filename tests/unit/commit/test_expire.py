@@ -16,7 +16,7 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     snapshot_json,
 )
-from compactord.paimon.table import data_manifests
+from compactord.state.table_state import data_manifests
 from tests.lineage import Lineage
 from tests.storages import Call, HookedStorage
 from tests.unit.commit.expiring import (

@@ -10,7 +10,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.manifest import read_entries
 from compactord.paimon.snapshot import CommitKind, read_tags, snapshot_json
-from compactord.paimon.table import data_manifests, delta_manifests
+from compactord.state.table_state import data_manifests, delta_manifests
 from tests.lineage import Lineage
 from tests.storages import RecordingStorage
 from tests.unit.commit.expiring import (

@@ -21,7 +21,7 @@ from compactord.paimon.snapshot import (
     CommitKind,
     snapshot_ids,
 )
-from compactord.paimon.table import data_manifests, delta_manifests
+from compactord.state.table_state import data_manifests, delta_manifests
 from tests.lineage import Lineage
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.commit.expiring import (

@@ -19,7 +19,7 @@ from compactord.paimon.foreign import ForeignValue
 from compactord.paimon.manifest import ManifestFile
 from compactord.paimon.manifest_schema import MANIFEST_LIST
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
-from compactord.paimon.table import data_manifests, delta_entries
+from compactord.state.table_state import data_manifests, delta_entries
 from tests.builders import FIRST, NOW_MS
 from tests.lineage import Lineage
 from tests.unit.commit.expiring import (

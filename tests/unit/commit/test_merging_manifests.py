@@ -9,7 +9,7 @@ from compactord.model import CommitOutcome, Committed, NothingCommitted
 from compactord.paimon import paths
 from compactord.paimon.manifest import read_manifest_list
 from compactord.paimon.snapshot import CommitKind, read_snapshot
-from compactord.paimon.table import data_manifests
+from compactord.state.table_state import data_manifests
 from compactord.storage.base import Storage
 from tests.builders import FIRST, SECOND, append_table, compact, read_appended, rows_of, writer
 from tests.lineage import TABLE, Lineage

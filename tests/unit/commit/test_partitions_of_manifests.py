@@ -15,8 +15,9 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.options import parse_options
 from compactord.paimon.schema import latest_schema
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.state.table_state import load_state
 from tests.builders import FIRST, VirtualClock
 from tests.storages import MemoryStorage
 from tests.unit.paimon.table_builder import History, data_file, entry

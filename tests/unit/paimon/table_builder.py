@@ -30,8 +30,9 @@ from compactord.paimon.snapshot import (
     Snapshot,
     snapshot_json,
 )
-from compactord.paimon.table import TableRef, data_manifests
+from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataType
+from compactord.state.table_state import data_manifests
 from compactord.storage.base import Creation, ObjectStatus
 
 CODEC = codec_of("zstd", 1)

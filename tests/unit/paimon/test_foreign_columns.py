@@ -13,7 +13,6 @@ from compactord.paimon import entry_columns, paths
 from compactord.paimon.avro import ContainerWriter, encode_container, open_container
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.foreign import TypesDiffer
-from compactord.paimon.live_files import load_live_files
 from compactord.paimon.manifest import (
     ManifestFile,
     describe_entries,
@@ -27,6 +26,7 @@ from compactord.paimon.manifest_schema import (
     MANIFEST_LIST,
     MANIFEST_LIST_WITH_EXTRA_FILES,
 )
+from compactord.state.live_files import load_live_files
 from tests.unit.paimon.foreign_files import (
     ENTRY,
     FILE,

@@ -16,7 +16,6 @@ from compactord.paimon.avro import (
 )
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, EntryKind, ManifestEntry
-from compactord.paimon.live_files import load_live_files
 from compactord.paimon.manifest import (
     ManifestFile,
     describe_entries,
@@ -28,6 +27,7 @@ from compactord.paimon.manifest import (
 )
 from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_LIST
 from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.state.live_files import load_live_files
 from tests.unit.paimon.table_builder import CODEC, MemoryStorage, data_file, deleted, entry
 
 ROOT = "/w/db.db/t"

@@ -19,7 +19,6 @@ from compactord.paimon import entry_columns, paths
 from compactord.paimon.avro import codec_of, encode_container
 from compactord.paimon.data_file import EMPTY_ROW, ColumnStats, ManifestEntry
 from compactord.paimon.index_manifest import IndexEntry, read_index_entries
-from compactord.paimon.live_files import load_live_files
 from compactord.paimon.manifest import (
     ManifestFile,
     describe_entries,
@@ -36,6 +35,7 @@ from compactord.paimon.snapshot import (
     parse_snapshot,
     snapshot_json,
 )
+from compactord.state.live_files import load_live_files
 from tests.unit.paimon.foreign_files import ENTRY, FILE, Added, with_columns
 from tests.unit.paimon.table_builder import MemoryStorage, data_file, deleted, entry
 

@@ -12,7 +12,6 @@ from compactord.paimon import entry_columns, paths
 from compactord.paimon.avro import encode_container
 from compactord.paimon.data_file import EMPTY_ROW
 from compactord.paimon.index_manifest import read_index_entries
-from compactord.paimon.live_files import load_live_files
 from compactord.paimon.manifest import (
     ManifestFile,
     encode_manifest_list,
@@ -30,6 +29,7 @@ from compactord.paimon.snapshot import (
     read_tags,
     snapshot_json,
 )
+from compactord.state.live_files import load_live_files
 from tests.unit.paimon.table_builder import (
     CODEC,
     History,

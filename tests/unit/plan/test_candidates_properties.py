@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.paimon.bucket_summaries import BucketIndex, BucketSummaries, packed_keys
 from compactord.paimon.data_file import DataFile
 from compactord.plan.candidates import candidates
 from compactord.plan.shape import bucket_shape
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
+from compactord.state.bucket_summaries import BucketIndex, BucketSummaries, packed_keys
 from tests.unit.plan.builders import bucket_of, compaction_options, data_file, plan_request
 from tests.unit.plan.test_table_properties import append_files, lsm_files, requests
 

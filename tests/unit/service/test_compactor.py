@@ -8,11 +8,12 @@ from compactord.commit.expire import Expired
 from compactord.errors import CompactordError, StorageError, TransientStorageError, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.paimon.table import TableRef, data_manifests, load_state
+from compactord.paimon.table import TableRef
 from compactord.service.compactor import TableCompactor
 from compactord.service.flight import Crashed, Landed
 from compactord.service.session import SessionRequest
 from compactord.service.survey import Skip
+from compactord.state.table_state import data_manifests, load_state
 from compactord.storage.base import Storage
 from tests.builders import (
     FIRST,

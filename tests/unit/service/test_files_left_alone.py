@@ -10,8 +10,8 @@ import pytest
 
 from compactord.errors import UnsupportedTable
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.table import load_state
 from compactord.plan.table import Strategy
+from compactord.state.table_state import load_state
 from tests import builders
 from tests.storages import MemoryStorage, RecordingStorage
 from tests.unit.paimon.foreign_files import sequences

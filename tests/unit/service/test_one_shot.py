@@ -21,9 +21,10 @@ from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
 from compactord.paimon.manifest import encode_manifest_list
 from compactord.paimon.snapshot import snapshot_ids, snapshot_json
-from compactord.paimon.table import TableRef, data_manifests, load_state
+from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.service import report
+from compactord.state.table_state import data_manifests, load_state
 from tests import builders
 from tests.builders import FIRST, SECOND
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from compactord.model import CompactReason
-from compactord.paimon.rewrites import Rewrite
 from compactord.service.http import PageResponse
 from compactord.service.page.bars import run_state
 from compactord.service.page.figures import age_text, iso_text, moment, reason, size
@@ -30,6 +29,7 @@ from compactord.service.view import (
     TableDetail,
     TableStatus,
 )
+from compactord.state.rewrites import Rewrite
 from tests.pictures import (
     GIB,
     HOUR,

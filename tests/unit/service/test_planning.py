@@ -9,7 +9,7 @@ from compactord.demo import create_table
 from compactord.errors import UsageError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.table import TableRef, load_state
+from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.service.planning import (
@@ -19,6 +19,7 @@ from compactord.service.planning import (
     plan_state,
 )
 from compactord.service.table import open_table
+from compactord.state.table_state import load_state
 from tests import builders
 from tests.builders import NOW_MS
 from tests.lineage import TABLE, Lineage, bucket_id

@@ -16,8 +16,8 @@ from compactord.service.view import TableName
 from compactord.service.watch import Watch
 from tests.builders import VirtualClock, one_shot
 from tests.lineage import TABLE, Lineage
-from tests.unit.paimon.table_by_day import MINUTE, NOW_MS, TableByDay, day
 from tests.unit.service.compacting import ALL, compactor_of
+from tests.unit.state.table_by_day import MINUTE, NOW_MS, TableByDay, day
 
 QUIET_MS = 10 * MINUTE
 NAME = TableName("lake", "db", "t")

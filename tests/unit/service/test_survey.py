@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, BucketId, DataFile, EntryKind, ManifestEntry
-from compactord.paimon.live_files import no_files
-from compactord.paimon.table import TableState, load_state
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import Strategy
@@ -20,6 +18,8 @@ from compactord.service.planning import PlanContext, StatePlanner
 from compactord.service.survey import Survey
 from compactord.service.table import open_table
 from compactord.service.view import TableShape
+from compactord.state.live_files import no_files
+from compactord.state.table_state import TableState, load_state
 from tests.builders import append_table, compact, fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage
 from tests.unit.plan.builders import NOW_MS, data_file, key_of

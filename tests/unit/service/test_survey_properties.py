@@ -11,7 +11,7 @@ from compactord.clock import local_ms
 from compactord.demo import WriteOnlyWriter
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef, TableState, load_state
+from compactord.paimon.table import TableRef
 from compactord.plan.runs import bucket_runs
 from compactord.plan.universal import last_full_compaction_ms
 from compactord.service.compactor import TOP_MAX, Planned, TableCompactor, TakeOff
@@ -19,6 +19,7 @@ from compactord.service.flight import Crashed, Landed
 from compactord.service.planning import PlanContext, StatePlanner
 from compactord.service.survey import Survey
 from compactord.service.table import OpenTable, open_table
+from compactord.state.table_state import TableState, load_state
 from tests.builders import SECOND, VirtualClock, append_table, compact, keyed_table, rows_of
 from tests.builders import WRITER as OWNER
 from tests.storages import MemoryStorage

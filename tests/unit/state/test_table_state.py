@@ -9,9 +9,9 @@ import pytest
 from compactord.errors import FormatError, ObjectNotFound
 from compactord.paimon import entry_columns, live_files, paths, table
 from compactord.paimon.data_file import BucketId, ManifestEntry
-from compactord.paimon.live_files import UnknownFile, no_files
 from compactord.paimon.snapshot import CommitKind, snapshot_json
-from compactord.paimon.table import TableState, load_state, refresh_state
+from compactord.state.live_files import UnknownFile, no_files
+from compactord.state.table_state import TableState, load_state, refresh_state
 from tests.unit.paimon.table_builder import (
     TABLE,
     UNPARTITIONED,

@@ -18,7 +18,10 @@ import pyarrow as pa
 from compactord.errors import FormatError
 from compactord.paimon.avro import AvroSchema, decode_record
 from compactord.paimon.avro_columns import Ints
-from compactord.paimon.bucket_summaries import (
+from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
+from compactord.paimon.entry_columns import EntryColumns, identity_hashes
+from compactord.paimon.manifest import entries_of
+from compactord.state.bucket_summaries import (
     BucketIndex,
     BucketSummaries,
     Mask,
@@ -30,10 +33,7 @@ from compactord.paimon.bucket_summaries import (
     top_levels,
     unpacked_keys,
 )
-from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
-from compactord.paimon.entry_columns import EntryColumns, identity_hashes
-from compactord.paimon.manifest import entries_of
-from compactord.paimon.packed_records import PackedRecords
+from compactord.state.packed_records import PackedRecords
 
 Hashes = npt.NDArray[np.uint64]
 # A chunk is copied to be rid of dead entries once they are this share of it.

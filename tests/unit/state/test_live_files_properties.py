@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from compactord.paimon import entry_columns, live_files
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.bucket_summaries import BucketSummaries
 from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, ManifestEntry
-from compactord.paimon.live_files import LiveFiles, no_files
 from compactord.paimon.snapshot import CommitKind
-from compactord.paimon.table import load_state, refresh_state
 from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.state.bucket_summaries import BucketSummaries
+from compactord.state.live_files import LiveFiles, no_files
+from compactord.state.table_state import load_state, refresh_state
 from tests.unit.paimon.table_builder import History, data_file, deleted, entry
 
 INT = AtomicType(root=TypeRoot.INT)

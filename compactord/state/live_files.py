@@ -21,18 +21,6 @@ import numpy as np
 
 from compactord.errors import FormatError
 from compactord.paimon.avro_columns import Ints
-from compactord.paimon.base_files import (
-    BaseFiles,
-    BaseFilesBuilder,
-    Hashes,
-)
-from compactord.paimon.bucket_summaries import (
-    EMPTY_BUCKET,
-    BucketSummaries,
-    BucketSummary,
-    Mask,
-    TopLevel,
-)
 from compactord.paimon.data_file import (
     BucketFiles,
     BucketId,
@@ -48,6 +36,18 @@ from compactord.paimon.entry_columns import (
     read_entry_columns,
 )
 from compactord.paimon.manifest import ManifestFile, encoded_entries
+from compactord.state.base_files import (
+    BaseFiles,
+    BaseFilesBuilder,
+    Hashes,
+)
+from compactord.state.bucket_summaries import (
+    EMPTY_BUCKET,
+    BucketSummaries,
+    BucketSummary,
+    Mask,
+    TopLevel,
+)
 from compactord.storage.base import Storage
 
 _MIN_CHANGES_TO_CONSOLIDATE = 2000

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from compactord.paimon import paths
-from compactord.paimon.rewrites import Rewrite, Rewrites
 from compactord.paimon.snapshot import CommitKind
-from compactord.paimon.table import (
+from compactord.state.rewrites import Rewrite, Rewrites
+from compactord.state.table_state import (
     TableState,
     delta_manifests,
     load_state,
     refresh_state,
     with_rewrites,
 )
-from tests.unit.paimon.table_by_day import MINUTE, NOW_MS, TableByDay, day
+from tests.unit.state.table_by_day import MINUTE, NOW_MS, TableByDay, day
 
 
 class Days(TableByDay):

@@ -1,0 +1,284 @@
+"""A table's state: its newest snapshot and the files alive in it, followed as snapshots come.
+
+A state is trusted only while the snapshot it was read from is still the same one (`identity`, not
+id: ids come again after rollbacks and races). Then newer snapshots are applied by their delta
+manifests alone. An OVERWRITE in between, a snapshot that is gone or a delta that does not fit means
+that everything is read anew. Level-0 files count whichever kind of snapshot brought them.
+Rewrites (see `rewrites`) are remembered beside the files where somebody asked for them.
+Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManager.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
+from compactord.paimon import paths
+from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
+from compactord.paimon.entry_columns import read_entry_columns
+from compactord.paimon.manifest import (
+    ManifestFile,
+    read_entries,
+    read_manifest_list,
+)
+from compactord.paimon.snapshot import (
+    CommitKind,
+    Snapshot,
+    latest_snapshot_id,
+    read_snapshot,
+    still_stands,
+)
+from compactord.paimon.table import TableRef
+from compactord.state.live_files import LiveFiles, UnknownFile, load_live_files, no_files
+from compactord.state.rewrites import Rewrites, may_rewrite
+from compactord.storage.base import Storage
+
+# Expiry may remove a snapshot while it is read; a newer one is there then.
+_LOAD_ATTEMPTS = 3
+# So many snapshots behind, reading everything is no slower than following each of them.
+_MAX_FOLLOWED = 200
+# So many snapshots are looked at for a table's last rewrite, and for those of its partitions.
+_LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table at one snapshot (None: it has none yet). A value: later states do not change it.
+
+    `rewrites` None: nobody asked for them (`with_rewrites`).
+    """
+
+    table: TableRef
+    snapshot: Snapshot | None
+    files: LiveFiles
+    rewrites: Rewrites | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed:
+    """The newest state. `changed` are the buckets whose files may differ; None means all.
+
+    `appended_bytes` is what APPEND snapshots in between added, as far as their deltas were read.
+    `manifests` and `entries` were read for it; those of files that are not live count as skipped.
+    `lost` is the known snapshot when its id now belongs to another one, or to none although newer
+    or older ones exist that say it did not expire: it was replaced or rolled back.
+    """
+
+    state: TableState
+    changed: frozenset[BucketId] | None
+    appended_bytes: int = 0
+    manifests: int = 0
+    entries: int = 0
+    skipped_entries: int = 0
+    lost: Snapshot | None = None
+
+
+def load_state(storage: Storage, table: TableRef) -> TableState:
+    """Read the whole state of the newest snapshot. O(table)."""
+    return load_newest(storage, table).state
+
+
+def load_newest(storage: Storage, table: TableRef) -> Refreshed:
+    """As `load_state`, with what was read for it."""
+    for attempt in range(_LOAD_ATTEMPTS):
+        snapshot_id = latest_snapshot_id(storage, table.location)
+        if snapshot_id is None:
+            empty = TableState(table=table, snapshot=None, files=no_files(table.location))
+            return Refreshed(state=empty, changed=None)
+        try:
+            snapshot = read_snapshot(storage, table.location, snapshot_id)
+            return _load_at(storage, table, snapshot)
+        except ObjectNotFound:
+            if attempt == _LOAD_ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _load_at(storage: Storage, table: TableRef, snapshot: Snapshot) -> Refreshed:
+    manifests = data_manifests(storage, table.location, snapshot)
+    files = load_live_files(storage, table.location, manifests)
+    entries = sum(each.num_added_files + each.num_deleted_files for each in manifests)
+    return Refreshed(
+        state=TableState(table=table, snapshot=snapshot, files=files),
+        changed=None,
+        manifests=len(manifests),
+        entries=entries,
+        skipped_entries=entries - files.file_count,
+    )
+
+
+def data_manifests(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+    """The manifests whose entries make the snapshot: its base list, then its delta list."""
+    base = read_manifest_list(
+        storage,
+        paths.manifest_path(location, snapshot.base_manifest_list),
+        snapshot.base_manifest_list_size,
+    )
+    return base + delta_manifests(storage, location, snapshot)
+
+
+def delta_manifests(
+    storage: Storage, location: str, snapshot: Snapshot
+) -> tuple[ManifestFile, ...]:
+    """The manifests that the snapshot itself added."""
+    return read_manifest_list(
+        storage,
+        paths.manifest_path(location, snapshot.delta_manifest_list),
+        snapshot.delta_manifest_list_size,
+    )
+
+
+def delta_entries(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
+    """What the snapshot added and deleted. For an OVERWRITE this need not be all it changed."""
+    return _entries(storage, location, delta_manifests(storage, location, snapshot))
+
+
+def _entries(
+    storage: Storage, location: str, manifests: Iterable[ManifestFile]
+) -> tuple[ManifestEntry, ...]:
+    return tuple(
+        entry for manifest in manifests for entry in read_entries(storage, location, manifest)
+    )
+
+
+def refresh_state(storage: Storage, state: TableState) -> Refreshed:
+    """The newest state, grown from a known one where that can be trusted.
+
+    Nothing new: the hint, a probe and one snapshot are read. New snapshots: their delta manifests
+    too, and each snapshot below them once more. Raises what `load_state` raises.
+    """
+    known = state.snapshot
+    location = state.table.location
+    latest = latest_snapshot_id(storage, location)
+    if known is None:
+        if latest is None:
+            return Refreshed(state=state, changed=frozenset())
+        return _reloaded(storage, state)
+    if latest is None or latest < known.id:
+        return _reloaded(storage, state, lost=known)
+    try:
+        found = read_snapshot(storage, location, known.id)
+    except ObjectNotFound:
+        # Expired, or rolled back and grown beyond: nothing tells, and it cannot be built upon.
+        return _reloaded(storage, state)
+    if found.identity != known.identity:
+        return _reloaded(storage, state, lost=known)
+    if latest - known.id > _MAX_FOLLOWED:
+        return _reloaded(storage, state)
+    try:
+        followed = _follow(storage, state, known, latest)
+    except (ObjectNotFound, UnknownFile):
+        followed = None
+    return followed or _reloaded(storage, state)
+
+
+def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -> Refreshed | None:
+    """Apply the deltas of later snapshots; None when they do not make an unbroken chain."""
+    location = state.table.location
+    files, rewrites = state.files, state.rewrites
+    newest = known
+    changed: set[BucketId] = set()
+    appended_bytes = manifest_count = entry_count = skipped = 0
+    for snapshot_id in range(known.id + 1, latest + 1):
+        snapshot = read_snapshot(storage, location, snapshot_id)
+        # Looked at after it: a rollback while we read may have replaced what it was not made upon.
+        if not still_stands(storage, location, newest):
+            return None
+        expected = newest.total_record_count + snapshot.delta_record_count
+        if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.total_record_count != expected:
+            return None
+        manifests = delta_manifests(storage, location, snapshot)
+        delta = _entries(storage, location, manifests)
+        manifest_count += len(manifests)
+        entry_count += len(delta)
+        skipped += sum(entry.kind is EntryKind.DELETE for entry in delta)
+        files = files.applied(delta)
+        changed.update(entry.bucket_id for entry in delta)
+        if snapshot.commit_kind is CommitKind.APPEND:
+            added = (entry.file.file_size for entry in delta if entry.kind is EntryKind.ADD)
+            appended_bytes += sum(added)
+        if rewrites is not None and may_rewrite(snapshot):
+            deleted = {entry.partition for entry in delta if entry.kind is EntryKind.DELETE}
+            rewrites = rewrites.with_later(snapshot, deleted) if deleted else rewrites
+        newest = snapshot
+    table_state = TableState(table=state.table, snapshot=newest, files=files, rewrites=rewrites)
+    return Refreshed(
+        state=table_state,
+        changed=frozenset(changed),
+        appended_bytes=appended_bytes,
+        manifests=manifest_count,
+        entries=entry_count,
+        skipped_entries=skipped,
+    )
+
+
+def _reloaded(storage: Storage, state: TableState, *, lost: Snapshot | None = None) -> Refreshed:
+    newest = replace(load_newest(storage, state.table), lost=lost)
+    if state.rewrites is None:
+        return newest
+    known, after_id = state.rewrites, state.snapshot.id if state.snapshot else 0
+    if lost is not None:
+        # Its rewrites may be lost with it.
+        known, after_id = Rewrites(since_ms=known.since_ms), 0
+    rewrites = _with_later_rewrites(storage, newest.state, known, after_id=after_id)
+    return replace(newest, state=replace(newest.state, rewrites=rewrites))
+
+
+def with_rewrites(
+    storage: Storage, state: TableState, *, since_ms: int | None, now_ms: int
+) -> TableState:
+    """The state with its table's rewrites, those of partitions since `since_ms` (None: of none).
+
+    Unless that is known, the snapshots that are there are looked at from the newest on: 50, or as
+    many as `since_ms` reaches, but 500 at most. Only the deltas of OVERWRITE snapshots are read for
+    it: what release 2.0.0 commits as APPEND deletes nothing.
+    """
+    known = state.rewrites
+    if known is None or not known.reaches(since_ms):
+        unknown = Rewrites(newest=known.newest if known else None, since_ms=since_ms)
+        known = _with_later_rewrites(storage, state, unknown, after_id=0)
+    return replace(state, rewrites=known.remembered(since_ms=since_ms, now_ms=now_ms))
+
+
+def _with_later_rewrites(
+    storage: Storage, state: TableState, known: Rewrites, *, after_id: int
+) -> Rewrites:
+    """`known` with those of the snapshots after `after_id`, the newest of which is the state's."""
+    location, since_ms = state.table.location, known.since_ms
+    found: list[tuple[Snapshot, frozenset[bytes]]] = []
+    snapshot = state.snapshot
+    # What has expired, or cannot be read, ends it: nothing depends on old snapshots but this.
+    try:
+        for count in range(_LOOKED_BACK_MAX):
+            if snapshot is None or snapshot.id <= after_id:
+                break
+            is_wanted = since_ms is not None and snapshot.time_ms >= since_ms
+            if not is_wanted and (found or count >= _LOOKED_BACK):
+                break
+            if snapshot.commit_kind is CommitKind.OVERWRITE and may_rewrite(snapshot):
+                delta = delta_manifests(storage, location, snapshot)
+                deleting = [manifest for manifest in delta if manifest.num_deleted_files]
+                if deleting:
+                    wanted = deleting if is_wanted else ()
+                    found.append((snapshot, _deleting_in(storage, location, wanted)))
+            before_id = snapshot.id - 1
+            snapshot = read_snapshot(storage, location, before_id) if before_id else None
+    except (ObjectNotFound, FormatError, UnsupportedTable):
+        pass
+    for rewrite, partitions in reversed(found):
+        known = known.with_later(rewrite, partitions)
+    return known
+
+
+def _deleting_in(
+    storage: Storage, location: str, manifests: Sequence[ManifestFile]
+) -> frozenset[bytes]:
+    """The partitions in which the manifests delete files. An overwrite may delete very many."""
+    partitions: set[bytes] = set()
+    for entries in read_entry_columns(storage, location, manifests):
+        rows = entries.kind == EntryKind.DELETE
+        partitions.update(entries.partitions[i] for i in np.unique(entries.partition[rows]))
+    return frozenset(partitions)
