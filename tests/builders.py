@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 
 from compactord import ids
 from compactord.clock import SystemClock
-from compactord.commit.cleanup import Orphan, OwnerRule, remove_orphans
 from compactord.demo import WriteOnlyWriter, create_table
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
 from compactord.ids import Liveness, Owner, owner_of
+from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphans
 from compactord.model import Committed, Compaction
 from compactord.paimon import paths
 from compactord.paimon.manifest import read_entries

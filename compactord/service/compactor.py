@@ -12,8 +12,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from compactord.clock import Clock
-from compactord.commit.expire import Expired, expire_snapshots
 from compactord.errors import CommitUnknown, CompactordError
+from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.model import Compaction, Subcompaction
 from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.snapshot import earliest_snapshot_id

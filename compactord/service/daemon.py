@@ -19,12 +19,12 @@ import structlog
 
 from compactord import __version__
 from compactord.clock import Clock, WallTime
-from compactord.commit.expire import Expired
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.ids import Owner
+from compactord.maintenance.expire import Expired
 from compactord.model import TaskOutcome
 from compactord.service import ledger
 from compactord.service.capacity import Capacity

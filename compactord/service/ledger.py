@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from compactord.commit.expire import Expired
 from compactord.config.model import Backoff, Retry
 from compactord.errors import CommitGaveUp, CompactordError, FormatError
+from compactord.maintenance.expire import Expired
 from compactord.model import Conflict, MergeCompaction
 from compactord.paimon.data_file import BucketId
 from compactord.service.compactor import Turn

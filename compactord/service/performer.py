@@ -15,8 +15,8 @@ from typing import TypeVar
 import structlog
 
 from compactord.clock import Clock
-from compactord.commit.expire import Expired
 from compactord.errors import CompactordError
+from compactord.maintenance.expire import Expired
 from compactord.model import Subcompaction
 from compactord.paimon.table import TableRef
 from compactord.service.compactor import Phase, TableCompactor, TakeOff, Turn

@@ -15,9 +15,10 @@ import structlog
 
 from compactord import ids
 from compactord.clock import Clock
-from compactord.commit.cleanup import OwnerRule, discard_outputs, remove_files, remove_orphans
 from compactord.commit.committer import Committer, Drift, index_entries
+from compactord.commit.discard import discard_outputs, remove_files
 from compactord.errors import CommitUnknown, CompactordError, ObjectNotFound
+from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.model import (
     Committed,
     Compaction,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 
 from compactord.clock import iso_text
-from compactord.commit.expire import Expired
 from compactord.errors import CompactordError
+from compactord.maintenance.expire import Expired
 from compactord.paimon.data_file import BucketId
 from compactord.service.compactor import Planned
 from compactord.service.metrics import Metrics

@@ -16,9 +16,9 @@ from typing import Any
 from compactord import ids
 from compactord.catalog.filesystem import find_table
 from compactord.clock import SystemClock
-from compactord.commit.cleanup import OwnerRule, remove_orphans
-from compactord.commit.expire import expire_snapshots
 from compactord.ids import Liveness
+from compactord.maintenance.expire import expire_snapshots
+from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.paimon.options import ExpireOptions
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import CompactTotals

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from compactord.commit.expire import Expired, expire_snapshots
 from compactord.errors import (
     AccessDenied,
     CompactordError,
     StorageError,
     TransientStorageError,
 )
+from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
 from compactord.paimon.table import TableRef

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from compactord.commit.expire import expire_snapshots
+from compactord.maintenance.expire import expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.avro import codec_of, encode_container, open_container
 from compactord.paimon.data_file import EntryKind

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from compactord.commit.expire import Expired, expire_snapshots
 from compactord.errors import TransientStorageError
+from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy

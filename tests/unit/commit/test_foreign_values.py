@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.cleanup import OwnerRule, remove_orphans
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import UnsupportedTable
 from compactord.ids import Liveness
+from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.model import BucketChange, Committed
 from compactord.paimon import paths
 from compactord.paimon.avro import codec_of, open_container
@@ -22,7 +22,7 @@ from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.state.table_state import data_manifests, delta_entries
 from tests.builders import FIRST, NOW_MS
 from tests.lineage import Lineage
-from tests.unit.commit.expiring import (
+from tests.unit.maintenance.expiring import (
     HOME,
     change,
     check,

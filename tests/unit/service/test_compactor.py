@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from compactord.commit.expire import Expired
 from compactord.errors import CompactordError, StorageError, TransientStorageError, UnsupportedTable
+from compactord.maintenance.expire import Expired
 from compactord.paimon import paths
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.expire import Expired
 from compactord.config.model import Backoff, Retry
 from compactord.errors import StorageError
+from compactord.maintenance.expire import Expired
 from compactord.paimon.data_file import BucketId
 from compactord.service import ledger
 from compactord.service.survey import Skip

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.expire_range import ExpireRange, expire_range
 from compactord.errors import UsageError
+from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.paimon.options import ExpireOptions
 
 HOUR_MS = 3_600_000

@@ -13,7 +13,7 @@ from compactord.paimon.snapshot import CommitKind, read_tags, snapshot_json
 from compactord.state.table_state import data_manifests, delta_manifests
 from tests.lineage import Lineage
 from tests.storages import RecordingStorage
-from tests.unit.commit.expiring import (
+from tests.unit.maintenance.expiring import (
     HOME,
     check,
     data_files,

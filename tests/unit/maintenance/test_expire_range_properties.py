@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.commit.expire_range import expire_range
+from compactord.maintenance.expire_range import expire_range
 from compactord.paimon.options import ExpireOptions
 
 NOW_MS = 10_000

@@ -24,7 +24,7 @@ from compactord.paimon.snapshot import (
 from compactord.state.table_state import data_manifests, delta_manifests
 from tests.lineage import Lineage
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
-from tests.unit.commit.expiring import (
+from tests.unit.maintenance.expiring import (
     HOME,
     change,
     check,

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.cleanup import OwnerRule, discard_outputs, remove_files, remove_orphans
+from compactord.commit.discard import discard_outputs, remove_files
 from compactord.errors import FormatError, ObjectNotFound, StorageError, TransientStorageError
 from compactord.ids import Liveness, Owner
+from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.model import Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_ids, snapshot_json

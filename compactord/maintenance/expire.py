@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from compactord.commit.expire_plan import ExpiringHistory, plan_expiry
-from compactord.commit.expire_range import ExpireRange, expire_range
-from compactord.commit.expire_reader import MetadataReader
 from compactord.errors import ObjectNotFound, StorageError
+from compactord.maintenance.expire_plan import ExpiringHistory, plan_expiry
+from compactord.maintenance.expire_range import ExpireRange, expire_range
+from compactord.maintenance.expire_reader import MetadataReader
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options import ExpireOptions

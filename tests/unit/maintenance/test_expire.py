@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.expire import Expired
-from compactord.commit.expire_plan import skipping_tags
+from compactord.maintenance.expire import Expired
+from compactord.maintenance.expire_plan import skipping_tags
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -19,7 +19,7 @@ from compactord.paimon.snapshot import (
 from compactord.state.table_state import data_manifests
 from tests.lineage import Lineage
 from tests.storages import Call, HookedStorage
-from tests.unit.commit.expiring import (
+from tests.unit.maintenance.expiring import (
     HOME,
     change,
     check,

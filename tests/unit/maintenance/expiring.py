@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compactord.commit.expire import Expired, expire_snapshots
+from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind
 from compactord.paimon.manifest import read_entries

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from compactord.commit.expire_reader import FileChange, FileKey, MetadataReader
 from compactord.errors import ObjectNotFound, UnsupportedTable
+from compactord.maintenance.expire_reader import FileChange, FileKey, MetadataReader
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind
 from compactord.paimon.snapshot import CommitKind, Snapshot

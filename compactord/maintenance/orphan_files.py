@@ -12,16 +12,14 @@ below a root, the table's or a branch's, whose snapshots are not all there yet.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
 
-from compactord.errors import ObjectNotFound, StorageError, TransientStorageError
+from compactord.errors import ObjectNotFound, TransientStorageError
 from compactord.ids import Liveness, Owner, owner_of
-from compactord.model import BucketChange
 from compactord.paimon import paths
-from compactord.paimon.data_file import DataFile
 from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import (
     Snapshot,
@@ -108,26 +106,6 @@ def remove_orphans(
             removed.append(orphan)
             _log.info("orphan_removed", path=orphan.path, size_bytes=orphan.size_bytes)
     return tuple(removed)
-
-
-def discard_outputs(storage: Storage, folder: str, change: BucketChange) -> None:
-    """Delete the new files of a change that certainly was not published.
-
-    An upgraded file is in `before`, too: it is live and stays. `folder` is the bucket's.
-    """
-    before = {file.file_name for file in change.before}
-    remove_files(storage, folder, [f for f in change.after if f.file_name not in before])
-
-
-def remove_files(storage: Storage, folder: str, files: Iterable[DataFile]) -> None:
-    """Delete files that workers finished and no commit ever named.
-
-    What cannot be deleted now is found by its name later.
-    """
-    for file in files:
-        if owner_of(file.file_name) is not None:
-            with contextlib.suppress(StorageError):
-                storage.delete(paths.data_file_path(folder, file))
 
 
 def _orphans(
