@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.paimon import entry_columns, live_files
+from compactord.paimon import entry_columns
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, ManifestEntry
 from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.state import live_files
 from compactord.state.bucket_summaries import BucketSummaries
 from compactord.state.live_files import LiveFiles, no_files
 from compactord.state.table_state import load_state, refresh_state

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError, ObjectNotFound
-from compactord.paimon import entry_columns, live_files, paths, table
+from compactord.paimon import entry_columns, paths
 from compactord.paimon.data_file import BucketId, ManifestEntry
 from compactord.paimon.snapshot import CommitKind, snapshot_json
+from compactord.state import live_files, table_state
 from compactord.state.live_files import UnknownFile, no_files
 from compactord.state.table_state import TableState, load_state, refresh_state
 from tests.unit.paimon.table_builder import (
@@ -222,7 +223,7 @@ def test_a_rollback_while_snapshots_are_followed_means_reading_anew(at: int) -> 
 
 
 def test_far_behind_means_reading_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "_MAX_FOLLOWED", 2)
+    monkeypatch.setattr(table_state, "_MAX_FOLLOWED", 2)
     history, state = _history("a")
     for name in "bcd":
         history.commit([_file(name)])
