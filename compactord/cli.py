@@ -42,22 +42,22 @@ from compactord.errors import (
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef
-from compactord.service import report
 from compactord.service.logs import configure_logs
-from compactord.service.one_shot import CompactTotals, OneShot
-from compactord.service.parts import WorkerSpec
-from compactord.service.planning import (
+from compactord.showcase import show
+from compactord.state.table_state import load_state
+from compactord.storage.base import Storage
+from compactord.table import report
+from compactord.table.one_shot import CompactTotals, OneShot
+from compactord.table.opening import describe_table, live_reasons, open_table, refuse_live_state
+from compactord.table.planning import (
     PartitionTest,
     PlanContext,
     plan_state,
     remember_rewrites,
     resting_partitions,
 )
-from compactord.service.session import SessionRequest
-from compactord.service.table import describe_table, live_reasons, open_table, refuse_live_state
-from compactord.showcase import show
-from compactord.state.table_state import load_state
-from compactord.storage.base import Storage
+from compactord.table.session import SessionRequest
+from compactord.table.subcompactions import WorkerSpec
 from compactord.top.command import TOP_EXAMPLES, add_top_arguments, top
 
 _OK, _USAGE, _FAILED, _NO_ENGINE, _DENIED = 0, 2, 3, 69, 77

@@ -22,8 +22,8 @@ from compactord.paimon.option_catalogue import check_override
 from compactord.paimon.option_values import duration_ms, memory_size
 from compactord.plan.table import Strategy
 from compactord.redaction import redact_text
-from compactord.service import report
-from compactord.service.partition_texts import unescaped
+from compactord.table import report
+from compactord.table.partition_texts import unescaped
 
 _LEAST_MEMORY = 32 << 20
 

@@ -33,10 +33,10 @@ from compactord.rewrite.layout import task_layout
 from compactord.rewrite.outputs import Outputs
 from compactord.rewrite.parquet import Encoder
 from compactord.rewrite.writer import GroupSize, RollingWriter
-from compactord.service.parts import WorkerSpec, write_spec
-from compactord.service.table import OpenTable, open_table
 from compactord.state.table_state import TableState, data_manifests, load_state, refresh_state
 from compactord.storage.base import Creation, Storage
+from compactord.table.opening import OpenTable, open_table
+from compactord.table.subcompactions import WorkerSpec, write_spec
 
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 128 << 20

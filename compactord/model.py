@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId, DataFile
@@ -32,6 +33,26 @@ class CompactReason(enum.Enum):
     APPEND_SMALL_FILES = "append_pack"
     APPEND_WAITED = "append_wait"
     APPEND_FULL = "append_full"
+
+
+class TableName(NamedTuple):
+    """What tells a table from all others of the service."""
+
+    catalog: str
+    database: str
+    table: str
+
+    def __str__(self) -> str:
+        return ".".join(self)
+
+
+class WorkKind(enum.Enum):
+    """What windows tell apart."""
+
+    MINOR = "minor"
+    FULL = "full"
+    APPEND = "append"
+    EXPIRE = "expire"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,13 +24,13 @@ from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
-from compactord.service.flight import Landed
-from compactord.service.one_shot import CompactTotals, OneShot
-from compactord.service.parts import WorkerSpec
-from compactord.service.session import SessionRequest
-from compactord.service.table import OpenTable, open_table
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
+from compactord.table.in_flight import Landed
+from compactord.table.one_shot import CompactTotals, OneShot
+from compactord.table.opening import OpenTable, open_table
+from compactord.table.session import SessionRequest
+from compactord.table.subcompactions import WorkerSpec
 
 # Actors of tests; none of them is a process that runs.
 WRITER = Owner(host=0x111111, start_ticks=1, pid=1)

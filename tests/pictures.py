@@ -5,34 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from compactord.config.windows import WorkKind
-from compactord.model import CompactReason, Conflict
+from compactord.model import CompactReason, Conflict, TableName, WorkKind
+from compactord.scheduler.status import (
+    CompactionView,
+    Halt,
+    HaltReason,
+    Outcome,
+    PriorityClass,
+    TableCounters,
+)
 from compactord.service.view import (
-    Backlog,
-    BucketDetail,
     BucketView,
     CatalogView,
-    CompactionView,
     ConfigView,
     EngineView,
     FleetView,
-    Halt,
-    HaltReason,
     LoopView,
-    Outcome,
     ParkedBucket,
-    PriorityClass,
-    RunState,
-    RunView,
-    TableCounters,
     TableDetail,
-    TableInfo,
-    TableName,
-    TableShape,
     TableStatus,
     TableView,
     TaskView,
 )
+from compactord.table.status import Backlog, BucketDetail, RunState, RunView, TableInfo, TableShape
 
 NOW_MS = 1_795_000_000_000
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000

@@ -8,7 +8,6 @@ still decides: a reading that comes twice is inside both times, a skipped one ne
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone, tzinfo
@@ -25,6 +24,7 @@ from pydantic import (
 
 from compactord.config.section import Section
 from compactord.config.values import ZoneName, zone_named
+from compactord.model import WorkKind
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})")
@@ -32,15 +32,6 @@ _WHOLE_DAY = 24 * 60
 # A weekly window whose only occurrence falls into a skipped hour comes again a week later.
 _HORIZON_DAYS = 15
 _STEP_MS = 6 * 3_600_000
-
-
-class WorkKind(enum.Enum):
-    """What windows tell apart."""
-
-    MINOR = "minor"
-    FULL = "full"
-    APPEND = "append"
-    EXPIRE = "expire"
 
 
 def _read_days(value: object) -> tuple[int, ...]:

@@ -25,24 +25,24 @@ from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.ids import Owner
 from compactord.maintenance.expire import Expired
-from compactord.model import TaskOutcome
-from compactord.service import ledger
+from compactord.model import TableName, TaskOutcome
+from compactord.scheduler import accounting
+from compactord.scheduler.scheduler import Fleet
 from compactord.service.capacity import Capacity
-from compactord.service.compactor import Phase, TakeOff, Turn
-from compactord.service.detail import bucket_details
 from compactord.service.discovery import Listing, list_catalogs
+from compactord.service.effects_runner import Answers, Performer
 from compactord.service.engine_host import EngineHost
-from compactord.service.fleet import Fleet
 from compactord.service.metrics import Metrics
-from compactord.service.painter import Facts, Painter
-from compactord.service.parts import WorkerSpec
-from compactord.service.performer import Answers, Performer
-from compactord.service.roster import Roster
+from compactord.service.observer import Watch
+from compactord.service.registry import Roster
 from compactord.service.settings import Settings
+from compactord.service.status_source import Facts, Painter
 from compactord.service.timetable import Timetable
-from compactord.service.view import FleetView, TableDetail, TableName
-from compactord.service.watch import Watch
+from compactord.service.view import FleetView, TableDetail
 from compactord.storage.base import Storage
+from compactord.table.compactor import Phase, TakeOff, Turn
+from compactord.table.detail import bucket_details
+from compactord.table.subcompactions import WorkerSpec
 
 _log = structlog.get_logger()
 _TICK_S = 1.0
@@ -356,7 +356,7 @@ class Daemon:
     def _expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
         self._metrics.expired(seconds)
         served = self._fleet.tables[name]
-        ledger.expired(served, result)
+        accounting.expired(served, result)
         more = isinstance(result, Expired) and result.more
         self._fleet.expired(name, more, self._clock.steady_ms())
         self._witness.expired(name, result, seconds)
@@ -432,8 +432,8 @@ class Daemon:
         self._apply(self._settings.config)
         if asked:
             for served in self._fleet.tables.values():
-                if ledger.is_unsafe(served):
-                    ledger.release(served, self._witness)
+                if accounting.is_unsafe(served):
+                    accounting.release(served, self._witness)
 
     def _apply(self, config: ServiceConfig) -> None:
         """Another configuration holds."""

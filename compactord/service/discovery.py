@@ -12,8 +12,8 @@ from compactord.clock import Clock
 from compactord.config.model import Discovery
 from compactord.config.policy import is_included
 from compactord.errors import CompactordError
+from compactord.model import TableName
 from compactord.paimon.table import TableRef
-from compactord.service.view import TableName
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()

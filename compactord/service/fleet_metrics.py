@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from compactord.scheduler.status import PriorityClass
 from compactord.service.exposition import (
     Family,
     Sample,
@@ -14,7 +15,7 @@ from compactord.service.exposition import (
     labels_of,
     write_family,
 )
-from compactord.service.view import FleetView, PriorityClass, TableStatus
+from compactord.service.view import FleetView, TableStatus
 
 
 class _Metric(NamedTuple):

@@ -22,11 +22,13 @@ from prometheus_client import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
+from compactord.model import WorkKind
+from compactord.scheduler.status import PriorityClass
 from compactord.service.exposition import Family
 from compactord.service.fleet_metrics import FleetMetrics
 from compactord.service.overflow import Overflow
 from compactord.service.table_metrics import TableMetrics
-from compactord.service.view import FleetView, PriorityClass, WorkKind
+from compactord.service.view import FleetView
 from compactord.storage.metered import StorageOp, StorageOutcome
 
 MAX_TABLES = 2000

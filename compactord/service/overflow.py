@@ -14,19 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from compactord.model import TableName, WorkKind
 from compactord.plan.table import TableKind
-from compactord.service.view import (
-    Backlog,
-    HaltReason,
-    RunState,
-    TableCounters,
-    TableInfo,
-    TableName,
-    TableShape,
-    TableStatus,
-    TableView,
-    WorkKind,
-)
+from compactord.scheduler.status import HaltReason, TableCounters
+from compactord.service.view import TableStatus, TableView
+from compactord.table.status import Backlog, RunState, TableInfo, TableShape
 
 OTHER = "__other__"
 _OWN_BONUS = 2

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from compactord.clock import Clock
+from compactord.model import TableName
 from compactord.service import api, probes
 from compactord.service.http import JSON, BadRequest, PageResponse, Request, error_response
 from compactord.service.metrics import Metrics
-from compactord.service.view import Picture, TableName
+from compactord.service.view import Picture
 
 Page = Callable[[str, Mapping[str, str]], PageResponse | None]
 

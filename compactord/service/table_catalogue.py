@@ -11,9 +11,12 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from compactord.model import WorkKind
+from compactord.scheduler.status import Outcome
 from compactord.service.exposition import Family, Sample, counter, gauge, label, labels_of
 from compactord.service.overflow import has_sorted_runs
-from compactord.service.view import Outcome, RunState, TableStatus, TableView, WorkKind
+from compactord.service.view import TableStatus, TableView
+from compactord.table.status import RunState
 
 TABLE_LABELS = ("catalog", "database", "table")
 

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef
-from compactord.service.table import open_table
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
+from compactord.table.opening import open_table
 
 # Row kinds (Java's RowKind) that leave a row behind: +I and +U.
 _KINDS_THERE = (0, 2)

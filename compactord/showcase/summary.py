@@ -9,14 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.service import report
-from compactord.service.table import open_table
 from compactord.showcase.ingestion import Tally
 from compactord.showcase.jobs import Job
 from compactord.showcase.observer import History, Work
 from compactord.showcase.rows import rows_of, same_rows
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
+from compactord.table import report
+from compactord.table.opening import open_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from rich.text import Text
 from compactord.service.page.bars import run_state
 from compactord.service.page.figures import NO_STOP, iso_text
 from compactord.service.page.need import Need
-from compactord.service.view import RunState
+from compactord.table.status import RunState
 from compactord.top.look import Look, Rates, TopCommit, TopService, TopTable, TopTask
 
 _BAR_CELLS = 8

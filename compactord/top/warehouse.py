@@ -14,12 +14,13 @@ from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
-from compactord.service.planning import PlanContext, StatePlanner
-from compactord.service.survey import Survey
-from compactord.service.table import OpenTable, describe_table, refuse_live_state
-from compactord.service.view import Backlog, TableShape, TableStatus
+from compactord.service.view import TableStatus
 from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.base import Storage
+from compactord.table.backlog import Survey
+from compactord.table.opening import OpenTable, describe_table, refuse_live_state
+from compactord.table.planning import PlanContext, StatePlanner
+from compactord.table.status import Backlog, TableShape
 from compactord.top.look import Look, NoAnswer, TopCommit, TopTable
 
 _DATABASE_SUFFIX = ".db"

@@ -23,11 +23,11 @@ from compactord.ids import this_process
 from compactord.model import Subcompaction
 from compactord.plan.table import Strategy
 from compactord.rewrite.task import rewrite
-from compactord.service.parts import WorkerSpec, subcompactions
-from compactord.service.planning import PlanContext, plan_state
-from compactord.service.table import open_table
 from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
+from compactord.table.opening import open_table
+from compactord.table.planning import PlanContext, plan_state
+from compactord.table.subcompactions import WorkerSpec, subcompactions
 from tests.bench.bench_rewrite import decoding_s, encoding_s
 from tests.bench.ours import MEMORY_BYTES, table_ref
 

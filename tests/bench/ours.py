@@ -15,12 +15,12 @@ from compactord.ids import this_process
 from compactord.model import Committed, Compaction
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
-from compactord.service.flight import Landed
-from compactord.service.one_shot import OneShot
-from compactord.service.parts import WorkerSpec
-from compactord.service.session import SessionRequest
-from compactord.service.table import OpenTable
 from compactord.storage.local import LocalStorage
+from compactord.table.in_flight import Landed
+from compactord.table.one_shot import OneShot
+from compactord.table.opening import OpenTable
+from compactord.table.session import SessionRequest
+from compactord.table.subcompactions import WorkerSpec
 
 # What `compactord compact` gives a part by default.
 MEMORY_BYTES = 512 << 20

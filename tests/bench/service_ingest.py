@@ -19,9 +19,9 @@ from compactord.ids import this_process
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataField, parse_type
-from compactord.service.table import open_table
 from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.local import LocalStorage
+from compactord.table.opening import open_table
 from tests import builders
 
 _PARTITIONS = 4

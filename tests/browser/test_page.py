@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from compactord.service.view import TableDetail, TableName, TableStatus
+from compactord.model import TableName
+from compactord.service.view import TableDetail, TableStatus
 from tests.browser.serving import Served
 from tests.pictures import FixedPicture, bucket_detail, fleet_view, halt, run_view, table_view
 from tests.tools.browser import Browser

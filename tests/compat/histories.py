@@ -21,8 +21,8 @@ from compactord.maintenance.expire import expire_snapshots
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.paimon.options import ExpireOptions
 from compactord.plan.table import Strategy
-from compactord.service.one_shot import CompactTotals
-from compactord.service.table import open_table
+from compactord.table.one_shot import CompactTotals
+from compactord.table.opening import open_table
 from tests.compat.asking import PyPaimon
 from tests.compat.shapes import BUCKETS, some_change, some_shape
 from tests.compat.watched import STORAGE, WatchedTable
@@ -30,7 +30,7 @@ from tests.oracle.differential import compact
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, Value
 from tests.storages import Call, HookedStorage
-from tests.unit.service.compacting import Driver, compactor_of
+from tests.unit.table.compacting import Driver, compactor_of
 
 STEPS = 14
 # A run of our driver makes about so many storage calls.

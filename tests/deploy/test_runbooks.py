@@ -18,11 +18,11 @@ from compactord.config.keys import known_keys
 from compactord.config.show import json_schema
 from compactord.paimon.option_catalogue import find
 from compactord.service import view
-from compactord.service.compactor import Phase
 from compactord.service.http import Request
 from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render
 from compactord.service.site import Site
+from compactord.table.compactor import Phase
 from tests.deploy.prometheus import DEPLOY, Exposed, Prometheus, running_prometheus
 from tests.deploy.test_dashboard import dashboard
 from tests.deploy.test_rules import alert_names

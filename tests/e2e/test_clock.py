@@ -14,9 +14,9 @@ from compactord.engine.inline import InlineEngine
 from compactord.ids import Owner
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.plan.table import Strategy
-from compactord.service.one_shot import CompactTotals, OneShot
-from compactord.service.parts import WorkerSpec
-from compactord.service.session import SessionRequest
+from compactord.table.one_shot import CompactTotals, OneShot
+from compactord.table.session import SessionRequest
+from compactord.table.subcompactions import WorkerSpec
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, WRITER
 from tests.e2e import tables

@@ -19,10 +19,10 @@ from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
-from compactord.service.table import open_table
 from compactord.state.live_files import load_live_files
 from compactord.state.table_state import TableState, data_manifests
 from compactord.storage.base import Storage
+from compactord.table.opening import open_table
 from tests import builders
 from tests.builders import NOW_MS
 from tests.storages import Call, Fault, FaultyStorage, MemoryStorage

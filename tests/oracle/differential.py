@@ -21,13 +21,13 @@ from compactord.clock import SystemClock
 from compactord.engine.inline import InlineEngine
 from compactord.model import Committed, Compaction
 from compactord.plan.table import Strategy
-from compactord.service.flight import Landed
-from compactord.service.one_shot import CompactTotals, OneShot
-from compactord.service.parts import WorkerSpec
-from compactord.service.session import SessionRequest
-from compactord.service.table import OpenTable
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
+from compactord.table.in_flight import Landed
+from compactord.table.one_shot import CompactTotals, OneShot
+from compactord.table.opening import OpenTable
+from compactord.table.session import SessionRequest
+from compactord.table.subcompactions import WorkerSpec
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, TypeName, Value
 

@@ -19,9 +19,9 @@ from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
-from compactord.service.table import describe_table
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
+from compactord.table.opening import describe_table
 from tests.oracle.differential import LiveTable, canonical
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError

@@ -24,9 +24,9 @@ from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.plan.runs import bucket_runs
-from compactord.service.table import open_table
 from compactord.state.table_state import delta_entries, load_state
 from compactord.storage.local import LocalStorage
+from compactord.table.opening import open_table
 from tests import builders
 
 LOCAL = LocalStorage()

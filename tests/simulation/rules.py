@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from compactord.config.model import Mode
 from compactord.config.windows import may_start
 from compactord.errors import CompactordError
-from compactord.model import FailureKind
+from compactord.model import FailureKind, TableName
 from compactord.paimon.data_file import BucketId
-from compactord.service.compactor import TakeOff, Turn
-from compactord.service.effects import (
+from compactord.scheduler.effects import (
     Discard,
     Effect,
     Forget,
@@ -27,11 +26,12 @@ from compactord.service.effects import (
     StartTurn,
     Submit,
 )
-from compactord.service.fairness import cost
-from compactord.service.flight import Crashed, Landed
-from compactord.service.served import Flight, Parked
-from compactord.service.session import Settled
-from compactord.service.view import CompactionView, Halt, HaltReason, Outcome, TableName
+from compactord.scheduler.priority import cost
+from compactord.scheduler.scheduled_table import Flight, Parked
+from compactord.scheduler.status import CompactionView, Halt, HaltReason, Outcome
+from compactord.table.compactor import TakeOff, Turn
+from compactord.table.in_flight import Crashed, Landed
+from compactord.table.session import Settled
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -19,13 +19,14 @@ from compactord.model import (
     DroppedChange,
     InputFile,
     Subcompaction,
+    WorkKind,
 )
 from compactord.paimon.data_file import BucketId
-from compactord.service.compactor import Planned, TakeOff, Turn
-from compactord.service.flight import Crashed, Landed
-from compactord.service.session import Settled
-from compactord.service.survey import OFFERED_MAX, Due, Skip
-from compactord.service.view import Backlog, TableInfo, TableShape, WorkKind
+from compactord.table.backlog import OFFERED_MAX, Due, Skip
+from compactord.table.compactor import Planned, TakeOff, Turn
+from compactord.table.in_flight import Crashed, Landed
+from compactord.table.session import Settled
+from compactord.table.status import Backlog, TableInfo, TableShape
 
 MIB = 1 << 20
 TRIGGER, STOP = 5, 8

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from compactord.model import TableName
 from compactord.paimon.data_file import BucketId
-from compactord.service.view import TableName
 from tests.simulation.tables import MIB, TRIGGER, Bucket, SimTable
 from tests.simulation.world import RETRY, START_MS, Odds, Plan, World, policy
 

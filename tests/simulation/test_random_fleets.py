@@ -13,8 +13,8 @@ import pytest
 from compactord.config.model import Mode
 from compactord.config.policy import TablePolicy
 from compactord.config.windows import Window
-from compactord.service.fleet import Fleet
-from compactord.service.view import TableName
+from compactord.model import TableName
+from compactord.scheduler.scheduler import Fleet
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import Odds, Plan, World, policy
 

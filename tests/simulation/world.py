@@ -22,11 +22,12 @@ from compactord.model import (
     RewriteStats,
     Subcompaction,
     SubcompactionResult,
+    TableName,
     TaskFailure,
 )
 from compactord.paimon.table import TableRef
-from compactord.service import ledger
-from compactord.service.effects import (
+from compactord.scheduler import accounting
+from compactord.scheduler.effects import (
     Discard,
     Effect,
     Forget,
@@ -36,9 +37,8 @@ from compactord.service.effects import (
     StartTurn,
     Submit,
 )
-from compactord.service.fleet import Fleet
-from compactord.service.flight import Crashed, Landed
-from compactord.service.view import TableName
+from compactord.scheduler.scheduler import Fleet
+from compactord.table.in_flight import Crashed, Landed
 from tests.simulation.rules import Rules
 from tests.simulation.tables import MIB, SimTable
 
@@ -192,8 +192,8 @@ class World:
 
     def lift_halts(self) -> None:
         for served in self.fleet.tables.values():
-            if ledger.is_unsafe(served):
-                ledger.release(served, self.rules)
+            if accounting.is_unsafe(served):
+                accounting.release(served, self.rules)
 
     @property
     def running(self) -> dict[tuple[int, int], int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from compactord.service.page.figures import NO_STOP, count, status_mark
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.view import RunState
+from compactord.table.status import RunState
 
 # Beyond so many triggers a stop trigger is no goal any more, only a number.
 _FAR = 10

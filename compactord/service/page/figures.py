@@ -6,10 +6,9 @@ from urllib.parse import quote
 
 from compactord.clock import age_text as age_text
 from compactord.clock import iso_text as iso_text
-from compactord.model import CompactReason
+from compactord.model import CompactReason, TableName
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.report import size_text
-from compactord.service.view import TableName
+from compactord.table.report import size_text
 
 # Java's Integer.MAX_VALUE, with which jobs say that nothing shall stop a writer.
 NO_STOP = 2_147_483_647

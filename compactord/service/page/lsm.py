@@ -13,8 +13,8 @@ from fractions import Fraction
 
 from compactord.service.page.figures import count
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.report import size_text
-from compactord.service.view import BucketDetail, RunView
+from compactord.table.report import size_text
+from compactord.table.status import BucketDetail, RunView
 
 _LANE, _ROOM, _MARK, _HEAD = 30, 12, 18, 20
 # Where the columns begin and end, in percent.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from compactord.scheduler.status import Halt
 from compactord.service.page.figures import (
     age_text,
     count,
@@ -15,7 +16,7 @@ from compactord.service.page.figures import (
     table_link,
 )
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.view import CatalogView, FleetView, Halt, TableStatus, TableView
+from compactord.service.view import CatalogView, FleetView, TableStatus, TableView
 
 # The loop publishes about once a second; much later, nobody works on the queue either.
 _PICTURE_STALE_MS = 30_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compactord.config.windows import WorkKind
+from compactord.model import WorkKind
 from compactord.service.page.bars import runs_bar
 from compactord.service.page.figures import (
     NO_STOP,
@@ -21,15 +21,9 @@ from compactord.service.page.lsm import lsm_svg, scale_text
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.notices import Notice, notice_list, table_notices
 from compactord.service.page.work import of_table, queue_grid, recent_grid, running_grid
-from compactord.service.report import REWRITTEN, rewrite_text
-from compactord.service.view import (
-    BucketDetail,
-    FleetView,
-    RunState,
-    TableDetail,
-    TableInfo,
-    TableView,
-)
+from compactord.service.view import FleetView, TableDetail, TableView
+from compactord.table.report import REWRITTEN, rewrite_text
+from compactord.table.status import BucketDetail, RunState, TableInfo
 
 _PARKED = (
     column("Bucket"),

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from compactord.clock import Clock
+from compactord.model import TableName
 from compactord.service.http import PageResponse
 from compactord.service.page.figures import count, iso_text
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.one_table import one_table
 from compactord.service.page.overview import overview, trouble_count
 from compactord.service.page.style import CONTENT_SECURITY_POLICY, ICON, SCRIPT, STYLE
-from compactord.service.view import FleetView, Picture, TableName
+from compactord.service.view import FleetView, Picture
 
 _ICON_PATH = "/icon.svg"
 _TABLES = "/tables/"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from compactord.model import TableName
+from compactord.scheduler.status import CompactionView, Outcome, PriorityClass
 from compactord.service.page.bars import meter
 from compactord.service.page.figures import (
     age_text,
@@ -19,14 +21,7 @@ from compactord.service.page.figures import (
 )
 from compactord.service.page.grid import column, grid
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.view import (
-    CompactionView,
-    FleetView,
-    Outcome,
-    PriorityClass,
-    TableName,
-    TaskView,
-)
+from compactord.service.view import FleetView, TaskView
 
 _RUNNING = (
     column("Table"),

@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from pydantic import ValidationError
 
-from compactord.config.windows import Window, WorkKind, may_start, next_change_ms
+from compactord.config.windows import Window, may_start, next_change_ms
+from compactord.model import WorkKind
 
 UTC = timezone.utc
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.config.windows import Window, WorkKind, may_start, next_change_ms
+from compactord.config.windows import Window, may_start, next_change_ms
+from compactord.model import WorkKind
 
 _MINUTE_MS = 60_000
 # Ordinary weeks, and those in which the clocks change; Lord Howe changes by half an hour.

@@ -6,8 +6,9 @@ from dataclasses import dataclass, fields, replace
 
 import pytest
 
+from compactord.model import WorkKind
 from compactord.service import api
-from compactord.service.view import FleetView, TableView, WorkKind
+from compactord.service.view import FleetView, TableView
 from tests.pictures import (
     FixedPicture,
     bucket_detail,

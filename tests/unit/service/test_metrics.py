@@ -10,22 +10,12 @@ import pytest
 from prometheus_client import openmetrics, parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from compactord.model import CompactReason
+from compactord.model import CompactReason, Conflict, WorkKind
+from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
-from compactord.service.view import (
-    Conflict,
-    FleetView,
-    HaltReason,
-    Outcome,
-    PriorityClass,
-    RunState,
-    TableCounters,
-    TableShape,
-    TableStatus,
-    TableView,
-    WorkKind,
-)
+from compactord.service.view import FleetView, TableStatus, TableView
 from compactord.storage.metered import StorageOp, StorageOutcome
+from compactord.table.status import RunState, TableShape
 from tests.pictures import NOW_MS, append_view, busy_night, fleet_view, halt, table_view
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"

@@ -4,18 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.model import TableName, WorkKind
+from compactord.scheduler.status import HaltReason, TableCounters
 from compactord.service.overflow import Overflow
-from compactord.service.view import (
-    Backlog,
-    HaltReason,
-    RunState,
-    TableCounters,
-    TableName,
-    TableShape,
-    TableStatus,
-    TableView,
-    WorkKind,
-)
+from compactord.service.view import TableStatus, TableView
+from compactord.table.status import Backlog, RunState, TableShape
 from tests.pictures import NOW_MS, append_view, halt, table_view
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from compactord.model import CompactReason
+from compactord.scheduler.status import HaltReason
 from compactord.service.http import PageResponse
 from compactord.service.page.bars import run_state
 from compactord.service.page.figures import age_text, iso_text, moment, reason, size
@@ -21,15 +22,9 @@ from compactord.service.page.need import Need, need_of, standing_of
 from compactord.service.page.overview import TABLES_SHOWN
 from compactord.service.page.pages import render
 from compactord.service.page.style import STYLE
-from compactord.service.view import (
-    Backlog,
-    HaltReason,
-    RestingPartition,
-    RunState,
-    TableDetail,
-    TableStatus,
-)
+from compactord.service.view import TableDetail, TableStatus
 from compactord.state.rewrites import Rewrite
+from compactord.table.status import Backlog, RestingPartition, RunState
 from tests.pictures import (
     GIB,
     HOUR,

@@ -9,7 +9,7 @@ from compactord.service.page.bars import meter, runs_bar
 from compactord.service.page.figures import age_text, iso_text, moment
 from compactord.service.page.lsm import key_positions, lsm_svg, scale_text
 from compactord.service.page.markup import element
-from compactord.service.view import BucketDetail, RunView
+from compactord.table.status import BucketDetail, RunView
 
 KEYS = st.one_of(st.integers(-(10**30), 10**30).map(str), st.text(max_size=8), st.just(""))
 RUNS = st.builds(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from compactord.config.model import Mode
-from compactord.service.effects import Effect, StartTakeOff, StartTurn, Submit
-from compactord.service.view import TableName
+from compactord.model import TableName
+from compactord.scheduler.effects import Effect, StartTakeOff, StartTurn, Submit
 from tests.simulation.tables import MIB
 from tests.simulation.world import policy
-from tests.unit.service.test_fleet import Stage
+from tests.unit.scheduler.test_scheduler import Stage
 
 URGENT = {"max_backlog_age_ms": 1}
 BUSY, IDLE, THIRD = (TableName("c", "db", name) for name in ("busy", "idle", "third"))

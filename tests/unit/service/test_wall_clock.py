@@ -11,16 +11,16 @@ import pytest
 
 from compactord.engine.inline import InlineEngine
 from compactord.errors import StorageError
-from compactord.model import CompactReason
+from compactord.model import CompactReason, TableName
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.effects import StartSweep
+from compactord.scheduler.maintenance import due_care
+from compactord.scheduler.scheduled_table import Flight, Parked, Served
+from compactord.scheduler.status import Halt
 from compactord.service import probes
-from compactord.service.care import due_care
-from compactord.service.compactor import TableCompactor
 from compactord.service.daemon import Daemon
-from compactord.service.effects import StartSweep
 from compactord.service.metrics import Metrics
-from compactord.service.served import Flight, Parked, Served
-from compactord.service.view import Halt, TableName
+from compactord.table.compactor import TableCompactor
 from tests.builders import (
     DAY_MS,
     FIRST,
@@ -34,8 +34,8 @@ from tests.builders import (
 )
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.config.files import load
-from tests.unit.service.compacting import ALL, compactor_of, flown
-from tests.unit.service.test_fleet import NAME, Stage
+from tests.unit.scheduler.test_scheduler import NAME, Stage
+from tests.unit.table.compacting import ALL, compactor_of, flown
 
 HOUR_MS = 3_600_000
 each_jump = pytest.mark.parametrize("jump_ms", [-3 * DAY_MS, 3 * DAY_MS], ids=["back", "ahead"])

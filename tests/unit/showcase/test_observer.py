@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 
+from compactord.model import WorkKind
+from compactord.scheduler.status import Outcome, PriorityClass
 from compactord.service import api
 from compactord.service.http import JSON, HttpServer, PageResponse, Request
-from compactord.service.view import (
-    Backlog,
-    FleetView,
-    Outcome,
-    PriorityClass,
-    TableStatus,
-    WorkKind,
-)
+from compactord.service.view import FleetView, TableStatus
 from compactord.showcase.observer import Observer
+from compactord.table.status import Backlog
 from tests.pictures import append_view, fleet_view, table_view, task_view
 
 SNAPSHOTS = {"sales.orders": 9, "logs.clicks": 9}

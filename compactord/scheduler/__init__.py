@@ -1,0 +1,1 @@
+"""All tables: what is next, slots, priority, backlog, quarantine. Pure."""

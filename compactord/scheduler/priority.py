@@ -1,0 +1,93 @@
+"""Which table goes next when a slot is free. Pure.
+
+Need comes first: work that keeps a table from its stop-trigger or has waited far too long, then
+work that has waited longer than its table allows, then what gains most per byte. Within the first
+two, tables take turns by weight (stride scheduling), so nobody waits for ever: whatever waits
+becomes urgent in time, and the urgent take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from compactord.scheduler.status import PriorityClass
+from compactord.table.backlog import Due
+
+# Waiting longer than so many times what its table allows makes work as urgent as it gets.
+_OVERDUE = 2
+_ORDER = {PriorityClass.FORCED: 0, PriorityClass.BREACH: 1, PriorityClass.BENEFIT: 2}
+# Parts of at least so much input leave one slot to others.
+LARGE_PART_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A table that could use a slot now: for a part already cut, or for its next decision.
+
+    `slots` it holds, of at most `slots_max`. `is_large`: what it would run is a large part. `turn`
+    is its virtual time: what it was given so far, divided by its weight.
+    """
+
+    index: int
+    priority_class: PriorityClass
+    benefit: float
+    weight: float
+    slots: int
+    slots_max: int
+    is_large: bool
+    turn: float
+
+
+def priority_class(due: Due, *, max_age_ms: int, now_ms: int) -> PriorityClass:
+    """How urgent a bucket is."""
+    age_ms = now_ms - due.since_ms
+    if due.is_forced or age_ms > _OVERDUE * max_age_ms:
+        return PriorityClass.FORCED
+    return PriorityClass.BREACH if age_ms > max_age_ms else PriorityClass.BENEFIT
+
+
+def most_urgent(dues: Iterable[Due], *, max_age_ms: int, now_ms: int) -> Due | None:
+    """The one of a table's dues that it would do next; ties go to the one that waits longest."""
+
+    def need(due: Due) -> tuple[int, float, int]:
+        urgency = priority_class(due, max_age_ms=max_age_ms, now_ms=now_ms)
+        if urgency is PriorityClass.BENEFIT:
+            return _ORDER[urgency], -due.benefit, due.since_ms
+        return _ORDER[urgency], due.since_ms, 0
+
+    return min(dues, key=need, default=None)
+
+
+def choose(
+    contenders: Sequence[Contender], *, slots: int, free: int, large_running: int
+) -> Contender | None:
+    """Who gets the next of `free` slots, None when nobody may.
+
+    A table that holds its share steps back while another one can use the slot. One slot of several
+    is never given to large parts: a small table does not wait for a huge one's full compaction.
+    """
+    if free <= 0:
+        return None
+    large_may = slots == 1 or large_running < slots - 1
+    able = [c for c in contenders if c.slots < c.slots_max and (large_may or not c.is_large)]
+    if not able:
+        return None
+    weights = sum(contender.weight for contender in able)
+
+    def has_less_than_share(contender: Contender) -> bool:
+        return contender.slots < max(1, int(slots * contender.weight / weights))
+
+    return min([c for c in able if has_less_than_share(c)] or able, key=_turn)
+
+
+def cost(size_bytes: int) -> float:
+    """What a slot is worth to who gets it: small parts count as one, large ones by their size."""
+    return 1 + size_bytes / LARGE_PART_BYTES
+
+
+def _turn(contender: Contender) -> tuple[int, float, float]:
+    order = _ORDER[contender.priority_class]
+    if contender.priority_class is PriorityClass.BENEFIT:
+        return order, -contender.benefit * contender.weight, contender.turn
+    return order, contender.turn, -contender.weight

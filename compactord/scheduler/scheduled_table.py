@@ -1,0 +1,237 @@
+"""One served table as the loop knows it: its work under way, its troubles, its counters."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from compactord.config.model import Mode
+from compactord.config.policy import TablePolicy
+from compactord.errors import (
+    AccessDenied,
+    CommitGaveUp,
+    CompactordError,
+    FormatError,
+    StoreFull,
+    TableNotFound,
+    UnsupportedTable,
+    UsageError,
+)
+from compactord.model import Conflict, Subcompaction, TableName, WorkKind
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.table import TableRef
+from compactord.scheduler.status import Halt, HaltReason, Outcome, PriorityClass, TableCounters
+from compactord.table.backlog import Due
+from compactord.table.compactor import Planned, TakeOff
+from compactord.table.in_flight import Crashed, Landed
+
+
+class Job(enum.Enum):
+    """What a thread of the daemon does for a table; the first two exclude each other."""
+
+    TURN = "turn"
+    TAKE_OFF = "take-off"
+    EXPIRE = "expire"
+    SWEEP = "sweep"
+
+
+class Lifted(enum.Enum):
+    """What ends a halt; the strongest comes first.
+
+    By an operator: the table must not be touched. By a turn: it cannot be looked at. By a commit:
+    its compactions fail; a plan that finds nothing to do ends that, too.
+    """
+
+    BY_OPERATOR = "operator"
+    BY_TURN = "turn"
+    BY_COMMIT = "commit"
+
+
+@dataclass(slots=True, kw_only=True)
+class Flight:
+    """A compaction under way. `started_ms` 0 until its first part was handed to the engine."""
+
+    take_off: TakeOff
+    due: Due
+    priority_class: PriorityClass
+    queued_ms: int
+    started_ms: int = 0
+    parts_done: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Parked:
+    """A bucket set aside until `until_ms`."""
+
+    failures: int
+    message: str
+    until_ms: int
+    partition: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """The growing numbers of a table; `frozen` is their picture."""
+
+    compactions: Counter[tuple[WorkKind, Outcome]] = field(default_factory=Counter)
+    conflicts: Counter[Conflict] = field(default_factory=Counter)
+    # Named as in `TableCounters`.
+    sums: Counter[str] = field(default_factory=Counter)
+    compaction_seconds: float = 0.0
+
+    def frozen(self) -> TableCounters:
+        sums: dict[str, Any] = dict(self.sums)
+        return TableCounters(
+            compactions=dict(self.compactions),
+            conflicts=dict(self.conflicts),
+            compaction_seconds_sum=self.compaction_seconds,
+            **sums,
+        )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Served:
+    """Mutable, owned by the loop. Times are steady ones (`Clock.steady_ms`), 0: there is none."""
+
+    name: TableName
+    ref: TableRef
+    policy: TablePolicy
+    index: int
+    # Grows with everything that happens to it.
+    version: int = 0
+    first_poll_ms: int = 0
+    last_poll_ms: int = 0
+    # Whether there is reason to look at the table; since when.
+    poll_due_ms: int | None = None
+    job: Job | None = None
+    job_since_ms: int = 0
+    maintenance: Job | None = None
+    planned: Planned | None = None
+    # Dues of the last plan that are not taken yet.
+    dues: dict[BucketId, Due] = field(default_factory=dict)
+    # Compactions that were under way when it was made: it does not count them.
+    flying_at_plan: frozenset[int] = frozenset()
+    # The most urgent of them, and until when that holds.
+    head: Due | None = None
+    head_until_ms: int = 0
+    # The due that a take-off is being prepared for.
+    taking_off: Due | None = None
+    taking_off_class: PriorityClass = PriorityClass.BENEFIT
+    queued_ms: dict[BucketId, int] = field(default_factory=dict)
+    parts: deque[tuple[int, Subcompaction]] = field(default_factory=deque)
+    flights: dict[int, Flight] = field(default_factory=dict)
+    ended: dict[int, Landed | Crashed] = field(default_factory=dict)
+    # Those that the running turn settles.
+    settling: dict[int, tuple[Flight, Landed | Crashed]] = field(default_factory=dict)
+    slots: int = 0
+    turn: float = 0.0
+    parked: dict[BucketId, Parked] = field(default_factory=dict)
+    drops: Counter[BucketId] = field(default_factory=Counter)
+    # In a row: of compactions and commits, and of looks at the table.
+    failures: int = 0
+    look_failures: int = 0
+    # Snapshots of ours that another writer replaced, and how many an operator knows of.
+    replaced_snapshots: int = 0
+    forgiven_snapshots: int = 0
+    error: str = ""
+    next_try_ms: int = 0
+    # One that ends does not end the others.
+    halts: dict[Lifted, Halt] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    last_success_ms: dict[WorkKind, int] = field(default_factory=dict)
+    last_commit_ms: int = 0
+    last_commit_snapshot_id: int = 0
+    # Expiry: whether to look, when we looked, and up to where runs of this daemon read.
+    expire_due: bool = True
+    last_expire_ms: int = 0
+    sweep_due_ms: int = 0
+    # When a sweep or an expiry began last.
+    cared_ms: int = 0
+    # Excluded or gone: nothing new is begun, and it is dropped once nothing is under way.
+    is_leaving: bool = False
+    # Its writers compact themselves.
+    is_excluded: bool = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it is under way anywhere."""
+        return not (self.job or self.maintenance or self.flights or self.ended or self.settling)
+
+    @property
+    def halt(self) -> Halt | None:
+        """The strongest of its halts, None when it is not halted."""
+        return next((self.halts[lifted] for lifted in Lifted if lifted in self.halts), None)
+
+    def failures_of(self, bucket: BucketId) -> int:
+        """How often in a row the bucket's compactions have failed."""
+        parked = self.parked.get(bucket)
+        return parked.failures if parked is not None else 0
+
+    @property
+    def is_worked_on(self) -> bool:
+        """Whether anything may be done to it, by its policy."""
+        return self.policy.mode is Mode.AUTO and not self.is_excluded
+
+    @property
+    def weight(self) -> float:
+        """Share of slots beside others; 1 to 11."""
+        return 1 + self.policy.priority / 10
+
+    def under_way_since_ms(self, now_ms: int) -> int:
+        """When the oldest thing began that may still write files of the table."""
+        flights = [*self.flights.values(), *(flight for flight, _ in self.settling.values())]
+        began = [flight.queued_ms for flight in flights]
+        if self.job is not None:
+            began.append(self.job_since_ms)
+        return min(began, default=now_ms)
+
+    @property
+    def oldest_read_snapshot(self) -> int | None:
+        """The oldest snapshot that something under way, or the plan, was made on."""
+        under_way = [*self.flights.values(), *(flight for flight, _ in self.settling.values())]
+        ids = [flight.take_off.snapshot_id for flight in under_way]
+        if self.planned is not None:
+            ids.append(self.planned.snapshot_id)
+        return min(ids, default=None)
+
+
+def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:
+    """Errors that do not pass by themselves: the reason for a halt, and what to do about it."""
+    match error:
+        case UnsupportedTable():
+            return HaltReason.UNSUPPORTED_FEATURE, (
+                "Exclude the table (discovery.excluding_tables), or change the options named."
+            )
+        case FormatError(path=path) if "/schema/" in path:
+            return HaltReason.SCHEMA_UNREADABLE, f"Restore {path} from a backup."
+        case FormatError(path=path):
+            return HaltReason.CORRUPT_METADATA, (
+                f"Check {path}; roll the table back to a snapshot that does not need it."
+            )
+        case UsageError():
+            return HaltReason.SCHEMA_UNREADABLE, (
+                "Correct the option, in the table (ALTER TABLE … SET) or in the configuration."
+            )
+        case _:
+            return None
+
+
+_ADVICE = {
+    AccessDenied.__name__: "Give compactord's user read and write permission on the folder.",
+    FormatError.__name__: (
+        "Check the file that the message names: restore it, or roll the table back to a snapshot "
+        "that does not need it."
+    ),
+    StoreFull.__name__: "Make room, or raise the quota, where the table lives.",
+    TableNotFound.__name__: "Nothing, if it was dropped: it is forgotten with the next listing.",
+    CommitGaveUp.__name__: (
+        "Raise commit.max-retries or commit.timeout of the table; look for who commits so often."
+    ),
+}
+
+
+def advice(kind: str) -> str:
+    """What to do about trouble that may pass; `kind` is the name of the error's class."""
+    return _ADVICE.get(kind, "Look at the log for task_failed and commit events of this table.")

@@ -1,0 +1,217 @@
+"""Performs what the fleet decides, in threads, and brings the answers back into the loop.
+
+Each job ends by posting one event. What a user or a store can cause is an answer; anything else is
+a defect: it is logged with its stack, and the table waits like after any other failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from compactord.clock import Clock
+from compactord.errors import CompactordError
+from compactord.maintenance.expire import Expired
+from compactord.model import Subcompaction, TableName
+from compactord.paimon.table import TableRef
+from compactord.scheduler.effects import (
+    Discard,
+    Effect,
+    Forget,
+    StartExpire,
+    StartSweep,
+    StartTakeOff,
+    StartTurn,
+    Submit,
+)
+from compactord.storage.base import Storage
+from compactord.table.compactor import Phase, TableCompactor, TakeOff, Turn
+from compactord.table.in_flight import Crashed, Landed
+from compactord.table.session import SessionRequest
+from compactord.table.subcompactions import WorkerSpec
+
+T = TypeVar("T")
+_log = structlog.get_logger()
+# Sweeps and expiry, which may be slow, never take the threads of turns.
+_CARE_THREADS = 2
+
+
+class Defect(CompactordError):
+    """An exception that should not have been possible; its stack is in the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """How a table is to be opened; a new one takes effect with the table's next turn."""
+
+    ref: TableRef
+    request: SessionRequest
+    storage: Storage
+    stop_trigger_fallback: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Events of the loop; called in its thread."""
+
+    turned: Callable[[TableName, Turn, float], None]
+    took_off: Callable[[TableName, TakeOff | CompactordError | None], None]
+    expired: Callable[[TableName, Expired | CompactordError, float], None]
+    swept: Callable[[TableName, int], None]
+    discarded: Callable[[TableName], None]
+
+
+class Performer:
+    """`perform` and `forget` are called by the loop alone."""
+
+    def __init__(
+        self,
+        *,
+        post: Callable[[Callable[[], None]], None],
+        answers: Answers,
+        submit: Callable[[Subcompaction], None],
+        clock: Clock,
+        worker: WorkerSpec,
+        orphan_grace_ms: int,
+        jobs_max: int,
+    ) -> None:
+        self.specs: dict[TableName, TableSpec] = {}
+        self.compactors: dict[TableName, TableCompactor] = {}
+        self.orphan_grace_ms = orphan_grace_ms
+        self._post = post
+        self._answers = answers
+        self._submit = submit
+        self._clock = clock
+        self._worker = worker
+        self._opened_with: dict[TableName, TableSpec] = {}
+        self._under_way: set[Future[None]] = set()
+        self._jobs = ThreadPoolExecutor(jobs_max, thread_name_prefix="table")
+        self._cares = ThreadPoolExecutor(_CARE_THREADS, thread_name_prefix="care")
+
+    def perform(self, effect: Effect) -> None:
+        """Begin it; returns at once."""
+        match effect:
+            case Submit(part=part):
+                self._submit(part)
+            case StartTurn():
+                self._begin(self._jobs, self._turn, effect)
+            case StartTakeOff():
+                self._begin(self._jobs, self._take_off, effect)
+            case Discard(name=name, ended=ended):
+                self._begin(self._jobs, self._discard, name, ended)
+            case StartExpire(name=name, keep_from=keep_from):
+                self._begin(self._cares, self._expire, name, keep_from)
+            case StartSweep():
+                self._begin(self._cares, self._sweep, effect)
+            case Forget(name=name):
+                self.specs.pop(name, None)
+                self.compactors.pop(name, None)
+                self._opened_with.pop(name, None)
+
+    def close(self, seconds_max: float) -> bool:
+        """Begin nothing more; whether all that ran has ended in time."""
+        for pool in (self._jobs, self._cares):
+            pool.shutdown(wait=False, cancel_futures=True)
+        return not wait(list(self._under_way), seconds_max).not_done
+
+    def _begin(self, pool: ThreadPoolExecutor, job: Callable[..., None], *given: object) -> None:
+        future = pool.submit(job, *given)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+
+    def phase(self, name: TableName) -> Phase:
+        """What the job of a table is about."""
+        compactor = self.compactors.get(name)
+        return compactor.phase if compactor is not None else Phase.PLAN
+
+    def _turn(self, effect: StartTurn) -> None:
+        start_s = self._clock.monotonic_s()
+        name, ended = effect.name, effect.ended
+        turn = _tried(name, lambda: self._compactor(name).turn(ended, effect.skip))
+        if isinstance(turn, CompactordError):
+            turn = _failed(turn, ended)
+        seconds = self._clock.monotonic_s() - start_s
+        self._post(partial(self._answers.turned, name, turn, seconds))
+
+    def _take_off(self, effect: StartTakeOff) -> None:
+        result = _tried(
+            effect.name,
+            lambda: self.compactors[effect.name].take_off(
+                effect.bucket, number=effect.number, free_slots=effect.free_slots
+            ),
+        )
+        self._post(partial(self._answers.took_off, effect.name, result))
+
+    def _discard(self, name: TableName, ended: Mapping[int, Landed | Crashed]) -> None:
+        _tried(name, lambda: self.compactors[name].discard(ended))
+        self._post(partial(self._answers.discarded, name))
+
+    def _expire(self, name: TableName, keep_from: int | None) -> None:
+        start_s = self._clock.monotonic_s()
+        result = _tried(name, lambda: self.compactors[name].expire(keep_from=keep_from))
+        seconds = self._clock.monotonic_s() - start_s
+        self._post(partial(self._answers.expired, name, result, seconds))
+
+    def _sweep(self, effect: StartSweep) -> None:
+        name = effect.name
+        result = _tried(
+            name,
+            lambda: self.compactors[name].sweep(
+                grace_ms=self.orphan_grace_ms, under_way=effect.under_way
+            ),
+        )
+        removed = result if isinstance(result, int) else 0
+        self._post(partial(self._answers.swept, name, removed))
+
+    def _compactor(self, name: TableName) -> TableCompactor:
+        """The table's, opened if this is its first turn; only its own job calls this."""
+        spec = self.specs[name]
+        known = self.compactors.get(name)
+        opened_with = self._opened_with.get(name)
+        if known is None or opened_with is None or opened_with.ref != spec.ref:
+            known = TableCompactor(
+                spec.ref,
+                spec.request,
+                storage=spec.storage,
+                clock=self._clock,
+                worker=self._worker,
+                stop_trigger_fallback=spec.stop_trigger_fallback,
+            )
+        elif opened_with != spec:
+            known.reconfigure(spec.request, spec.stop_trigger_fallback)
+        self.compactors[name] = known
+        self._opened_with[name] = spec
+        return known
+
+
+def _failed(error: CompactordError, ended: Mapping[int, Landed | Crashed]) -> Turn:
+    landed = any(isinstance(each, Landed) for each in ended.values())
+    return Turn(
+        settled=None,
+        commit_seconds=0.0,
+        planned=None,
+        lost_snapshots=(),
+        replaced_snapshots=0,
+        error=error,
+        in_commit=landed,
+    )
+
+
+def _tried(name: TableName, work: Callable[[], T]) -> T | CompactordError:
+    """What came of it; no job may end without an answer."""
+    try:
+        return work()
+    except CompactordError as error:
+        return error
+    except (MemoryError, OSError) as error:
+        # The machine's trouble, not ours: too many open files, no memory.
+        _log.error("job_failed", table=str(name), message=str(error))
+        return Defect(f"{type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - the border of the thread
+        _log.error("defect", table=str(name), exc_info=True)
+        return Defect(f"a defect of compactord, see the log: {type(error).__name__}: {error}")

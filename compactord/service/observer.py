@@ -1,0 +1,182 @@
+"""What happens, told to those who look on: one log line for each event, and the counts."""
+
+from __future__ import annotations
+
+import structlog
+
+from compactord.clock import iso_text
+from compactord.errors import CompactordError
+from compactord.maintenance.expire import Expired
+from compactord.model import TableName
+from compactord.paimon.data_file import BucketId
+from compactord.scheduler.scheduled_table import Flight, Parked
+from compactord.scheduler.status import CompactionView, Halt, Outcome
+from compactord.service.metrics import Metrics
+from compactord.table.compactor import Planned
+from compactord.table.report import REWRITTEN
+from compactord.table.session import Settled
+
+_log = structlog.get_logger()
+
+
+class Watch:
+    """A `Witness` that writes logs and metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def started(self, name: TableName, flight: Flight, now_ms: int) -> None:
+        due = flight.due
+        self._metrics.task_waited(flight.priority_class, max(0, now_ms - flight.queued_ms) / 1000)
+        _log.info(
+            "task_started",
+            **_named(name),
+            partition=flight.take_off.partition,
+            bucket=due.bucket.bucket,
+            kind=due.kind.value,
+            reason=flight.take_off.compaction.reason.value,
+            priority_class=flight.priority_class.value,
+            task_id=flight.take_off.number,
+            snapshot_id=flight.take_off.snapshot_id,
+            input_files=due.files,
+            input_bytes=due.size_bytes,
+            runs_before=due.sorted_runs,
+            parts=len(flight.take_off.parts),
+        )
+
+    def ended(self, view: CompactionView) -> None:
+        fields = {
+            **_named(view.name),
+            "partition": view.partition,
+            "bucket": view.bucket,
+            "kind": view.kind.value,
+            "reason": view.reason.value,
+        }
+        match view.outcome:
+            case Outcome.COMMITTED:
+                self._metrics.compaction_finished(
+                    view.kind, view.seconds, input_bytes=view.bytes_in, output_bytes=view.bytes_out
+                )
+                _log.info(
+                    "task_finished",
+                    **fields,
+                    snapshot_id=view.snapshot_id,
+                    input_files=view.files_in,
+                    output_files=view.files_out,
+                    upgraded_files=view.upgraded_files,
+                    input_bytes=view.bytes_in,
+                    output_bytes=view.bytes_out,
+                    input_records=view.rows_in,
+                    output_records=view.rows_out,
+                    duration_s=round(view.seconds, 3),
+                )
+            case Outcome.FAILED:
+                _log.error("task_failed", **fields, message=view.message)
+            case Outcome.CANCELLED:
+                _log.info("task_cancelled", **fields, message=view.message)
+            case Outcome.CONFLICT | Outcome.EMPTY:
+                # A conflict was told where it was found, with its reason.
+                pass
+
+    def committed(self, name: TableName, settled: Settled, seconds: float) -> None:
+        committed = settled.committed
+        assert committed is not None, "told of a commit"
+        self._metrics.committed(seconds, len(settled.published))
+        _log.info(
+            "commit_succeeded",
+            **_named(name),
+            snapshot_id=committed.snapshot_id,
+            buckets=len(settled.published),
+            attempts=committed.attempts,
+            duration_s=round(seconds, 3),
+        )
+
+    def commit_failed(self, name: TableName, error: CompactordError) -> None:
+        _log.error("commit_gave_up", **_named(name), message=str(error))
+
+    def parked(self, name: TableName, bucket: BucketId, parked: Parked, now_ms: int) -> None:
+        _log.warning(
+            "bucket_parked",
+            **_named(name),
+            partition=parked.partition,
+            bucket=bucket.bucket,
+            failures=parked.failures,
+            message=parked.message,
+            pause_s=round((parked.until_ms - now_ms) / 1000, 1),
+        )
+
+    def halted(self, name: TableName, halt: Halt) -> None:
+        event = (
+            "table_unsupported" if halt.reason.value == "unsupported_feature" else "table_halted"
+        )
+        _log.error(
+            event,
+            **_named(name),
+            reason=halt.reason.value,
+            message=halt.message,
+            action=halt.action,
+        )
+
+    def resumed(self, name: TableName) -> None:
+        _log.info("table_resumed", **_named(name))
+
+    def troubled(self, name: TableName, error: str) -> None:
+        _log.warning("poll_failed", **_named(name), message=error)
+
+    def planned(self, name: TableName, planned: Planned, before: Planned | None) -> None:
+        """A table was looked at; `before` is what it was when that was done last."""
+        warnings = planned.info.warnings
+        if warnings != (before.info.warnings if before is not None else ()):
+            _log.warning("table_not_fully_served", **_named(name), messages=list(warnings))
+        rewrite = planned.info.rewrite
+        if rewrite is not None and (before is None or before.info.rewrite is None):
+            _log.warning(
+                "table_rewritten",
+                **_named(name),
+                message=REWRITTEN,
+                user=rewrite.commit_user,
+                operation=rewrite.operation,
+                snapshot_id=rewrite.snapshot_id,
+                time=iso_text(rewrite.time_ms),
+            )
+        self._metrics.scanned(
+            planned.seconds,
+            manifests=planned.manifests_read,
+            kept=planned.entries_read - planned.entries_skipped,
+            skipped=planned.entries_skipped,
+        )
+        if planned.dues:
+            _log.debug(
+                "plan_finished",
+                **_named(name),
+                snapshot_id=planned.snapshot_id,
+                due_tasks=planned.backlog.tasks,
+                due_bytes=planned.backlog.size_bytes,
+            )
+
+    def expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
+        """A round of snapshot expiry has ended."""
+        if isinstance(result, CompactordError):
+            _log.warning("expire_failed", **_named(name), message=str(result))
+        elif result.why_not is not None:
+            _log.warning("expire_stopped", **_named(name), message=result.why_not)
+        elif result.snapshots:
+            _log.info(
+                "expire_finished",
+                **_named(name),
+                expired_snapshots=result.snapshots,
+                first_snapshot_id=result.first,
+                earliest_snapshot_id=result.end,
+                data_files=result.data_files,
+                manifests=result.manifests,
+                size_bytes=result.size_bytes,
+                duration_s=round(seconds, 3),
+            )
+
+    def snapshot_lost(self, name: TableName, why: str) -> None:
+        # The committer has logged `snapshot_lost` with all it knows.
+        del name, why
+
+
+def _named(name: TableName) -> dict[str, str]:
+    return {"catalog": name.catalog, "database": name.database, "table": name.table}

@@ -1,0 +1,140 @@
+"""Which tables are served, how each is opened, and how often it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import structlog
+
+from compactord.clock import Clock
+from compactord.config.model import ServiceConfig
+from compactord.config.policy import TablePolicy, policy_for
+from compactord.model import TableName
+from compactord.scheduler.scheduled_table import Served
+from compactord.scheduler.scheduler import Fleet
+from compactord.service.discovery import Listing
+from compactord.service.effects_runner import TableSpec
+from compactord.service.timetable import Timetable
+from compactord.service.view import CatalogView
+from compactord.table.session import SessionRequest
+
+_log = structlog.get_logger()
+# Until a table has been read: Paimon's default of continuous.discovery-interval.
+_FIRST_INTERVAL_MS = 10_000
+_LEAST_INTERVAL_MS = 100
+
+
+class Roster:
+    """Used by the loop alone. `specs` is what turns read; `catalogs` is what listings found."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        fleet: Fleet,
+        specs: dict[TableName, TableSpec],
+        *,
+        timetable: Timetable,
+        clock: Clock,
+    ) -> None:
+        self.intervals_ms: dict[TableName, int] = {}
+        self.catalogs: dict[str, CatalogView] = {}
+        self._config = config
+        self._fleet = fleet
+        self._specs = specs
+        self._timetable = timetable
+        self._clock = clock
+
+    def listed(self, listing: Listing) -> None:
+        """Serve what is there, and no longer what is gone; nothing is when there is no listing."""
+        self._book(listing)
+        if not listing.is_listed:
+            return
+        tables = self._fleet.tables
+        for name, ref in listing.found.items():
+            policy = self._policy(name)
+            if name not in tables:
+                _log.info("table_added", **name._asdict(), location=ref.location)
+            self._fleet.add(name, ref, policy, self._clock.steady_ms())
+            self._specs[name] = TableSpec(
+                ref=ref,
+                request=_request(policy),
+                storage=listing.storage,
+                stop_trigger_fallback=self._config.alerts.stop_trigger_fallback,
+            )
+            self._set_interval(tables[name])
+        for name, served in tables.items():
+            is_gone = (
+                name.catalog == listing.catalog
+                and name not in listing.found
+                and name.database not in listing.unreadable
+            )
+            if is_gone and not served.is_leaving:
+                _log.info("table_removed", **name._asdict())
+                self._fleet.remove(name)
+                self._timetable.stop_calling(str(name))
+                self.intervals_ms.pop(name, None)
+
+    def _book(self, listing: Listing) -> None:
+        known = self.catalogs.get(listing.catalog)
+        succeeded_ms = known.last_success_ms if known else 0
+        self.catalogs[listing.catalog] = CatalogView(
+            name=listing.catalog,
+            warehouse=self._config.catalogs[listing.catalog].warehouse,
+            last_success_ms=self._clock.steady_ms() if listing.is_listed else succeeded_ms,
+            failures=(known.failures if known else 0) + bool(listing.error),
+            error=listing.error,
+            excluded_tables=listing.excluded,
+        )
+        if listing.error:
+            _log.warning("discovery_failed", catalog=listing.catalog, message=listing.error)
+
+    def looked_at(self, served: Served) -> None:
+        """A plan was made: it may say that the table is not for us, or how often to look."""
+        planned = served.planned
+        assert planned is not None, "a plan was made"
+        served.is_excluded = self._config.discovery.only_write_only and not planned.write_only
+        if not served.is_leaving:
+            self._set_interval(served)
+
+    def apply(self, config: ServiceConfig) -> None:
+        """Another configuration holds from now on."""
+        self._config = config
+        for name, served in self._fleet.tables.items():
+            policy = self._policy(name)
+            self._fleet.set_policy(name, policy)
+            self._specs[name] = replace(
+                self._specs[name],
+                request=_request(policy),
+                stop_trigger_fallback=config.alerts.stop_trigger_fallback,
+            )
+            if served.planned is not None:
+                self.looked_at(served)
+            self._poll_due(name)
+
+    def _policy(self, name: TableName) -> TablePolicy:
+        return policy_for(self._config, name.catalog, name.database, name.table)
+
+    def _set_interval(self, served: Served) -> None:
+        """How often a table is polled: as configured, else as its own options say."""
+        interval_ms = served.policy.discovery_interval_ms
+        if interval_ms is None:
+            planned = served.planned
+            interval_ms = planned.discovery_interval_ms if planned else _FIRST_INTERVAL_MS
+        if served.is_excluded:
+            # Only to see whether its writers still compact.
+            interval_ms = max(interval_ms, self._config.discovery.catalog_list_interval_ms)
+        interval_ms = max(_LEAST_INTERVAL_MS, interval_ms)
+        self.intervals_ms[served.name] = interval_ms
+        self._timetable.every(str(served.name), interval_ms, partial(self._poll_due, served.name))
+
+    def _poll_due(self, name: TableName) -> None:
+        self._fleet.poll_due(name, self._clock.steady_ms())
+
+
+def _request(policy: TablePolicy) -> SessionRequest:
+    return SessionRequest(
+        overrides=policy.options,
+        append_wait_ms=policy.append_wait_ms,
+        quiet_for_ms=policy.quiet_for_ms,
+    )

@@ -1,0 +1,1 @@
+"""One table: open it, follow it, plan, cut into subcompactions, settle."""

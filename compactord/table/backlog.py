@@ -1,0 +1,382 @@
+"""What is due in a table, and the table in numbers, kept up to date bucket by bucket.
+
+Only buckets whose files changed are looked at again, and those whose time has come: small files
+have waited, a partition's rest has ended. Sums over all
+buckets are made on columns.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from compactord.clock import local_ms
+from compactord.model import AppendCompaction, Compaction, CompactReason, WorkKind
+from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
+from compactord.paimon.options import CompactionOptions
+from compactord.plan.runs import bucket_runs
+from compactord.plan.table import BucketPlan, TableKind, plan_bucket
+from compactord.state.bucket_summaries import BucketSummaries
+from compactord.state.rewrites import Rest
+from compactord.state.table_state import TableState
+from compactord.table.planning import PlanContext, StatePlanner
+from compactord.table.session import FULL_REASONS
+from compactord.table.status import Backlog, RunState, TableShape
+
+# So many of the most urgent buckets of a table are offered at once; the rest is counted.
+OFFERED_MAX = 64
+# Triggers that depend on the hour are looked at so often.
+_RESURVEY_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A bucket that has something to do.
+
+    `since_ms` is the creation of the input that made it due, in steady time: as long ago as the
+    wall clock said when it was looked at. `files_saved` is by how much the files get fewer.
+    `is_forced`: its run count is about to reach the stop-trigger.
+    """
+
+    bucket: BucketId
+    partition: str
+    kind: WorkKind
+    reason: CompactReason
+    tasks: int
+    files: int
+    size_bytes: int
+    files_saved: int
+    sorted_runs: int
+    is_forced: bool
+    since_ms: int
+
+    @property
+    def benefit(self) -> float:
+        """Files saved per MiB rewritten: read amplification gained for what it costs."""
+        return self.files_saved / (self.size_bytes / (1 << 20) + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopBucket:
+    """One of the buckets with the most runs."""
+
+    bucket: BucketId
+    partition: str
+    sorted_runs: int
+    level0_files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """What could not begin now: dues of some buckets, of some kinds (forced ones may be spared).
+
+    `manifests`: neither are manifests to be merged while nothing is due.
+    """
+
+    buckets: frozenset[BucketId] = frozenset()
+    kinds: frozenset[WorkKind] = frozenset()
+    spare_forced: bool = True
+    manifests: bool = False
+
+    def covers(self, due: Due) -> bool:
+        if due.bucket in self.buckets:
+            return True
+        return due.kind in self.kinds and not (due.is_forced and self.spare_forced)
+
+
+class Survey:
+    """The dues of one table. To be told of every change; `update` first."""
+
+    def __init__(self, *, stop_trigger: int) -> None:
+        self._stop_trigger = stop_trigger
+        self._dues: dict[BucketId, Due] = {}
+        # Small append files that wait, and what rests: when their time comes.
+        self._recheck_ms: dict[BucketId, int] = {}
+        # What would be due if its partition did not rest.
+        self._rests: dict[BucketId, Rest] = {}
+        self._state: TableState | None = None
+        self._summaries: BucketSummaries | None = None
+        self._delta_commits_due: Set[BucketId] = frozenset()
+        self._small_files = 0
+        self._complete_ms = 0
+
+    def update(
+        self,
+        planner: StatePlanner,
+        state: TableState,
+        changed: Set[BucketId] | None,
+        busy: Mapping[BucketId, Set[str]],
+        context: PlanContext,
+    ) -> int:
+        """Plan what may have changed (None: everything); how many buckets were looked at.
+
+        `busy` are names of files that compactions under way read.
+        """
+        options = planner.request.options
+        if self._state is None:
+            changed = None
+        if self._is_stale(options, context.steady_ms):
+            changed = None
+        if planner.delta_commits_due != self._delta_commits_due:
+            changed = None
+        if changed is None:
+            looked_at: Iterable[BucketId] = planner.candidates()
+            self._dues.clear()
+            self._recheck_ms.clear()
+            self._rests.clear()
+            self._complete_ms = context.steady_ms
+            self._small_files = state.files.count_smaller(options.small_file_size)
+            self._summaries = state.files.summaries()
+        else:
+            before = self._state
+            assert before is not None, "only a first survey has no state before it"
+            small = options.small_file_size
+            self._small_files += state.files.count_smaller(small, changed)
+            self._small_files -= before.files.count_smaller(small, changed)
+            assert self._summaries is not None, "made with the state"
+            now = {bucket: state.files.summary(bucket) for bucket in changed}
+            self._summaries = self._summaries.updated(now)
+            waited = {b for b, at in self._recheck_ms.items() if at <= context.steady_ms}
+            # The writer of one bucket's files makes the whole partition rest.
+            resting = {b for b in self._dues if b.partition in context.resting}
+            looked_at = changed | waited | resting
+        count = 0
+        for bucket in looked_at:
+            count += 1
+            self._look_at(planner, bucket, busy.get(bucket, frozenset()), context)
+        self._state = state
+        self._delta_commits_due = planner.delta_commits_due
+        return count
+
+    def is_time(self, steady_ms: int, options: CompactionOptions) -> bool:
+        """Whether a plan may differ although no file has changed."""
+        if self._is_stale(options, steady_ms):
+            return True
+        return any(at <= steady_ms for at in self._recheck_ms.values())
+
+    def offered(self, skip: Skip) -> tuple[Due, ...]:
+        """The most urgent buckets that may begin, first things first."""
+
+        def urgency(due: Due) -> tuple[bool, float, int, BucketId]:
+            return (not due.is_forced, -due.benefit, due.since_ms, due.bucket)
+
+        able = [due for due in self._dues.values() if not skip.covers(due)]
+        by_need = heapq.nsmallest(OFFERED_MAX, able, key=urgency)
+        # The one that has waited longest must not wait for ever behind better bargains.
+        oldest = min(able, key=lambda due: (due.since_ms, due.bucket), default=None)
+        if oldest is not None and oldest not in by_need:
+            by_need[-1] = oldest
+        return tuple(by_need)
+
+    def rests(self) -> dict[bytes, Rest]:
+        """Of each partition that would be due if it did not rest."""
+        by_end = sorted(self._rests.items(), key=lambda item: item[1].until_ms)
+        return {bucket.partition: rest for bucket, rest in by_end}
+
+    def backlog(self) -> Backlog:
+        """Of everything that is due and not under way."""
+        dues = self._dues.values()
+        return Backlog(
+            tasks=sum(due.tasks for due in dues),
+            files=sum(due.files for due in dues),
+            size_bytes=sum(due.size_bytes for due in dues),
+            oldest_ms=min((due.since_ms for due in dues), default=0),
+        )
+
+    def shape(
+        self, kind: TableKind, options: CompactionOptions, context: PlanContext, *, snapshots: int
+    ) -> TableShape:
+        """The table in numbers."""
+        state, summaries = self._state, self._summaries
+        assert state is not None, "updated before"
+        assert summaries is not None, "made of the state"
+        has_runs = kind is TableKind.PRIMARY_KEY
+        runs, level0, sizes = summaries.run_count, summaries.level0_count, summaries.size_bytes
+        file_sizes = sizes / np.maximum(1, summaries.file_count)
+        count = len(summaries)
+        return TableShape(
+            snapshot_id=state.snapshot.id if state.snapshot else 0,
+            snapshots=snapshots,
+            buckets=count,
+            files=state.files.file_count,
+            small_files=self._small_files,
+            size_bytes=state.files.size_bytes,
+            rows=state.files.row_count,
+            sorted_runs_max=int(runs.max()) if count and has_runs else 0,
+            sorted_runs_avg=float(runs.mean()) if count and has_runs else 0.0,
+            level0_files=int(level0.sum()),
+            level0_files_max=int(level0.max()) if count else 0,
+            level0_files_avg=float(level0.mean()) if count else 0.0,
+            bucket_size_bytes_max=int(sizes.max()) if count else 0,
+            bucket_size_bytes_avg=float(sizes.mean()) if count else 0.0,
+            avg_file_size_bytes_min=float(file_sizes.min()) if count else 0.0,
+            size_amplification_max=_amplification(summaries) if has_runs else 0.0,
+            buckets_by_run_state=_bands(summaries, options.compaction_trigger, self._stop_trigger)
+            if has_runs
+            else {},
+            last_full_compaction_ms=_last_full_ms(summaries, options, context) if has_runs else 0,
+        )
+
+    def top_buckets(
+        self, count: int, partition_text: Callable[[bytes], str]
+    ) -> tuple[TopBucket, ...]:
+        """The buckets with the most runs, at most `count`."""
+        summaries = self._summaries
+        assert summaries is not None, "updated before"
+        rows = np.arange(len(summaries))
+        if len(rows) > count:
+            rows = np.argpartition(-summaries.run_count, count)[:count]
+        rows = rows[np.argsort(-summaries.run_count[rows], kind="stable")]
+        return tuple(
+            TopBucket(
+                bucket=summaries.index.bucket_id(int(row)),
+                partition=partition_text(summaries.index.bucket_id(int(row)).partition),
+                sorted_runs=int(summaries.run_count[row]),
+                level0_files=int(summaries.level0_count[row]),
+                size_bytes=int(summaries.size_bytes[row]),
+            )
+            for row in rows
+        )
+
+    def _look_at(
+        self, planner: StatePlanner, bucket: BucketId, busy: Set[str], context: PlanContext
+    ) -> None:
+        self._dues.pop(bucket, None)
+        self._recheck_ms.pop(bucket, None)
+        self._rests.pop(bucket, None)
+        found = without_busy(planner.files(bucket), planner.request.kind, busy)
+        if found is None or not found.files:
+            return
+        plan = plan_bucket(found, planner.request)
+        if plan.rest is not None:
+            self._rests[bucket] = plan.rest
+            left_ms = plan.rest.until_ms - context.now_ms
+            self._recheck_ms[bucket] = context.steady_ms + left_ms
+        elif plan.compactions:
+            self._dues[bucket] = self._due(planner, found, plan, context)
+        elif (
+            planner.request.kind is TableKind.APPEND_UNAWARE and context.append_wait_ms is not None
+        ):
+            # Two that have waited long enough are merged: the second oldest decides.
+            created = _created_ms(found.files, context)
+            if len(created) > 1:
+                due_ms = created[1] + context.append_wait_ms
+                later_ms = context.steady_ms + _RESURVEY_MS
+                self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
+
+    def _due(
+        self,
+        planner: StatePlanner,
+        found: BucketFiles,
+        plan: BucketPlan,
+        context: PlanContext,
+    ) -> Due:
+        options, compactions = planner.request.options, plan.compactions
+        inputs = [file for compaction in compactions for file in compaction.inputs]
+        size = sum(file.file_size for file in inputs)
+        runs, wanted = 0, options.min_file_num
+        if planner.request.kind is TableKind.PRIMARY_KEY:
+            sorted_runs = bucket_runs(found.files, planner.request.key_of)
+            runs = len(sorted_runs)
+            upper = len({run.level for run in sorted_runs if run.level > 0})
+            wanted = options.compaction_trigger - upper
+        newcomers = [file for file in inputs if file.level == 0] or inputs
+        created = _created_ms(newcomers, context)
+        outputs = max(1, size // max(1, options.target_file_size))
+        return Due(
+            bucket=found.bucket,
+            partition=planner.partition_text(found.bucket.partition),
+            kind=kind_of(compactions[0]),
+            reason=compactions[0].reason,
+            tasks=len(compactions),
+            files=len(inputs),
+            size_bytes=size,
+            files_saved=max(0, len(inputs) - outputs),
+            sorted_runs=runs,
+            is_forced=runs >= self._stop_trigger - 1,
+            since_ms=created[min(max(0, wanted - 1), len(created) - 1)],
+        )
+
+    def _is_stale(self, options: CompactionOptions, steady_ms: int) -> bool:
+        """Whether so much time has gone by that triggers may differ which depend on it."""
+        has_off_peak = options.offpeak_start_hour != options.offpeak_end_hour
+        depends_on_time = options.optimization_interval_ms is not None or has_off_peak
+        return depends_on_time and steady_ms - self._complete_ms > _RESURVEY_MS
+
+
+def without_busy(found: BucketFiles, kind: TableKind, busy: Set[str]) -> BucketFiles | None:
+    """What may be planned beside running compactions: other files of a table without buckets.
+
+    Elsewhere a bucket is planned as a whole: None while one runs.
+    """
+    if not busy:
+        return found
+    if kind is not TableKind.APPEND_UNAWARE:
+        return None
+    free = tuple(file for file in found.files if file.file_name not in busy)
+    return BucketFiles(bucket=found.bucket, total_buckets=found.total_buckets, files=free)
+
+
+def kind_of(compaction: Compaction) -> WorkKind:
+    if isinstance(compaction, AppendCompaction):
+        return WorkKind.APPEND
+    return WorkKind.FULL if compaction.reason in FULL_REASONS else WorkKind.MINOR
+
+
+def _created_ms(files: Iterable[DataFile], context: PlanContext) -> list[int]:
+    """When they were made, oldest first, in steady time.
+
+    A clock that was ahead makes nobody younger than now.
+    """
+    now_local_ms = local_ms(context.now_ms, context.zone)
+    ages = (
+        0 if file.creation_time_ms is None else max(0, now_local_ms - file.creation_time_ms)
+        for file in files
+    )
+    return sorted(context.steady_ms - age for age in ages)
+
+
+def _offset_ms(context: PlanContext) -> int:
+    """By how much local wall-clock, in which creation times are, is ahead of the epoch's."""
+    return local_ms(context.now_ms, context.zone) - context.now_ms
+
+
+def _amplification(summaries: BucketSummaries) -> float:
+    """(All runs but the oldest) / oldest, of the worst bucket."""
+    oldest = summaries.oldest_run_bytes
+    return float(((summaries.size_bytes - oldest) / np.maximum(1, oldest)).max(initial=0.0))
+
+
+def _last_full_ms(
+    summaries: BucketSummaries, options: CompactionOptions, context: PlanContext
+) -> int:
+    """Since the epoch, of the bucket where it is longest ago; 0 when one never had any.
+
+    As Java estimates it from the files it finds (MergeTreeCompactManagerFactory.java): only what
+    takes all runs writes to the highest level. A file that was moved there as it was has kept its
+    creation time, so the truth may be later, but not earlier.
+    """
+    if not len(summaries):
+        return 0
+    is_full = summaries.max_level >= options.num_levels - 1
+    longest_ago = int(np.where(is_full, summaries.top_created_ms, -1).min())
+    return 0 if longest_ago < 0 else longest_ago - _offset_ms(context)
+
+
+def _bands(summaries: BucketSummaries, trigger: int, stop: int) -> Mapping[RunState, int]:
+    """Buckets by run state; evaluated from the last band down, so that they are disjoint."""
+    runs = summaries.run_count
+    over = int(np.count_nonzero(runs > stop))
+    near = int(np.count_nonzero(runs >= stop - 1)) - over
+    due = int(np.count_nonzero((runs >= trigger) & (runs < stop - 1)))
+    idle = len(runs) - over - near - due
+    return {
+        RunState.IDLE: idle,
+        RunState.DUE: due,
+        RunState.NEAR_STOP: near,
+        RunState.OVER_STOP: over,
+    }

@@ -1,0 +1,391 @@
+"""What the daemon does to one table, in a thread of its pool: turns, take-offs, expiry.
+
+The daemon's loop never blocks; whatever reads or writes a store is a method here. One thread at a
+time runs `turn` and `take_off`; `expire` and `sweep` may run beside them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from compactord.clock import Clock
+from compactord.errors import CommitUnknown, CompactordError
+from compactord.maintenance.expire import Expired, expire_snapshots
+from compactord.model import Compaction, Subcompaction
+from compactord.paimon.data_file import BucketId, DataFile, file_identity
+from compactord.paimon.snapshot import earliest_snapshot_id
+from compactord.paimon.table import TableRef
+from compactord.plan.table import PlanRequest, TableKind, plan_bucket
+from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
+from compactord.table.backlog import Due, Skip, Survey, TopBucket, without_busy
+from compactord.table.in_flight import Crashed, Landed
+from compactord.table.opening import OpenTable
+from compactord.table.planning import StatePlanner
+from compactord.table.session import SessionRequest, Settled, TableSession, UnderWay, neighbours
+from compactord.table.status import Backlog, RestingPartition, TableInfo, TableShape
+from compactord.table.subcompactions import WorkerSpec
+
+# Compactions of one partition of a table without buckets that are kept planned.
+_WAITING_MAX = 64
+# So many buckets of each table take part in the choice of those with the most runs.
+TOP_MAX = 20
+# A stop-trigger that means: never stop.
+_NEVER = 2**31 - 1
+# More rows of one part would hold a slot for too long.
+_PART_BYTES_MAX = 2 << 30
+
+
+class Phase(enum.Enum):
+    """What a table's job is about, for signs of life."""
+
+    PLAN = "planner"
+    COMMIT = "committer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The table as it now is, and what is due. `appended_bytes` were added since the last time."""
+
+    snapshot_id: int
+    info: TableInfo
+    shape: TableShape
+    dues: tuple[Due, ...]
+    backlog: Backlog
+    top: tuple[TopBucket, ...]
+    write_only: bool
+    discovery_interval_ms: int
+    appended_bytes: int
+    # Buckets that have no files any more.
+    gone: frozenset[BucketId] = frozenset()
+    manifests_read: int
+    entries_read: int
+    entries_skipped: int
+    buckets_looked_at: int
+    seconds: float
+    resting: tuple[RestingPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What came of a turn. `planned` None: nothing is new since the last one.
+
+    `error` ended it: of the commit when `in_commit`, else of looking at the table. What was handed
+    in is settled in any case.
+    """
+
+    settled: Settled | None
+    commit_seconds: float
+    planned: Planned | None
+    lost_snapshots: tuple[str, ...]
+    replaced_snapshots: int
+    error: CompactordError | None
+    in_commit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOff:
+    """A decision with its parts, planned on a state whose snapshot is `snapshot_id`."""
+
+    number: int
+    compaction: Compaction
+    parts: tuple[Subcompaction, ...]
+    neighbours: tuple[DataFile, ...]
+    index_entries: tuple[bytes, ...]
+    snapshot_id: int
+    partition: str
+
+
+class TableCompactor:
+    """See the module. Opening raises what `open_table` raises."""
+
+    def __init__(
+        self,
+        ref: TableRef,
+        request: SessionRequest,
+        *,
+        storage: Storage,
+        clock: Clock,
+        worker: WorkerSpec,
+        stop_trigger_fallback: int,
+    ) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._fallback = stop_trigger_fallback
+        self._session = TableSession(ref, request, storage=storage, clock=clock, worker=worker)
+        self._survey = Survey(stop_trigger=self._stop_trigger)
+        self._planner: StatePlanner | None = None
+        self._planned_on: TableState | None = None
+        self._indexes: Mapping[BucketId, tuple[bytes, ...]] = {}
+        self._flying: dict[int, Compaction] = {}
+        self._waiting: dict[BucketId, deque[Compaction]] = {}
+        # Buckets whose files became busy or free since they were looked at.
+        self._touched: set[BucketId] = set()
+        # Whether all must be looked at again.
+        self._is_stale = True
+        # What was not offered the last time.
+        self._skip = Skip()
+        self.phase = Phase.PLAN
+
+    @property
+    def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
+        """The table, the state that was planned on last, and how: values, for any thread."""
+        state, planner = self._planned_on, self._planner
+        if state is None or planner is None:
+            return None
+        return self._session.table, state, planner.request
+
+    def turn(self, ended: Mapping[int, Landed | Crashed], skip: Skip) -> Turn:
+        """Publish what has landed, take in what is new, and plan; merge manifests if that is all.
+
+        `ended` are compactions of this table by number; they are no longer under way afterwards.
+        What `skip` covers is counted and not offered.
+        Errors that a user or a store can cause come back in the answer; after them the next turn
+        starts from nothing that was known.
+        """
+        start = self._clock.monotonic_s()
+        landed = [each for each in ended.values() if isinstance(each, Landed)]
+        crashed = [each for each in ended.values() if isinstance(each, Crashed)]
+        settled, planned, error = None, None, None
+        in_commit = bool(landed)
+        commit_seconds = 0.0
+        try:
+            if landed:
+                self.phase = Phase.COMMIT
+                settled = self._session.settle(landed)
+                commit_seconds = self._clock.monotonic_s() - start
+                in_commit = False
+            self.phase = Phase.PLAN
+            self._session.discard(crashed=crashed)
+            self._release(ended)
+            planned = self._plan(skip)
+            if planned is not None and settled is None and self._is_idle(planned, skip):
+                self.phase = Phase.COMMIT
+                start = self._clock.monotonic_s()
+                merged = self._session.merge_manifests()
+                if merged is not None:
+                    settled = Settled(committed=merged)
+                    commit_seconds = self._clock.monotonic_s() - start
+        except CompactordError as found:
+            self._release(ended)
+            self._is_stale = True
+            if isinstance(found, CommitUnknown):
+                self._session.forget_state()
+            error = found
+        except BaseException:
+            # A defect, or no memory: nothing may stay busy for ever.
+            self._release(ended)
+            self._is_stale = True
+            self._session.forget_state()
+            raise
+        return Turn(
+            settled=settled,
+            commit_seconds=commit_seconds,
+            planned=planned,
+            lost_snapshots=self._session.take_lost(),
+            replaced_snapshots=self._session.replaced_snapshots,
+            error=error,
+            in_commit=in_commit,
+        )
+
+    def take_off(self, bucket: BucketId, *, number: int, free_slots: int) -> TakeOff | None:
+        """The next decision on a bucket, cut into parts; None when there is nothing to do any more.
+
+        Raises what cutting into key ranges raises: footers of the inputs are read.
+        """
+        # Whatever comes of it, the bucket is looked at again: its due has been taken.
+        self._touched.add(bucket)
+        compaction = self._next(bucket)
+        if compaction is None:
+            return None
+        state = self._planned_on
+        assert state is not None, "a turn comes first"
+        snapshot = state.snapshot
+        assert snapshot is not None, "a decision is about files"
+        size = sum(file.file_size for file in compaction.inputs)
+        parts = self._session.parts(
+            compaction, number=number, free_slots=max(free_slots, -(-size // _PART_BYTES_MAX))
+        )
+        took_off = TakeOff(
+            number=number,
+            compaction=compaction,
+            parts=parts,
+            neighbours=neighbours(compaction, state),
+            index_entries=self._indexes.get(bucket, ()),
+            snapshot_id=snapshot.id,
+            partition=self._session.table.partition_text(bucket.partition),
+        )
+        self._flying[number] = compaction
+        return took_off
+
+    def expire(self, *, keep_from: int | None) -> Expired:
+        """One round of snapshot expiry; see `expire_snapshots`, also for what it raises."""
+        table = self._session.table
+        return expire_snapshots(
+            self._storage,
+            table.ref,
+            bucket_folder=table.bucket_folder,
+            options=table.options.expire,
+            now_ms=self._clock.now_ms(),
+            keep_from=keep_from,
+            remove_empty_folder=self._storage.remove_empty_folder,
+        )
+
+    def sweep(self, *, grace_ms: int, under_way: UnderWay) -> int:
+        """Remove what dead processes and killed workers of ours left; how many files."""
+        return self._session.remove_orphans(grace_ms=grace_ms, under_way=under_way)
+
+    def reconfigure(self, request: SessionRequest, stop_trigger_fallback: int) -> None:
+        """Other options from the next turn on."""
+        self._fallback = stop_trigger_fallback
+        self._session.reconfigure(request)
+        self._is_stale = True
+
+    def discard(self, ended: Mapping[int, Landed | Crashed]) -> None:
+        """Remove the files of compactions that will never be published."""
+        self._release(ended)
+        self._session.discard(
+            landed=[each for each in ended.values() if isinstance(each, Landed)],
+            crashed=[each for each in ended.values() if isinstance(each, Crashed)],
+        )
+
+    @property
+    def _stop_trigger(self) -> int:
+        options = self._session.table.options.compaction
+        if options.stop_trigger >= _NEVER:
+            return options.compaction_trigger + self._fallback
+        return options.stop_trigger
+
+    def _plan(self, skip: Skip) -> Planned | None:
+        start = self._clock.monotonic_s()
+        session = self._session
+        is_new = session.refresh()
+        context = session.plan_context()
+        options = session.table.options
+        is_time = self._survey.is_time(context.steady_ms, options.compaction)
+        is_same = skip == self._skip
+        if is_same and not (is_new or self._touched or self._is_stale or is_time):
+            return None
+        state = session.state
+        assert state is not None, "just refreshed"
+        drift = session.take_drift()
+        changed = None if self._is_stale or drift.changed is None else drift.changed | self._touched
+        old = self._planner
+        if old is not None and old.request.options != options.compaction:
+            changed = None
+        if changed is None:
+            self._survey = Survey(stop_trigger=self._stop_trigger)
+            self._waiting.clear()
+        planner = StatePlanner(self._storage, session.table, state, context)
+        self._indexes = session.index_entries()
+        looked_at = self._survey.update(planner, state, changed, self._busy(), context)
+        gone = self._gone(state, changed)
+        session.forget_buckets(gone)
+        self._planner, self._planned_on = planner, state
+        self._touched.clear()
+        self._is_stale, self._skip = False, skip
+        return Planned(
+            snapshot_id=state.snapshot.id if state.snapshot else 0,
+            info=self._info(state),
+            shape=self._survey.shape(
+                session.table.kind,
+                options.compaction,
+                context,
+                snapshots=self._snapshot_count(state),
+            ),
+            dues=self._survey.offered(skip),
+            backlog=self._survey.backlog(),
+            top=self._survey.top_buckets(TOP_MAX, session.table.partition_text)
+            if session.table.kind is TableKind.PRIMARY_KEY
+            else (),
+            write_only=options.write_only,
+            discovery_interval_ms=options.discovery_interval_ms,
+            appended_bytes=drift.appended_bytes,
+            gone=gone,
+            manifests_read=drift.manifests,
+            entries_read=drift.entries,
+            entries_skipped=drift.skipped_entries,
+            buckets_looked_at=looked_at,
+            seconds=self._clock.monotonic_s() - start,
+            resting=tuple(
+                RestingPartition(
+                    partition=session.table.partition_text(partition),
+                    rewrite=rest.rewrite,
+                    until_ms=rest.until_ms,
+                )
+                for partition, rest in self._survey.rests().items()
+            ),
+        )
+
+    def _is_idle(self, planned: Planned, skip: Skip) -> bool:
+        """Whether manifests wait in vain for the commit of a compaction."""
+        return not (skip.manifests or planned.backlog.tasks or self._flying)
+
+    def _next(self, bucket: BucketId) -> Compaction | None:
+        planner, state = self._planner, self._planned_on
+        assert planner is not None, "a turn comes first"
+        assert state is not None, "it planned on something"
+        busy = self._busy().get(bucket, set())
+        waiting = self._waiting.get(bucket)
+        while waiting:
+            compaction = waiting.popleft()
+            if all(
+                file.file_name not in busy and state.files.contains(file_identity(bucket, file))
+                for file in compaction.inputs
+            ):
+                return compaction
+        self._waiting.pop(bucket, None)
+        found = without_busy(planner.files(bucket), planner.request.kind, busy)
+        if found is None:
+            return None
+        compactions = plan_bucket(found, planner.request).compactions
+        if len(compactions) > 1:
+            self._waiting[bucket] = deque(compactions[1:_WAITING_MAX])
+        return compactions[0] if compactions else None
+
+    def _busy(self) -> dict[BucketId, set[str]]:
+        """Files that compactions under way read."""
+        busy: dict[BucketId, set[str]] = {}
+        for compaction in self._flying.values():
+            names = busy.setdefault(compaction.bucket, set())
+            names.update(file.file_name for file in compaction.inputs)
+        return busy
+
+    def _release(self, ended: Mapping[int, Landed | Crashed]) -> None:
+        for number in ended:
+            compaction = self._flying.pop(number, None)
+            if compaction is not None:
+                self._touched.add(compaction.bucket)
+
+    def _gone(self, state: TableState, changed: Set[BucketId] | None) -> frozenset[BucketId]:
+        """Buckets that had files when they were planned last, or were taken, and have none now."""
+        if changed is not None:
+            return frozenset(b for b in changed if not state.files.summary(b).file_count)
+        before = self._planned_on.files.bucket_ids() if self._planned_on is not None else ()
+        return frozenset(self._touched.union(before).difference(state.files.bucket_ids()))
+
+    def _snapshot_count(self, state: TableState) -> int:
+        if state.snapshot is None:
+            return 0
+        earliest = earliest_snapshot_id(self._storage, state.table.location)
+        return 0 if earliest is None else max(0, state.snapshot.id - earliest + 1)
+
+    def _info(self, state: TableState) -> TableInfo:
+        table = self._session.table
+        options = table.options
+        unaware = table.kind is TableKind.APPEND_UNAWARE
+        has_runs = table.kind is TableKind.PRIMARY_KEY
+        return TableInfo(
+            kind=table.kind.value,
+            bucket_mode="unaware" if unaware else "fixed",
+            merge_engine=options.merge_engine.value if table.schema.primary_keys else "none",
+            changelog_producer=options.changelog_producer.value,
+            write_only=options.write_only,
+            compaction_trigger=options.compaction.compaction_trigger if has_runs else 0,
+            stop_trigger=self._stop_trigger if has_runs else 0,
+            warnings=table.warnings,
+            rewrite=state.rewrites.newest if state.rewrites else None,
+        )

@@ -1,0 +1,350 @@
+"""One table, compacted until nothing is left to do.
+
+Rounds of: refresh the state, plan the buckets that have something to do, hand parts to the engine,
+and commit every bucket as soon as it is finished. The table is the only memory between rounds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from compactord.clock import Clock
+from compactord.engine.base import Engine
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    EngineUnavailable,
+    ObjectNotFound,
+    TransientStorageError,
+)
+from compactord.model import Committed, Compaction, MergeCompaction, Subcompaction
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
+from compactord.table.in_flight import Crashed, Flights, Landed
+from compactord.table.opening import OpenTable
+from compactord.table.planning import PartitionTest, rest_text
+from compactord.table.session import SessionRequest, TableSession, neighbours
+from compactord.table.subcompactions import WorkerSpec
+
+_log = structlog.get_logger()
+# A part, or a round of planning, that fails in a way that may pass is tried so often in all.
+_ATTEMPTS = 3
+_RETRY_WAIT_S = 0.5
+# A bucket whose result was dropped so often is left to a later run: writers outrun us there.
+_DROPS_PER_BUCKET = 5
+# Cancelled parts have so long to remove what they wrote, before the engine is closed.
+_CANCEL_WAIT_S = 10
+
+
+@dataclass(slots=True)
+class CompactTotals:
+    """What was published so far, and what was lost on the way. Sizes in bytes."""
+
+    snapshots: list[int] = field(default_factory=list)
+    compactions: int = 0
+    files_in: int = 0
+    files_out: int = 0
+    upgraded_files: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    dropped: int = 0
+    wasted_bytes: int = 0
+    worker_cpu_s: float = 0.0
+    peak_worker_rss_bytes: int = 0
+    # From the first plan to the last snapshot, the start of the engine not counted.
+    seconds: float = 0.0
+    start_seconds: float = 0.0
+    failures: list[str] = field(default_factory=list)
+    # Failures for lack of permission.
+    denied: int = 0
+    lost_snapshots: list[str] = field(default_factory=list)
+    orphans_removed: int = 0
+    # Partitions that were asked for and have no live files.
+    absent_partitions: list[str] = field(default_factory=list)
+    # Partitions with something to do that were left alone, and why.
+    resting: dict[str, str] = field(default_factory=dict)
+    stopped: bool = False
+
+
+class Progress(Protocol):
+    """Is told what happens; must not block."""
+
+    def planned(self, table: OpenTable, compaction: Compaction) -> None: ...
+
+    def landed(self, landed: Landed) -> None: ...
+
+    def committed(self, committed: Committed) -> None: ...
+
+
+class OneShot:
+    """Compacts one table. To be used once, by one thread; `stop` may be set from anywhere."""
+
+    def __init__(
+        self,
+        table: TableRef,
+        request: SessionRequest,
+        *,
+        storage: Storage,
+        start_engine: Callable[[], Engine],
+        clock: Clock,
+        worker: WorkerSpec,
+        progress: Progress,
+        stop: threading.Event,
+    ) -> None:
+        self._start_engine = start_engine
+        self._engine: Engine | None = None
+        self._clock = clock
+        self._progress = progress
+        self._stop = stop
+        self._session = TableSession(table, request, storage=storage, clock=clock, worker=worker)
+        self._partitions = request.partitions
+        self._is_first_round = True
+        self._flights = Flights(part_attempts=_ATTEMPTS)
+        self._started = 0
+        self._ready: list[Landed] = []
+        self._set_aside: set[BucketId] = set()
+        self._drops: Counter[BucketId] = Counter()
+        self._start_s = 0.0
+        self._is_abandoned = False
+        self.totals = CompactTotals()
+
+    def run(self) -> CompactTotals:
+        """Compact until a plan is empty, or until `stop` is set.
+
+        Failed buckets are set aside and named in the totals. Raises what concerns the whole table;
+        the totals then hold what was published before.
+        """
+        self._start_s = self._clock.monotonic_s()
+        try:
+            worked = True
+            while worked and not self._stop.is_set():
+                worked = self._tried_round()
+            if not self._stop.is_set():
+                self._merge_manifests()
+        except EngineUnavailable:
+            # A signal to the whole process group ends the engine as well: that is the stop.
+            if not self._stop.is_set():
+                raise
+        finally:
+            self.totals.stopped = self._stop.is_set()
+            self.totals.lost_snapshots = list(self._session.lost_snapshots)
+            self._abandon()
+        return self.totals
+
+    def remove_orphans(self, *, grace_ms: int) -> None:
+        """Delete what earlier runs left; a failure is logged and keeps nothing from going on."""
+        self.totals.orphans_removed = self._session.remove_orphans(grace_ms=grace_ms)
+
+    def _tried_round(self) -> bool:
+        """A round, begun again after a failure that may pass; whether there was anything to do."""
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return self._round()
+            except TransientStorageError as error:
+                _log.warning(
+                    "plan_retry",
+                    table=self._session.ref.full_name,
+                    attempt=attempt,
+                    reason=str(error),
+                )
+                self._clock.sleep(_RETRY_WAIT_S * 2**attempt)
+                # What flies was planned before: it is settled first.
+                self._advance(room=1)
+        return self._round()
+
+    def _round(self) -> bool:
+        """One pass over the table; whether there was anything to do."""
+        session = self._session
+        session.refresh()
+        planned_on, indexes = session.state, session.index_entries()
+        assert planned_on is not None, "just refreshed"
+        if self._is_first_round:
+            # Later rounds may find fewer partitions: what was asked for was there, that counts.
+            asked = PartitionTest(session.table, self._partitions)
+            self.totals.absent_partitions = asked.absent(
+                bucket.partition for bucket in planned_on.files.bucket_ids()
+            )
+            self._is_first_round = False
+        worked = False
+        self.totals.resting = {}
+        for plan in session.plans():
+            if plan.rest is not None:
+                partition = session.table.partition_text(plan.bucket.partition)
+                self.totals.resting[partition] = rest_text(plan.rest)
+            for compaction in plan.compactions:
+                if plan.bucket in self._set_aside or self._stop.is_set():
+                    continue
+                worked = True
+                self._take_off(compaction, planned_on, indexes.get(plan.bucket, ()))
+                self._advance(room=self._room())
+        self._advance(room=1)
+        return worked
+
+    def _take_off(
+        self, compaction: Compaction, planned_on: TableState, indexes: tuple[bytes, ...]
+    ) -> None:
+        """Hand a decision's parts to the engine."""
+        self._started += 1
+        self._progress.planned(self._session.table, compaction)
+        # Files that only change their level need no engine.
+        only_upgrades = len(compaction.inputs) == _upgraded(compaction)
+        free_slots = 0 if only_upgrades else self._capacity() - len(self._flights)
+        if self._stop.is_set():
+            return
+        try:
+            parts = self._session.parts(compaction, number=self._started, free_slots=free_slots)
+        except CompactordError as error:
+            self._crash(compaction, type(error).__name__, str(error))
+            return
+        landed = self._flights.take_off(
+            self._started,
+            compaction,
+            parts,
+            neighbours=neighbours(compaction, planned_on),
+            index_entries=indexes,
+        )
+        if landed is not None:
+            self._ready.append(landed)
+        for part in parts:
+            self._running_engine().submit(part)
+
+    def _advance(self, *, room: int) -> None:
+        """Take in outcomes until fewer than `room` compactions fly; commit what is finished."""
+        while len(self._flights) >= room and not self._stop.is_set():
+            # Short waits, so that a signal is heard.
+            if self._take_in(timeout_s=0.2):
+                while self._take_in(timeout_s=0):
+                    pass
+                self._commit()
+        self._commit()
+
+    def _take_in(self, *, timeout_s: float) -> bool:
+        outcome = self._running_engine().next_outcome(timeout_s)
+        if outcome is None:
+            return False
+        if self._stop.is_set():
+            self._flights.stop_retrying()
+        match self._flights.arrived(outcome):
+            case Landed() as landed:
+                self._progress.landed(landed)
+                self._ready.append(landed)
+            case Crashed() as crashed:
+                self._session.discard(crashed=[crashed])
+                if self._is_abandoned:
+                    # Cancelled by us; why is told by whoever ends the run.
+                    return True
+                failure = crashed.failure
+                self.totals.denied += failure.error == AccessDenied.__name__
+                self._crash(crashed.compaction, failure.error, failure.message)
+            case Subcompaction() as again:
+                _log.warning("task_retry", table=again.table, compaction=again.compaction)
+                self._running_engine().submit(again)
+            case None:
+                pass
+        return True
+
+    def _commit(self) -> None:
+        """Publish all finished compactions in one snapshot."""
+        ready, self._ready = self._ready, []
+        if not ready:
+            return
+        settled = self._session.settle(ready)
+        if settled.committed is not None:
+            self._count(settled.committed, settled.published)
+        for landed, drop in settled.dropped:
+            wasted = sum(stats.bytes_out for stats in landed.stats)
+            self._drop(landed.compaction, wasted, drop.why)
+
+    def _merge_manifests(self) -> None:
+        """What commits of compactions do on their way, for a table that had none."""
+        committed = self._session.merge_manifests()
+        if committed is not None:
+            self._count(committed, ())
+
+    def _count(self, committed: Committed, published: Sequence[Landed]) -> None:
+        totals = self.totals
+        totals.snapshots.append(committed.snapshot_id)
+        totals.seconds = self._clock.monotonic_s() - self._start_s - totals.start_seconds
+        for landed in published:
+            inputs, upgraded = landed.compaction.inputs, _upgraded(landed.compaction)
+            totals.compactions += 1
+            totals.upgraded_files += upgraded
+            totals.files_in += len(inputs) - upgraded
+            totals.files_out += len(landed.change.after) - upgraded
+            for stats in landed.stats:
+                totals.bytes_in += stats.bytes_in
+                totals.bytes_out += stats.bytes_out
+                totals.rows_in += stats.rows_in
+                totals.rows_out += stats.rows_out
+                totals.worker_cpu_s += stats.cpu_s
+                totals.peak_worker_rss_bytes = max(
+                    totals.peak_worker_rss_bytes, stats.peak_rss_bytes
+                )
+        self._progress.committed(committed)
+
+    def _crash(self, compaction: Compaction, error: str, why: str) -> None:
+        """It failed for good, by an error of this class.
+
+        Files that others replaced may have been expired before they were read.
+        """
+        if error == ObjectNotFound.__name__ and self._session.is_outrun(compaction):
+            _log.warning("inputs_gone", **self._session.named(compaction.bucket), reason=why)
+            self._drop(compaction, 0, why)
+        else:
+            self._fail(compaction, why)
+
+    def _drop(self, compaction: Compaction, wasted_bytes: int, why: str) -> None:
+        """The bucket moved on under us: the next round plans it anew."""
+        self.totals.dropped += 1
+        self.totals.wasted_bytes += wasted_bytes
+        self._drops[compaction.bucket] += 1
+        if self._drops[compaction.bucket] >= _DROPS_PER_BUCKET:
+            self._fail(compaction, f"{why}; writers outran {_DROPS_PER_BUCKET} attempts")
+
+    def _fail(self, compaction: Compaction, why: str) -> None:
+        """Leave a bucket alone for the rest of this run."""
+        self._set_aside.add(compaction.bucket)
+        named = self._session.named(compaction.bucket)
+        _log.error("task_failed", **named, reason=why)
+        place = f"partition {named['partition']} " if named["partition"] else ""
+        self.totals.failures.append(f"{place}bucket {named['bucket']}: {why}")
+
+    def _capacity(self) -> int:
+        return self._running_engine().capacity
+
+    def _room(self) -> int:
+        """How many compactions may fly: enough to keep the engine busy, if it runs at all."""
+        return 2 * self._capacity() if len(self._flights) else 1
+
+    def _running_engine(self) -> Engine:
+        """The engine, started when the first part needs it: a run without work needs none."""
+        if self._engine is None:
+            start = self._clock.monotonic_s()
+            self._engine = self._start_engine()
+            self.totals.start_seconds = self._clock.monotonic_s() - start
+        return self._engine
+
+    def _abandon(self) -> None:
+        """After a stop or an error: cancel what runs and remove what had been finished."""
+        if len(self._flights):
+            self._flights.stop_retrying()
+            self._is_abandoned = True
+            self._running_engine().cancel()
+            while len(self._flights) and self._take_in(timeout_s=_CANCEL_WAIT_S):
+                pass
+        self._session.discard(landed=self._ready)
+        self._ready = []
+
+
+def _upgraded(compaction: Compaction) -> int:
+    return len(compaction.upgraded) if isinstance(compaction, MergeCompaction) else 0

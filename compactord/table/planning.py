@@ -1,0 +1,250 @@
+"""Planning over a table's state: which buckets are looked at, and what is due by snapshots."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+
+from compactord.clock import age_text, local_ms
+from compactord.errors import ObjectNotFound, UsageError
+from compactord.paimon.binary_row import Value, decode_row, encode_row
+from compactord.paimon.data_file import BucketFiles, BucketId
+from compactord.paimon.snapshot import CommitKind, read_snapshot
+from compactord.paimon.types import DataField, type_text
+from compactord.plan.candidates import candidates
+from compactord.plan.table import BucketPlan, PlanRequest, Strategy, TableKind, plan_buckets
+from compactord.state.rewrites import Rest
+from compactord.state.table_state import TableState, delta_entries, with_rewrites
+from compactord.storage.base import Storage
+from compactord.table.opening import OpenTable, refuse_formats
+from compactord.table.partition_texts import is_blank, partition_value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanContext:
+    """What a round of planning depends on besides table and state.
+
+    `partitions` empty: all of them; each of the others names some partition columns and the value
+    as text; a text that is the table's `partition.default-name` means null or blank text, as in
+    folders. `last_full_ms` (steady times) and `settled` are what this run remembers of its own
+    work. `resting` partitions are left alone at `now_ms`. `now_ms` and `steady_ms` are the same
+    moment by the two clocks.
+    """
+
+    strategy: Strategy
+    partitions: tuple[Mapping[str, str], ...]
+    append_wait_ms: int | None
+    now_ms: int
+    steady_ms: int
+    zone: datetime.tzinfo
+    last_full_ms: Mapping[BucketId, int]
+    settled: Set[str]
+    resting: Mapping[bytes, Rest] = field(default_factory=dict)
+
+
+class StatePlanner:
+    """Plans buckets of one state; a value but for what it has decoded of partitions.
+
+    Raises as `PartitionTest` does.
+    """
+
+    def __init__(
+        self, storage: Storage, table: OpenTable, state: TableState, context: PlanContext
+    ) -> None:
+        self._table = table
+        self._state = state
+        self._wanted = PartitionTest(table, context.partitions)
+        self.delta_commits_due = delta_commits_due(storage, table, state)
+        self.request = PlanRequest(
+            kind=table.kind,
+            options=table.options.compaction,
+            strategy=context.strategy,
+            key_of=table.key_of or bytes,
+            now_local_ms=local_ms(context.now_ms, context.zone),
+            steady_ms=context.steady_ms,
+            append_wait_ms=context.append_wait_ms,
+            delta_commits_due=self.delta_commits_due,
+            last_full_ms=context.last_full_ms,
+            settled=context.settled,
+            resting=context.resting,
+        )
+
+    def candidates(self) -> list[BucketId]:
+        """Buckets that may have something to do, in order."""
+        summaries, request = self._state.files.summaries(), self.request
+        worth = candidates(summaries, request.kind, request.strategy, request.options)
+        if self.delta_commits_due:
+            worth |= candidates(summaries, request.kind, Strategy.FULL, request.options)
+        found = summaries.index.take(worth).bucket_ids()
+        return sorted(bucket for bucket in found if self._wanted(bucket.partition))
+
+    def partition_text(self, partition: bytes) -> str:
+        return self._table.partition_text(partition)
+
+    def files(self, bucket: BucketId) -> BucketFiles:
+        """What planning looks at. Raises `UnsupportedTable` for files in other formats."""
+        # Large files of a table without buckets are never touched: no need to make objects of them.
+        smaller_than = None
+        if self.request.kind is TableKind.APPEND_UNAWARE:
+            options = self.request.options
+            is_full = self.request.strategy is Strategy.FULL
+            smaller_than = options.target_file_size if is_full else options.small_file_size
+        found = self._state.files.bucket(bucket, smaller_than=smaller_than)
+        refuse_formats(self._table, found.files)
+        return found
+
+
+def plan_state(
+    storage: Storage, table: OpenTable, state: TableState, context: PlanContext
+) -> Iterator[BucketPlan]:
+    """Plans of the buckets that may have something to do; one bucket's files are objects at a time.
+
+    Raises what `StatePlanner` raises.
+    """
+    planner = StatePlanner(storage, table, state, context)
+    return plan_buckets(map(planner.files, planner.candidates()), planner.request)
+
+
+class PartitionTest:
+    """Whether a partition was asked for; decoded once each.
+
+    Raises `UsageError` for columns that are no partition keys and values that their types cannot
+    hold.
+    """
+
+    def __init__(self, table: OpenTable, partitions: tuple[Mapping[str, str], ...]) -> None:
+        self._fields = {field.name: field for field in table.schema.partition_fields}
+        self._default_name = table.options.partition_default_name
+        self._partitions = partitions
+        self._manifests = table.manifests
+        self._asked = [
+            {name: self._meant(table, name, text) for name, text in partition.items()}
+            for partition in partitions
+        ]
+        self._known: dict[bytes, bool] = {}
+        self._found: set[int] = set()
+
+    def __call__(self, partition: bytes) -> bool:
+        if not self._partitions:
+            return True
+        if partition not in self._known:
+            self._known[partition] = self._matches(partition)
+        return self._known[partition]
+
+    def absent(self, live: Iterable[bytes]) -> list[str]:
+        """Which of those asked for are none of the live partitions, as they were asked for."""
+        if not self._partitions:
+            return []
+        for partition in live:
+            self(partition)
+        return [
+            ",".join(f"{name}={text}" for name, text in partition.items())
+            for index, partition in enumerate(self._partitions)
+            if index not in self._found
+        ]
+
+    def _meant(self, table: OpenTable, name: str, text: str) -> frozenset[bytes]:
+        """The value that a text means, encoded: what is one value has one encoding.
+
+        A default name stands for values without a name of their own, and for itself.
+        """
+        if name not in self._fields:
+            raise UsageError(
+                f"{name} is not a partition key of {table.ref.full_name}; "
+                f"its partition keys are: {', '.join(self._fields) or 'none'}"
+            )
+        field = self._fields[name]
+        unnamed = encode_row([None], [field.type])
+        try:
+            value = encode_row([partition_value(text, field.type)], [field.type])
+        except ValueError as error:
+            if text == self._default_name:
+                return frozenset({unnamed})
+            raise UsageError(
+                f"partition {name}={text}: {table.ref.full_name} has {name} of type "
+                f"{type_text(field.type)}, expected is {error}; "
+                f"{self._default_name} stands for null"
+            ) from error
+        return frozenset({unnamed, value} if text == self._default_name else {value})
+
+    def _matches(self, partition: bytes) -> bool:
+        fields = self._fields.values()
+        values = decode_row(partition, [field.type for field in fields], source=self._manifests)
+        found = {
+            field.name: self._encoded(field, value)
+            for field, value in zip(fields, values, strict=True)
+        }
+        matching = {
+            index
+            for index, asked in enumerate(self._asked)
+            if all(not found[name].isdisjoint(meant) for name, meant in asked.items())
+        }
+        self._found |= matching
+        return bool(matching)
+
+    def _encoded(self, field: DataField, value: Value) -> frozenset[bytes]:
+        """The value, and null for blank text: it lies in the same folder."""
+        row, unnamed = encode_row([value], [field.type]), encode_row([None], [field.type])
+        if value is None or not isinstance(value, str | bytes):
+            return frozenset({row})
+        return frozenset({row, unnamed} if is_blank(row, field) else {row})
+
+
+def remember_rewrites(
+    storage: Storage, table: OpenTable, state: TableState, *, quiet_for_ms: int, now_ms: int
+) -> TableState:
+    """The state with an append table's rewrites, those of partitions as far as they matter.
+
+    Commands on a table with a primary key add rows and name no files: it has none.
+    """
+    if table.kind is TableKind.PRIMARY_KEY:
+        return state
+    since_ms = now_ms - quiet_for_ms if quiet_for_ms else None
+    return with_rewrites(storage, state, since_ms=since_ms, now_ms=now_ms)
+
+
+def resting_partitions(state: TableState, quiet_for_ms: int, now_ms: int) -> Mapping[bytes, Rest]:
+    """The partitions that were rewritten less than `quiet_for_ms` ago, as the state remembers."""
+    if state.rewrites is None:
+        return {}
+    return state.rewrites.resting(quiet_for_ms=quiet_for_ms, now_ms=now_ms)
+
+
+def rest_text(rest: Rest) -> str:
+    """Why a partition is left alone, for people."""
+    return f"resting: rewritten {age_text(rest.age_ms)} ago by {rest.rewrite.commit_user}"
+
+
+def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> frozenset[BucketId]:
+    """Buckets whose full compaction is due by `full-compaction.delta-commits` = N.
+
+    Walks back from the newest snapshot until N APPEND snapshots lie behind. Buckets that a COMPACT
+    snapshot on this way took to the highest level (or emptied it) are not due, all others are;
+    planning then finds out which of them have anything to do. Where snapshots have expired before
+    N were counted, all N count as seen: rather too early than never. Reads the delta manifests of
+    the COMPACT snapshots on the way.
+    """
+    interval = table.options.compaction.full_compaction_delta_commits
+    if interval is None or state.snapshot is None or table.kind is not TableKind.PRIMARY_KEY:
+        return frozenset()
+    max_level = table.options.compaction.num_levels - 1
+    settled: set[BucketId] = set()
+    appends = 0
+    location, snapshot = table.ref.location, state.snapshot
+    while appends < interval:
+        try:
+            if snapshot.commit_kind is CommitKind.APPEND:
+                appends += 1
+            elif snapshot.commit_kind is CommitKind.COMPACT:
+                for entry in delta_entries(storage, location, snapshot):
+                    if entry.file.level >= max_level:
+                        settled.add(entry.bucket_id)
+            if appends == interval:
+                break
+            if snapshot.id == 1:
+                return frozenset()
+            snapshot = read_snapshot(storage, location, snapshot.id - 1)
+        except ObjectNotFound:
+            break
+    return frozenset(state.files.bucket_ids()) - settled

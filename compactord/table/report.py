@@ -1,0 +1,304 @@
+"""What commands print: for people on a terminal and, as plain data, for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import IO, Any
+
+from compactord.clock import iso_text
+from compactord.errors import FormatError
+from compactord.model import (
+    AppendCompaction,
+    Committed,
+    Compaction,
+    MergeCompaction,
+)
+from compactord.plan.shape import BucketShape, bucket_shape
+from compactord.plan.table import BucketPlan
+from compactord.state.rewrites import Rewrite
+from compactord.state.table_state import TableState
+from compactord.table.in_flight import Landed
+from compactord.table.one_shot import CompactTotals
+from compactord.table.opening import OpenTable
+from compactord.table.planning import rest_text
+
+# What the rewrites of a table mean to those who make them.
+REWRITTEN = (
+    "commands that rewrite files fail when compactord has compacted one of these meanwhile; "
+    "quiet_for leaves alone what was rewritten lately"
+)
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size_text(size_bytes: float) -> str:
+    """`1.5 MiB`: three significant digits at most."""
+    for unit in _UNITS:
+        if size_bytes < 1024 or unit == _UNITS[-1]:
+            break
+        size_bytes /= 1024
+    digits = 0 if unit == "B" or size_bytes >= 100 else 1
+    return f"{size_bytes:.{digits}f} {unit}"
+
+
+def place_text(table: OpenTable, partition: bytes, bucket: int) -> str:
+    """Which bucket, for people: `dt=2026-01-01 bucket 3`."""
+    text = table.partition_text(partition)
+    return f"{text} bucket {bucket}" if text else f"bucket {bucket}"
+
+
+def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
+    """Lines for people at the end of `compact`."""
+    if totals.snapshots:
+        ids = f"{totals.snapshots[0]}..{totals.snapshots[-1]}"
+        yield (
+            f"{table}: {totals.compactions} compactions in {len(totals.snapshots)} snapshots "
+            f"({ids}), {totals.seconds:.2f} s"
+        )
+        yield (
+            f"  {totals.files_in} files, {totals.rows_in:,} rows, {size_text(totals.bytes_in)}"
+            f"  ->  {totals.files_out} files, {totals.rows_out:,} rows, "
+            f"{size_text(totals.bytes_out)}"
+        )
+        if totals.upgraded_files:
+            yield f"  {totals.upgraded_files} files moved to a higher level without rewriting"
+    elif not totals.failures and not totals.stopped:
+        if totals.dropped:
+            yield f"{table}: nothing published, and nothing left to do: others have done it"
+        else:
+            yield f"{table}: nothing to do"
+    for partition in totals.absent_partitions:
+        yield f"  {absent_text(partition)}"
+    for partition, why in totals.resting.items():
+        yield f"  {partition}: {why}" if partition else f"  {why}"
+    if totals.dropped:
+        yield (
+            f"  {totals.dropped} results dropped because other commits came first, "
+            f"{size_text(totals.wasted_bytes)} wasted"
+        )
+    for lost in totals.lost_snapshots:
+        yield f"  LOST: {lost}"
+    for failure in totals.failures:
+        yield f"  FAILED: {failure}"
+    if totals.stopped:
+        yield f"{table}: stopped before everything was done; run again to go on"
+
+
+def absent_text(partition: str) -> str:
+    """What is said of a partition that was asked for in vain."""
+    return f"no live files in partition {partition}"
+
+
+def compaction_json(table: OpenTable, compaction: Compaction) -> dict[str, Any]:
+    """One planned compaction as plain data."""
+    inputs = compaction.inputs
+    found: dict[str, Any] = {
+        "partition": _partition_json(table, compaction.bucket.partition),
+        "bucket": compaction.bucket.bucket,
+        "reason": compaction.reason.value,
+        "files": [file.file_name for file in inputs],
+        "bytes": sum(file.file_size for file in inputs),
+        "rows": sum(file.row_count for file in inputs),
+    }
+    match compaction:
+        case MergeCompaction():
+            found["output_level"] = compaction.output_level
+            found["drop_deletes"] = compaction.drop_deletes
+            found["upgrades"] = [file.file_name for file in compaction.upgraded]
+        case AppendCompaction():
+            found["output_level"] = 0
+    return found
+
+
+def _partition_json(table: OpenTable, partition: bytes) -> str:
+    """The partition's folders; of one that has none what people are shown."""
+    try:
+        return table.partition_path(partition)
+    except FormatError:
+        return table.partition_text(partition)
+
+
+def compaction_text(table: OpenTable, compaction: Compaction) -> str:
+    """One planned compaction in one line."""
+    place = place_text(table, compaction.bucket.partition, compaction.bucket.bucket)
+    size = size_text(sum(file.file_size for file in compaction.inputs))
+    text = f"{place}: {compaction.reason.value}, "
+    match compaction:
+        case MergeCompaction(output_level=level):
+            upgraded = len(compaction.upgraded)
+            rewritten = len(compaction.inputs) - upgraded
+            what = [f"rewrite {rewritten} files"] if rewritten else []
+            what += [f"upgrade {upgraded} files"] if upgraded else []
+            return f"{text}{' and '.join(what)} ({size}) to level {level}"
+        case AppendCompaction(files=files):
+            return f"{text}rewrite {len(files)} files ({size})"
+
+
+def rewrite_text(rewrite: Rewrite) -> str:
+    """`rewritten by spark in snapshot 7 (UPDATE), 2026-01-01T12:00:00Z`."""
+    operation = f" ({rewrite.operation})" if rewrite.operation else ""
+    where = f"in snapshot {rewrite.snapshot_id}{operation}"
+    return f"rewritten by {rewrite.commit_user} {where}, {iso_text(rewrite.time_ms)}"
+
+
+def resting(table: OpenTable, plans: Iterable[BucketPlan]) -> dict[str, str]:
+    """The partitions that are left alone, and why."""
+    return {
+        table.partition_text(plan.bucket.partition): rest_text(plan.rest)
+        for plan in plans
+        if plan.rest is not None
+    }
+
+
+def plan_notes(table: OpenTable, plan: BucketPlan) -> Iterator[str]:
+    place = place_text(table, plan.bucket.partition, plan.bucket.bucket)
+    for note in (*plan.notes, *([rest_text(plan.rest)] if plan.rest else [])):
+        yield f"{place}: {note}"
+
+
+def bucket_shapes(table: OpenTable, state: TableState) -> list[BucketShape]:
+    """Every bucket's shape, in the order in which they are shown."""
+    return [
+        bucket_shape(state.files.bucket(bucket), table.options.compaction)
+        for bucket in sorted(state.files.bucket_ids())
+    ]
+
+
+def inspect_json(
+    table: OpenTable, state: TableState, shapes: Sequence[BucketShape], reasons: Sequence[str]
+) -> dict[str, Any]:
+    """The object that `inspect --json` prints."""
+    rewrite = state.rewrites.newest if state.rewrites else None
+    return {
+        "table": table.ref.full_name,
+        "location": table.ref.location,
+        "kind": table.kind.value,
+        "snapshot": state.snapshot.id if state.snapshot else None,
+        "schema": table.schema.id,
+        "supported": not reasons,
+        "reasons": list(reasons),
+        "warnings": list(table.warnings),
+        "rewrite": None if rewrite is None else asdict(rewrite),
+        "buckets": [_shape_json(table, shape) for shape in shapes],
+    }
+
+
+def inspect_text(
+    table: OpenTable, state: TableState, shapes: Sequence[BucketShape], reasons: Sequence[str]
+) -> Iterator[str]:
+    """The table as a person wants to see it."""
+    yield f"{table.ref.full_name}  ({table.ref.location})"
+    snapshot = state.snapshot
+    newest = f"snapshot {snapshot.id} ({snapshot.commit_kind.value})" if snapshot else "no snapshot"
+    yield f"{table.kind.value} table, schema {table.schema.id}, {newest}"
+    if reasons:
+        yield "NOT SUPPORTED, left alone:"
+        yield from (f"  - {reason}" for reason in reasons)
+    else:
+        yield "supported"
+    yield from (f"note: {warning}" for warning in table.warnings)
+    if state.rewrites is not None and state.rewrites.newest is not None:
+        yield f"note: {rewrite_text(state.rewrites.newest)}: {REWRITTEN}"
+    options = table.options.compaction
+    if table.key_of is not None:
+        yield (
+            f"compaction-trigger {options.compaction_trigger} sorted runs (*), "
+            f"stop-trigger {options.stop_trigger} (!!), {options.num_levels} levels, "
+            f"target file size {size_text(options.target_file_size)}"
+        )
+    else:
+        yield (
+            f"target file size {size_text(options.target_file_size)}, files below "
+            f"{size_text(options.small_file_size)} are small, merged from {options.min_file_num} on"
+        )
+    if shapes:
+        yield ""
+        yield from _shapes_text(table, shapes)
+
+
+def _shape_json(table: OpenTable, shape: BucketShape) -> dict[str, Any]:
+    return {
+        "partition": _partition_json(table, shape.bucket.partition),
+        "bucket": shape.bucket.bucket,
+        "total_buckets": shape.total_buckets,
+        "sorted_runs": shape.run_count,
+        "compaction_trigger": shape.compaction_trigger,
+        "stop_trigger": shape.stop_trigger,
+        "files": shape.file_count,
+        "small_files": shape.small_file_count,
+        "rows": shape.row_count,
+        "bytes": shape.size_bytes,
+        "levels": [asdict(level) for level in shape.levels],
+    }
+
+
+def _shapes_text(table: OpenTable, shapes: Sequence[BucketShape]) -> Iterator[str]:
+    """The buckets of `inspect` as a table, levels as `L0 3 x 12.0 MiB`."""
+    is_keyed = table.key_of is not None
+    rows = [("bucket", "runs" if is_keyed else "small", "files", "rows", "size", "levels")]
+    for shape in shapes:
+        state = shape.small_file_count
+        mark = ""
+        if is_keyed:
+            state = shape.run_count
+            mark = " !!" if shape.is_over_stop_trigger else " *" if shape.is_at_trigger else ""
+        levels = "  ".join(
+            f"L{level.level} {level.file_count} x {size_text(level.size_bytes / level.file_count)}"
+            for level in shape.levels
+        )
+        rows.append(
+            (
+                place_text(table, shape.bucket.partition, shape.bucket.bucket),
+                f"{state}{mark}",
+                f"{shape.file_count:,}",
+                f"{shape.row_count:,}",
+                size_text(shape.size_bytes),
+                levels,
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (
+            cell.ljust(width) if column in (0, len(row) - 1) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
+
+
+class TerminalProgress:
+    """One line on a terminal that is rewritten as work goes on; silent elsewhere."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._shown = self._stream is not None and self._stream.isatty()
+        self._planned = self._landed = self._snapshots = 0
+        self._bytes_planned = self._bytes_landed = 0
+
+    def planned(self, table: OpenTable, compaction: Compaction) -> None:
+        self._planned += 1
+        self._bytes_planned += sum(file.file_size for file in compaction.inputs)
+        self._show()
+
+    def landed(self, landed: Landed) -> None:
+        self._landed += 1
+        self._bytes_landed += sum(file.file_size for file in landed.compaction.inputs)
+        self._show()
+
+    def committed(self, committed: Committed) -> None:
+        self._snapshots += 1
+        self._show()
+
+    def close(self) -> None:
+        if self._shown and self._planned:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def _show(self) -> None:
+        if self._shown:
+            self._stream.write(
+                f"\r\x1b[K{self._landed}/{self._planned} compactions, "
+                f"{size_text(self._bytes_landed)} of {size_text(self._bytes_planned)}, "
+                f"{self._snapshots} snapshots"
+            )
+            self._stream.flush()

@@ -1,0 +1,392 @@
+"""One table as a compactor works on it, whether for one command or for months.
+
+A session owns what is known of the table: its newest state, its schema and options, the files that
+running compactions read. One thread at a time uses it; `table` and `state` are values that others
+may look at meanwhile. The table is the whole truth: a session can be thrown away at any moment.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+import structlog
+
+from compactord import ids
+from compactord.clock import Clock
+from compactord.commit.committer import Committer, Drift, index_entries
+from compactord.commit.discard import discard_outputs, remove_files
+from compactord.errors import CommitUnknown, CompactordError, ObjectNotFound
+from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
+from compactord.model import (
+    Committed,
+    Compaction,
+    CompactReason,
+    DroppedChange,
+    MergeCompaction,
+    NothingCommitted,
+    Replaced,
+    Subcompaction,
+)
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.schema import TableSchema, read_schema, schema_ids
+from compactord.paimon.snapshot import SnapshotIdentity
+from compactord.paimon.table import TableRef
+from compactord.plan.table import BucketPlan, Strategy, settled_by
+from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
+from compactord.table.in_flight import Crashed, Landed
+from compactord.table.opening import open_table, refuse_live_state
+from compactord.table.planning import (
+    PartitionTest,
+    PlanContext,
+    plan_state,
+    remember_rewrites,
+    resting_partitions,
+)
+from compactord.table.subcompactions import WorkerSpec, subcompactions
+
+_log = structlog.get_logger()
+# Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
+_SETTLED_MAX = 100_000
+# The reasons that make a compaction full: the clock of compaction.optimization-interval.
+FULL_REASONS = frozenset(
+    {
+        CompactReason.FULL,
+        CompactReason.DELTA_COMMITS,
+        CompactReason.EARLY_FULL_INTERVAL,
+        CompactReason.EARLY_FULL_TOTAL_SIZE,
+        CompactReason.EARLY_FULL_INCREMENTAL_SIZE,
+        CompactReason.SIZE_AMPLIFICATION,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequest:
+    """What to compact; `partitions` empty: all. `append_wait_ms` None: few small files just wait.
+
+    `overrides` are table options over the table's own. Partitions of append tables that were
+    rewritten less than `quiet_for_ms` ago are left alone.
+    """
+
+    strategy: Strategy = Strategy.MINOR
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    partitions: tuple[Mapping[str, str], ...] = ()
+    append_wait_ms: int | None = None
+    quiet_for_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnderWay:
+    """The oldest of what may still write files of a table.
+
+    Files tell their age by the wall clock, which may be set meanwhile. `since_ms` is the least that
+    it has shown since that began, as far as was seen, and `for_ms` how long ago that is in steady
+    time. Neither alone is enough: a file made after the clock was set back is from before
+    `since_ms` if nobody saw that; once it is set ahead again, it looks older than `for_ms`.
+    """
+
+    since_ms: int
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What became of finished compactions. `committed` None: no snapshot was made."""
+
+    committed: Committed | None = None
+    published: tuple[Landed, ...] = ()
+    dropped: tuple[tuple[Landed, DroppedChange], ...] = ()
+    # Published, and then replaced by another writer: nothing of them is known to be live.
+    replaced: tuple[Landed, ...] = ()
+
+
+class TableSession:
+    """See the module. Opens the table: raises what `open_table` raises, before data is read."""
+
+    def __init__(
+        self,
+        ref: TableRef,
+        request: SessionRequest,
+        *,
+        storage: Storage,
+        clock: Clock,
+        worker: WorkerSpec,
+    ) -> None:
+        self.ref = ref
+        self._request = request
+        self._storage = storage
+        self._clock = clock
+        self._worker = worker
+        self.table = open_table(storage, ref, request.overrides)
+        # What cannot be meant is said before anything is touched.
+        PartitionTest(self.table, request.partitions)
+        self._committer = Committer(
+            storage=storage,
+            clock=clock,
+            owner=worker.owner,
+            user_prefix=self.table.options.commit.user_prefix,
+        )
+        self.state: TableState | None = None
+        # Snapshots that seemed to be replaced because the table had been made anew.
+        self._excused = 0
+        self._replaced_before = 0
+        # What was found to be a table that we may touch: request, schema and snapshot.
+        self._checked: tuple[SessionRequest, int, SnapshotIdentity | None] | None = None
+        # The snapshot whose manifests were last found to need no merging, or were merged.
+        self._merged_on: SnapshotIdentity | None = None
+        self._settled: OrderedDict[str, BucketId] = OrderedDict()
+        # Full compactions made by this session, in steady time, the oldest first.
+        self._last_full_ms: OrderedDict[BucketId, int] = OrderedDict()
+
+    @property
+    def lost_snapshots(self) -> Sequence[str]:
+        """Snapshots of ours that another writer replaced, as texts, since the last `take_lost`."""
+        return self._committer.lost_snapshots
+
+    def take_lost(self) -> tuple[str, ...]:
+        """These, for the last time."""
+        lost, self._committer.lost_snapshots = tuple(self._committer.lost_snapshots), []
+        return lost
+
+    @property
+    def replaced_snapshots(self) -> int:
+        """How many of these had another snapshot put in their place."""
+        return self._committer.replaced_snapshots - self._excused
+
+    def refresh(self) -> bool:
+        """Take in the newest snapshot and schema; whether anything is different.
+
+        Raises `UnsupportedTable` for what we must not touch, `TableNotFound` for a table that is
+        gone, and what reading raises. Nothing new costs the hint, a probe, one snapshot and one
+        listing. On an append table the first look takes in its last snapshots.
+        """
+        is_new = self._take_in()
+        assert self.state is not None, "just taken in"
+        self.state = remember_rewrites(
+            self._storage,
+            self.table,
+            self.state,
+            quiet_for_ms=self._request.quiet_for_ms,
+            now_ms=self._clock.now_ms(),
+        )
+        return is_new
+
+    def _take_in(self) -> bool:
+        known, schema = self.state, self.table.schema
+        if known is None:
+            self.state = self._committer.loaded(self.ref)
+        else:
+            self.state = self._committer.refreshed(known)
+        is_checked = self._checked == (self._request, schema.id, _identity(self.state))
+        if is_checked and schema_ids(self._storage, self.ref.location)[-1:] == (schema.id,):
+            return False
+        self.table = open_table(self._storage, self.ref, self._request.overrides)
+        if self._was_made_anew(schema):
+            # Its snapshots were not replaced: they belonged to the table of that name before.
+            self._excused += self._committer.replaced_snapshots - self._replaced_before
+            self.state = self._committer.loaded(self.ref)
+        refuse_live_state(self.table, self.state)
+        self._checked = (self._request, self.table.schema.id, _identity(self.state))
+        self._replaced_before = self._committer.replaced_snapshots
+        return True
+
+    def _was_made_anew(self, known: TableSchema) -> bool:
+        """Whether the schema that we knew is not, or no longer, one of this table's."""
+        if self.table.schema.id == known.id:
+            return self.table.schema != known
+        try:
+            return read_schema(self._storage, self.ref.location, known.id) != known
+        except ObjectNotFound:
+            return True
+
+    def reconfigure(self, request: SessionRequest) -> None:
+        """Compact by another request from the next refresh on."""
+        self._request = request
+
+    def forget_state(self) -> None:
+        """The next refresh reads everything anew."""
+        self.state = None
+
+    def forget_buckets(self, gone: Set[BucketId]) -> None:
+        """What is remembered of buckets that have no files any more."""
+        for bucket in gone:
+            self._last_full_ms.pop(bucket, None)
+        for name in [name for name, bucket in self._settled.items() if bucket in gone]:
+            del self._settled[name]
+
+    def take_drift(self) -> Drift:
+        """What refreshing has met since the last call."""
+        return self._committer.take_drift()
+
+    def plans(self) -> Iterator[BucketPlan]:
+        """Plans of the buckets of the newest state that may have something to do."""
+        assert self.state is not None, "refreshed before"
+        return plan_state(self._storage, self.table, self.state, self.plan_context())
+
+    def plan_context(self) -> PlanContext:
+        assert self.state is not None, "refreshed before"
+        now_ms = self._clock.now_ms()
+        return PlanContext(
+            strategy=self._request.strategy,
+            partitions=self._request.partitions,
+            append_wait_ms=self._request.append_wait_ms,
+            now_ms=now_ms,
+            steady_ms=self._clock.steady_ms(),
+            zone=self._worker.zone,
+            last_full_ms=self._last_full_ms,
+            settled=self._settled.keys(),
+            resting=resting_partitions(self.state, self._request.quiet_for_ms, now_ms),
+        )
+
+    def parts(
+        self, compaction: Compaction, *, number: int, free_slots: int
+    ) -> tuple[Subcompaction, ...]:
+        """What workers do of a decision; nothing when it only upgrades files."""
+        return subcompactions(
+            self.table,
+            compaction,
+            number=number,
+            free_slots=max(1, free_slots),
+            worker=self._worker,
+            clock=self._clock,
+        )
+
+    def index_entries(self) -> dict[BucketId, tuple[bytes, ...]]:
+        assert self.state is not None, "refreshed before"
+        return index_entries(self._storage, self.state)
+
+    def settle(self, landed: Sequence[Landed]) -> Settled:
+        """Publish finished compactions in one snapshot; files of those that cannot be are removed.
+
+        Raises what `Committer.commit` raises; but for `CommitUnknown`, no file of theirs is left.
+        """
+        assert self.state is not None, "refreshed before"
+        by_change = {id(each.change): each for each in landed}
+        try:
+            outcome, self.state = self._committer.commit(
+                self.state, [each.change for each in landed], self.table.commit_settings
+            )
+        except CommitUnknown:
+            raise
+        except CompactordError:
+            # Certainly not published, and nobody will ask for these files any more.
+            for each in landed:
+                self._discard(each)
+            raise
+        dropped = tuple((by_change[id(drop.change)], drop) for drop in outcome.dropped)
+        for each, drop in dropped:
+            _log.warning("commit_conflict", **self.named(each.compaction.bucket), reason=drop.why)
+            self._discard(each)
+        match outcome:
+            case Committed(published=changes):
+                published = tuple(by_change[id(change)] for change in changes)
+                for each in published:
+                    self._remember(each)
+                return Settled(committed=outcome, published=published, dropped=dropped)
+            case NothingCommitted():
+                return Settled(dropped=dropped)
+            case Replaced(changes=changes):
+                replaced = tuple(by_change[id(change)] for change in changes)
+                return Settled(dropped=dropped, replaced=replaced)
+
+    def merge_manifests(self) -> Committed | None:
+        """Merge manifests in a snapshot of their own where the table's options ask for it.
+
+        For a table that needs no compaction: any commit of one merges them on its way. None when
+        nothing was merged. Raises what `Committer.commit` raises.
+        """
+        assert self.state is not None, "refreshed before"
+        if self._merged_on == _identity(self.state):
+            return None
+        outcome, self.state = self._committer.commit(self.state, (), self.table.commit_settings)
+        self._merged_on = _identity(self.state)
+        return outcome if isinstance(outcome, Committed) else None
+
+    def is_outrun(self, compaction: Compaction) -> bool:
+        """Whether some of its inputs are not live any more in the newest snapshot."""
+        assert self.state is not None, "refreshed before"
+        self.state = self._committer.refreshed(self.state)
+        live = {file.file_name for file in self.state.files.files_in(compaction.bucket)}
+        return not live.issuperset(file.file_name for file in compaction.inputs)
+
+    def discard(self, *, landed: Iterable[Landed] = (), crashed: Iterable[Crashed] = ()) -> None:
+        """Remove the files of compactions that will not be published."""
+        for each in landed:
+            self._discard(each)
+        for crash in crashed:
+            folder = self.table.bucket_folder(crash.compaction.bucket)
+            remove_files(self._storage, folder, crash.finished)
+
+    def remove_orphans(self, *, grace_ms: int, under_way: UnderWay | None = None) -> int:
+        """Delete what dead processes of ours left; how many files. A failure is only logged.
+
+        With `under_way` also what killed workers of this process left: files from so long before
+        all of that by both its measures. Without, nothing of this process.
+        """
+        now_ms = self._clock.now_ms()
+        own_before_ms = 0
+        if under_way is not None:
+            began_ms = min(under_way.since_ms, now_ms - under_way.for_ms)
+            own_before_ms = began_ms - grace_ms
+        rule = OwnerRule(
+            myself=self._worker.owner,
+            liveness=ids.liveness,
+            now_ms=now_ms,
+            grace_ms=grace_ms,
+            own_before_ms=own_before_ms,
+        )
+        location, keys = self.ref.location, self.table.schema.partition_keys
+        try:
+            removed = remove_orphans(self._storage, location, partition_depth=len(keys), rule=rule)
+        except CompactordError as error:
+            _log.warning("orphans_kept", table=self.ref.full_name, reason=str(error))
+            return 0
+        return len(removed)
+
+    def named(self, bucket: BucketId) -> dict[str, str | int]:
+        """The fields that name a bucket in a log event."""
+        return {
+            "table": self.ref.full_name,
+            "partition": self.table.partition_text(bucket.partition),
+            "bucket": bucket.bucket,
+        }
+
+    def _remember(self, landed: Landed) -> None:
+        compaction = landed.compaction
+        kept = {file.file_name for file in landed.change.after}
+        for file in landed.change.before:
+            if file.file_name not in kept:
+                self._settled.pop(file.file_name, None)
+        for name in settled_by(compaction, landed.change.after):
+            self._settled[name] = compaction.bucket
+        while len(self._settled) > _SETTLED_MAX:
+            self._settled.popitem(last=False)
+        if compaction.reason in FULL_REASONS:
+            self._remember_full(compaction.bucket)
+
+    def _remember_full(self, bucket: BucketId) -> None:
+        """For `compaction.optimization-interval`: what is longer ago says no more than nothing."""
+        now_ms, known = self._clock.steady_ms(), self._last_full_ms
+        known[bucket] = now_ms
+        known.move_to_end(bucket)
+        interval_ms = self.table.options.compaction.optimization_interval_ms
+        while known and (interval_ms is None or now_ms - next(iter(known.values())) > interval_ms):
+            known.popitem(last=False)
+
+    def _discard(self, landed: Landed) -> None:
+        folder = self.table.bucket_folder(landed.change.bucket)
+        discard_outputs(self._storage, folder, landed.change)
+
+
+def neighbours(compaction: Compaction, planned_on: TableState) -> tuple[DataFile, ...]:
+    """What lay beside a merge when it was planned matters to its commit; nothing else does."""
+    if isinstance(compaction, MergeCompaction):
+        return planned_on.files.files_in(compaction.bucket)
+    return ()
+
+
+def _identity(state: TableState | None) -> SnapshotIdentity | None:
+    return state.snapshot.identity if state and state.snapshot else None

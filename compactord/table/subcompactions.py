@@ -1,0 +1,182 @@
+"""From a decision to the parts that workers run."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, replace
+
+from compactord.clock import Clock, local_ms
+from compactord.errors import UnsupportedTable
+from compactord.ids import Owner
+from compactord.model import (
+    AppendCompaction,
+    Compaction,
+    ConcatSpec,
+    InputFile,
+    KeyRange,
+    MergeCompaction,
+    MergeSpec,
+    Rewrite,
+    Subcompaction,
+    WriteSpec,
+)
+from compactord.paimon import arrow, paths
+from compactord.paimon.data_file import DataFile
+from compactord.paimon.options import SortOrder
+from compactord.paimon.stats import stats_modes
+from compactord.paimon.types import DataField
+from compactord.rewrite.split import cut_ranges
+from compactord.table.opening import OpenTable
+
+# A part of less input than this gains nothing from being split: its worker has threads of its own.
+_MIN_PART_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """What workers are given besides the work. `memory_bytes` is for one part."""
+
+    owner: Owner
+    memory_bytes: int
+    zone: datetime.tzinfo
+
+
+def subcompactions(
+    table: OpenTable,
+    compaction: Compaction,
+    *,
+    number: int,
+    free_slots: int,
+    worker: WorkerSpec,
+    clock: Clock,
+) -> tuple[Subcompaction, ...]:
+    """The parts of a decision in output order; none when it only upgrades files.
+
+    A rewrite of many bytes is cut into key ranges, at most one for each of `free_slots`; this reads
+    Parquet footers of its inputs. `number` comes back in the outcomes. Raises `UnsupportedTable`
+    for an input that cannot be rewritten, before it is read.
+    """
+    folder = table.bucket_folder(compaction.bucket)
+    sources: list[MergeSpec | ConcatSpec]
+    match compaction:
+        case MergeCompaction(actions=actions):
+            level = compaction.output_level
+            sources = []
+            for action in actions:
+                if isinstance(action, Rewrite):
+                    whole = _merge_spec(table, compaction, action, folder)
+                    sources += _cut(table, whole, action, free_slots)
+        case AppendCompaction(files=files, ordered=ordered):
+            level = 0
+            sources = [
+                ConcatSpec(
+                    files=tuple(_input(table, folder, file) for file in files),
+                    first_sequence_number=files[0].min_sequence_number,
+                    continues_across_outputs=ordered,
+                )
+            ]
+    write = write_spec(table, folder, level, worker, clock)
+    return tuple(
+        Subcompaction(
+            table=table.ref.full_name,
+            compaction=number,
+            part=part,
+            fields=table.schema.fields,
+            source=source,
+            write=write,
+            storage=table.storage,
+            owner=worker.owner,
+            memory_bytes=worker.memory_bytes,
+        )
+        for part, source in enumerate(sources)
+    )
+
+
+def _merge_spec(
+    table: OpenTable, compaction: MergeCompaction, rewrite: Rewrite, folder: str
+) -> MergeSpec:
+    return MergeSpec(
+        sections=tuple(
+            tuple(tuple(_input(table, folder, file) for file in run.files) for run in section.runs)
+            for section in rewrite.sections
+        ),
+        key_columns=tuple(field.name for field in table.schema.key_fields),
+        sequence_fields=table.options.sequence_fields,
+        sequence_descending=table.options.sequence_order is SortOrder.DESCENDING,
+        ignore_delete=table.options.ignore_delete,
+        drop_deletes=compaction.drop_deletes,
+        key_range=KeyRange(),
+    )
+
+
+def _cut(
+    table: OpenTable, whole: MergeSpec, rewrite: Rewrite, free_slots: int
+) -> list[MergeSpec | ConcatSpec]:
+    size = sum(run.size_bytes for section in rewrite.sections for run in section.runs)
+    parts = min(free_slots, size // _MIN_PART_BYTES)
+    if parts < 2:
+        return [whole]
+    ranges = cut_ranges(whole, parts, table.schema.fields, table.storage)
+    return [_within(whole, key_range) for key_range in ranges]
+
+
+def _within(whole: MergeSpec, key_range: KeyRange) -> MergeSpec:
+    return replace(whole, key_range=key_range)
+
+
+def write_spec(
+    table: OpenTable, folder: str, level: int, worker: WorkerSpec, clock: Clock
+) -> WriteSpec:
+    files = table.options.files
+    columns: tuple[DataField, ...] = table.schema.fields
+    compression = files.compression
+    if table.schema.primary_keys:
+        columns = tuple(
+            arrow.file_fields(
+                table.schema.fields,
+                [field.name for field in table.schema.key_fields],
+                thin=files.thin_mode,
+            )
+        )
+        compression = files.compression_per_level.get(level, compression)
+    now = clock.now_ms()
+    return WriteSpec(
+        folder=folder,
+        file_prefix=files.data_file_prefix,
+        file_suffix=paths.file_suffix(
+            "parquet", files.compression if files.suffix_includes_compression else None
+        ),
+        level=level,
+        schema_id=table.schema.id,
+        target_file_size=table.options.compaction.target_file_size,
+        compression=compression,
+        compression_level=files.zstd_level if compression == "zstd" else None,
+        row_group_bytes=files.row_group_bytes,
+        page_bytes=files.page_bytes,
+        dictionary=files.dictionary,
+        thin_mode=files.thin_mode,
+        stats_modes=stats_modes(columns, table.schema, files, level),
+        stats_dense=files.stats_dense,
+        creation_zone_offset_ms=local_ms(now, worker.zone) - now,
+        keeps_encoding=table.keeps_encoding,
+    )
+
+
+def _input(table: OpenTable, folder: str, file: DataFile) -> InputFile:
+    if file.external_path is not None:
+        reason = f"file {file.file_name} lies outside of the table, at {file.external_path}"
+        raise UnsupportedTable(table.ref.full_name, [reason])
+    if file.foreign:
+        columns = ", ".join(value.column for value in file.foreign)
+        reason = (
+            f"file {file.file_name} has values of columns that are not known, {columns}: "
+            "rewriting it would lose them"
+        )
+        raise UnsupportedTable(table.ref.full_name, [reason])
+    return InputFile(
+        path=paths.data_file_path(folder, file),
+        size_bytes=file.file_size,
+        row_count=file.row_count,
+        min_sequence_number=file.min_sequence_number,
+        max_sequence_number=file.max_sequence_number,
+    )

@@ -1,0 +1,478 @@
+"""Single decisions of the fleet; `tests/simulation` is about all of them together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timezone
+
+import pytest
+
+from compactord.clock import WallTime
+from compactord.config.model import Backoff, Mode, Retry
+from compactord.config.windows import Window
+from compactord.errors import StorageError
+from compactord.model import FailureKind, RewriteStats, SubcompactionResult, TableName, TaskFailure
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.table import TableRef
+from compactord.scheduler.effects import (
+    Discard,
+    Effect,
+    Forget,
+    StartExpire,
+    StartSweep,
+    StartTakeOff,
+    StartTurn,
+    Submit,
+)
+from compactord.scheduler.scheduler import Fleet
+from compactord.scheduler.status import Outcome
+from compactord.table.in_flight import Crashed, Landed
+from tests.simulation.tables import MIB, Bucket, SimTable
+from tests.simulation.world import policy
+
+NOW = 1_700_000_000_000
+NAME, OTHER = TableName("c", "db", "t"), TableName("c", "db", "u")
+STATS = RewriteStats(
+    rows_in=1, rows_out=1, bytes_in=5, bytes_out=3, wall_s=0, cpu_s=0, peak_rss_bytes=0
+)
+
+
+class Silent:
+    """A witness that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def __getattr__(self, what: str) -> object:
+        return lambda *_: self.told.append(what)
+
+
+class Stage:
+    """A fleet and its tables; the test performs the effects."""
+
+    def __init__(self, *, slots: int = 2, **retry: object) -> None:
+        self.witness = Silent()
+        backoff = Backoff(min=1_000, max=60_000)
+        self.fleet = Fleet(
+            retry=Retry(**{"backoff": backoff, "task_attempts": 1, **retry}),  # type: ignore[arg-type]
+            wall=WallTime(timezone.utc),
+            witness=self.witness,  # type: ignore[arg-type]
+            jobs_max=4,
+            sweep_interval_ms=10**12,
+            expire_interval_ms=1_000,
+        )
+        self.fleet.slots = slots
+        self.tables: dict[TableName, SimTable] = {}
+        self.now = NOW
+
+    def add(
+        self, name: TableName = NAME, *, buckets: int = 1, size: int = MIB, **settings: object
+    ) -> SimTable:
+        table = self.tables[name] = SimTable([Bucket() for _ in range(buckets)])
+        for _ in range(5):
+            table.commit(dict.fromkeys(range(buckets), size), self.now)
+        ref = TableRef(database=name.database, name=name.table, location="/t")
+        self.fleet.add(name, ref, policy(**settings), self.now)
+        return table
+
+    def decide(self, after_ms: int = 0) -> list[Effect]:
+        """What begins now, without sweeps and expiry."""
+        self.now += after_ms
+        effects = self.fleet.tick(self.now)
+        for effect in effects:
+            if isinstance(effect, StartSweep):
+                self.fleet.swept(effect.name, self.now)
+            elif isinstance(effect, StartExpire):
+                self.fleet.expired(effect.name, False, self.now)
+        return [e for e in effects if not isinstance(e, StartSweep | StartExpire)]
+
+    def turned(self, effect: Effect, **how: object) -> None:
+        assert isinstance(effect, StartTurn)
+        how.setdefault("error", None)
+        turn = self.tables[effect.name].turn(effect.ended, effect.skip, **how)  # type: ignore[arg-type]
+        self.fleet.turned(effect.name, turn, self.now)
+
+    def took_off(self, effect: Effect, *, parts: int | None = None) -> None:
+        assert isinstance(effect, StartTakeOff)
+        result = self.tables[effect.name].take_off(
+            effect.bucket.bucket, number=effect.number, free_slots=parts or 1
+        )
+        self.fleet.took_off(effect.name, result, self.now)
+
+    def planned(self) -> list[Effect]:
+        """After first turns of all tables: what begins."""
+        for effect in self.decide():
+            self.turned(effect)
+        return self.decide()
+
+    def flying(self, *, parts: int = 1) -> list[Submit]:
+        """After the first take-off: what is submitted."""
+        for effect in self.planned():
+            self.took_off(effect, parts=parts)
+        submits = [effect for effect in self.decide() if isinstance(effect, Submit)]
+        assert submits
+        return submits
+
+    def next_take_off(self, step_ms: int) -> StartTakeOff:
+        """Looks at the table, as often as it takes, until it begins something."""
+        for _ in range(200):
+            self.poll()
+            for effect in [*self.decide(step_ms)]:
+                self.turned(effect)
+            for effect in self.decide():
+                assert isinstance(effect, StartTakeOff)
+                return effect
+        raise AssertionError("nothing begins")
+
+    def poll(self, name: TableName = NAME) -> None:
+        self.fleet.poll_due(name, self.now)
+
+    def ends(self, submit: Submit, kind: FailureKind | None = None) -> None:
+        number, part = submit.part.compaction, submit.part.part
+        if kind is None:
+            done = SubcompactionResult(compaction=number, part=part, after=(), stats=STATS)
+            self.fleet.part_ended(done, self.now)
+            return
+        failure = TaskFailure(
+            compaction=number, part=part, kind=kind, error="E", message="bad", traceback=""
+        )
+        self.fleet.part_ended(failure, self.now)
+
+    def outcomes(self, name: TableName = NAME) -> dict[Outcome, int]:
+        found = self.fleet.tables[name].counts.compactions
+        return {outcome: count for (_, outcome), count in found.items()}
+
+
+def only(effects: list[Effect]) -> Effect:
+    assert len(effects) == 1, effects
+    return effects[0]
+
+
+def test_from_a_first_look_to_a_commit() -> None:
+    stage = Stage()
+    stage.add()
+    stage.ends(only(stage.flying()))  # type: ignore[arg-type]
+    turn = only(stage.decide())
+    assert isinstance(turn, StartTurn)
+    assert [type(each) for each in turn.ended.values()] == [Landed]
+    stage.turned(turn)
+    assert stage.decide() == []
+    served = stage.fleet.tables[NAME]
+    assert stage.outcomes() == {Outcome.COMMITTED: 1}
+    assert served.counts.sums["input_bytes"] == STATS.bytes_in
+    assert served.counts.sums["commits_committed"] == 1
+    assert stage.fleet.recent[0].outcome is Outcome.COMMITTED
+    assert stage.fleet.is_idle
+
+
+def test_a_table_has_one_job_at_a_time_and_its_wishes_wait() -> None:
+    stage = Stage()
+    stage.add()
+    turn = only(stage.decide())
+    stage.poll()
+    assert stage.decide() == [], "the turn runs"
+    stage.turned(turn)
+    assert isinstance(only(stage.decide()), StartTurn), "and is asked for again"
+
+
+def test_turns_over_all_tables_are_bounded_and_results_go_first() -> None:
+    stage = Stage()
+    for n in range(7):
+        stage.add(TableName("c", "db", f"t{n}"))
+    assert len(stage.decide()) == 4
+
+
+def test_threads_are_left_to_turns_however_many_tables_could_take_off() -> None:
+    stage = Stage(slots=50)
+    for n in range(30):
+        stage.add(TableName("c", "db", f"t{n}"))
+    begun: list[Effect] = []
+    for _ in range(12):
+        for effect in stage.decide():
+            if isinstance(effect, StartTurn):
+                stage.turned(effect)
+            else:
+                begun.append(effect)
+    assert 1 <= len(begun) < 4
+
+
+def test_parts_never_exceed_slots_and_fewer_slots_let_parts_end() -> None:
+    stage = Stage(slots=2)
+    for n in range(4):
+        stage.add(TableName("c", "db", f"t{n}"))
+    for _ in range(12):
+        for effect in stage.decide():
+            if isinstance(effect, StartTurn):
+                stage.turned(effect)
+            elif isinstance(effect, StartTakeOff):
+                stage.took_off(effect)
+        assert stage.fleet.running_parts <= 2
+    assert stage.fleet.running_parts == 2
+    stage.fleet.slots = 1
+    assert stage.decide(1_000) == []
+    assert stage.fleet.running_parts == 2
+
+
+def test_when_one_part_fails_for_good_the_others_are_not_begun() -> None:
+    stage = Stage(slots=2)
+    stage.add(size=200 * MIB)
+    submits = stage.flying(parts=5)
+    assert len(submits) == 2
+    stage.ends(submits[0], FailureKind.POISON)
+    assert stage.decide() == [], "three parts that are left would run for nothing"
+    stage.ends(submits[1])
+    turn = only(stage.decide())
+    assert isinstance(turn, StartTurn)
+    assert [type(each) for each in turn.ended.values()] == [Crashed]
+    assert stage.outcomes() == {Outcome.FAILED: 1}
+    assert stage.fleet.running_parts == 0
+
+
+def test_a_part_that_may_succeed_is_tried_again_before_its_bucket_is_set_aside() -> None:
+    stage = Stage(task_attempts=2)
+    stage.fleet._flights._part_attempts = 2
+    stage.add()
+    (submit,) = stage.flying()
+    stage.ends(submit, FailureKind.TRANSIENT)
+    again = only(stage.decide())
+    assert again == submit
+    stage.ends(submit, FailureKind.TRANSIENT)
+    assert stage.fleet.tables[NAME].parked
+
+
+def test_a_bucket_that_failed_rests_longer_each_time() -> None:
+    stage = Stage()
+    stage.add()
+    submits = stage.flying()
+    for pause_ms in (1_000, 2_000, 4_000):
+        stage.ends(submits[0], FailureKind.POISON)
+        stage.turned(only(stage.decide()))
+        stage.poll()
+        stage.turned(only(stage.decide(pause_ms - 1)))
+        assert stage.decide() == []
+        stage.now += 1
+        stage.poll()
+        turn = only([e for e in stage.decide() if isinstance(e, StartTurn)])
+        stage.turned(turn)
+        stage.took_off(only(stage.decide()))
+        submits = stage.decide()  # type: ignore[assignment]
+    assert stage.fleet.tables[NAME].parked[BucketId(b"", 0)].failures == 3
+
+
+def test_a_take_off_that_fails_sets_its_bucket_aside_under_its_partition() -> None:
+    stage = Stage()
+    table = stage.add()
+    effect = only(stage.planned())
+    assert isinstance(effect, StartTakeOff)
+    served = stage.fleet.tables[NAME]
+    assert served.taking_off is not None
+    served.taking_off = replace(served.taking_off, partition="day=1")
+    stage.fleet.took_off(NAME, StorageError("/t", "unreadable"), stage.now)
+    assert served.parked[effect.bucket].partition == "day=1"
+    assert stage.outcomes() == {Outcome.FAILED: 1}
+    table.restarted()
+    stage.poll()
+    stage.turned(only(stage.decide()))
+    assert stage.decide(999) == []
+
+
+def test_what_is_lost_with_the_engine_is_planned_anew_and_nobody_is_to_blame() -> None:
+    stage = Stage()
+    stage.add()
+    (submit,) = stage.flying()
+    stage.fleet.slots = 0
+    stage.fleet.engine_lost("it died", stage.now)
+    stage.ends(submit)
+    stage.turned(only(stage.decide()))
+    served = stage.fleet.tables[NAME]
+    assert not served.parked
+    assert served.failures == 0
+    assert stage.outcomes() == {Outcome.CANCELLED: 1}
+    stage.fleet.slots = 1
+    assert isinstance(only(stage.decide()), StartTakeOff)
+
+
+def test_a_bucket_under_which_the_engine_always_dies_rests() -> None:
+    stage = Stage()
+    stage.add()
+    served = stage.fleet.tables[NAME]
+    stage.turned(only(stage.decide()))
+    for _ in range(5):
+        assert not served.parked
+        stage.took_off(only(stage.decide()))
+        assert isinstance(only(stage.decide()), Submit)
+        stage.fleet.engine_lost("it died", stage.now)
+        stage.turned(only(stage.decide()))
+    (parked,) = served.parked.values()
+    assert "the engine died 5 times while it was merged: it died" in parked.message
+    assert stage.decide() == []
+
+
+def test_an_engine_that_dies_during_a_turn_leaves_the_turn_alone() -> None:
+    stage = Stage()
+    stage.add()
+    stage.ends(stage.flying()[0])
+    turn = only(stage.decide())
+    stage.fleet.engine_lost("it died", stage.now)
+    stage.turned(turn)
+    assert stage.outcomes() == {Outcome.COMMITTED: 1}
+
+
+def test_a_leaving_table_gets_nothing_new_and_is_forgotten_when_it_is_idle() -> None:
+    stage = Stage()
+    stage.add()
+    (submit,) = stage.flying()
+    stage.fleet.remove(NAME)
+    stage.poll()
+    assert stage.decide() == []
+    stage.ends(submit)
+    stage.turned(only(stage.decide()))
+    assert only(stage.decide()) == Forget(name=NAME)
+    assert NAME not in stage.fleet.tables
+
+
+def test_what_had_not_begun_is_dropped_with_its_table() -> None:
+    stage = Stage()
+    stage.add()
+    take_off = only(stage.planned())
+    stage.fleet.remove(NAME)
+    stage.took_off(take_off)
+    turn = only(stage.decide())
+    assert isinstance(turn, StartTurn)
+    stage.turned(turn)
+    assert stage.outcomes() == {Outcome.CANCELLED: 1}
+    assert only(stage.decide()) == Forget(name=NAME)
+
+
+def test_a_table_that_is_listed_again_before_it_was_forgotten_stays() -> None:
+    stage = Stage()
+    stage.add()
+    (submit,) = stage.flying()
+    stage.fleet.remove(NAME)
+    served = stage.fleet.tables[NAME]
+    stage.fleet.add(NAME, served.ref, served.policy, stage.now)
+    stage.ends(submit)
+    stage.turned(only(stage.decide()))
+    assert stage.decide() == []
+    assert stage.fleet.tables[NAME] is served
+
+
+@pytest.mark.parametrize("settings", [{"mode": Mode.PAUSED}, {}])
+def test_paused_and_excluded_tables_are_looked_at_and_left_alone(
+    settings: dict[str, object],
+) -> None:
+    stage = Stage()
+    stage.add(**settings)
+    stage.fleet.tables[NAME].is_excluded = not settings
+    assert stage.planned() == []
+    assert len(stage.fleet.tables[NAME].dues) == 1
+
+
+def test_draining_drops_what_has_not_begun_and_commits_what_has() -> None:
+    stage = Stage(slots=1)
+    stage.add(buckets=2)
+    stage.add(OTHER)
+    for effect in stage.decide():
+        stage.turned(effect)
+    take_off = only(stage.decide())
+    stage.took_off(take_off)
+    (submit,) = stage.decide()
+    stage.fleet.drain(stage.now)
+    stage.poll()
+    assert stage.decide() == []
+    assert isinstance(submit, Submit)
+    stage.ends(submit)
+    stage.turned(only(stage.decide()))
+    assert stage.decide() == []
+    assert stage.fleet.is_idle
+
+
+def test_while_draining_a_part_is_not_tried_again() -> None:
+    stage = Stage(task_attempts=3)
+    stage.add()
+    (submit,) = stage.flying()
+    stage.fleet.drain(stage.now)
+    stage.ends(submit, FailureKind.TRANSIENT)
+    turn = only(stage.decide())
+    assert isinstance(turn, StartTurn)
+    assert stage.outcomes() == {Outcome.FAILED: 1}
+
+
+def test_after_the_end_what_lands_is_discarded_whenever_it_lands() -> None:
+    stage = Stage(slots=2)
+    stage.add()
+    stage.flying()
+    stage.fleet.drain(stage.now)
+    stage.fleet.end()
+    served = stage.fleet.tables[NAME]
+    number = next(iter(served.flights))
+    stage.fleet.engine_lost("stopped", stage.now)
+    discard = only(stage.decide())
+    assert isinstance(discard, Discard)
+    assert list(discard.ended) == [number]
+    stage.fleet.discarded(NAME, stage.now)
+    assert stage.fleet.is_idle
+
+
+def test_what_comes_while_something_is_discarded_is_not_forgotten() -> None:
+    stage = Stage(slots=2)
+    stage.add(buckets=2)
+    for effect in stage.planned():
+        stage.took_off(effect)
+    first, take_off = stage.decide()
+    stage.took_off(take_off)
+    second = only(stage.decide())
+    assert isinstance(first, Submit)
+    stage.fleet.drain(stage.now)
+    stage.fleet.end()
+    stage.ends(first)
+    assert isinstance(only(stage.decide()), Discard)
+    assert isinstance(second, Submit)
+    stage.ends(second)
+    stage.poll()
+    assert stage.decide() == []
+    stage.fleet.discarded(NAME, stage.now)
+    assert isinstance(only(stage.decide()), Discard)
+
+
+def test_expiry_keeps_what_is_read_and_looks_again_at_what_came_meanwhile() -> None:
+    stage = Stage()
+    table = stage.add()
+    stage.flying()
+    table.commit({0: MIB}, stage.now)
+    stage.poll()
+    stage.turned(only(stage.decide()))
+    stage.now += 1_000
+    effects = stage.fleet.tick(stage.now)
+    expire = next(e for e in effects if isinstance(e, StartExpire))
+    assert expire.keep_from == 6, "the snapshot of what is under way, not the newest"
+    table.commit({0: MIB}, stage.now)
+    stage.poll()
+    stage.turned(only(stage.decide()))
+    stage.fleet.expired(NAME, False, stage.now)
+    assert any(isinstance(e, StartExpire) for e in stage.fleet.tick(stage.now + 2_000))
+
+
+# It is a quarter past ten in the evening; from midnight on for three hours, and back then.
+NIGHTLY = Window(**{"from": "00:00", "to": "03:00"})
+EARLIER = Window(**{"from": "18:00", "to": "21:00"})
+
+
+@pytest.mark.parametrize(("window", "hours"), [(NIGHTLY, 3), (EARLIER, -3), (EARLIER, 69)])
+def test_windows_open_when_the_wall_clock_is_set_into_them(window: Window, hours: int) -> None:
+    stage = Stage()
+    stage.add(windows=(window,), windows_strict=True)
+    stage.turned(only(stage.decide()))
+    assert stage.decide(10_000) == []
+    stage.fleet.wall.set(hours * 3_600_000, stage.now)
+    stage.poll()
+    stage.turned(only(stage.decide(10_000)))
+    assert isinstance(only(stage.decide()), StartTakeOff)
+
+
+def test_a_policy_change_counts_at_once() -> None:
+    stage = Stage()
+    stage.add(mode=Mode.PAUSED)
+    assert stage.planned() == []
+    stage.fleet.set_policy(NAME, policy())
+    assert isinstance(only(stage.fleet.decide(stage.now)), StartTakeOff)

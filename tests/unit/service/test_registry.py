@@ -1,0 +1,85 @@
+"""Which tables are served, beyond what whole services show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timezone
+
+from compactord.clock import WallTime
+from compactord.config.model import Retry, ServiceConfig
+from compactord.model import TableName
+from compactord.paimon.table import TableRef
+from compactord.scheduler.scheduler import Fleet
+from compactord.service.discovery import Listing
+from compactord.service.effects_runner import TableSpec
+from compactord.service.metrics import Metrics
+from compactord.service.observer import Watch
+from compactord.service.registry import Roster
+from compactord.service.timetable import Timetable
+from tests.builders import VirtualClock
+from tests.storages import MemoryStorage
+
+CONFIG = ServiceConfig.model_validate({"catalogs": {"c": {"warehouse": "/wh"}}})
+
+
+def _listing(
+    *tables: str, unreadable: frozenset[str] = frozenset(), error: str = "", is_listed: bool = True
+) -> Listing:
+    found = {}
+    for table in tables:
+        database, name = table.split(".")
+        ref = TableRef(database=database, name=name, location=f"/wh/{database}.db/{name}")
+        found[TableName("c", database, name)] = ref
+    return Listing(
+        catalog="c",
+        storage=MemoryStorage(),
+        found=found,
+        is_listed=is_listed,
+        unreadable=unreadable,
+        excluded=0,
+        seconds=0.0,
+        error=error,
+    )
+
+
+def _roster(clock: VirtualClock) -> tuple[Roster, Fleet]:
+    events: list[Callable[[], None]] = []
+    specs: dict[TableName, TableSpec] = {}
+    fleet = Fleet(
+        retry=Retry(),
+        wall=WallTime(timezone.utc),
+        witness=Watch(Metrics()),
+        jobs_max=2,
+        sweep_interval_ms=1,
+        expire_interval_ms=1,
+    )
+    timetable = Timetable(events.append)
+    return Roster(CONFIG, fleet, specs, timetable=timetable, clock=clock), fleet
+
+
+def test_tables_of_a_database_that_cannot_be_listed_are_not_taken_for_dropped() -> None:
+    roster, fleet = _roster(VirtualClock())
+    roster.listed(_listing("a.x", "b.y", "b.z"))
+    roster.listed(_listing("b.y", unreadable=frozenset({"a"})))
+    leaving = {str(name): served.is_leaving for name, served in fleet.tables.items()}
+    assert leaving == {"c.a.x": False, "c.b.y": False, "c.b.z": True}
+
+
+def test_a_catalog_that_cannot_be_listed_keeps_its_tables_and_says_why() -> None:
+    clock = VirtualClock()
+    roster, fleet = _roster(clock)
+    listed_ms = clock.now_ms()
+    roster.listed(_listing("a.x"))
+    clock.sleep(60)
+    for _ in range(2):
+        roster.listed(_listing(error="no such host", is_listed=False))
+    assert [served.is_leaving for served in fleet.tables.values()] == [False]
+    catalog = roster.catalogs["c"]
+    assert (catalog.last_success_ms, catalog.failures, catalog.error) == (
+        listed_ms,
+        2,
+        "no such host",
+    )
+    roster.listed(_listing("a.x"))
+    catalog = roster.catalogs["c"]
+    assert (catalog.last_success_ms, catalog.failures, catalog.error) == (clock.now_ms(), 2, "")

@@ -1,0 +1,164 @@
+"""The picture says what the loop knows; numbers of work are exact at every step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compactord.config.model import Mode
+from compactord.model import WorkKind
+from compactord.plan.table import TableKind
+from compactord.scheduler.effects import StartTakeOff, StartTurn, Submit
+from compactord.scheduler.status import PriorityClass
+from compactord.service.status_source import Facts, Painter, table_view
+from compactord.service.view import ConfigView, EngineView, FleetView, TableStatus, TableView
+from compactord.table.status import Backlog, TableInfo
+from tests.simulation.tables import MIB
+from tests.unit.scheduler.test_scheduler import NAME, OTHER, Stage, only
+
+
+def facts() -> Facts:
+    return Facts(
+        instance="i",
+        version="1",
+        started_ms=1,
+        config=ConfigView(
+            path="",
+            last_reload_successful=True,
+            last_reload_success_ms=1,
+            error="",
+            restart_required=(),
+        ),
+        engine=EngineView(
+            is_up=True,
+            master="local",
+            restarts=0,
+            error="",
+            slots=2,
+            running=0,
+            memory_budget_bytes=1,
+            memory_reserved_bytes=0,
+            task_peak_memory_bytes=0,
+            slot_busy_seconds=0.0,
+        ),
+    )
+
+
+class Gallery:
+    """A stage whose picture is painted after each step."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self._painter = Painter(stage.fleet, 5)
+
+    def paint(self) -> FleetView:
+        return self._painter.paint(facts(), {}, self.stage.now)
+
+    def table(self) -> TableView:
+        return next(table for table in self.paint().tables if table.name == NAME)
+
+
+def test_backlog_counts_a_compaction_from_due_to_committed_and_never_twice() -> None:
+    stage = Stage()
+    stage.add(buckets=3)
+    gallery = Gallery(stage)
+    assert gallery.table().backlog == Backlog()
+    for effect in stage.decide():
+        stage.turned(effect)
+    due = gallery.table().backlog
+    assert (due.tasks, due.files, due.size_bytes) == (3, 15, 15 * MIB)
+    take_off = only(stage.decide())
+    assert gallery.table().backlog == due, "a take-off is prepared"
+    stage.took_off(take_off)
+    submit, *others = stage.decide()
+    assert gallery.table().backlog == due, "it is under way"
+    for other in others:
+        assert isinstance(other, StartTakeOff)
+        stage.took_off(other)
+    stage.poll()
+    stage.turned(next(e for e in stage.decide() if isinstance(e, StartTurn)))
+    assert gallery.table().backlog == due, "it was planned again beside what is under way"
+    assert isinstance(submit, Submit)
+    stage.ends(submit)
+    assert gallery.table().backlog == due, "it has landed and is not committed"
+    turns = [e for e in stage.decide() if isinstance(e, StartTurn)]
+    assert gallery.table().backlog == due, "the commit runs"
+    stage.turned(only([*turns]))
+    assert gallery.table().backlog.tasks == 2
+    assert gallery.table().backlog.size_bytes == 10 * MIB
+
+
+def test_running_and_queued_work_is_shown_for_what_it_is() -> None:
+    stage = Stage(slots=1)
+    stage.add(buckets=3)
+    stage.flying()
+    view = Gallery(stage).paint()
+    assert [task.bucket for task in view.running] == [0]
+    assert view.queued == {
+        PriorityClass.FORCED: 0,
+        PriorityClass.BREACH: 0,
+        PriorityClass.BENEFIT: 2,
+    }
+    assert {task.bucket for task in view.queue} == {1, 2}
+
+
+def test_statuses_and_what_is_left_out() -> None:
+    stage = Stage()
+    stage.add(mode=Mode.PAUSED)
+    stage.add(OTHER)
+    for effect in stage.decide():
+        stage.turned(effect)
+    stage.fleet.tables[OTHER].is_excluded = True
+    view = Gallery(stage).paint()
+    assert [table.name for table in view.tables] == [NAME]
+    assert view.tables_by_status["c", TableStatus.PAUSED] == 1
+    assert view.tables_by_status["c", TableStatus.EXCLUDED] == 1
+    assert sum(view.queued.values()) == 1, "excluded tables have no queue"
+
+
+def test_a_table_is_painted_again_only_when_something_happened_to_it() -> None:
+    stage = Stage()
+    stage.add()
+    gallery = Gallery(stage)
+    first = gallery.table()
+    assert gallery.table() is first
+    for effect in stage.decide():
+        stage.turned(effect)
+    assert gallery.table() is not first
+
+
+def test_a_table_that_came_back_is_not_shown_as_the_one_that_went() -> None:
+    stage = Stage()
+    stage.add()
+    gallery = Gallery(stage)
+    stage.turned(only(stage.decide()))
+    old = gallery.table()
+    version = stage.fleet.tables[NAME].version
+    del stage.fleet.tables[NAME]
+    stage.add(priority=99)
+    stage.fleet.tables[NAME].version = version
+    assert gallery.table() is not old
+    assert gallery.table().priority == 99
+
+
+def test_success_is_told_of_the_usual_kind_from_the_first_poll_and_of_others_in_time() -> None:
+    stage = Stage()
+    stage.add()
+    gallery = Gallery(stage)
+    assert gallery.table().last_success_ms == {WorkKind.APPEND: 0}
+    stage.turned(only(stage.decide()))
+    served = stage.fleet.tables[NAME]
+    assert served.planned is not None
+    keyed = TableInfo(kind=TableKind.PRIMARY_KEY.value)
+    served.planned = replace(served.planned, info=keyed)
+    first = served.first_poll_ms
+    assert first > 0
+
+    def shown() -> dict[WorkKind, int]:
+        view = table_view(served, interval_ms=1, now_ms=stage.now, wall=stage.fleet.wall)
+        return dict(view.last_success_ms)
+
+    assert shown() == {WorkKind.MINOR: first}
+    served.last_success_ms[WorkKind.FULL] = first + 5
+    assert shown() == {WorkKind.MINOR: first, WorkKind.FULL: first + 5}
+    served.last_success_ms[WorkKind.MINOR] = first + 9
+    assert shown() == {WorkKind.MINOR: first + 9, WorkKind.FULL: first + 5}

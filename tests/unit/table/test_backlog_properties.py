@@ -1,0 +1,180 @@
+"""What is kept up to date bucket by bucket is what a look at everything would find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compactord.clock import local_ms
+from compactord.demo import WriteOnlyWriter
+from compactord.model import Compaction
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.table import TableRef
+from compactord.plan.runs import bucket_runs
+from compactord.plan.universal import last_full_compaction_ms
+from compactord.state.table_state import TableState, load_state
+from compactord.table.backlog import Survey
+from compactord.table.compactor import TOP_MAX, Planned, TableCompactor, TakeOff
+from compactord.table.in_flight import Crashed, Landed
+from compactord.table.opening import OpenTable, open_table
+from compactord.table.planning import PlanContext, StatePlanner
+from tests.builders import SECOND, VirtualClock, append_table, compact, keyed_table, rows_of
+from tests.builders import WRITER as OWNER
+from tests.storages import MemoryStorage
+from tests.unit.table.compacting import ALL, compactor_of, flown
+
+WHERE = "/warehouse/db.db/t"
+WAIT_MS = 600_000
+# Workers have the machine's clock: before that, what they made would come from the future.
+LATE_MS = 4_000_000_000_000
+
+
+class History:
+    """One table, its writers, and a compactor that only ever hears of changes."""
+
+    def __init__(self, make: Callable[[MemoryStorage], TableRef]) -> None:
+        self.storage, self.clock = MemoryStorage(), VirtualClock(LATE_MS)
+        self.table = make(self.storage)
+        self.writer = WriteOnlyWriter(self.storage, self.table, owner=OWNER, clock=self.clock)
+        self.compactor: TableCompactor = compactor_of(
+            self.storage, self.table, clock=self.clock, append_wait_ms=WAIT_MS
+        )
+        self.planned: Planned | None = None
+        self.flying: dict[int, TakeOff] = {}
+        self.numbers = 0
+        self.key = 0
+
+    def write(self, keys: int) -> None:
+        first = self.key % 50
+        self.key += 7
+        self.writer.write(rows_of([(first + k, self.key) for k in range(keys)]))
+
+    def take_off(self, which: int) -> None:
+        if self.planned is None or not self.planned.dues:
+            return
+        due = self.planned.dues[which % len(self.planned.dues)]
+        self.numbers += 1
+        took_off = self.compactor.take_off(due.bucket, number=self.numbers, free_slots=1)
+        if took_off is not None:
+            self.flying[self.numbers] = took_off
+
+    def compact_elsewhere(self) -> None:
+        compact(self.storage, self.table, owner=SECOND)
+
+    def sleep(self, seconds: int) -> None:
+        self.clock.sleep(seconds)
+
+    def turn(self, landing: int, *, crash: bool) -> None:
+        ended: dict[int, Landed | Crashed] = {}
+        for number in list(self.flying)[:landing]:
+            ended[number] = flown(self.flying.pop(number), crash=crash)
+        turn = self.compactor.turn(ended, ALL)
+        assert turn.error is None
+        self.planned = turn.planned or self.planned
+        self._check()
+
+    def _check(self) -> None:
+        """Everything looked at anew, with the same files busy."""
+        planned, session = self.planned, self.compactor._session
+        assert planned is not None
+        table = open_table(self.storage, self.table, {})
+        state = load_state(self.storage, self.table)
+        context = session.plan_context()
+        planner = StatePlanner(self.storage, table, state, context)
+        fresh = Survey(stop_trigger=self.compactor._stop_trigger)
+        fresh.update(planner, state, None, _busy(self.flying), context)
+        assert planned.dues == fresh.offered(ALL)
+        assert planned.backlog == fresh.backlog()
+        shape = planned.shape
+        assert shape == fresh.shape(
+            table.kind, table.options.compaction, context, snapshots=shape.snapshots
+        )
+        if table.key_of is not None:
+            worst = worst_buckets(table, state, context)
+            assert (shape.size_amplification_max, shape.last_full_compaction_ms) == worst
+        if shape.buckets_by_run_state:
+            assert sum(shape.buckets_by_run_state.values()) == shape.buckets
+            # Buckets with as many runs come in any order.
+            assert set(planned.top) == set(fresh.top_buckets(TOP_MAX, table.partition_text))
+
+
+def worst_buckets(table: OpenTable, state: TableState, context: PlanContext) -> tuple[float, int]:
+    """Size amplification and last full compaction of the worst buckets, each planned as a whole."""
+    assert table.key_of is not None
+    amplifications, full_ms = [0.0], []
+    for bucket in state.files.bucket_ids():
+        files = state.files.files_in(bucket)
+        *younger, oldest = (run.size_bytes for run in bucket_runs(files, table.key_of))
+        amplifications.append(sum(younger) / oldest)
+        full_ms.append(last_full_compaction_ms(files, table.options.compaction))
+    if not full_ms or None in full_ms:
+        return max(amplifications), 0
+    offset_ms = local_ms(context.now_ms, context.zone) - context.now_ms
+    return max(amplifications), min(ms for ms in full_ms if ms is not None) - offset_ms
+
+
+def _busy(flying: dict[int, TakeOff]) -> dict[BucketId, set[str]]:
+    busy: dict[BucketId, set[str]] = {}
+    for took_off in flying.values():
+        compaction: Compaction = took_off.compaction
+        names = busy.setdefault(compaction.bucket, set())
+        names.update(file.file_name for file in compaction.inputs)
+    return busy
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(1, 40)),
+        st.tuples(st.just("write"), st.integers(1, 3)),
+        st.tuples(st.just("take_off"), st.integers(0, 3)),
+        st.tuples(st.just("land"), st.integers(0, 2)),
+        st.tuples(st.just("crash"), st.integers(1, 2)),
+        st.tuples(st.just("compact_elsewhere"), st.just(0)),
+        st.tuples(st.just("sleep"), st.sampled_from([1, 90, 700])),
+    ),
+    min_size=4,
+    max_size=25,
+)
+
+
+def _played(history: History, steps: list[tuple[str, int]]) -> None:
+    for what, value in steps:
+        match what:
+            case "land" | "crash":
+                history.turn(value, crash=what == "crash")
+            case "compact_elsewhere":
+                history.compact_elsewhere()
+            case _:
+                getattr(history, what)(value)
+    history.turn(0, crash=False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_a_keyed_table_is_known_as_if_it_were_looked_at_anew(steps: list[tuple[str, int]]) -> None:
+    options = {"num-sorted-run.compaction-trigger": "3"}
+    _played(History(lambda storage: keyed_table(storage, WHERE, buckets=3, options=options)), steps)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_an_append_table_is_known_as_if_it_were_looked_at_anew(
+    steps: list[tuple[str, int]],
+) -> None:
+    options = {"compaction.min.file-num": "3"}
+    _played(History(lambda storage: append_table(storage, WHERE, options=options)), steps)
+
+
+@settings(max_examples=25, deadline=None)
+@given(STEPS)
+def test_full_compactions_by_snapshots_and_by_the_clock_are_seen_in_time(
+    steps: list[tuple[str, int]],
+) -> None:
+    options = {
+        "full-compaction.delta-commits": "3",
+        "compaction.offpeak.start.hour": "22",
+        "compaction.offpeak.end.hour": "23",
+    }
+    _played(History(lambda storage: keyed_table(storage, WHERE, buckets=3, options=options)), steps)

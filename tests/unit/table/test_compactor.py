@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from compactord.errors import CompactordError, StorageError, TransientStorageError, UnsupportedTable
+from compactord.maintenance.expire import Expired
+from compactord.paimon import paths
+from compactord.paimon.snapshot import snapshot_ids
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import data_manifests, load_state
+from compactord.storage.base import Storage
+from compactord.table.backlog import Skip
+from compactord.table.compactor import TableCompactor
+from compactord.table.in_flight import Crashed, Landed
+from compactord.table.session import SessionRequest
+from tests.builders import (
+    FIRST,
+    VirtualClock,
+    append_table,
+    check_chain,
+    fill_keyed,
+    keyed_table,
+    leftovers,
+    read_appended,
+    read_keyed,
+    rows_of,
+    writer,
+)
+from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
+from tests.unit.table.compacting import ALL, Driver, compactor_of, flown
+
+WHERE = "/warehouse/db.db/t"
+
+
+def _keyed(commits: int = 6, **options: str) -> tuple[MemoryStorage, TableRef, dict[int, int]]:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, options=options)
+    return storage, table, fill_keyed(writer(storage, table), commits=commits)
+
+
+def _due(compactor: TableCompactor) -> list[int]:
+    planned = compactor.turn({}, ALL).planned
+    assert planned is not None
+    return [due.bucket.bucket for due in planned.dues]
+
+
+def test_a_first_turn_plans_and_a_second_one_has_nothing_new() -> None:
+    storage, table, _ = _keyed()
+    compactor = compactor_of(storage, table)
+    planned = compactor.turn({}, ALL).planned
+    assert planned is not None
+    assert {due.bucket.bucket for due in planned.dues} == {0, 1}
+    assert planned.snapshot_id == 6
+    assert planned.backlog.tasks == 2
+    assert compactor.turn({}, ALL).planned is None
+
+
+def test_compacts_to_the_end_and_keeps_every_row() -> None:
+    storage, table, expected = _keyed()
+    driver = Driver(compactor_of(storage, table))
+    planned = driver.run(turns=3)
+    assert planned is not None
+    assert planned.backlog.tasks == 0
+    assert planned.shape.sorted_runs_max == 1
+    assert read_keyed(storage, table) == expected
+    assert driver.errors == []
+
+
+def _scattered(commits: int) -> tuple[MemoryStorage, TableRef]:
+    """Files that have nothing to do, each in a manifest of its own."""
+    storage = MemoryStorage()
+    table = append_table(storage, WHERE, options={"compaction.min.file-num": "1000"})
+    target = writer(storage, table)
+    for number in range(commits):
+        target.write(rows_of([(number, number)]))
+    return storage, table
+
+
+def test_a_turn_with_nothing_due_merges_manifests() -> None:
+    storage, table = _scattered(40)
+    compactor = compactor_of(storage, table)
+    turn = compactor.turn({}, ALL)
+    assert (turn.planned is not None, turn.error) == (True, None)
+    assert turn.settled is not None
+    assert turn.settled.committed is not None
+    assert turn.settled.committed.snapshot_id == 41
+    snapshot = load_state(storage, table).snapshot
+    assert snapshot is not None
+    assert len(data_manifests(storage, table.location, snapshot)) == 1
+    assert sum(read_appended(storage, table).values()) == 40
+    # Its own snapshot is taken in, and brings nothing to do.
+    again = compactor.turn({}, ALL)
+    assert (again.planned is not None, again.settled) == (True, None)
+    assert compactor.turn({}, ALL).planned is None
+    assert snapshot_ids(storage, table.location)[-1] == 41
+
+
+@pytest.mark.parametrize(("commits", "skip"), [(29, ALL), (40, Skip(manifests=True))])
+def test_manifests_stay_below_the_threshold_and_where_nothing_may_begin(
+    commits: int, skip: Skip
+) -> None:
+    storage, table = _scattered(commits)
+    assert compactor_of(storage, table).turn({}, skip).settled is None
+    assert snapshot_ids(storage, table.location)[-1] == commits
+
+
+def test_a_bucket_under_way_is_not_due() -> None:
+    storage, table, _ = _keyed()
+    compactor = compactor_of(storage, table)
+    planned = compactor.turn({}, ALL).planned
+    assert planned is not None
+    bucket = planned.dues[0].bucket
+    assert compactor.take_off(bucket, number=1, free_slots=1) is not None
+    assert compactor.take_off(bucket, number=2, free_slots=1) is None
+    assert bucket.bucket not in _due(compactor)
+
+
+def test_a_crashed_bucket_is_due_again_and_leaves_no_file() -> None:
+    storage, table, _ = _keyed()
+    compactor = compactor_of(storage, table)
+    planned = compactor.turn({}, ALL).planned
+    assert planned is not None
+    took_off = compactor.take_off(planned.dues[0].bucket, number=1, free_slots=1)
+    assert took_off is not None
+    _due(compactor)
+    again = compactor.turn({1: flown(took_off, crash=True)}, ALL)
+    assert again.planned is not None
+    assert planned.dues[0].bucket in {due.bucket for due in again.planned.dues}
+    assert leftovers(storage, table, [FIRST]) == set()
+
+
+def test_a_discarded_compaction_leaves_no_file_and_its_bucket_is_due_again() -> None:
+    storage, table, expected = _keyed()
+    compactor = compactor_of(storage, table)
+    planned = compactor.turn({}, ALL).planned
+    assert planned is not None
+    took_off = compactor.take_off(planned.dues[0].bucket, number=1, free_slots=1)
+    assert took_off is not None
+    landed = flown(took_off)
+    assert leftovers(storage, table, [FIRST]) != set()
+    compactor.discard({1: landed})
+    assert leftovers(storage, table, [FIRST]) == set()
+    assert planned.dues[0].bucket.bucket in _due(compactor)
+    assert read_keyed(storage, table) == expected
+
+
+def test_a_take_off_that_fails_makes_its_bucket_due_again_without_a_new_snapshot() -> None:
+    storage, table, _ = _keyed()
+    compactor = compactor_of(storage, table)
+    planned = compactor.turn({}, ALL).planned
+    assert planned is not None
+    first = planned.dues[0].bucket
+    # Cutting into parts looks at the clock for the zone of creation times: a seam that can fail.
+    session = compactor._session
+    clock, session._clock = session._clock, BrokenClock()
+    with pytest.raises(StorageError):
+        compactor.take_off(first, number=1, free_slots=1)
+    session._clock = clock
+    again = compactor.turn({}, ALL).planned
+    assert again is not None, "there is something to do, and nothing else will say so"
+    assert again.dues == planned.dues
+
+
+class BrokenClock(VirtualClock):
+    def now_ms(self) -> int:
+        raise StorageError("/clock", "stands still")
+
+
+def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> None:
+    storage, table, _ = _keyed()
+    compactor = compactor_of(storage, table)
+    planned = compactor.turn({}, ALL).planned
+    assert planned is not None
+    first = planned.dues[0].bucket
+    skipping = Skip(buckets=frozenset({first}))
+    without = compactor.turn({}, skipping).planned
+    assert without is not None
+    assert first not in {due.bucket for due in without.dues}
+    assert without.backlog == planned.backlog
+    assert compactor.turn({}, skipping).planned is None
+    after = compactor.turn({}, ALL).planned
+    assert after is not None
+    assert after.dues == planned.dues
+
+
+def test_other_options_count_from_the_next_turn_on() -> None:
+    storage, table, _ = _keyed(commits=3)
+    compactor = compactor_of(storage, table)
+    assert _due(compactor) == []
+    session = compactor_of(storage, table, overrides={"num-sorted-run.compaction-trigger": "2"})
+    compactor.reconfigure(session._session._request, 3)
+    assert sorted(_due(compactor)) == [0, 1]
+
+
+def test_a_table_that_becomes_unsupported_is_an_answer_and_one_that_heals_is_served() -> None:
+    storage, table, _ = _keyed()
+    compactor = compactor_of(storage, table)
+    assert sorted(_due(compactor)) == [0, 1]
+    schema = paths.schema_path(table.location, 0)
+    good = storage.objects[schema]
+    bad = good.replace(b'"write-only": "true"', b'"write-only": "true", "merge-engine": "nope"')
+    assert bad != good
+    storage.objects[paths.schema_path(table.location, 1)] = bad.replace(b'"id": 0,', b'"id": 1,', 1)
+    turn = compactor.turn({}, ALL)
+    assert turn.error is not None
+    assert turn.planned is None
+    assert not turn.in_commit
+    del storage.objects[paths.schema_path(table.location, 1)]
+    assert sorted(_due(compactor)) == [0, 1]
+
+
+def test_an_exception_that_nobody_expects_leaves_no_bucket_busy() -> None:
+    storage, table, expected = _keyed()
+    is_broken = [False]
+
+    def fail(call: Call) -> None:
+        if is_broken[0] and call.is_mutation:
+            raise MemoryError
+
+    watched = HookedStorage(storage, before=fail)
+    compactor = compactor_of(watched, table)
+    planned = compactor.turn({}, ALL).planned
+    assert planned is not None
+    took_off = compactor.take_off(planned.dues[0].bucket, number=1, free_slots=1)
+    assert took_off is not None
+    landed = flown(took_off)
+    is_broken[0] = True
+    with pytest.raises(MemoryError):
+        compactor.turn({1: landed}, ALL)
+    is_broken[0] = False
+    assert sorted(_due(compactor)) == [0, 1]
+    Driver(compactor).run(turns=3)
+    assert read_keyed(storage, table) == expected
+
+
+def test_expiry_leaves_what_is_read_alone() -> None:
+    storage, table, _ = _keyed(
+        **{"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
+    )
+    compactor = compactor_of(storage, table)
+    compactor.turn({}, ALL)
+    result = compactor.expire(keep_from=4)
+    assert isinstance(result, Expired)
+    assert snapshot_ids(storage, table.location) == (4, 5, 6)
+
+
+def test_a_table_of_another_kind_is_refused_when_it_is_opened() -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, options={"merge-engine": "first-row"})
+    with pytest.raises(UnsupportedTable):
+        compactor_of(storage, table)
+
+
+@pytest.mark.parametrize(
+    ("make", "triggers"), [(keyed_table, (5, 8)), (append_table, (0, 0))], ids=["keyed", "append"]
+)
+def test_only_a_table_with_sorted_runs_has_triggers_for_them(
+    make: Callable[[Storage, str], TableRef], triggers: tuple[int, int]
+) -> None:
+    storage = MemoryStorage()
+    table = make(storage, WHERE)
+    writer(storage, table).write(rows_of([(1, 1)]))
+    planned = compactor_of(storage, table).turn({}, ALL).planned
+    assert planned is not None
+    assert (planned.info.compaction_trigger, planned.info.stop_trigger) == triggers
+
+
+@pytest.mark.parametrize(
+    ("stop", "expected"), [("9", (9, 9)), (str(2**31 - 1), (8, 35))], ids=["set", "none"]
+)
+def test_a_table_without_a_stop_trigger_is_measured_against_the_configured_one(
+    stop: str, expected: tuple[int, int]
+) -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, options={"num-sorted-run.stop-trigger": stop})
+    compactor = compactor_of(storage, table)
+    first = compactor.turn({}, ALL).planned
+    compactor.reconfigure(SessionRequest(), stop_trigger_fallback=30)
+    second = compactor.turn({}, ALL).planned
+    assert first is not None
+    assert second is not None
+    assert (first.info.stop_trigger, second.info.stop_trigger) == expected
+
+
+def test_append_files_are_packed_in_as_many_compactions_as_are_due() -> None:
+    storage = MemoryStorage()
+    table = append_table(storage, WHERE, options={"compaction.min.file-num": "5"})
+    target = writer(storage, table)
+    for n in range(12):
+        target.write(rows_of([(n, n)]))
+    before = read_appended(storage, table)
+    compactor = compactor_of(storage, table)
+    driver = Driver(compactor)
+    driver.run(turns=4)
+    assert read_appended(storage, table) == before
+    assert load_state(storage, table).files.file_count < 12
+    assert driver.errors == []
+
+
+def _drive_through(storage: Storage, table: TableRef) -> tuple[Driver, list[CompactordError]]:
+    compactor = None
+    errors: list[CompactordError] = []
+    while compactor is None:
+        try:
+            compactor = compactor_of(storage, table)
+        except CompactordError as error:
+            errors.append(error)
+    driver = Driver(compactor)
+    driver.run(turns=4)
+    return driver, [*errors, *driver.errors]
+
+
+@pytest.mark.parametrize(
+    ("error", "after_effect"),
+    [(StorageError, False), (TransientStorageError, True)],
+    ids=["before", "after"],
+)
+def test_whatever_call_fails_the_next_turns_finish_the_work(
+    error: type[StorageError], after_effect: bool
+) -> None:
+    untouched, table, expected = _keyed()
+    at, hits = 0, 0
+    while True:
+        at += 1
+        storage = untouched.copy()
+        faulty = FaultyStorage(storage, Fault(at=at, error=error, after_effect=after_effect))
+        driver, _ = _drive_through(faulty, table)
+        if not faulty.failed:
+            break
+        hits += 1
+        # A merge that failed as well: one more time without faults.
+        planned = Driver(driver.compactor)
+        planned._number = 1000
+        planned.run(turns=4)
+        assert planned.errors == [], f"call {at}: {faulty.failed}"
+        assert read_keyed(storage, table) == expected, f"call {at}: {faulty.failed}"
+        check_chain(storage, table)
+        state = load_state(storage, table)
+        runs = state.files.summaries().run_count
+        assert int(runs.max()) < 5, f"call {at}: {faulty.failed}, something stays undone"
+    assert hits > 40, "many calls were made to fail"
+
+
+@pytest.mark.parametrize("step", range(1, 16))
+def test_what_was_handed_in_is_settled_whatever_call_of_the_commit_fails_for_ever(
+    step: int,
+) -> None:
+    untouched, table, expected = _keyed()
+    storage = untouched.copy()
+    is_armed = [False]
+    faulty = FaultyStorage(
+        storage,
+        Fault(at=step, error=StorageError, lasts=True, concerns=lambda call: is_armed[0]),
+    )
+    compactor = compactor_of(faulty, table)
+    planned = compactor.turn({}, ALL).planned
+    assert planned is not None
+    ended: dict[int, Landed | Crashed] = {}
+    for number, due in enumerate(planned.dues):
+        took_off = compactor.take_off(due.bucket, number=number, free_slots=1)
+        assert took_off is not None
+        ended[number] = flown(took_off)
+    is_armed[0] = True
+    turn = compactor.turn(ended, ALL)
+    assert turn.error is not None
+    assert turn.in_commit == (turn.settled is None)
+    is_armed[0] = False
+    driver = Driver(compactor)
+    driver._number = 100
+    driver.run(turns=4)
+    assert read_keyed(storage, table) == expected
+    check_chain(storage, table)
+    assert int(load_state(storage, table).files.summaries().run_count.max()) < 5

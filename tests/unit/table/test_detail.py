@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pyarrow as pa
+
+from compactord.demo import create_table
+from compactord.paimon.table import TableRef
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.table.detail import bucket_details
+from compactord.table.status import BUCKETS_MAX, BucketDetail
+from tests.builders import append_table, fill_keyed, keyed_table, rows_of, writer
+from tests.storages import MemoryStorage
+from tests.unit.table.compacting import ALL, Driver, compactor_of
+
+WHERE = "/warehouse/db.db/t"
+
+
+def _details(
+    storage: MemoryStorage, table: TableRef, *, turns: int = 1
+) -> tuple[BucketDetail, ...]:
+    compactor = compactor_of(storage, table)
+    if turns == 1:
+        compactor.turn({}, ALL)
+    else:
+        Driver(compactor).run(turns=turns)
+    assert compactor.seen is not None
+    return bucket_details(*compactor.seen)
+
+
+def test_before_a_first_look_nothing_is_seen() -> None:
+    storage = MemoryStorage()
+    assert compactor_of(storage, keyed_table(storage, WHERE)).seen is None
+
+
+def test_a_bucket_is_shown_run_by_run_with_its_keys_and_what_is_planned() -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, buckets=1)
+    target = writer(storage, table)
+    for n in range(5):
+        target.write(rows_of([(n, 1), (100 + n, 2)]))
+    (detail,) = _details(storage, table)
+    assert detail.sorted_runs == 5
+    assert [(run.level, run.files, run.rows) for run in detail.runs] == [(0, 1, 2)] * 5
+    assert (detail.runs[0].min_key, detail.runs[0].max_key) == ("4", "104"), "the newest first"
+    assert detail.plan != ""
+
+
+def test_binary_keys_are_shown_in_hex() -> None:
+    storage = MemoryStorage()
+    table = TableRef(database="db", name="t", location=WHERE)
+    key = DataField(id=0, name="k", type=AtomicType(root=TypeRoot.VARBINARY, nullable=False))
+    create_table(storage, table, [key], primary_keys=["k"], options={"bucket": "1"})
+    keys = pa.array([b"\x00", b"\xffb"], pa.binary())
+    writer(storage, table).write(pa.table({"k": keys}))
+    (detail,) = _details(storage, table)
+    assert (detail.runs[0].min_key, detail.runs[0].max_key) == ("0x00", "0xff62")
+
+
+def test_after_compaction_one_run_is_left_and_nothing_is_planned() -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, buckets=2)
+    fill_keyed(writer(storage, table), commits=6)
+    for detail in _details(storage, table, turns=3):
+        assert [run.level for run in detail.runs] == [5]
+        assert detail.plan == ""
+
+
+def test_the_worst_buckets_come_first_and_not_all_of_them() -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, buckets=BUCKETS_MAX + 20)
+    target = writer(storage, table)
+    target.write(rows_of([(key, 1) for key in range(2_000)]))
+    for _ in range(3):
+        target.write(rows_of([(7, 1)]))
+    details = _details(storage, table)
+    assert len(details) == BUCKETS_MAX
+    assert details[0].sorted_runs == 4
+    runs = [detail.sorted_runs for detail in details]
+    assert runs == sorted(runs, reverse=True)
+
+
+def test_append_files_have_no_keys() -> None:
+    storage = MemoryStorage()
+    table = append_table(storage, WHERE)
+    target = writer(storage, table)
+    for n in range(3):
+        target.write(rows_of([(n, n)]))
+    (detail,) = _details(storage, table)
+    assert detail.files == 3
+    assert {(run.min_key, run.max_key) for run in detail.runs} == {("", "")}

@@ -1,0 +1,231 @@
+"""Partitions come and go for ever; what the service holds of them does not grow."""
+
+from __future__ import annotations
+
+import gc
+import types
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from compactord.demo import create_table
+from compactord.model import (
+    FailureKind,
+    RewriteStats,
+    Subcompaction,
+    SubcompactionResult,
+    TaskFailure,
+)
+from compactord.paimon.binary_row import encode_row
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.snapshot import CommitKind, latest_snapshot_id, read_snapshot
+from compactord.paimon.table import TableRef
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.scheduler.effects import StartExpire, StartSweep, StartTakeOff, StartTurn, Submit
+from compactord.table.compactor import TableCompactor
+from tests.builders import VirtualClock
+from tests.simulation.world import policy
+from tests.storages import MemoryStorage
+from tests.unit.paimon.table_builder import History, deleted, entry
+from tests.unit.plan.builders import data_file
+from tests.unit.scheduler.test_scheduler import NAME, Stage
+from tests.unit.table.compacting import compactor_of
+
+DAY = DataField(id=0, name="day", type=AtomicType(root=TypeRoot.BIGINT, nullable=False))
+KEY = DataField(id=1, name="k", type=AtomicType(root=TypeRoot.BIGINT, nullable=False))
+ANY_KEY = encode_row([1], [KEY.type])
+# Steps; each brings a partition, which lives for some of them.
+MONTH, LIVE = 8, 3
+STEP_S = 3_600
+FILE_SIZE = 100
+OPTIONS = {
+    "bucket": "1",
+    "write-only": "true",
+    "compaction.optimization-interval": "6 h",
+    "compaction.force-rewrite-all-files": "true",
+    "manifest.merge-min-count": "2",
+}
+STATS = RewriteStats(
+    rows_in=10, rows_out=10, bytes_in=5, bytes_out=3, wall_s=0, cpu_s=0, peak_rss_bytes=0
+)
+
+
+class Years(Stage):
+    """A table of metadata alone whose partitions live for some hours, and the service beside it.
+
+    Of each partition the first compaction succeeds; the second one fails, or is under way when the
+    partition is dropped, and then succeeds or fails.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(slots=4)
+        self.clock = VirtualClock()
+        self.now = self.clock.steady_ms()
+        self.fleet.sweep_interval_ms = STEP_S * 1_000
+        self.storage = MemoryStorage()
+        self.ref = TableRef(database="db", name="t", location="/wh/db.db/t")
+        create_table(
+            self.storage,
+            self.ref,
+            (DAY, KEY),
+            primary_keys=["day", "k"],
+            partition_keys=["day"],
+            options=OPTIONS,
+        )
+        self.history = History(
+            storage=self.storage,  # type: ignore[arg-type]
+            table=self.ref,
+            partition_types=[DAY.type],
+        )
+        self.compactor: TableCompactor = compactor_of(self.storage, self.ref, clock=self.clock)
+        self.files = 0
+        self.hour = 0
+        # What is under way and ends only when it is told to.
+        self.held: list[Subcompaction] = []
+        self.fleet.add(NAME, self.ref, policy(), self.now)
+
+    # -- what others do
+
+    def _bucket(self, hour: int) -> BucketId:
+        return BucketId(encode_row([hour], [DAY.type]), 0)
+
+    def _commit(self, kind: CommitKind, entries: Iterable[object]) -> None:
+        newest = latest_snapshot_id(self.storage, self.ref.location)
+        self.history.snapshot = (
+            None if newest is None else read_snapshot(self.storage, self.ref.location, newest)
+        )
+        self.history.commit(list(entries), kind)  # type: ignore[arg-type]
+
+    def write(self, hour: int) -> None:
+        """Enough for a compaction."""
+        partition = self._bucket(hour).partition
+        files = [self._file(f"w{hour}") for _ in range(6)]
+        self._commit(
+            CommitKind.APPEND,
+            [entry(file, partition=partition, total_buckets=1) for file in files],
+        )
+
+    def drop(self, hour: int) -> None:
+        bucket = self._bucket(hour)
+        state = self.compactor._session.state
+        assert state is not None
+        files = state.files.files_in(bucket)
+        self._commit(
+            CommitKind.OVERWRITE,
+            [deleted(entry(f, partition=bucket.partition, total_buckets=1)) for f in files],
+        )
+
+    def _file(self, name: str, level: int = 0) -> DataFile:
+        self.files += 1
+        file = data_file(
+            f"{name}-{self.files}.parquet",
+            level=level,
+            sequences=(self.files, self.files),
+            size=FILE_SIZE,
+            created_ms=self.clock.now_ms(),
+        )
+        return replace(file, min_key=ANY_KEY, max_key=ANY_KEY)
+
+    # -- what the daemon's threads and the engine do
+
+    def work(self, *, holds: bool = False) -> None:
+        """Until nothing begins; parts are held back, or end well."""
+        self.poll()
+        while effects := self.fleet.tick(self.now):
+            for effect in effects:
+                match effect:
+                    case StartTurn(ended=ended, skip=skip):
+                        turn = self.compactor.turn(ended, skip)
+                        assert turn.error is None, turn.error
+                        self.fleet.turned(NAME, turn, self.now)
+                    case StartTakeOff(bucket=bucket, number=number):
+                        took_off = self.compactor.take_off(bucket, number=number, free_slots=1)
+                        self.fleet.took_off(NAME, took_off, self.now)
+                    case Submit(part=part) if holds:
+                        self.held.append(part)
+                    case Submit(part=part):
+                        self.end(part)
+                    case StartSweep():
+                        self.fleet.swept(NAME, self.now)
+                    case StartExpire():
+                        self.fleet.expired(NAME, False, self.now)
+
+    def end(self, part: Subcompaction, *, fails: bool = False) -> None:
+        number = part.compaction
+        if fails:
+            failure = TaskFailure(
+                compaction=number,
+                part=part.part,
+                kind=FailureKind.POISON,
+                error="E",
+                message="bad",
+                traceback="",
+            )
+            self.fleet.part_ended(failure, self.now)
+            return
+        file = self._file("out", level=part.write.level)
+        after = (file,)
+        # A commit looks whether its outputs are there; nobody reads them.
+        self.storage.write_new(f"{part.write.folder}/{file.file_name}", bytes(FILE_SIZE))
+        done = SubcompactionResult(compaction=number, part=part.part, after=after, stats=STATS)
+        self.fleet.part_ended(done, self.now)
+
+    def step(self) -> None:
+        """One partition comes, one goes."""
+        self.hour += 1
+        hour, old = self.hour, self.hour - LIVE
+        self.clock.sleep(STEP_S)
+        self.now = self.clock.steady_ms()
+        self.write(hour)
+        self.work()
+        if old > 0:
+            self.write(old)
+            self.work(holds=True)
+            if hour % 3:
+                self.drop(old)
+            for part in self.held:
+                self.end(part, fails=hour % 2 == 0)
+            self.held.clear()
+            self.work()
+            if not hour % 3:
+                self.drop(old)
+                self.work()
+
+    def held_objects(self) -> Counter[str]:
+        """Everything that can be reached from the fleet and the compactor, by type."""
+        # What ended last is shown, and never more than some.
+        beside = [self.storage, self.clock, self.fleet.recent, self]
+        return _reachable([self.fleet, self.compactor], without=beside)
+
+
+_SHARED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
+
+
+def _reachable(roots: Iterable[object], *, without: Iterable[object]) -> Counter[str]:
+    seen = {id(each) for each in without}
+    found: Counter[str] = Counter()
+    waiting = list(roots)
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen or isinstance(each, _SHARED):
+            continue
+        seen.add(id(each))
+        found[type(each).__name__] += 1
+        waiting.extend(gc.get_referents(each))
+    return found
+
+
+def test_a_year_of_partitions_leaves_no_more_behind_than_two_months() -> None:
+    years = Years()
+    for _ in range(2 * MONTH):
+        years.step()
+    early = years.held_objects()
+    for _ in range(10 * MONTH):
+        years.step()
+    late = years.held_objects()
+    counts = {outcome.value: count for outcome, count in years.outcomes().items()}
+    assert min(counts[what] for what in ("committed", "conflict", "failed")) > 2 * MONTH, counts
+    assert years.fleet.tables[NAME].halt is None
+    before, after = sum(early.values()), sum(late.values())
+    grown = {kind: late[kind] - early[kind] for kind in late if late[kind] > early[kind]}
+    assert after <= 1.02 * before, f"{after - before} objects more: {grown}"

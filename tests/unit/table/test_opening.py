@@ -1,0 +1,66 @@
+"""Whose fault it is: what a run asks for is its own error, what a table says is a refusal."""
+
+from __future__ import annotations
+
+import pytest
+
+from compactord.errors import FormatError, UnsupportedTable, UsageError
+from compactord.paimon.schema import latest_schema
+from compactord.table.opening import describe_table, open_table
+from tests.builders import keyed_table
+from tests.storages import MemoryStorage
+
+LOCATION = "/w/db.db/t"
+
+UNWRITABLE = [
+    ("file.format", "orc"),
+    ("file.compression", "brotli"),
+    ("manifest.compression", "foo"),
+    ("file.compression.per.level", "0:lzo"),
+    ("fields.nope.stats-mode", "full"),
+    ("query-auth.enabled", "true"),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), UNWRITABLE)
+def test_options_of_a_run_that_no_table_can_be_written_with_are_its_error(key, value):
+    storage = MemoryStorage()
+    table = keyed_table(storage, LOCATION)
+    named = "foo|brotli|lzo" if "compression" in key else key
+    with pytest.raises(UsageError, match=rf"^this run: .*({named})"):
+        open_table(storage, table, {key: value})
+    assert open_table(storage, table, {}).warnings == ()
+
+
+@pytest.mark.parametrize(("key", "value"), UNWRITABLE)
+def test_the_same_options_of_a_table_are_a_refusal(key, value):
+    storage = MemoryStorage()
+    table = keyed_table(storage, LOCATION, options={key: value})
+    with pytest.raises(UnsupportedTable):
+        open_table(storage, table, {})
+    with pytest.raises(UnsupportedTable):
+        open_table(storage, table, {"num-levels": "3"})
+
+
+def test_a_table_whose_options_cannot_be_read_can_still_be_looked_at():
+    storage = MemoryStorage()
+    table = keyed_table(storage, LOCATION, options={"merge-engine": "foo", "bucket": "abc"})
+    with pytest.raises(UnsupportedTable) as caught:
+        open_table(storage, table, {})
+    assert [reason.partition(":")[0] for reason in caught.value.reasons] == [
+        "option bucket='abc'",
+        "option merge-engine='foo'",
+    ]
+    schema = latest_schema(storage, LOCATION)
+    assert describe_table(storage, table, schema, {}).options.unreadable.keys() == {
+        "bucket",
+        "merge-engine",
+    }
+
+
+def test_keys_and_partitions_that_are_no_rows_are_named_by_where_they_are():
+    storage = MemoryStorage()
+    table = open_table(storage, keyed_table(storage, LOCATION), {})
+    for read in (table.key_of, table.partition_text, table.partition_path):
+        with pytest.raises(FormatError, match=rf"not a row .*: {LOCATION}/manifest$"):
+            read(b"\x00")
