@@ -25,7 +25,7 @@ LARGE_PART_BYTES = 256 << 20
 class Contender:
     """A table that could use a slot now: for a part already cut, or for its next decision.
 
-    `slots` it holds, of at most `slots_max`. `is_large`: what it would run is a large part. `turn`
+    `slots` it holds, of at most `slots_max`. `is_large`: what it would run is a large part. `virtual_time`
     is its virtual time: what it was given so far, divided by its weight.
     """
 
@@ -36,7 +36,7 @@ class Contender:
     slots: int
     slots_max: int
     is_large: bool
-    turn: float
+    virtual_time: float
 
 
 def priority_class(due: Due, *, max_age_ms: int, now_ms: int) -> PriorityClass:
@@ -78,7 +78,7 @@ def choose(
     def has_less_than_share(contender: Contender) -> bool:
         return contender.slots < max(1, int(slots * contender.weight / weights))
 
-    return min([c for c in able if has_less_than_share(c)] or able, key=_turn)
+    return min([c for c in able if has_less_than_share(c)] or able, key=_virtual_time)
 
 
 def cost(size_bytes: int) -> float:
@@ -86,8 +86,8 @@ def cost(size_bytes: int) -> float:
     return 1 + size_bytes / LARGE_PART_BYTES
 
 
-def _turn(contender: Contender) -> tuple[int, float, float]:
+def _virtual_time(contender: Contender) -> tuple[int, float, float]:
     order = _ORDER[contender.priority_class]
     if contender.priority_class is PriorityClass.BENEFIT:
-        return order, -contender.benefit * contender.weight, contender.turn
-    return order, contender.turn, -contender.weight
+        return order, -contender.benefit * contender.weight, contender.virtual_time
+    return order, contender.virtual_time, -contender.weight

@@ -126,7 +126,7 @@ class Served:
     # Those that the running turn settles.
     settling: dict[int, tuple[Flight, Landed | Crashed]] = field(default_factory=dict)
     slots: int = 0
-    turn: float = 0.0
+    virtual_time: float = 0.0
     parked: dict[BucketId, Parked] = field(default_factory=dict)
     drops: Counter[BucketId] = field(default_factory=Counter)
     # In a row: of compactions and commits, and of looks at the table.

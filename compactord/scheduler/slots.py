@@ -67,7 +67,7 @@ class Grants:
         self._running: dict[tuple[int, int], bool] = {}
         self._numbers = 0
         # The time of all: the virtual time of the table that got the last slot.
-        self._turn = 0.0
+        self._virtual_time = 0.0
         # In the order in which they began to.
         self._wanted: dict[TableName, Served] = {}
 
@@ -84,7 +84,7 @@ class Grants:
 
     def forget_credit(self, served: Served) -> None:
         """Time in which a table wanted nothing, or was let do nothing, is not owed to it."""
-        served.turn = max(served.turn, self._turn)
+        served.virtual_time = max(served.virtual_time, self._virtual_time)
 
     def part_ended(self, number: int, part: int) -> bool:
         """The slot is free again; False for a part that is not at the engine."""
@@ -116,7 +116,7 @@ class Grants:
                 return
             served, _ = contenders.pop(chosen.index)
             # That at which the slot was given, not what it will cost.
-            self._turn = max(self._turn, served.turn)
+            self._virtual_time = max(self._virtual_time, served.virtual_time)
             if served.parts:
                 large += chosen.is_large
                 yield self._submit(served, chosen, now_ms)
@@ -168,7 +168,7 @@ class Grants:
             slots=served.slots,
             slots_max=served.policy.max_concurrent_tasks,
             is_large=size >= LARGE_PART_BYTES,
-            turn=served.turn,
+            virtual_time=served.virtual_time,
         )
 
     def _head(self, served: Served, now_ms: int) -> Due | None:
@@ -214,7 +214,7 @@ class Grants:
             flight.started_ms = now_ms
             self._witness.started(served.name, flight, now_ms)
         size = flight.due.size_bytes // len(flight.take_off.parts)
-        served.turn += cost(size) / served.weight
+        served.virtual_time += cost(size) / served.weight
         served.slots += 1
         self._running[number, part.part] = chosen.is_large
         return Submit(part=part)

@@ -30,7 +30,7 @@ def contender(index: int, **fields: object) -> Contender:
         "slots": 0,
         "slots_max": 4,
         "is_large": False,
-        "turn": 0.0,
+        "virtual_time": 0.0,
     }
     return Contender(index=index, **{**values, **fields})  # type: ignore[arg-type]
 
@@ -76,8 +76,8 @@ def test_priority_weighs_what_is_gained() -> None:
 
 @pytest.mark.parametrize("urgency", [PriorityClass.FORCED, PriorityClass.BREACH])
 def test_among_the_urgent_those_that_got_least_go_first(urgency: PriorityClass) -> None:
-    got_much = contender(1, priority_class=urgency, turn=5.0, benefit=100.0)
-    got_little = contender(2, priority_class=urgency, turn=1.0)
+    got_much = contender(1, priority_class=urgency, virtual_time=5.0, benefit=100.0)
+    got_little = contender(2, priority_class=urgency, virtual_time=1.0)
     assert chosen(got_much, got_little) == 2
 
 
@@ -119,9 +119,9 @@ def test_a_slot_is_given_whenever_somebody_may_have_it(
 ) -> None:
     able = [
         contender(
-            n, priority_class=urgency, slots=has, slots_max=most, is_large=is_large, turn=turn
+            n, priority_class=urgency, slots=has, slots_max=most, is_large=is_large, virtual_time=virtual_time
         )
-        for n, (urgency, has, most, is_large, turn) in enumerate(drawn)
+        for n, (urgency, has, most, is_large, virtual_time) in enumerate(drawn)
     ]
     found = choose(able, slots=slots, free=1, large_running=large)
     large_may = slots == 1 or large < slots - 1
