@@ -26,7 +26,7 @@ from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
-from compactord.table.in_flight import Landed
+from compactord.table.in_flight import Finished
 from compactord.table.one_shot import CompactTotals, OneShot
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.session import SessionRequest
@@ -128,7 +128,7 @@ def fill_keyed(target: WriteOnlyWriter, *, commits: int, keys: int = 40) -> dict
 class _Silent:
     def planned(self, table: OpenTable, compaction: Compaction) -> None: ...
 
-    def landed(self, landed: Landed) -> None: ...
+    def finished(self, finished: Finished) -> None: ...
 
     def committed(self, committed: Committed) -> None: ...
 
@@ -182,7 +182,7 @@ def remove_leftovers(
     remove_orphans(storage, table.location, partition_depth=0, rule=rule)
 
 
-def sweep_later(storage: Storage, location: str) -> tuple[Orphan, ...]:
+def sweep_later(storage: Storage, location: str, *, partition_depth: int = 0) -> tuple[Orphan, ...]:
     """A sweep by this process when what the dead left just now has waited long enough."""
     rule = OwnerRule(
         myself=ids.this_process(),
@@ -190,7 +190,7 @@ def sweep_later(storage: Storage, location: str) -> tuple[Orphan, ...]:
         now_ms=SystemClock().now_ms() + 11 * 60_000,
         grace_ms=DAY_MS,
     )
-    return remove_orphans(storage, location, partition_depth=0, rule=rule)
+    return remove_orphans(storage, location, partition_depth=partition_depth, rule=rule)
 
 
 def live_paths(storage: Storage, table: TableRef, state: TableState) -> Iterator[str]:

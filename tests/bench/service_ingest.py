@@ -77,6 +77,7 @@ class Ingestion:
         self._partitions = _PARTITIONS if is_partitioned else 1
         self._ref = TableRef(database="db", name=name, location=f"{warehouse}/db.db/{name}")
         partition_keys = ["p"] if is_partitioned else []
+        self._depth = len(partition_keys)
         create_table(
             _STORAGE,
             self._ref,
@@ -140,6 +141,10 @@ class Ingestion:
                 for table in tables:
                     sums += _sums(table, self._keys)
         return np.array_equal(found, self._newest) and np.array_equal(sums, self._sums)
+
+    def sweep(self) -> None:
+        """Remove what dead processes left, as if all of it had waited long enough."""
+        builders.sweep_later(_STORAGE, self._ref.location, partition_depth=self._depth)
 
     def stray_files(self) -> set[str]:
         """Files that no snapshot leads to."""

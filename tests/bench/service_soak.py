@@ -243,7 +243,12 @@ class _Soak:
         return errors
 
     def _left(self) -> dict[str, Any]:
-        """What the tables hold in the end, and what they should not."""
+        """What the tables hold in the end, and what they should not.
+
+        What the killed daemon left is swept first, as its successor would after some minutes.
+        """
+        for job in self._jobs:
+            job.sweep()
         strays = [name for job in self._jobs for name in sorted(job.stray_files())]
         return {
             "lost_rows_tables": sum(not job.has_all_rows() for job in self._jobs),

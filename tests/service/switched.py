@@ -27,6 +27,15 @@ class SwitchedStorage(WatchedStorage):
         super().__init__(inner)
         self._control = control
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # The lock of its class does not go to workers.
+        return SwitchedStorage, (self.inner, self._control)
+
+    def _watch(self, method: str, path: str, effect: Callable[[], T]) -> T:
+        # Beside one another: a call that hangs must hold up no other.
+        self.calls += 1
+        return self.around(Call(self.calls, method, path), effect)
+
     def around(self, call: Call, effect: Callable[[], T]) -> T:
         while (hang := self._told().get("hang")) is not None and hang in call.path:
             time.sleep(0.1)

@@ -207,11 +207,11 @@ def test_sidecars_that_older_lists_name_alone_go_with_these() -> None:
 
 
 def test_the_sidecar_of_a_manifest_is_no_orphan_whoever_made_it() -> None:
-    names = iter(f"manifest-{FIRST.new_uuid()}-0.avro.sidecar" for _ in range(9))
+    names = iter(f"manifest-{FIRST.unique_name()}-0.avro.sidecar" for _ in range(9))
     table = Lineage()
     table.append(1)
     _with_sidecars(table, lambda one: next(names))
-    left = f"{HOME}/manifest/manifest-{FIRST.new_uuid()}-1.avro.sidecar"
+    left = f"{HOME}/manifest/manifest-{FIRST.unique_name()}-1.avro.sidecar"
     table.storage.write_new(left, b"PMSC")
     rule = OwnerRule(
         myself=FIRST,
@@ -230,7 +230,7 @@ def test_one_column_of_two_types_refuses_the_table(what: str) -> None:
     files = MetadataFiles(
         table.storage,
         HOME,
-        uuid=FIRST.new_uuid(),
+        unique_name=FIRST.unique_name(),
         codec=codec_of("zstd", 1),
         manifest_target_size=1 << 20,
         partition_types=(),

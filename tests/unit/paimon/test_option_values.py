@@ -98,7 +98,7 @@ def test_other_texts_say_what_was_expected(
         read(text)
 
 
-@pytest.mark.parametrize("text", ["data-", "a.b-", " x", "ü%#?*", "_", "..", "é" * 100], ids=ascii)
+@pytest.mark.parametrize("text", ["data-", "a.b-", " x", "ü%#?*", "_", "..", "é" * 90], ids=ascii)
 def test_parts_of_file_names_are_taken_as_they_are(text: str) -> None:
     assert name_part(text) == text
 
