@@ -122,7 +122,7 @@ def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> i
         instance=instance,
     )
     site = Site(
-        picture=daemon,
+        status=daemon,
         metrics=metrics,
         clock=clock,
         config=lambda: effective_json(daemon.effective()),

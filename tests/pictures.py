@@ -7,7 +7,7 @@ from typing import Any
 
 from compactord.model import CompactReason, Conflict, TableName, WorkKind
 from compactord.scheduler.status import (
-    CompactionView,
+    EndedCompaction,
     Halt,
     HaltReason,
     Outcome,
@@ -15,17 +15,17 @@ from compactord.scheduler.status import (
     TableCounters,
 )
 from compactord.service.view import (
+    ActiveCompaction,
     BucketView,
     CatalogView,
     ConfigView,
     EngineView,
-    FleetView,
     LoopView,
-    ParkedBucket,
+    QuarantinedBucket,
+    ServiceView,
     TableDetail,
     TableStatus,
     TableView,
-    TaskView,
 )
 from compactord.table.status import Backlog, BucketDetail, RunState, RunView, TableInfo, TableShape
 
@@ -58,12 +58,12 @@ class FixedClock:
 class FixedPicture:
     """A picture that somebody may exchange, with the details of some tables."""
 
-    def __init__(self, view: FleetView, *details: TableDetail) -> None:
-        self.fleet = view
+    def __init__(self, view: ServiceView, *details: TableDetail) -> None:
+        self.scheduler = view
         self.details = {detail.view.name: detail for detail in details}
 
-    def view(self) -> FleetView:
-        return self.fleet
+    def view(self) -> ServiceView:
+        return self.scheduler
 
     def detail(self, name: TableName) -> TableDetail | None:
         return self.details.get(name)
@@ -117,8 +117,8 @@ def table_view(table: str = "sales.orders", *, runs: int = 2, **changes: Any) ->
         ),
         backlog=Backlog(),
         counters=TableCounters(),
-        parked=(),
-        parked_count=0,
+        quarantined=(),
+        quarantined_count=0,
         running_tasks=0,
         discovery_interval_ms=10 * SECOND,
         max_backlog_age_ms=30 * MINUTE,
@@ -164,7 +164,7 @@ def halt(reason: HaltReason = HaltReason.UNSUPPORTED_FEATURE, **changes: Any) ->
     return Halt(reason=reason, **{**texts, **changes})
 
 
-def task_view(table: str = "sales.orders", **changes: Any) -> TaskView:
+def task_view(table: str = "sales.orders", **changes: Any) -> ActiveCompaction:
     """A merge that has been running for 40 s, with two of five parts done."""
     facts: dict[str, Any] = {
         "name": table_name(table),
@@ -181,10 +181,10 @@ def task_view(table: str = "sales.orders", **changes: Any) -> TaskView:
         "parts": 5,
         "parts_done": 2,
     }
-    return TaskView(**{**facts, **changes})
+    return ActiveCompaction(**{**facts, **changes})
 
 
-def compaction_view(table: str = "sales.orders", **changes: Any) -> CompactionView:
+def compaction_view(table: str = "sales.orders", **changes: Any) -> EndedCompaction:
     """A compaction that was committed 95 s ago."""
     facts: dict[str, Any] = {
         "name": table_name(table),
@@ -205,16 +205,16 @@ def compaction_view(table: str = "sales.orders", **changes: Any) -> CompactionVi
         "seconds": 12.4,
         "finished_ms": NOW_MS - 95 * SECOND,
     }
-    return CompactionView(**{**facts, **changes})
+    return EndedCompaction(**{**facts, **changes})
 
 
-def fleet_view(*tables: TableView, **changes: Any) -> FleetView:
+def fleet_view(*tables: TableView, **changes: Any) -> ServiceView:
     """A service that runs well, with these tables."""
     by_status: dict[tuple[str, TableStatus], int] = {}
     for table in tables:
         key = (table.name.catalog, table.status)
         by_status[key] = by_status.get(key, 0) + 1
-    calm = FleetView(
+    calm = ServiceView(
         instance="compactord-0",
         version="1.4.0",
         started_ms=NOW_MS - 9 * HOUR,
@@ -311,7 +311,7 @@ def busy_detail(view: TableView) -> TableDetail:
         run_view(5, 2_900 * MIB, "3..9999871", files=23),
         plan="size_ratio: rewrite 8 files (27.0 MiB) to level 4",
     )
-    due = bucket_detail(
+    pending = bucket_detail(
         run_view(0, 9 * MIB, "410223..9930120"),
         run_view(0, 11 * MIB, "91..7700120"),
         run_view(0, 3 * MIB, "8000000..8100000"),
@@ -325,7 +325,7 @@ def busy_detail(view: TableView) -> TableDetail:
         run_view(5, 1_900 * MIB, "12..9999870", files=15),
         bucket=0,
     )
-    return TableDetail(view=view, buckets=(over, due, calm), bucket_count=48)
+    return TableDetail(view=view, buckets=(over, pending, calm), bucket_count=48)
 
 
 def busy_night() -> FixedPicture:
@@ -335,8 +335,8 @@ def busy_night() -> FixedPicture:
         runs=9,
         backlog=Backlog(tasks=4, files=61, size_bytes=5_300 * MIB, oldest_ms=NOW_MS - 41 * MINUTE),
         running_tasks=2,
-        parked=(
-            ParkedBucket(
+        quarantined=(
+            QuarantinedBucket(
                 partition="dt=2026-11-17",
                 bucket=5,
                 failures=3,
@@ -344,7 +344,7 @@ def busy_night() -> FixedPicture:
                 until_ms=NOW_MS + 14 * MINUTE,
             ),
         ),
-        parked_count=1,
+        quarantined_count=1,
         counters=_busy_counters(),
         info=replace(
             table_view().info,
@@ -378,7 +378,7 @@ def _busy_counters() -> TableCounters:
     )
 
 
-def _busy_fleet(orders: TableView) -> FleetView:
+def _busy_fleet(orders: TableView) -> ServiceView:
     payments = table_view("sales.payments", runs=7)
     customers = table_view(
         "crm.customers",
@@ -454,7 +454,7 @@ def _bucket_view(table: str, bucket: int, runs: int) -> BucketView:
     )
 
 
-def _busy_recent() -> tuple[CompactionView, ...]:
+def _busy_recent() -> tuple[EndedCompaction, ...]:
     return (
         compaction_view(bucket=7),
         compaction_view(

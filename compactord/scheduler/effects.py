@@ -1,4 +1,4 @@
-"""What the fleet wants done; the daemon performs it and answers with an event."""
+"""What the scheduler wants done; the daemon runs it and answers with an event."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from compactord.model import Subcompaction, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import Skip
-from compactord.table.in_flight import Crashed, Landed
+from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import UnderWay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartTurn:
-    """Run `TableCompactor.turn`; answer with `turned`."""
+class StartCycle:
+    """Run `TableCompactor.cycle`; answer with `cycle_ended`."""
 
     name: TableName
-    ended: Mapping[int, Landed | Crashed]
+    ended: Mapping[int, Finished | Failed]
     skip: Skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartTakeOff:
-    """Run `TableCompactor.take_off`; answer with `took_off`."""
+class StartDispatch:
+    """Run `TableCompactor.dispatch`; answer with `dispatched`."""
 
     name: TableName
     bucket: BucketId
@@ -59,7 +59,7 @@ class Discard:
     """Remove the outputs of compactions that will not be committed; answer with `discarded`."""
 
     name: TableName
-    ended: Mapping[int, Landed | Crashed]
+    ended: Mapping[int, Finished | Failed]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,4 +69,4 @@ class Forget:
     name: TableName
 
 
-Effect = StartTurn | StartTakeOff | Submit | StartExpire | StartSweep | Discard | Forget
+Effect = StartCycle | StartDispatch | Submit | StartExpire | StartSweep | Discard | Forget

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from compactord.scheduler.status import PriorityClass
-from compactord.table.backlog import Due
+from compactord.table.backlog import PendingCompaction
 
 # Waiting longer than so many times what its table allows makes work as urgent as it gets.
 _OVERDUE = 2
@@ -25,8 +25,8 @@ LARGE_PART_BYTES = 256 << 20
 class Contender:
     """A table that could use a slot now: for a part already cut, or for its next decision.
 
-    `slots` it holds, of at most `slots_max`. `is_large`: what it would run is a large part. `virtual_time`
-    is its virtual time: what it was given so far, divided by its weight.
+    `slots` it holds, of at most `slots_max`. `is_large`: what it would run is a large part.
+    `virtual_time` is what it was given so far, divided by its weight.
     """
 
     index: int
@@ -39,24 +39,26 @@ class Contender:
     virtual_time: float
 
 
-def priority_class(due: Due, *, max_age_ms: int, now_ms: int) -> PriorityClass:
+def priority_class(pending: PendingCompaction, *, max_age_ms: int, now_ms: int) -> PriorityClass:
     """How urgent a bucket is."""
-    age_ms = now_ms - due.since_ms
-    if due.is_forced or age_ms > _OVERDUE * max_age_ms:
+    age_ms = now_ms - pending.since_ms
+    if pending.is_forced or age_ms > _OVERDUE * max_age_ms:
         return PriorityClass.FORCED
     return PriorityClass.BREACH if age_ms > max_age_ms else PriorityClass.BENEFIT
 
 
-def most_urgent(dues: Iterable[Due], *, max_age_ms: int, now_ms: int) -> Due | None:
-    """The one of a table's dues that it would do next; ties go to the one that waits longest."""
+def most_urgent(
+    offered: Iterable[PendingCompaction], *, max_age_ms: int, now_ms: int
+) -> PendingCompaction | None:
+    """The pending compaction that a table would do next; ties go to the one that waits longest."""
 
-    def need(due: Due) -> tuple[int, float, int]:
-        urgency = priority_class(due, max_age_ms=max_age_ms, now_ms=now_ms)
+    def need(pending: PendingCompaction) -> tuple[int, float, int]:
+        urgency = priority_class(pending, max_age_ms=max_age_ms, now_ms=now_ms)
         if urgency is PriorityClass.BENEFIT:
-            return _ORDER[urgency], -due.benefit, due.since_ms
-        return _ORDER[urgency], due.since_ms, 0
+            return _ORDER[urgency], -pending.benefit, pending.since_ms
+        return _ORDER[urgency], pending.since_ms, 0
 
-    return min(dues, key=need, default=None)
+    return min(offered, key=need, default=None)
 
 
 def choose(

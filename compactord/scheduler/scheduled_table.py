@@ -23,16 +23,16 @@ from compactord.model import Conflict, Subcompaction, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.scheduler.status import Halt, HaltReason, Outcome, PriorityClass, TableCounters
-from compactord.table.backlog import Due
-from compactord.table.compactor import Planned, TakeOff
-from compactord.table.in_flight import Crashed, Landed
+from compactord.table.backlog import PendingCompaction
+from compactord.table.compactor import Dispatch, Planned
+from compactord.table.in_flight import Failed, Finished
 
 
 class Job(enum.Enum):
     """What a thread of the daemon does for a table; the first two exclude each other."""
 
-    TURN = "turn"
-    TAKE_OFF = "take-off"
+    CYCLE = "cycle"
+    DISPATCH = "dispatch"
     EXPIRE = "expire"
     SWEEP = "sweep"
 
@@ -40,21 +40,21 @@ class Job(enum.Enum):
 class Lifted(enum.Enum):
     """What ends a halt; the strongest comes first.
 
-    By an operator: the table must not be touched. By a turn: it cannot be looked at. By a commit:
+    By an operator: the table must not be touched. By a cycle: it cannot be looked at. By a commit:
     its compactions fail; a plan that finds nothing to do ends that, too.
     """
 
     BY_OPERATOR = "operator"
-    BY_TURN = "turn"
+    BY_CYCLE = "cycle"
     BY_COMMIT = "commit"
 
 
 @dataclass(slots=True, kw_only=True)
-class Flight:
+class CompactionRecord:
     """A compaction under way. `started_ms` 0 until its first part was handed to the engine."""
 
-    take_off: TakeOff
-    due: Due
+    dispatch: Dispatch
+    pending: PendingCompaction
     priority_class: PriorityClass
     queued_ms: int
     started_ms: int = 0
@@ -62,8 +62,8 @@ class Flight:
 
 
 @dataclass(slots=True, kw_only=True)
-class Parked:
-    """A bucket set aside until `until_ms`."""
+class Quarantined:
+    """A bucket left alone until `until_ms`."""
 
     failures: int
     message: str
@@ -73,7 +73,7 @@ class Parked:
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """The growing numbers of a table; `frozen` is their picture."""
+    """The growing numbers of a table; `frozen` is a copy of them."""
 
     compactions: Counter[tuple[WorkKind, Outcome]] = field(default_factory=Counter)
     conflicts: Counter[Conflict] = field(default_factory=Counter)
@@ -92,7 +92,7 @@ class Counts:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Served:
+class ScheduledTable:
     """Mutable, owned by the loop. Times are steady ones (`Clock.steady_ms`), 0: there is none."""
 
     name: TableName
@@ -109,25 +109,25 @@ class Served:
     job_since_ms: int = 0
     maintenance: Job | None = None
     planned: Planned | None = None
-    # Dues of the last plan that are not taken yet.
-    dues: dict[BucketId, Due] = field(default_factory=dict)
+    # What the last plan offered and is not dispatched yet.
+    offered: dict[BucketId, PendingCompaction] = field(default_factory=dict)
     # Compactions that were under way when it was made: it does not count them.
-    flying_at_plan: frozenset[int] = frozenset()
+    in_flight_at_plan: frozenset[int] = frozenset()
     # The most urgent of them, and until when that holds.
-    head: Due | None = None
+    head: PendingCompaction | None = None
     head_until_ms: int = 0
     # The due that a take-off is being prepared for.
-    taking_off: Due | None = None
-    taking_off_class: PriorityClass = PriorityClass.BENEFIT
+    dispatching: PendingCompaction | None = None
+    dispatching_class: PriorityClass = PriorityClass.BENEFIT
     queued_ms: dict[BucketId, int] = field(default_factory=dict)
     parts: deque[tuple[int, Subcompaction]] = field(default_factory=deque)
-    flights: dict[int, Flight] = field(default_factory=dict)
-    ended: dict[int, Landed | Crashed] = field(default_factory=dict)
-    # Those that the running turn settles.
-    settling: dict[int, tuple[Flight, Landed | Crashed]] = field(default_factory=dict)
+    in_flight: dict[int, CompactionRecord] = field(default_factory=dict)
+    ended: dict[int, Finished | Failed] = field(default_factory=dict)
+    # Those that the running cycle settles.
+    settling: dict[int, tuple[CompactionRecord, Finished | Failed]] = field(default_factory=dict)
     slots: int = 0
     virtual_time: float = 0.0
-    parked: dict[BucketId, Parked] = field(default_factory=dict)
+    quarantined: dict[BucketId, Quarantined] = field(default_factory=dict)
     drops: Counter[BucketId] = field(default_factory=Counter)
     # In a row: of compactions and commits, and of looks at the table.
     failures: int = 0
@@ -148,7 +148,7 @@ class Served:
     last_expire_ms: int = 0
     sweep_due_ms: int = 0
     # When a sweep or an expiry began last.
-    cared_ms: int = 0
+    maintained_ms: int = 0
     # Excluded or gone: nothing new is begun, and it is dropped once nothing is under way.
     is_leaving: bool = False
     # Its writers compact themselves.
@@ -157,7 +157,7 @@ class Served:
     @property
     def is_idle(self) -> bool:
         """Whether nothing of it is under way anywhere."""
-        return not (self.job or self.maintenance or self.flights or self.ended or self.settling)
+        return not (self.job or self.maintenance or self.in_flight or self.ended or self.settling)
 
     @property
     def halt(self) -> Halt | None:
@@ -166,8 +166,8 @@ class Served:
 
     def failures_of(self, bucket: BucketId) -> int:
         """How often in a row the bucket's compactions have failed."""
-        parked = self.parked.get(bucket)
-        return parked.failures if parked is not None else 0
+        quarantined = self.quarantined.get(bucket)
+        return quarantined.failures if quarantined is not None else 0
 
     @property
     def is_worked_on(self) -> bool:
@@ -181,8 +181,8 @@ class Served:
 
     def under_way_since_ms(self, now_ms: int) -> int:
         """When the oldest thing began that may still write files of the table."""
-        flights = [*self.flights.values(), *(flight for flight, _ in self.settling.values())]
-        began = [flight.queued_ms for flight in flights]
+        in_flight = [*self.in_flight.values(), *(record for record, _ in self.settling.values())]
+        began = [record.queued_ms for record in in_flight]
         if self.job is not None:
             began.append(self.job_since_ms)
         return min(began, default=now_ms)
@@ -190,8 +190,8 @@ class Served:
     @property
     def oldest_read_snapshot(self) -> int | None:
         """The oldest snapshot that something under way, or the plan, was made on."""
-        under_way = [*self.flights.values(), *(flight for flight, _ in self.settling.values())]
-        ids = [flight.take_off.snapshot_id for flight in under_way]
+        under_way = [*self.in_flight.values(), *(record for record, _ in self.settling.values())]
+        ids = [record.dispatch.snapshot_id for record in under_way]
         if self.planned is not None:
             ids.append(self.planned.snapshot_id)
         return min(ids, default=None)
@@ -234,4 +234,6 @@ _ADVICE = {
 
 def advice(kind: str) -> str:
     """What to do about trouble that may pass; `kind` is the name of the error's class."""
-    return _ADVICE.get(kind, "Look at the log for task_failed and commit events of this table.")
+    return _ADVICE.get(
+        kind, "Look for compaction_failed and commit events of this table in the log."
+    )

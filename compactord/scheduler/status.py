@@ -50,7 +50,7 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionView:
+class EndedCompaction:
     """A compaction that ended. `snapshot_id` 0: it was not committed, `message` says why."""
 
     name: TableName

@@ -1,4 +1,4 @@
-"""The read-only JSON under `/v1`: the picture's own dataclasses under their own names.
+"""The read-only JSON under `/v1`: the view's own dataclasses under their own names.
 
 Enums go by value, a table's name as `{catalog, database, table}`, maps with two keys join them by
 `/` (`"minor/committed": 3`), and what JSON has no number for (infinity) is null.
@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from compactord.service.view import FleetView, Picture, TableDetail
+from compactord.service.view import ServiceView, StatusSource, TableDetail
 
 Json = Any
 
@@ -81,18 +81,18 @@ def _key(key: object) -> str:
     return str(key.value if isinstance(key, enum.Enum) else key)
 
 
-def status(view: FleetView) -> Json:
+def status(view: ServiceView) -> Json:
     """Everything but the tables themselves, which are many, and a clock that only we have."""
     names = (field.name for field in dataclasses.fields(view))
     return _named(tuple(name for name in names if name not in ("tables", "steady_ms")), view)
 
 
-def tables(view: FleetView) -> Json:
+def tables(view: ServiceView) -> Json:
     return {"now_ms": view.now_ms, "tables": plain(view.tables)}
 
 
-def top_buckets(view: FleetView, count: int) -> Json:
-    """The `count` buckets with the most sorted runs, as far as the picture names them."""
+def top_buckets(view: ServiceView, count: int) -> Json:
+    """The `count` buckets with the most sorted runs, as far as the view names them."""
     return {"now_ms": view.now_ms, "buckets": plain(view.top_buckets[:count])}
 
 
@@ -110,8 +110,8 @@ def plan(detail: TableDetail) -> Json:
     }
 
 
-def find_table(picture: Picture, text: str) -> TableDetail | None:
+def find_table(status: StatusSource, text: str) -> TableDetail | None:
     """The table called `catalog.database.table`; parts of a name may hold dots themselves."""
-    names = (table.name for table in picture.view().tables)
+    names = (table.name for table in status.view().tables)
     found = next((name for name in names if str(name) == text), None)
-    return None if found is None else picture.detail(found)
+    return None if found is None else status.detail(found)

@@ -1,8 +1,8 @@
 """The service: one loop that owns all state, and threads that bring it events.
 
-An event is a function that the loop calls; whatever blocks happens elsewhere (`performer`,
-`engine_host`, chores) and ends by posting one. After each event the fleet decides what begins. Once
-a second the loop gives a sign of life and publishes the picture that everybody else reads.
+An event is a function that the loop calls; whatever blocks happens elsewhere (`effects_runner`,
+`engine_host`, chores) and ends by posting one. After each event the scheduler decides what begins.
+Once a second the loop gives a sign of life and publishes the view that everybody else reads.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from compactord.ids import Owner
 from compactord.maintenance.expire import Expired
 from compactord.model import TableName, TaskOutcome
 from compactord.scheduler import accounting
-from compactord.scheduler.scheduler import Fleet
+from compactord.scheduler.scheduler import Scheduler
 from compactord.service.capacity import Capacity
 from compactord.service.discovery import Listing, list_catalogs
-from compactord.service.effects_runner import Answers, Performer
+from compactord.service.effects_runner import Answers, EffectsRunner
 from compactord.service.engine_host import EngineHost
 from compactord.service.metrics import Metrics
 from compactord.service.observer import Watch
-from compactord.service.registry import Roster
+from compactord.service.registry import TableRegistry
 from compactord.service.settings import Settings
-from compactord.service.status_source import Facts, Painter
+from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.timetable import Timetable
-from compactord.service.view import FleetView, TableDetail
+from compactord.service.view import ServiceView, TableDetail
 from compactord.storage.base import Storage
-from compactord.table.compactor import Phase, TakeOff, Turn
+from compactord.table.compactor import Cycle, Dispatch, Phase
 from compactord.table.detail import bucket_details
 from compactord.table.subcompactions import WorkerSpec
 
@@ -49,7 +49,7 @@ _TICK_S = 1.0
 _BEAT_MS = 5_000
 # The wall clock was set when it moved by so much against the monotonic one, at once or by and by.
 _JUMP_MS = 2_000
-# Turns and take-offs at once over all tables: they wait for stores more than they compute.
+# Cycles and dispatches at once over all tables: they wait for stores more than they compute.
 _JOBS_MAX = 8
 # A table's snapshots are looked at for expiry at most so often, unless more is known to be there.
 _EXPIRE_INTERVAL_MS = 10_000
@@ -64,7 +64,7 @@ Event = Callable[[], None]
 
 
 class Daemon:
-    """`run` is called once, by the thread that owns it. Is a `Picture` for readers.
+    """`run` is called once, by the thread that owns it. Is a `StatusSource` for readers.
 
     `start_engine` is called again whenever the engine has died. `reload` reads the configuration
     anew; it raises `UsageError` for one that cannot be used.
@@ -96,26 +96,26 @@ class Daemon:
         self._metrics = metrics
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._witness = Watch(metrics)
-        self._fleet = Fleet(
+        self._observer = Watch(metrics)
+        self._scheduler = Scheduler(
             retry=config.retry,
             wall=WallTime(zone),
-            witness=self._witness,
+            observer=self._observer,
             jobs_max=_JOBS_MAX,
             sweep_interval_ms=config.recovery.interval_ms,
             expire_interval_ms=_EXPIRE_INTERVAL_MS,
         )
         self._engine = EngineHost(start_engine, self, clock=clock)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
-        self._performer = self._make_performer(worker, config.recovery.orphan_grace_ms)
+        self._runner = self._make_performer(worker, config.recovery.orphan_grace_ms)
         # Listing catalogs and reading the configuration.
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
         self._is_listing = False
         self._timetable = Timetable(self._events.put)
-        self._roster = Roster(
+        self._registry = TableRegistry(
             config,
-            self._fleet,
-            self._performer.specs,
+            self._scheduler,
+            self._runner.specs,
             timetable=self._timetable,
             clock=clock,
         )
@@ -125,7 +125,7 @@ class Daemon:
             started_ms=clock.steady_ms(),
             config=self._settings.view,
             engine=self._capacity.view(0),
-            catalogs=self._roster.catalogs,
+            catalogs=self._registry.catalogs,
         )
         self._next_tick_s = clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
@@ -135,15 +135,15 @@ class Daemon:
         self._exit_code = 0
         # Whether threads were left behind that would keep the process from ending.
         self.has_stragglers = False
-        self._painter = Painter(self._fleet, config.metrics.top_n)
-        self._view = self._painter.paint(self._facts, {}, clock.steady_ms())
+        self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
+        self._view = self._status.update(self._facts, {}, clock.steady_ms())
 
-    def _make_performer(self, worker: WorkerSpec, orphan_grace_ms: int) -> Performer:
-        return Performer(
+    def _make_performer(self, worker: WorkerSpec, orphan_grace_ms: int) -> EffectsRunner:
+        return EffectsRunner(
             post=self._events.put,
             answers=Answers(
-                turned=self._turned,
-                took_off=self._took_off,
+                cycle_ended=self._cycle_ended,
+                dispatched=self._dispatched,
                 expired=self._expired,
                 swept=self._swept,
                 discarded=self._discarded,
@@ -157,8 +157,8 @@ class Daemon:
 
     # -- for any thread
 
-    def view(self) -> FleetView:
-        """The newest picture."""
+    def view(self) -> ServiceView:
+        """the newest view."""
         return self._view
 
     def detail(self, name: TableName) -> TableDetail | None:
@@ -166,7 +166,7 @@ class Daemon:
         view = next((table for table in self._view.tables if table.name == name), None)
         if view is None:
             return None
-        compactor = self._performer.compactors.get(name)
+        compactor = self._runner.compactors.get(name)
         seen = compactor.seen if compactor is not None else None
         buckets = bucket_details(*seen) if seen is not None else ()
         return TableDetail(view=view, buckets=buckets, bucket_count=view.shape.buckets)
@@ -205,7 +205,7 @@ class Daemon:
             config=loaded.path,
             catalogs=sorted(loaded.config.catalogs),
             memory_budget_bytes=self._capacity.memory_budget_bytes,
-            timezone=str(self._fleet.wall.zone),
+            timezone=str(self._scheduler.wall.zone),
         )
         try:
             self._engine.start()
@@ -229,12 +229,12 @@ class Daemon:
                 self._events.get_nowait()()
         start_s, now_ms = self._clock.monotonic_s(), self._clock.steady_ms()
         is_tick = start_s >= self._next_tick_s
-        self._capacity.count_busy(self._fleet.running_parts)
+        self._capacity.count_busy(self._scheduler.running_parts)
         if is_tick:
             self._watch_clock(now_ms)
-        effects = self._fleet.tick(now_ms) if is_tick else self._fleet.decide(now_ms)
+        effects = self._scheduler.tick(now_ms) if is_tick else self._scheduler.decide(now_ms)
         for effect in effects:
-            self._performer.perform(effect)
+            self._runner.run(effect)
         if is_tick:
             late_s = start_s - self._next_tick_s
             self._facts.overruns["dispatcher"] += late_s > _TICK_S
@@ -244,25 +244,25 @@ class Daemon:
             self._metrics.loop_ran("dispatcher", self._clock.monotonic_s() - start_s)
 
     def _paint(self, now_ms: int) -> None:
-        facts, fleet = self._facts, self._fleet
+        facts, scheduler = self._facts, self._scheduler
         facts.config = self._settings.view
-        facts.engine = self._capacity.view(fleet.running_parts)
+        facts.engine = self._capacity.view(scheduler.running_parts)
         facts.beats["dispatcher"] = (now_ms, _LOOP_STALE_MS)
         for phase in Phase:
             since = (
-                served.job_since_ms
-                for served in fleet.tables.values()
-                if served.job is not None and self._performer.phase(served.name) is phase
+                scheduled.job_since_ms
+                for scheduled in scheduler.tables.values()
+                if scheduled.job is not None and self._runner.phase(scheduled.name) is phase
             )
             facts.beats[phase.value] = (min(since, default=now_ms), _JOB_STALE_MS)
         if not facts.is_started:
             listed = any(catalog.last_success_ms for catalog in facts.catalogs.values())
             facts.is_started = facts.engine.is_up and listed
-        self._view = self._painter.paint(facts, self._roster.intervals_ms, now_ms)
+        self._view = self._status.update(facts, self._registry.intervals_ms, now_ms)
 
     def _watch_clock(self, now_ms: int) -> None:
         """Take in that the wall clock was set; the timetable goes by it and has to begin anew."""
-        wall, lead_ms = self._fleet.wall, self._clock.now_ms() - now_ms
+        wall, lead_ms = self._scheduler.wall, self._clock.now_ms() - now_ms
         if abs(lead_ms - wall.lead_ms) > _JUMP_MS:
             _log.warning("clock_jumped", by_s=round((lead_ms - wall.lead_ms) / 1000, 1))
             wall.set(lead_ms, now_ms)
@@ -275,8 +275,8 @@ class Daemon:
         _log.info("service_draining", asked=self._stops_asked)
         if self._drain_s is None:
             self._drain_s = self._clock.monotonic_s()
-        self._fleet.drain(self._clock.steady_ms())
-        # Orchestrators go by the picture, so that it says so at once, not with the next second.
+        self._scheduler.drain(self._clock.steady_ms())
+        # Orchestrators go by the view, so that it says so at once, not with the next second.
         self._next_tick_s = self._clock.monotonic_s()
 
     def _lead_out(self) -> None:
@@ -296,7 +296,7 @@ class Daemon:
         """What a start still waits for, and why if that is known."""
         if not self._facts.engine.is_up:
             yield self._capacity.error or "Spark has not answered yet"
-        for name, catalog in self._roster.catalogs.items():
+        for name, catalog in self._registry.catalogs.items():
             if not catalog.last_success_ms:
                 yield catalog.error or f"catalog {name} has not been listed yet"
 
@@ -304,28 +304,28 @@ class Daemon:
         if self._has_cancelled:
             return
         self._has_cancelled = True
-        self._fleet.end()
-        if self._fleet.running_parts:
-            _log.info("tasks_cancelled", parts=self._fleet.running_parts)
+        self._scheduler.end()
+        if self._scheduler.running_parts:
+            _log.info("tasks_cancelled", parts=self._scheduler.running_parts)
         # It waits for workers to remove what they wrote, and then no part is under way any more.
         cancelled = self._chores.submit(self._engine.cancel)
-        gone = partial(self._fleet.engine_lost, "stopped", self._clock.steady_ms())
+        gone = partial(self._scheduler.engine_lost, "stopped", self._clock.steady_ms())
         cancelled.add_done_callback(lambda _: self._events.put(gone))
 
     def _is_over(self) -> bool:
         if self._drain_s is None:
             return False
-        if self._fleet.is_idle:
+        if self._scheduler.is_idle:
             return True
         elapsed_s = self._clock.monotonic_s() - self._drain_s
         return elapsed_s > self._settings.config.shutdown.grace_ms / 1000
 
     def _close(self) -> None:
-        self._fleet.drain(self._clock.steady_ms())
-        self._fleet.end()
+        self._scheduler.drain(self._clock.steady_ms())
+        self._scheduler.end()
         self._timetable.close()
         self._chores.shutdown(wait=False, cancel_futures=True)
-        has_ended = self._performer.close(_CLOSE_S)
+        has_ended = self._runner.close(_CLOSE_S)
         has_ended &= self._engine.close(_CLOSE_S)
         if not has_ended:
             # A call into a store that never returns: what it holds is found by the next start.
@@ -335,55 +335,55 @@ class Daemon:
 
     # -- events: tables
 
-    def _turned(self, name: TableName, turn: Turn, seconds: float) -> None:
+    def _cycle_ended(self, name: TableName, cycle: Cycle, seconds: float) -> None:
         now_ms = self._clock.steady_ms()
         self._metrics.polled(seconds)
-        served = self._fleet.tables[name]
-        before = served.planned
-        self._fleet.turned(name, turn, now_ms)
-        if turn.planned is not None:
-            self._witness.planned(name, turn.planned, before)
-            self._roster.looked_at(served)
+        scheduled = self._scheduler.tables[name]
+        before = scheduled.planned
+        self._scheduler.cycle_ended(name, cycle, now_ms)
+        if cycle.planned is not None:
+            self._observer.planned(name, cycle.planned, before)
+            self._registry.looked_at(scheduled)
 
-    def _took_off(self, name: TableName, result: TakeOff | CompactordError | None) -> None:
-        self._fleet.took_off(name, result, self._clock.steady_ms())
+    def _dispatched(self, name: TableName, result: Dispatch | CompactordError | None) -> None:
+        self._scheduler.dispatched(name, result, self._clock.steady_ms())
 
     def _part_has_ended(self, outcome: TaskOutcome) -> None:
-        self._capacity.count_busy(self._fleet.running_parts)
+        self._capacity.count_busy(self._scheduler.running_parts)
         self._capacity.part_ended(outcome)
-        self._fleet.part_ended(outcome, self._clock.steady_ms())
+        self._scheduler.part_ended(outcome, self._clock.steady_ms())
 
     def _expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
         self._metrics.expired(seconds)
-        served = self._fleet.tables[name]
-        accounting.expired(served, result)
+        scheduled = self._scheduler.tables[name]
+        accounting.expired(scheduled, result)
         more = isinstance(result, Expired) and result.more
-        self._fleet.expired(name, more, self._clock.steady_ms())
-        self._witness.expired(name, result, seconds)
+        self._scheduler.expired(name, more, self._clock.steady_ms())
+        self._observer.expired(name, result, seconds)
 
     def _swept(self, name: TableName, removed: int) -> None:
         if removed:
             _log.info("sweep_finished", table=str(name), removed_files=removed)
-        self._fleet.swept(name, self._clock.steady_ms())
+        self._scheduler.swept(name, self._clock.steady_ms())
 
     def _discarded(self, name: TableName) -> None:
-        self._fleet.discarded(name, self._clock.steady_ms())
+        self._scheduler.discarded(name, self._clock.steady_ms())
 
     # -- events: the engine
 
     def _engine_is_up(self, cores: int) -> None:
         self._capacity.engine_up(cores)
-        self._fleet.slots = self._capacity.slots
+        self._scheduler.slots = self._capacity.slots
 
     def _engine_is_down(self, why: str) -> None:
         if self._drain_s is None:
             _log.error("spark_lost", reason=why)
         self._engine_has_failed(why)
-        self._fleet.engine_lost(why, self._clock.steady_ms())
+        self._scheduler.engine_lost(why, self._clock.steady_ms())
 
     def _engine_has_failed(self, why: str) -> None:
         self._capacity.engine_failed(why)
-        self._fleet.slots = self._capacity.slots
+        self._scheduler.slots = self._capacity.slots
 
     # -- events: catalogs and configuration
 
@@ -407,7 +407,7 @@ class Daemon:
         self._is_listing = False
         for listing in listings:
             self._metrics.discovered(listing.catalog, listing.seconds)
-            self._roster.listed(listing)
+            self._registry.listed(listing)
 
     def _set_intervals(self) -> None:
         config = self._settings.config
@@ -431,21 +431,21 @@ class Daemon:
             return
         self._apply(self._settings.config)
         if asked:
-            for served in self._fleet.tables.values():
-                if accounting.is_unsafe(served):
-                    accounting.release(served, self._witness)
+            for scheduled in self._scheduler.tables.values():
+                if accounting.is_unsafe(scheduled):
+                    accounting.release(scheduled, self._observer)
 
     def _apply(self, config: ServiceConfig) -> None:
         """Another configuration holds."""
-        fleet = self._fleet
-        fleet.retry, fleet.sweep_interval_ms = config.retry, config.recovery.interval_ms
-        self._performer.orphan_grace_ms = config.recovery.orphan_grace_ms
-        self._painter.top_n = config.metrics.top_n
+        scheduler = self._scheduler
+        scheduler.retry, scheduler.sweep_interval_ms = config.retry, config.recovery.interval_ms
+        self._runner.orphan_grace_ms = config.recovery.orphan_grace_ms
+        self._status.top_n = config.metrics.top_n
         self._metrics.configure(
             max_tables=config.metrics.max_tables, top_buckets=config.metrics.top_n
         )
         self._capacity.configure(config.limits)
-        fleet.slots = self._capacity.slots
+        scheduler.slots = self._capacity.slots
         self._set_intervals()
-        self._roster.apply(config)
+        self._registry.apply(config)
         self._begin_listing()

@@ -1,4 +1,4 @@
-"""Performs what the fleet decides, in threads, and brings the answers back into the loop.
+"""Runs what the scheduler decides, in threads, and brings the answers back into the loop.
 
 Each job ends by posting one event. What a user or a store can cause is an answer; anything else is
 a defect: it is logged with its stack, and the table waits like after any other failure.
@@ -23,22 +23,22 @@ from compactord.scheduler.effects import (
     Discard,
     Effect,
     Forget,
+    StartCycle,
+    StartDispatch,
     StartExpire,
     StartSweep,
-    StartTakeOff,
-    StartTurn,
     Submit,
 )
 from compactord.storage.base import Storage
-from compactord.table.compactor import Phase, TableCompactor, TakeOff, Turn
-from compactord.table.in_flight import Crashed, Landed
+from compactord.table.compactor import Cycle, Dispatch, Phase, TableCompactor
+from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
 
 T = TypeVar("T")
 _log = structlog.get_logger()
-# Sweeps and expiry, which may be slow, never take the threads of turns.
-_CARE_THREADS = 2
+# Sweeps and expiry, which may be slow, never take the threads of cycles.
+_MAINTENANCE_THREADS = 2
 
 
 class Defect(CompactordError):
@@ -47,7 +47,7 @@ class Defect(CompactordError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """How a table is to be opened; a new one takes effect with the table's next turn."""
+    """How a table is to be opened; a new one takes effect with the table's next cycle."""
 
     ref: TableRef
     request: SessionRequest
@@ -59,15 +59,15 @@ class TableSpec:
 class Answers:
     """Events of the loop; called in its thread."""
 
-    turned: Callable[[TableName, Turn, float], None]
-    took_off: Callable[[TableName, TakeOff | CompactordError | None], None]
+    cycle_ended: Callable[[TableName, Cycle, float], None]
+    dispatched: Callable[[TableName, Dispatch | CompactordError | None], None]
     expired: Callable[[TableName, Expired | CompactordError, float], None]
     swept: Callable[[TableName, int], None]
     discarded: Callable[[TableName], None]
 
 
-class Performer:
-    """`perform` and `forget` are called by the loop alone."""
+class EffectsRunner:
+    """`run` and `forget` are called by the loop alone."""
 
     def __init__(
         self,
@@ -91,23 +91,25 @@ class Performer:
         self._opened_with: dict[TableName, TableSpec] = {}
         self._under_way: set[Future[None]] = set()
         self._jobs = ThreadPoolExecutor(jobs_max, thread_name_prefix="table")
-        self._cares = ThreadPoolExecutor(_CARE_THREADS, thread_name_prefix="care")
+        self._maintenance = ThreadPoolExecutor(
+            _MAINTENANCE_THREADS, thread_name_prefix="maintenance"
+        )
 
-    def perform(self, effect: Effect) -> None:
+    def run(self, effect: Effect) -> None:
         """Begin it; returns at once."""
         match effect:
             case Submit(part=part):
                 self._submit(part)
-            case StartTurn():
-                self._begin(self._jobs, self._turn, effect)
-            case StartTakeOff():
-                self._begin(self._jobs, self._take_off, effect)
+            case StartCycle():
+                self._begin(self._jobs, self._cycle, effect)
+            case StartDispatch():
+                self._begin(self._jobs, self._dispatch, effect)
             case Discard(name=name, ended=ended):
                 self._begin(self._jobs, self._discard, name, ended)
             case StartExpire(name=name, keep_from=keep_from):
-                self._begin(self._cares, self._expire, name, keep_from)
+                self._begin(self._maintenance, self._expire, name, keep_from)
             case StartSweep():
-                self._begin(self._cares, self._sweep, effect)
+                self._begin(self._maintenance, self._sweep, effect)
             case Forget(name=name):
                 self.specs.pop(name, None)
                 self.compactors.pop(name, None)
@@ -115,7 +117,7 @@ class Performer:
 
     def close(self, seconds_max: float) -> bool:
         """Begin nothing more; whether all that ran has ended in time."""
-        for pool in (self._jobs, self._cares):
+        for pool in (self._jobs, self._maintenance):
             pool.shutdown(wait=False, cancel_futures=True)
         return not wait(list(self._under_way), seconds_max).not_done
 
@@ -129,25 +131,25 @@ class Performer:
         compactor = self.compactors.get(name)
         return compactor.phase if compactor is not None else Phase.PLAN
 
-    def _turn(self, effect: StartTurn) -> None:
+    def _cycle(self, effect: StartCycle) -> None:
         start_s = self._clock.monotonic_s()
         name, ended = effect.name, effect.ended
-        turn = _tried(name, lambda: self._compactor(name).turn(ended, effect.skip))
-        if isinstance(turn, CompactordError):
-            turn = _failed(turn, ended)
+        cycle = _tried(name, lambda: self._compactor(name).cycle(ended, effect.skip))
+        if isinstance(cycle, CompactordError):
+            cycle = _failed(cycle, ended)
         seconds = self._clock.monotonic_s() - start_s
-        self._post(partial(self._answers.turned, name, turn, seconds))
+        self._post(partial(self._answers.cycle_ended, name, cycle, seconds))
 
-    def _take_off(self, effect: StartTakeOff) -> None:
+    def _dispatch(self, effect: StartDispatch) -> None:
         result = _tried(
             effect.name,
-            lambda: self.compactors[effect.name].take_off(
+            lambda: self.compactors[effect.name].dispatch(
                 effect.bucket, number=effect.number, free_slots=effect.free_slots
             ),
         )
-        self._post(partial(self._answers.took_off, effect.name, result))
+        self._post(partial(self._answers.dispatched, effect.name, result))
 
-    def _discard(self, name: TableName, ended: Mapping[int, Landed | Crashed]) -> None:
+    def _discard(self, name: TableName, ended: Mapping[int, Finished | Failed]) -> None:
         _tried(name, lambda: self.compactors[name].discard(ended))
         self._post(partial(self._answers.discarded, name))
 
@@ -169,7 +171,7 @@ class Performer:
         self._post(partial(self._answers.swept, name, removed))
 
     def _compactor(self, name: TableName) -> TableCompactor:
-        """The table's, opened if this is its first turn; only its own job calls this."""
+        """The table's, opened if this is its first cycle; only its own job calls this."""
         spec = self.specs[name]
         known = self.compactors.get(name)
         opened_with = self._opened_with.get(name)
@@ -189,16 +191,16 @@ class Performer:
         return known
 
 
-def _failed(error: CompactordError, ended: Mapping[int, Landed | Crashed]) -> Turn:
-    landed = any(isinstance(each, Landed) for each in ended.values())
-    return Turn(
+def _failed(error: CompactordError, ended: Mapping[int, Finished | Failed]) -> Cycle:
+    finished = any(isinstance(each, Finished) for each in ended.values())
+    return Cycle(
         settled=None,
         commit_seconds=0.0,
         planned=None,
         lost_snapshots=(),
         replaced_snapshots=0,
         error=error,
-        in_commit=landed,
+        in_commit=finished,
     )
 
 

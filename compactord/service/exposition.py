@@ -1,6 +1,6 @@
-"""Metric families of the picture, written in the two text formats that Prometheus reads.
+"""Metric families of the view, written in the two text formats that Prometheus reads.
 
-The client library writes what it counts itself. The picture's families are written here: with 2000
+The client library writes what it counts itself. The view's families are written here: with 2000
 tables they are 100,000 lines, for which the library's writer takes 0.6 s and this one a tenth.
 """
 

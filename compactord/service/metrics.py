@@ -1,6 +1,6 @@
 """Everything that is exposed to Prometheus, described in docs/metrics.md.
 
-What the service *is* comes from the picture, read anew at each scrape: a table that is gone has no
+What the service *is* comes from the view, read anew at each scrape: a table that is gone has no
 series from then on. What *happens* between two pictures is counted here as it happens, without
 table. A scrape does no I/O.
 """
@@ -25,10 +25,10 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from compactord.model import WorkKind
 from compactord.scheduler.status import PriorityClass
 from compactord.service.exposition import Family
-from compactord.service.fleet_metrics import FleetMetrics
 from compactord.service.overflow import Overflow
+from compactord.service.service_metrics import ServiceMetrics
 from compactord.service.table_metrics import TableMetrics
-from compactord.service.view import FleetView
+from compactord.service.view import ServiceView
 from compactord.storage.metered import StorageOp, StorageOutcome
 
 MAX_TABLES = 2000
@@ -67,7 +67,7 @@ class Metrics:
     def configure(self, *, max_tables: int, top_buckets: int) -> None:
         """Take other settings, from the next scrape on. What was counted stays."""
         self._overflow.max_tables = max_tables
-        self._fleet = FleetMetrics(self._versions, top_buckets=top_buckets)
+        self._service = ServiceMetrics(self._versions, top_buckets=top_buckets)
 
     def _make_work_metrics(self) -> None:
         self._wait = self._histogram(
@@ -163,7 +163,7 @@ class Metrics:
         self._loop.labels(loop).observe(seconds)
 
     def discovered(self, catalog: str, seconds: float) -> None:
-        """A catalog was listed; whether it succeeded is in the picture."""
+        """A catalog was listed; whether it succeeded is in the view."""
         self._discovery.labels(catalog).observe(seconds)
 
     def storage_request(self, op: StorageOp, outcome: StorageOutcome, seconds: float) -> None:
@@ -171,21 +171,23 @@ class Metrics:
         self._requests.labels(op.value, outcome.value).inc()
         self._request_seconds.labels(op.value).observe(seconds)
 
-    def expose(self, view: FleetView, accept: str = "") -> tuple[bytes, str]:
+    def expose(self, view: ServiceView, accept: str = "") -> tuple[bytes, str]:
         """The text of a scrape and its content type: OpenMetrics for those who `accept` it."""
         is_openmetrics = _accepts_openmetrics(accept)
         split = self._overflow.split(view.tables)
-        fleet = self._fleet.write(view, aggregated=split.aggregated, is_openmetrics=is_openmetrics)
+        service = self._service.write(
+            view, aggregated=split.aggregated, is_openmetrics=is_openmetrics
+        )
         tables = self._tables.write((*split.tables, *split.others), is_openmetrics=is_openmetrics)
         # The library's part is last, since it ends with OpenMetrics' mark of the end.
         generate = generate_openmetrics if is_openmetrics else generate_latest
-        body = (fleet + tables).encode() + generate(self._counted)
+        body = (service + tables).encode() + generate(self._counted)
         return body, OPENMETRICS if is_openmetrics else TEXT
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """What is made from the picture; what is counted here, the library describes itself."""
-        return (*self._fleet.families, *self._tables.families)
+        """What is made from the view; what is counted here, the library describes itself."""
+        return (*self._service.families, *self._tables.families)
 
 
 def _accepts_openmetrics(accept: str) -> bool:

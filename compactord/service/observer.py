@@ -9,8 +9,8 @@ from compactord.errors import CompactordError
 from compactord.maintenance.expire import Expired
 from compactord.model import TableName
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.scheduled_table import Flight, Parked
-from compactord.scheduler.status import CompactionView, Halt, Outcome
+from compactord.scheduler.scheduled_table import CompactionRecord, Quarantined
+from compactord.scheduler.status import EndedCompaction, Halt, Outcome
 from compactord.service.metrics import Metrics
 from compactord.table.compactor import Planned
 from compactord.table.report import REWRITTEN
@@ -20,31 +20,31 @@ _log = structlog.get_logger()
 
 
 class Watch:
-    """A `Witness` that writes logs and metrics."""
+    """A `Observer` that writes logs and metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def started(self, name: TableName, flight: Flight, now_ms: int) -> None:
-        due = flight.due
-        self._metrics.task_waited(flight.priority_class, max(0, now_ms - flight.queued_ms) / 1000)
+    def started(self, name: TableName, record: CompactionRecord, now_ms: int) -> None:
+        pending = record.pending
+        self._metrics.task_waited(record.priority_class, max(0, now_ms - record.queued_ms) / 1000)
         _log.info(
-            "task_started",
+            "compaction_started",
             **_named(name),
-            partition=flight.take_off.partition,
-            bucket=due.bucket.bucket,
-            kind=due.kind.value,
-            reason=flight.take_off.compaction.reason.value,
-            priority_class=flight.priority_class.value,
-            task_id=flight.take_off.number,
-            snapshot_id=flight.take_off.snapshot_id,
-            input_files=due.files,
-            input_bytes=due.size_bytes,
-            runs_before=due.sorted_runs,
-            parts=len(flight.take_off.parts),
+            partition=record.dispatch.partition,
+            bucket=pending.bucket.bucket,
+            kind=pending.kind.value,
+            reason=record.dispatch.compaction.reason.value,
+            priority_class=record.priority_class.value,
+            compaction_id=record.dispatch.number,
+            snapshot_id=record.dispatch.snapshot_id,
+            input_files=pending.files,
+            input_bytes=pending.size_bytes,
+            runs_before=pending.sorted_runs,
+            parts=len(record.dispatch.parts),
         )
 
-    def ended(self, view: CompactionView) -> None:
+    def ended(self, view: EndedCompaction) -> None:
         fields = {
             **_named(view.name),
             "partition": view.partition,
@@ -58,7 +58,7 @@ class Watch:
                     view.kind, view.seconds, input_bytes=view.bytes_in, output_bytes=view.bytes_out
                 )
                 _log.info(
-                    "task_finished",
+                    "compaction_finished",
                     **fields,
                     snapshot_id=view.snapshot_id,
                     input_files=view.files_in,
@@ -71,9 +71,9 @@ class Watch:
                     duration_s=round(view.seconds, 3),
                 )
             case Outcome.FAILED:
-                _log.error("task_failed", **fields, message=view.message)
+                _log.error("compaction_failed", **fields, message=view.message)
             case Outcome.CANCELLED:
-                _log.info("task_cancelled", **fields, message=view.message)
+                _log.info("compaction_cancelled", **fields, message=view.message)
             case Outcome.CONFLICT | Outcome.EMPTY:
                 # A conflict was told where it was found, with its reason.
                 pass
@@ -94,15 +94,17 @@ class Watch:
     def commit_failed(self, name: TableName, error: CompactordError) -> None:
         _log.error("commit_gave_up", **_named(name), message=str(error))
 
-    def parked(self, name: TableName, bucket: BucketId, parked: Parked, now_ms: int) -> None:
+    def quarantined(
+        self, name: TableName, bucket: BucketId, quarantined: Quarantined, now_ms: int
+    ) -> None:
         _log.warning(
-            "bucket_parked",
+            "bucket_quarantined",
             **_named(name),
-            partition=parked.partition,
+            partition=quarantined.partition,
             bucket=bucket.bucket,
-            failures=parked.failures,
-            message=parked.message,
-            pause_s=round((parked.until_ms - now_ms) / 1000, 1),
+            failures=quarantined.failures,
+            message=quarantined.message,
+            pause_s=round((quarantined.until_ms - now_ms) / 1000, 1),
         )
 
     def halted(self, name: TableName, halt: Halt) -> None:
@@ -145,7 +147,7 @@ class Watch:
             kept=planned.entries_read - planned.entries_skipped,
             skipped=planned.entries_skipped,
         )
-        if planned.dues:
+        if planned.offered:
             _log.debug(
                 "plan_finished",
                 **_named(name),

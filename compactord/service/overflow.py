@@ -111,17 +111,17 @@ def _sum_counters(*signed: tuple[TableCounters, int]) -> TableCounters:
 
 def _summed_up(catalog: str, tables: Sequence[TableView], counters: TableCounters) -> TableView:
     """The table that stands for several: what alerts compare comes from the same, worst table."""
-    served = [t for t in tables if t.status in (TableStatus.ACTIVE, TableStatus.ERROR)]
+    scheduled = [t for t in tables if t.status in (TableStatus.ACTIVE, TableStatus.ERROR)]
     # Nobody expects anything to succeed on those that are paused or left alone.
-    waiting = [t for t in served if t.backlog.tasks and t.window_open]
+    waiting = [t for t in scheduled if t.backlog.tasks and t.window_open]
     stalest = min(waiting or tables, key=_last_success_ms)
-    due = [t for t in tables if t.backlog.oldest_ms]
-    latest = min(due or tables, key=lambda t: t.backlog.oldest_ms + t.max_backlog_age_ms)
+    pending = [t for t in tables if t.backlog.oldest_ms]
+    latest = min(pending or tables, key=lambda t: t.backlog.oldest_ms + t.max_backlog_age_ms)
     halts = [t.halt for t in tables if t.halt is not None]
     return TableView(
         name=TableName(catalog, OTHER, OTHER),
         location="",
-        status=TableStatus.ACTIVE if served else TableStatus.PAUSED,
+        status=TableStatus.ACTIVE if scheduled else TableStatus.PAUSED,
         # One that was served and is so no more is worse than one that never could be.
         halt=min(halts, key=lambda h: h.reason is HaltReason.UNSUPPORTED_FEATURE, default=None),
         error="",
@@ -135,15 +135,15 @@ def _summed_up(catalog: str, tables: Sequence[TableView], counters: TableCounter
             oldest_ms=latest.backlog.oldest_ms,
         ),
         counters=counters,
-        parked=(),
-        parked_count=sum(t.parked_count for t in tables),
+        quarantined=(),
+        quarantined_count=sum(t.quarantined_count for t in tables),
         running_tasks=sum(t.running_tasks for t in tables),
         discovery_interval_ms=max(t.discovery_interval_ms for t in tables),
         max_backlog_age_ms=latest.max_backlog_age_ms,
         window_open=bool(waiting),
         next_window_ms=0,
         first_poll_ms=max(t.first_poll_ms for t in tables),
-        last_poll_ms=min((t.last_poll_ms for t in served), default=0),
+        last_poll_ms=min((t.last_poll_ms for t in scheduled), default=0),
         planned_snapshot_id=0,
         last_commit_snapshot_id=0,
         last_commit_ms=max(t.last_commit_ms for t in tables),

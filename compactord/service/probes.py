@@ -1,6 +1,6 @@
 """Health as an orchestrator asks for it: what restarts help against, and what they do not.
 
-Every answer comes from the newest picture and its clock, which goes on (`FleetView.reading_ms`)
+Every answer comes from the newest view and its clock, which goes on (`ServiceView.reading_ms`)
 though the loop that makes pictures stops. Stores, catalogs and single tables never fail `livez`: a
 restart heals none of them.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compactord.service.view import FleetView
+from compactord.service.view import ServiceView
 
 # A catalog that has not been listed for so long counts as unreachable.
 CATALOG_REACHABLE_MS = 300_000
@@ -39,7 +39,7 @@ def _health(*failed: FailedCheck) -> Health:
     return Health(status="failed" if failed else "ok", failed=failed)
 
 
-def liveness(view: FleetView, now_ms: int) -> Health:
+def liveness(view: ServiceView, now_ms: int) -> Health:
     """Every loop has shown life of late. One that hangs is what a restart is for."""
     return _health(
         *(
@@ -54,7 +54,7 @@ def liveness(view: FleetView, now_ms: int) -> Health:
     )
 
 
-def startup(view: FleetView) -> Health:
+def startup(view: ServiceView) -> Health:
     """The service has once had its engine and the list of a catalog's tables."""
     if view.is_started:
         return _health()
@@ -66,7 +66,7 @@ def startup(view: FleetView) -> Health:
     return _health(*waits)
 
 
-def readiness(view: FleetView, now_ms: int) -> Health:
+def readiness(view: ServiceView, now_ms: int) -> Health:
     """Started, not ending, the engine up and a catalog within reach."""
     failed = list(startup(view).failed)
     if view.is_started and not view.engine.is_up:
@@ -80,10 +80,10 @@ def readiness(view: FleetView, now_ms: int) -> Health:
     return _health(*failed)
 
 
-def _engine(view: FleetView) -> FailedCheck:
+def _engine(view: ServiceView) -> FailedCheck:
     return FailedCheck(check="engine", message=view.engine.error or "the engine is not up")
 
 
-def _catalogs(view: FleetView, message: str) -> FailedCheck:
+def _catalogs(view: ServiceView, message: str) -> FailedCheck:
     errors = (f"{catalog.name}: {catalog.error}" for catalog in view.catalogs if catalog.error)
     return FailedCheck(check="catalogs", message="; ".join((message, *errors)))

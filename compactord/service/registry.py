@@ -11,8 +11,8 @@ from compactord.clock import Clock
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import TablePolicy, policy_for
 from compactord.model import TableName
-from compactord.scheduler.scheduled_table import Served
-from compactord.scheduler.scheduler import Fleet
+from compactord.scheduler.scheduled_table import ScheduledTable
+from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing
 from compactord.service.effects_runner import TableSpec
 from compactord.service.timetable import Timetable
@@ -25,13 +25,13 @@ _FIRST_INTERVAL_MS = 10_000
 _LEAST_INTERVAL_MS = 100
 
 
-class Roster:
-    """Used by the loop alone. `specs` is what turns read; `catalogs` is what listings found."""
+class TableRegistry:
+    """Used by the loop alone. `specs` is what cycles read; `catalogs` is what listings found."""
 
     def __init__(
         self,
         config: ServiceConfig,
-        fleet: Fleet,
+        scheduler: Scheduler,
         specs: dict[TableName, TableSpec],
         *,
         timetable: Timetable,
@@ -40,7 +40,7 @@ class Roster:
         self.intervals_ms: dict[TableName, int] = {}
         self.catalogs: dict[str, CatalogView] = {}
         self._config = config
-        self._fleet = fleet
+        self._scheduler = scheduler
         self._specs = specs
         self._timetable = timetable
         self._clock = clock
@@ -50,12 +50,12 @@ class Roster:
         self._book(listing)
         if not listing.is_listed:
             return
-        tables = self._fleet.tables
+        tables = self._scheduler.tables
         for name, ref in listing.found.items():
             policy = self._policy(name)
             if name not in tables:
                 _log.info("table_added", **name._asdict(), location=ref.location)
-            self._fleet.add(name, ref, policy, self._clock.steady_ms())
+            self._scheduler.add(name, ref, policy, self._clock.steady_ms())
             self._specs[name] = TableSpec(
                 ref=ref,
                 request=_request(policy),
@@ -63,15 +63,15 @@ class Roster:
                 stop_trigger_fallback=self._config.alerts.stop_trigger_fallback,
             )
             self._set_interval(tables[name])
-        for name, served in tables.items():
+        for name, scheduled in tables.items():
             is_gone = (
                 name.catalog == listing.catalog
                 and name not in listing.found
                 and name.database not in listing.unreadable
             )
-            if is_gone and not served.is_leaving:
+            if is_gone and not scheduled.is_leaving:
                 _log.info("table_removed", **name._asdict())
-                self._fleet.remove(name)
+                self._scheduler.remove(name)
                 self._timetable.stop_calling(str(name))
                 self.intervals_ms.pop(name, None)
 
@@ -89,47 +89,49 @@ class Roster:
         if listing.error:
             _log.warning("discovery_failed", catalog=listing.catalog, message=listing.error)
 
-    def looked_at(self, served: Served) -> None:
+    def looked_at(self, scheduled: ScheduledTable) -> None:
         """A plan was made: it may say that the table is not for us, or how often to look."""
-        planned = served.planned
+        planned = scheduled.planned
         assert planned is not None, "a plan was made"
-        served.is_excluded = self._config.discovery.only_write_only and not planned.write_only
-        if not served.is_leaving:
-            self._set_interval(served)
+        scheduled.is_excluded = self._config.discovery.only_write_only and not planned.write_only
+        if not scheduled.is_leaving:
+            self._set_interval(scheduled)
 
     def apply(self, config: ServiceConfig) -> None:
         """Another configuration holds from now on."""
         self._config = config
-        for name, served in self._fleet.tables.items():
+        for name, scheduled in self._scheduler.tables.items():
             policy = self._policy(name)
-            self._fleet.set_policy(name, policy)
+            self._scheduler.set_policy(name, policy)
             self._specs[name] = replace(
                 self._specs[name],
                 request=_request(policy),
                 stop_trigger_fallback=config.alerts.stop_trigger_fallback,
             )
-            if served.planned is not None:
-                self.looked_at(served)
+            if scheduled.planned is not None:
+                self.looked_at(scheduled)
             self._poll_due(name)
 
     def _policy(self, name: TableName) -> TablePolicy:
         return policy_for(self._config, name.catalog, name.database, name.table)
 
-    def _set_interval(self, served: Served) -> None:
+    def _set_interval(self, scheduled: ScheduledTable) -> None:
         """How often a table is polled: as configured, else as its own options say."""
-        interval_ms = served.policy.discovery_interval_ms
+        interval_ms = scheduled.policy.discovery_interval_ms
         if interval_ms is None:
-            planned = served.planned
+            planned = scheduled.planned
             interval_ms = planned.discovery_interval_ms if planned else _FIRST_INTERVAL_MS
-        if served.is_excluded:
+        if scheduled.is_excluded:
             # Only to see whether its writers still compact.
             interval_ms = max(interval_ms, self._config.discovery.catalog_list_interval_ms)
         interval_ms = max(_LEAST_INTERVAL_MS, interval_ms)
-        self.intervals_ms[served.name] = interval_ms
-        self._timetable.every(str(served.name), interval_ms, partial(self._poll_due, served.name))
+        self.intervals_ms[scheduled.name] = interval_ms
+        self._timetable.every(
+            str(scheduled.name), interval_ms, partial(self._poll_due, scheduled.name)
+        )
 
     def _poll_due(self, name: TableName) -> None:
-        self._fleet.poll_due(name, self._clock.steady_ms())
+        self._scheduler.poll_due(name, self._clock.steady_ms())
 
 
 def _request(policy: TablePolicy) -> SessionRequest:

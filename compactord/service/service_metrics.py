@@ -15,15 +15,15 @@ from compactord.service.exposition import (
     labels_of,
     write_family,
 )
-from compactord.service.view import FleetView, TableStatus
+from compactord.service.view import ServiceView, TableStatus
 
 
 class _Metric(NamedTuple):
     family: Family
-    read: Callable[[FleetView], Iterable[Sample]]
+    read: Callable[[ServiceView], Iterable[Sample]]
 
 
-class FleetMetrics:
+class ServiceMetrics:
     """Writes the metrics of the service. `versions` are libraries', by the name of their label."""
 
     def __init__(self, versions: Mapping[str, str], *, top_buckets: int) -> None:
@@ -45,7 +45,7 @@ class FleetMetrics:
         """All that may be written."""
         return (self._build, self._aggregated, *(metric.family for metric in self._metrics))
 
-    def write(self, view: FleetView, *, aggregated: int, is_openmetrics: bool) -> str:
+    def write(self, view: ServiceView, *, aggregated: int, is_openmetrics: bool) -> str:
         build = labels_of({"version": view.version, **self._versions})
         samples: list[tuple[Family, Iterable[Sample]]] = [
             (self._build, [(build, 1)]),
@@ -57,11 +57,11 @@ class FleetMetrics:
         )
 
 
-def _gauge(name: str, meaning: str, read: Callable[[FleetView], float]) -> _Metric:
+def _gauge(name: str, meaning: str, read: Callable[[ServiceView], float]) -> _Metric:
     return _Metric(gauge(f"compactord_{name}", meaning), lambda view: [("", read(view))])
 
 
-def _counter(name: str, meaning: str, read: Callable[[FleetView], float]) -> _Metric:
+def _counter(name: str, meaning: str, read: Callable[[ServiceView], float]) -> _Metric:
     return _Metric(counter(f"compactord_{name}", meaning), lambda view: [("", read(view))])
 
 
@@ -134,7 +134,7 @@ def _catalog_metrics() -> tuple[_Metric, ...]:
     )
 
 
-def _tables_by_state(view: FleetView) -> list[Sample]:
+def _tables_by_state(view: ServiceView) -> list[Sample]:
     counts = view.tables_by_status
     return [
         (labels_of({"catalog": catalog.name, "state": status.value}), count)
@@ -192,7 +192,7 @@ def _top_metric(count: int) -> _Metric:
         "rank",
     )
 
-    def read(view: FleetView) -> list[Sample]:
+    def read(view: ServiceView) -> list[Sample]:
         # Ranks without a bucket are 0: the number of series says nothing of the number of buckets.
         runs = [bucket.sorted_runs for bucket in view.top_buckets[:count]]
         runs += [0] * (count - len(runs))

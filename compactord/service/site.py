@@ -22,7 +22,7 @@ from compactord.model import TableName
 from compactord.service import api, probes
 from compactord.service.http import JSON, BadRequest, PageResponse, Request, error_response
 from compactord.service.metrics import Metrics
-from compactord.service.view import Picture
+from compactord.service.view import StatusSource
 
 Page = Callable[[str, Mapping[str, str]], PageResponse | None]
 
@@ -35,7 +35,7 @@ _ECHO_MAX = 400
 class Site:
     """Answers requests; any number of threads may ask. `page` answers None for unknown paths."""
 
-    picture: Picture
+    status: StatusSource
     metrics: Metrics
     clock: Clock
     config: Callable[[], Mapping[str, object]]
@@ -44,16 +44,16 @@ class Site:
     def answer(self, request: Request) -> PageResponse:
         match request.path.removeprefix("/").split("/"):
             case ["metrics"]:
-                body, content_type = self.metrics.expose(self.picture.view(), request.accept)
+                body, content_type = self.metrics.expose(self.status.view(), request.accept)
                 return PageResponse(status=HTTPStatus.OK, content_type=content_type, body=body)
             case ["livez"]:
-                view = self.picture.view()
+                view = self.status.view()
                 return _probe(probes.liveness(view, view.reading_ms(self.clock.steady_ms())))
             case ["readyz" | "healthz"]:
-                view = self.picture.view()
+                view = self.status.view()
                 return _probe(probes.readiness(view, view.reading_ms(self.clock.steady_ms())))
             case ["startupz"]:
-                return _probe(probes.startup(self.picture.view()))
+                return _probe(probes.startup(self.status.view()))
             case ["config"]:
                 return _json(self.config())
             case ["v1", *rest]:
@@ -63,20 +63,20 @@ class Site:
     def _v1(self, path: list[str], query: Mapping[str, str]) -> PageResponse:
         match path:
             case ["status"]:
-                return _json(api.status(self.picture.view()))
+                return _json(api.status(self.status.view()))
             case ["tables"]:
-                return _json(api.tables(self.picture.view()))
+                return _json(api.tables(self.status.view()))
             case ["tables", catalog, database, table]:
                 name = TableName(catalog, database, table)
-                detail = self.picture.detail(name)
+                detail = self.status.detail(name)
                 return _no_table(str(name)) if detail is None else _json(detail)
             case ["buckets", "top"]:
-                return _json(api.top_buckets(self.picture.view(), _count(query)))
+                return _json(api.top_buckets(self.status.view(), _count(query)))
             case ["plan"]:
                 text = query.get("table", "")
                 if text.count(".") < 2:
                     raise BadRequest("name a table: ?table=catalog.database.table")
-                detail = api.find_table(self.picture, text)
+                detail = api.find_table(self.status, text)
                 return _no_table(text) if detail is None else _json(api.plan(detail))
         return _unknown("/".join(("", "v1", *path)))
 

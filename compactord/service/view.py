@@ -1,10 +1,10 @@
-"""The picture of the whole service at one moment: what metrics, HTTP, page and `top` show.
+"""The view of the whole service at one moment: what metrics, HTTP, page and `top` show.
 
 The loop makes one about once a second, out of memory, and publishes it; readers never wait for the
 loop and never touch a store. Everything here is an immutable value with bounded size: buckets are
 summed up, only the worst are named. Times are milliseconds since the epoch, 0 where there is none;
 sizes are bytes. Should the wall clock have been set since, times are as if it had always been as it
-was when the picture was made, so that ages are right.
+was when the view was made, so that ages are right.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 from compactord.model import CompactReason, TableName
 from compactord.model import Conflict as Conflict
 from compactord.model import WorkKind as WorkKind
-from compactord.scheduler.status import CompactionView, Halt, PriorityClass, TableCounters
+from compactord.scheduler.status import EndedCompaction, Halt, PriorityClass, TableCounters
 from compactord.table.status import Backlog, BucketDetail, RestingPartition, TableInfo, TableShape
 
 
@@ -33,8 +33,8 @@ class TableStatus(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParkedBucket:
-    """A bucket set aside after failures, tried again at `until_ms`."""
+class QuarantinedBucket:
+    """A bucket quarantined after failures, tried again at `until_ms`."""
 
     partition: str
     bucket: int
@@ -61,8 +61,8 @@ class TableView:
     shape: TableShape
     backlog: Backlog
     counters: TableCounters
-    parked: tuple[ParkedBucket, ...]
-    parked_count: int
+    quarantined: tuple[QuarantinedBucket, ...]
+    quarantined_count: int
     running_tasks: int
     discovery_interval_ms: int
     max_backlog_age_ms: int
@@ -96,7 +96,7 @@ class BucketView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskView:
+class ActiveCompaction:
     """A compaction that waits or runs. `started_ms` 0: it waits since `queued_ms`."""
 
     name: TableName
@@ -164,7 +164,7 @@ class EngineView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetView:
+class ServiceView:
     """All of it. `queue` names the first waiting ones; `queued` counts all by class.
 
     `now_ms` and `steady_ms` are when it was made, by the wall clock and in steady time.
@@ -184,9 +184,9 @@ class FleetView:
     tables: tuple[TableView, ...]
     tables_by_status: Mapping[tuple[str, TableStatus], int]
     queued: Mapping[PriorityClass, int]
-    queue: tuple[TaskView, ...]
-    running: tuple[TaskView, ...]
-    recent: tuple[CompactionView, ...]
+    queue: tuple[ActiveCompaction, ...]
+    running: tuple[ActiveCompaction, ...]
+    recent: tuple[EndedCompaction, ...]
     top_buckets: tuple[BucketView, ...]
     picks: Mapping[tuple[WorkKind, CompactReason], int]
 
@@ -204,11 +204,11 @@ class TableDetail:
     bucket_count: int
 
 
-class Picture(Protocol):
+class StatusSource(Protocol):
     """What readers are given; both methods answer from memory and may be called by any thread."""
 
-    def view(self) -> FleetView:
-        """The newest picture."""
+    def view(self) -> ServiceView:
+        """the newest view."""
         ...
 
     def detail(self, name: TableName) -> TableDetail | None:

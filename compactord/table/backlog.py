@@ -29,11 +29,11 @@ from compactord.table.status import Backlog, RunState, TableShape
 # So many of the most urgent buckets of a table are offered at once; the rest is counted.
 OFFERED_MAX = 64
 # Triggers that depend on the hour are looked at so often.
-_RESURVEY_MS = 60_000
+_REPLAN_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
+class PendingCompaction:
     """A bucket that has something to do.
 
     `since_ms` is the creation of the input that made it due, in steady time: as long ago as the
@@ -72,7 +72,7 @@ class TopBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """What could not begin now: dues of some buckets, of some kinds (forced ones may be spared).
+    """What could not begin now: of some buckets, of some kinds (forced ones may be spared).
 
     `manifests`: neither are manifests to be merged while nothing is due.
     """
@@ -82,18 +82,18 @@ class Skip:
     spare_forced: bool = True
     manifests: bool = False
 
-    def covers(self, due: Due) -> bool:
-        if due.bucket in self.buckets:
+    def covers(self, pending: PendingCompaction) -> bool:
+        if pending.bucket in self.buckets:
             return True
-        return due.kind in self.kinds and not (due.is_forced and self.spare_forced)
+        return pending.kind in self.kinds and not (pending.is_forced and self.spare_forced)
 
 
-class Survey:
-    """The dues of one table. To be told of every change; `update` first."""
+class TableBacklog:
+    """The pending compactions of one table. To be told of every change; `update` first."""
 
     def __init__(self, *, stop_trigger: int) -> None:
         self._stop_trigger = stop_trigger
-        self._dues: dict[BucketId, Due] = {}
+        self._pending: dict[BucketId, PendingCompaction] = {}
         # Small append files that wait, and what rests: when their time comes.
         self._recheck_ms: dict[BucketId, int] = {}
         # What would be due if its partition did not rest.
@@ -125,7 +125,7 @@ class Survey:
             changed = None
         if changed is None:
             looked_at: Iterable[BucketId] = planner.candidates()
-            self._dues.clear()
+            self._pending.clear()
             self._recheck_ms.clear()
             self._rests.clear()
             self._complete_ms = context.steady_ms
@@ -133,7 +133,7 @@ class Survey:
             self._summaries = state.files.summaries()
         else:
             before = self._state
-            assert before is not None, "only a first survey has no state before it"
+            assert before is not None, "only the first update has no state before it"
             small = options.small_file_size
             self._small_files += state.files.count_smaller(small, changed)
             self._small_files -= before.files.count_smaller(small, changed)
@@ -142,7 +142,7 @@ class Survey:
             self._summaries = self._summaries.updated(now)
             waited = {b for b, at in self._recheck_ms.items() if at <= context.steady_ms}
             # The writer of one bucket's files makes the whole partition rest.
-            resting = {b for b in self._dues if b.partition in context.resting}
+            resting = {b for b in self._pending if b.partition in context.resting}
             looked_at = changed | waited | resting
         count = 0
         for bucket in looked_at:
@@ -158,16 +158,16 @@ class Survey:
             return True
         return any(at <= steady_ms for at in self._recheck_ms.values())
 
-    def offered(self, skip: Skip) -> tuple[Due, ...]:
+    def offered(self, skip: Skip) -> tuple[PendingCompaction, ...]:
         """The most urgent buckets that may begin, first things first."""
 
-        def urgency(due: Due) -> tuple[bool, float, int, BucketId]:
-            return (not due.is_forced, -due.benefit, due.since_ms, due.bucket)
+        def urgency(pending: PendingCompaction) -> tuple[bool, float, int, BucketId]:
+            return (not pending.is_forced, -pending.benefit, pending.since_ms, pending.bucket)
 
-        able = [due for due in self._dues.values() if not skip.covers(due)]
+        able = [pending for pending in self._pending.values() if not skip.covers(pending)]
         by_need = heapq.nsmallest(OFFERED_MAX, able, key=urgency)
         # The one that has waited longest must not wait for ever behind better bargains.
-        oldest = min(able, key=lambda due: (due.since_ms, due.bucket), default=None)
+        oldest = min(able, key=lambda pending: (pending.since_ms, pending.bucket), default=None)
         if oldest is not None and oldest not in by_need:
             by_need[-1] = oldest
         return tuple(by_need)
@@ -179,12 +179,12 @@ class Survey:
 
     def backlog(self) -> Backlog:
         """Of everything that is due and not under way."""
-        dues = self._dues.values()
+        offered = self._pending.values()
         return Backlog(
-            tasks=sum(due.tasks for due in dues),
-            files=sum(due.files for due in dues),
-            size_bytes=sum(due.size_bytes for due in dues),
-            oldest_ms=min((due.since_ms for due in dues), default=0),
+            tasks=sum(pending.tasks for pending in offered),
+            files=sum(pending.files for pending in offered),
+            size_bytes=sum(pending.size_bytes for pending in offered),
+            oldest_ms=min((pending.since_ms for pending in offered), default=0),
         )
 
     def shape(
@@ -245,7 +245,7 @@ class Survey:
     def _look_at(
         self, planner: StatePlanner, bucket: BucketId, busy: Set[str], context: PlanContext
     ) -> None:
-        self._dues.pop(bucket, None)
+        self._pending.pop(bucket, None)
         self._recheck_ms.pop(bucket, None)
         self._rests.pop(bucket, None)
         found = without_busy(planner.files(bucket), planner.request.kind, busy)
@@ -257,7 +257,7 @@ class Survey:
             left_ms = plan.rest.until_ms - context.now_ms
             self._recheck_ms[bucket] = context.steady_ms + left_ms
         elif plan.compactions:
-            self._dues[bucket] = self._due(planner, found, plan, context)
+            self._pending[bucket] = self._due(planner, found, plan, context)
         elif (
             planner.request.kind is TableKind.APPEND_UNAWARE and context.append_wait_ms is not None
         ):
@@ -265,7 +265,7 @@ class Survey:
             created = _created_ms(found.files, context)
             if len(created) > 1:
                 due_ms = created[1] + context.append_wait_ms
-                later_ms = context.steady_ms + _RESURVEY_MS
+                later_ms = context.steady_ms + _REPLAN_MS
                 self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
 
     def _due(
@@ -274,7 +274,7 @@ class Survey:
         found: BucketFiles,
         plan: BucketPlan,
         context: PlanContext,
-    ) -> Due:
+    ) -> PendingCompaction:
         options, compactions = planner.request.options, plan.compactions
         inputs = [file for compaction in compactions for file in compaction.inputs]
         size = sum(file.file_size for file in inputs)
@@ -287,7 +287,7 @@ class Survey:
         newcomers = [file for file in inputs if file.level == 0] or inputs
         created = _created_ms(newcomers, context)
         outputs = max(1, size // max(1, options.target_file_size))
-        return Due(
+        return PendingCompaction(
             bucket=found.bucket,
             partition=planner.partition_text(found.bucket.partition),
             kind=kind_of(compactions[0]),
@@ -305,7 +305,7 @@ class Survey:
         """Whether so much time has gone by that triggers may differ which depend on it."""
         has_off_peak = options.offpeak_start_hour != options.offpeak_end_hour
         depends_on_time = options.optimization_interval_ms is not None or has_off_peak
-        return depends_on_time and steady_ms - self._complete_ms > _RESURVEY_MS
+        return depends_on_time and steady_ms - self._complete_ms > _REPLAN_MS
 
 
 def without_busy(found: BucketFiles, kind: TableKind, busy: Set[str]) -> BucketFiles | None:
@@ -372,11 +372,11 @@ def _bands(summaries: BucketSummaries, trigger: int, stop: int) -> Mapping[RunSt
     runs = summaries.run_count
     over = int(np.count_nonzero(runs > stop))
     near = int(np.count_nonzero(runs >= stop - 1)) - over
-    due = int(np.count_nonzero((runs >= trigger) & (runs < stop - 1)))
-    idle = len(runs) - over - near - due
+    pending = int(np.count_nonzero((runs >= trigger) & (runs < stop - 1)))
+    idle = len(runs) - over - near - pending
     return {
         RunState.IDLE: idle,
-        RunState.DUE: due,
+        RunState.DUE: pending,
         RunState.NEAR_STOP: near,
         RunState.OVER_STOP: over,
     }

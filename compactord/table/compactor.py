@@ -1,7 +1,7 @@
-"""What the daemon does to one table, in a thread of its pool: turns, take-offs, expiry.
+"""What the daemon does to one table, in a thread of its pool: cycles, dispatches, expiry.
 
 The daemon's loop never blocks; whatever reads or writes a store is a method here. One thread at a
-time runs `turn` and `take_off`; `expire` and `sweep` may run beside them.
+time runs `cycle` and `dispatch`; `expire` and `sweep` may run beside them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from compactord.paimon.table import TableRef
 from compactord.plan.table import PlanRequest, TableKind, plan_bucket
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.table.backlog import Due, Skip, Survey, TopBucket, without_busy
-from compactord.table.in_flight import Crashed, Landed
+from compactord.table.backlog import PendingCompaction, Skip, TableBacklog, TopBucket, without_busy
+from compactord.table.in_flight import Failed, Finished
 from compactord.table.opening import OpenTable
 from compactord.table.planning import StatePlanner
 from compactord.table.session import SessionRequest, Settled, TableSession, UnderWay, neighbours
@@ -53,7 +53,7 @@ class Planned:
     snapshot_id: int
     info: TableInfo
     shape: TableShape
-    dues: tuple[Due, ...]
+    offered: tuple[PendingCompaction, ...]
     backlog: Backlog
     top: tuple[TopBucket, ...]
     write_only: bool
@@ -70,8 +70,8 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """What came of a turn. `planned` None: nothing is new since the last one.
+class Cycle:
+    """What came of a cycle. `planned` None: nothing is new since the last one.
 
     `error` ended it: of the commit when `in_commit`, else of looking at the table. What was handed
     in is settled in any case.
@@ -87,7 +87,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOff:
+class Dispatch:
     """A decision with its parts, planned on a state whose snapshot is `snapshot_id`."""
 
     number: int
@@ -116,11 +116,11 @@ class TableCompactor:
         self._clock = clock
         self._fallback = stop_trigger_fallback
         self._session = TableSession(ref, request, storage=storage, clock=clock, worker=worker)
-        self._survey = Survey(stop_trigger=self._stop_trigger)
+        self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
         self._planner: StatePlanner | None = None
         self._planned_on: TableState | None = None
         self._indexes: Mapping[BucketId, tuple[bytes, ...]] = {}
-        self._flying: dict[int, Compaction] = {}
+        self._in_flight: dict[int, Compaction] = {}
         self._waiting: dict[BucketId, deque[Compaction]] = {}
         # Buckets whose files became busy or free since they were looked at.
         self._touched: set[BucketId] = set()
@@ -138,28 +138,28 @@ class TableCompactor:
             return None
         return self._session.table, state, planner.request
 
-    def turn(self, ended: Mapping[int, Landed | Crashed], skip: Skip) -> Turn:
-        """Publish what has landed, take in what is new, and plan; merge manifests if that is all.
+    def cycle(self, ended: Mapping[int, Finished | Failed], skip: Skip) -> Cycle:
+        """Publish what has finished, take in what is new, and plan; merge manifests if that is all.
 
         `ended` are compactions of this table by number; they are no longer under way afterwards.
         What `skip` covers is counted and not offered.
-        Errors that a user or a store can cause come back in the answer; after them the next turn
+        Errors that a user or a store can cause come back in the answer; after them the next cycle
         starts from nothing that was known.
         """
         start = self._clock.monotonic_s()
-        landed = [each for each in ended.values() if isinstance(each, Landed)]
-        crashed = [each for each in ended.values() if isinstance(each, Crashed)]
+        finished = [each for each in ended.values() if isinstance(each, Finished)]
+        failed = [each for each in ended.values() if isinstance(each, Failed)]
         settled, planned, error = None, None, None
-        in_commit = bool(landed)
+        in_commit = bool(finished)
         commit_seconds = 0.0
         try:
-            if landed:
+            if finished:
                 self.phase = Phase.COMMIT
-                settled = self._session.settle(landed)
+                settled = self._session.settle(finished)
                 commit_seconds = self._clock.monotonic_s() - start
                 in_commit = False
             self.phase = Phase.PLAN
-            self._session.discard(crashed=crashed)
+            self._session.discard(failed=failed)
             self._release(ended)
             planned = self._plan(skip)
             if planned is not None and settled is None and self._is_idle(planned, skip):
@@ -181,7 +181,7 @@ class TableCompactor:
             self._is_stale = True
             self._session.forget_state()
             raise
-        return Turn(
+        return Cycle(
             settled=settled,
             commit_seconds=commit_seconds,
             planned=planned,
@@ -191,7 +191,7 @@ class TableCompactor:
             in_commit=in_commit,
         )
 
-    def take_off(self, bucket: BucketId, *, number: int, free_slots: int) -> TakeOff | None:
+    def dispatch(self, bucket: BucketId, *, number: int, free_slots: int) -> Dispatch | None:
         """The next decision on a bucket, cut into parts; None when there is nothing to do any more.
 
         Raises what cutting into key ranges raises: footers of the inputs are read.
@@ -202,14 +202,14 @@ class TableCompactor:
         if compaction is None:
             return None
         state = self._planned_on
-        assert state is not None, "a turn comes first"
+        assert state is not None, "a cycle comes first"
         snapshot = state.snapshot
         assert snapshot is not None, "a decision is about files"
         size = sum(file.file_size for file in compaction.inputs)
         parts = self._session.parts(
             compaction, number=number, free_slots=max(free_slots, -(-size // _PART_BYTES_MAX))
         )
-        took_off = TakeOff(
+        dispatched = Dispatch(
             number=number,
             compaction=compaction,
             parts=parts,
@@ -218,8 +218,8 @@ class TableCompactor:
             snapshot_id=snapshot.id,
             partition=self._session.table.partition_text(bucket.partition),
         )
-        self._flying[number] = compaction
-        return took_off
+        self._in_flight[number] = compaction
+        return dispatched
 
     def expire(self, *, keep_from: int | None) -> Expired:
         """One round of snapshot expiry; see `expire_snapshots`, also for what it raises."""
@@ -239,17 +239,17 @@ class TableCompactor:
         return self._session.remove_orphans(grace_ms=grace_ms, under_way=under_way)
 
     def reconfigure(self, request: SessionRequest, stop_trigger_fallback: int) -> None:
-        """Other options from the next turn on."""
+        """Other options from the next cycle on."""
         self._fallback = stop_trigger_fallback
         self._session.reconfigure(request)
         self._is_stale = True
 
-    def discard(self, ended: Mapping[int, Landed | Crashed]) -> None:
+    def discard(self, ended: Mapping[int, Finished | Failed]) -> None:
         """Remove the files of compactions that will never be published."""
         self._release(ended)
         self._session.discard(
-            landed=[each for each in ended.values() if isinstance(each, Landed)],
-            crashed=[each for each in ended.values() if isinstance(each, Crashed)],
+            finished=[each for each in ended.values() if isinstance(each, Finished)],
+            failed=[each for each in ended.values() if isinstance(each, Failed)],
         )
 
     @property
@@ -265,7 +265,7 @@ class TableCompactor:
         is_new = session.refresh()
         context = session.plan_context()
         options = session.table.options
-        is_time = self._survey.is_time(context.steady_ms, options.compaction)
+        is_time = self._backlog.is_time(context.steady_ms, options.compaction)
         is_same = skip == self._skip
         if is_same and not (is_new or self._touched or self._is_stale or is_time):
             return None
@@ -277,11 +277,11 @@ class TableCompactor:
         if old is not None and old.request.options != options.compaction:
             changed = None
         if changed is None:
-            self._survey = Survey(stop_trigger=self._stop_trigger)
+            self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
             self._waiting.clear()
         planner = StatePlanner(self._storage, session.table, state, context)
         self._indexes = session.index_entries()
-        looked_at = self._survey.update(planner, state, changed, self._busy(), context)
+        looked_at = self._backlog.update(planner, state, changed, self._busy(), context)
         gone = self._gone(state, changed)
         session.forget_buckets(gone)
         self._planner, self._planned_on = planner, state
@@ -290,15 +290,15 @@ class TableCompactor:
         return Planned(
             snapshot_id=state.snapshot.id if state.snapshot else 0,
             info=self._info(state),
-            shape=self._survey.shape(
+            shape=self._backlog.shape(
                 session.table.kind,
                 options.compaction,
                 context,
                 snapshots=self._snapshot_count(state),
             ),
-            dues=self._survey.offered(skip),
-            backlog=self._survey.backlog(),
-            top=self._survey.top_buckets(TOP_MAX, session.table.partition_text)
+            offered=self._backlog.offered(skip),
+            backlog=self._backlog.backlog(),
+            top=self._backlog.top_buckets(TOP_MAX, session.table.partition_text)
             if session.table.kind is TableKind.PRIMARY_KEY
             else (),
             write_only=options.write_only,
@@ -316,17 +316,17 @@ class TableCompactor:
                     rewrite=rest.rewrite,
                     until_ms=rest.until_ms,
                 )
-                for partition, rest in self._survey.rests().items()
+                for partition, rest in self._backlog.rests().items()
             ),
         )
 
     def _is_idle(self, planned: Planned, skip: Skip) -> bool:
         """Whether manifests wait in vain for the commit of a compaction."""
-        return not (skip.manifests or planned.backlog.tasks or self._flying)
+        return not (skip.manifests or planned.backlog.tasks or self._in_flight)
 
     def _next(self, bucket: BucketId) -> Compaction | None:
         planner, state = self._planner, self._planned_on
-        assert planner is not None, "a turn comes first"
+        assert planner is not None, "a cycle comes first"
         assert state is not None, "it planned on something"
         busy = self._busy().get(bucket, set())
         waiting = self._waiting.get(bucket)
@@ -349,14 +349,14 @@ class TableCompactor:
     def _busy(self) -> dict[BucketId, set[str]]:
         """Files that compactions under way read."""
         busy: dict[BucketId, set[str]] = {}
-        for compaction in self._flying.values():
+        for compaction in self._in_flight.values():
             names = busy.setdefault(compaction.bucket, set())
             names.update(file.file_name for file in compaction.inputs)
         return busy
 
-    def _release(self, ended: Mapping[int, Landed | Crashed]) -> None:
+    def _release(self, ended: Mapping[int, Finished | Failed]) -> None:
         for number in ended:
-            compaction = self._flying.pop(number, None)
+            compaction = self._in_flight.pop(number, None)
             if compaction is not None:
                 self._touched.add(compaction.bucket)
 

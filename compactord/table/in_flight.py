@@ -22,7 +22,7 @@ from compactord.paimon.data_file import DataFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
+class Finished:
     """A compaction whose parts have all succeeded."""
 
     compaction: Compaction
@@ -31,12 +31,12 @@ class Landed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crashed:
-    """A compaction that failed for good; the files that some parts had `finished` must go."""
+class Failed:
+    """A compaction that failed for good; the files that some parts had `outputs` must go."""
 
     compaction: Compaction
     failure: TaskFailure
-    finished: tuple[DataFile, ...]
+    outputs: tuple[DataFile, ...]
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _InFlight:
     outstanding: int = 0
 
 
-class Flights:
+class InFlight:
     """Bookkeeping only: the caller submits parts and hands in outcomes.
 
     A part that fails in a way that may pass is handed back up to `part_attempts` times in all.
@@ -59,24 +59,24 @@ class Flights:
 
     def __init__(self, *, part_attempts: int) -> None:
         self._part_attempts = part_attempts
-        self._flights: dict[int, _InFlight] = {}
+        self._in_flight: dict[int, _InFlight] = {}
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._in_flight)
 
     def stop_retrying(self) -> None:
         """From now on the first failure of a part is its last."""
         self._part_attempts = 1
 
-    def give_up(self, number: int, failure: TaskFailure) -> Crashed:
+    def give_up(self, number: int, failure: TaskFailure) -> Failed:
         """End a compaction; outcomes of its parts that come later are not to be handed in."""
-        flight = self._flights.pop(number)
-        return _crashed(flight, flight.failure or failure)
+        record = self._in_flight.pop(number)
+        return _failed(record, record.failure or failure)
 
     def __contains__(self, number: int) -> bool:
-        return number in self._flights
+        return number in self._in_flight
 
-    def take_off(
+    def dispatch(
         self,
         number: int,
         compaction: Compaction,
@@ -84,13 +84,13 @@ class Flights:
         *,
         neighbours: Iterable[DataFile],
         index_entries: tuple[bytes, ...],
-    ) -> Landed | None:
-        """Register a compaction; one without parts (only upgrades) lands at once.
+    ) -> Finished | None:
+        """Register a compaction; one without parts (only upgrades) finishes at once.
 
         `neighbours` are the files of a merge's bucket at planning time.
         """
         level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
-        flight = _InFlight(
+        record = _InFlight(
             compaction=compaction,
             files_above=frozenset(file.file_name for file in neighbours if file.level >= level),
             index_entries=index_entries,
@@ -98,44 +98,44 @@ class Flights:
             outstanding=len(parts),
         )
         if not parts:
-            return _landed(flight)
-        self._flights[number] = flight
+            return _finished(record)
+        self._in_flight[number] = record
         return None
 
-    def arrived(self, outcome: TaskOutcome) -> Landed | Crashed | Subcompaction | None:
+    def arrived(self, outcome: TaskOutcome) -> Finished | Failed | Subcompaction | None:
         """What an outcome leads to: a finished compaction, a part to submit again, or nothing."""
-        flight = self._flights[outcome.compaction]
+        record = self._in_flight[outcome.compaction]
         match outcome:
             case SubcompactionResult(part=part):
-                flight.results[part] = outcome
-                flight.outstanding -= 1
+                record.results[part] = outcome
+                record.outstanding -= 1
             case TaskFailure(part=part, kind=kind):
-                attempts = flight.attempts[part] = flight.attempts.get(part, 0) + 1
+                attempts = record.attempts[part] = record.attempts.get(part, 0) + 1
                 if (
                     kind is not FailureKind.POISON
                     and attempts < self._part_attempts
-                    and flight.failure is None
+                    and record.failure is None
                 ):
-                    return flight.parts[part]
-                flight.failure = flight.failure or outcome
-                flight.outstanding -= 1
-        if flight.outstanding:
+                    return record.parts[part]
+                record.failure = record.failure or outcome
+                record.outstanding -= 1
+        if record.outstanding:
             return None
-        del self._flights[outcome.compaction]
-        failure = flight.failure or _miscounted(flight, outcome.compaction)
-        return _landed(flight) if failure is None else _crashed(flight, failure)
+        del self._in_flight[outcome.compaction]
+        failure = record.failure or _miscounted(record, outcome.compaction)
+        return _finished(record) if failure is None else _failed(record, failure)
 
 
-def _miscounted(flight: _InFlight, number: int) -> TaskFailure | None:
+def _miscounted(record: _InFlight, number: int) -> TaskFailure | None:
     """Each row of the inputs must have been read by exactly one of several parts.
 
     A part that reads a range of keys passes over row groups by their bounds, which no checksum
     covers. Where one part reads whole files, it counts their rows itself.
     """
-    if len(flight.parts) < 2:
+    if len(record.parts) < 2:
         return None
-    inputs = {file.path: file.row_count for part in flight.parts for file in part.source.files}
-    rows, read = sum(inputs.values()), sum(each.stats.rows_in for each in flight.results.values())
+    inputs = {file.path: file.row_count for part in record.parts for file in part.source.files}
+    rows, read = sum(inputs.values()), sum(each.stats.rows_in for each in record.results.values())
     if read == rows:
         return None
     return TaskFailure(
@@ -149,21 +149,21 @@ def _miscounted(flight: _InFlight, number: int) -> TaskFailure | None:
     )
 
 
-def _crashed(flight: _InFlight, failure: TaskFailure) -> Crashed:
-    finished = tuple(file for result in flight.results.values() for file in result.after)
-    return Crashed(compaction=flight.compaction, failure=failure, finished=finished)
+def _failed(record: _InFlight, failure: TaskFailure) -> Failed:
+    outputs = tuple(file for result in record.results.values() for file in result.after)
+    return Failed(compaction=record.compaction, failure=failure, outputs=outputs)
 
 
-def _landed(flight: _InFlight) -> Landed:
-    compaction = flight.compaction
-    results = [flight.results[part] for part in range(len(flight.parts))]
+def _finished(record: _InFlight) -> Finished:
+    compaction = record.compaction
+    results = [record.results[part] for part in range(len(record.parts))]
     outputs = [file for result in results for file in result.after]
     match compaction:
         case MergeCompaction(output_level=level):
             upgraded = [replace(file, level=level) for file in compaction.upgraded]
         case AppendCompaction():
             level, upgraded = 0, []
-    return Landed(
+    return Finished(
         compaction=compaction,
         change=BucketChange(
             bucket=compaction.bucket,
@@ -171,8 +171,8 @@ def _landed(flight: _InFlight) -> Landed:
             output_level=level,
             before=compaction.inputs,
             after=(*upgraded, *outputs),
-            files_above=flight.files_above,
-            index_entries=flight.index_entries,
+            files_above=record.files_above,
+            index_entries=record.index_entries,
         ),
         stats=tuple(result.stats for result in results),
     )

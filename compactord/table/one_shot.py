@@ -28,7 +28,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.table.in_flight import Crashed, Flights, Landed
+from compactord.table.in_flight import Failed, Finished, InFlight
 from compactord.table.opening import OpenTable
 from compactord.table.planning import PartitionTest, rest_text
 from compactord.table.session import SessionRequest, TableSession, neighbours
@@ -81,7 +81,7 @@ class Progress(Protocol):
 
     def planned(self, table: OpenTable, compaction: Compaction) -> None: ...
 
-    def landed(self, landed: Landed) -> None: ...
+    def finished(self, finished: Finished) -> None: ...
 
     def committed(self, committed: Committed) -> None: ...
 
@@ -109,10 +109,10 @@ class OneShot:
         self._session = TableSession(table, request, storage=storage, clock=clock, worker=worker)
         self._partitions = request.partitions
         self._is_first_round = True
-        self._flights = Flights(part_attempts=_ATTEMPTS)
+        self._in_flight = InFlight(part_attempts=_ATTEMPTS)
         self._started = 0
-        self._ready: list[Landed] = []
-        self._set_aside: set[BucketId] = set()
+        self._ready: list[Finished] = []
+        self._quarantined: set[BucketId] = set()
         self._drops: Counter[BucketId] = Counter()
         self._start_s = 0.0
         self._is_abandoned = False
@@ -121,8 +121,8 @@ class OneShot:
     def run(self) -> CompactTotals:
         """Compact until a plan is empty, or until `stop` is set.
 
-        Failed buckets are set aside and named in the totals. Raises what concerns the whole table;
-        the totals then hold what was published before.
+        Failed buckets are quarantined and named in the totals. Raises what concerns the whole
+        table; the totals then hold what was published before.
         """
         self._start_s = self._clock.monotonic_s()
         try:
@@ -158,7 +158,7 @@ class OneShot:
                     reason=str(error),
                 )
                 self._clock.sleep(_RETRY_WAIT_S * 2**attempt)
-                # What flies was planned before: it is settled first.
+                # What is in flight was planned before: it is settled first.
                 self._advance(room=1)
         return self._round()
 
@@ -182,15 +182,15 @@ class OneShot:
                 partition = session.table.partition_text(plan.bucket.partition)
                 self.totals.resting[partition] = rest_text(plan.rest)
             for compaction in plan.compactions:
-                if plan.bucket in self._set_aside or self._stop.is_set():
+                if plan.bucket in self._quarantined or self._stop.is_set():
                     continue
                 worked = True
-                self._take_off(compaction, planned_on, indexes.get(plan.bucket, ()))
+                self._dispatch(compaction, planned_on, indexes.get(plan.bucket, ()))
                 self._advance(room=self._room())
         self._advance(room=1)
         return worked
 
-    def _take_off(
+    def _dispatch(
         self, compaction: Compaction, planned_on: TableState, indexes: tuple[bytes, ...]
     ) -> None:
         """Hand a decision's parts to the engine."""
@@ -198,29 +198,29 @@ class OneShot:
         self._progress.planned(self._session.table, compaction)
         # Files that only change their level need no engine.
         only_upgrades = len(compaction.inputs) == _upgraded(compaction)
-        free_slots = 0 if only_upgrades else self._capacity() - len(self._flights)
+        free_slots = 0 if only_upgrades else self._capacity() - len(self._in_flight)
         if self._stop.is_set():
             return
         try:
             parts = self._session.parts(compaction, number=self._started, free_slots=free_slots)
         except CompactordError as error:
-            self._crash(compaction, type(error).__name__, str(error))
+            self._fail(compaction, type(error).__name__, str(error))
             return
-        landed = self._flights.take_off(
+        finished = self._in_flight.dispatch(
             self._started,
             compaction,
             parts,
             neighbours=neighbours(compaction, planned_on),
             index_entries=indexes,
         )
-        if landed is not None:
-            self._ready.append(landed)
+        if finished is not None:
+            self._ready.append(finished)
         for part in parts:
             self._running_engine().submit(part)
 
     def _advance(self, *, room: int) -> None:
-        """Take in outcomes until fewer than `room` compactions fly; commit what is finished."""
-        while len(self._flights) >= room and not self._stop.is_set():
+        """Take in outcomes until fewer than `room` compactions run; commit what is finished."""
+        while len(self._in_flight) >= room and not self._stop.is_set():
             # Short waits, so that a signal is heard.
             if self._take_in(timeout_s=0.2):
                 while self._take_in(timeout_s=0):
@@ -233,19 +233,19 @@ class OneShot:
         if outcome is None:
             return False
         if self._stop.is_set():
-            self._flights.stop_retrying()
-        match self._flights.arrived(outcome):
-            case Landed() as landed:
-                self._progress.landed(landed)
-                self._ready.append(landed)
-            case Crashed() as crashed:
-                self._session.discard(crashed=[crashed])
+            self._in_flight.stop_retrying()
+        match self._in_flight.arrived(outcome):
+            case Finished() as finished:
+                self._progress.finished(finished)
+                self._ready.append(finished)
+            case Failed() as failed:
+                self._session.discard(failed=[failed])
                 if self._is_abandoned:
                     # Cancelled by us; why is told by whoever ends the run.
                     return True
-                failure = crashed.failure
+                failure = failed.failure
                 self.totals.denied += failure.error == AccessDenied.__name__
-                self._crash(crashed.compaction, failure.error, failure.message)
+                self._fail(failed.compaction, failure.error, failure.message)
             case Subcompaction() as again:
                 _log.warning("task_retry", table=again.table, compaction=again.compaction)
                 self._running_engine().submit(again)
@@ -261,9 +261,9 @@ class OneShot:
         settled = self._session.settle(ready)
         if settled.committed is not None:
             self._count(settled.committed, settled.published)
-        for landed, drop in settled.dropped:
-            wasted = sum(stats.bytes_out for stats in landed.stats)
-            self._drop(landed.compaction, wasted, drop.why)
+        for finished, drop in settled.dropped:
+            wasted = sum(stats.bytes_out for stats in finished.stats)
+            self._drop(finished.compaction, wasted, drop.why)
 
     def _merge_manifests(self) -> None:
         """What commits of compactions do on their way, for a table that had none."""
@@ -271,17 +271,17 @@ class OneShot:
         if committed is not None:
             self._count(committed, ())
 
-    def _count(self, committed: Committed, published: Sequence[Landed]) -> None:
+    def _count(self, committed: Committed, published: Sequence[Finished]) -> None:
         totals = self.totals
         totals.snapshots.append(committed.snapshot_id)
         totals.seconds = self._clock.monotonic_s() - self._start_s - totals.start_seconds
-        for landed in published:
-            inputs, upgraded = landed.compaction.inputs, _upgraded(landed.compaction)
+        for finished in published:
+            inputs, upgraded = finished.compaction.inputs, _upgraded(finished.compaction)
             totals.compactions += 1
             totals.upgraded_files += upgraded
             totals.files_in += len(inputs) - upgraded
-            totals.files_out += len(landed.change.after) - upgraded
-            for stats in landed.stats:
+            totals.files_out += len(finished.change.after) - upgraded
+            for stats in finished.stats:
                 totals.bytes_in += stats.bytes_in
                 totals.bytes_out += stats.bytes_out
                 totals.rows_in += stats.rows_in
@@ -292,7 +292,7 @@ class OneShot:
                 )
         self._progress.committed(committed)
 
-    def _crash(self, compaction: Compaction, error: str, why: str) -> None:
+    def _fail(self, compaction: Compaction, error: str, why: str) -> None:
         """It failed for good, by an error of this class.
 
         Files that others replaced may have been expired before they were read.
@@ -301,7 +301,7 @@ class OneShot:
             _log.warning("inputs_gone", **self._session.named(compaction.bucket), reason=why)
             self._drop(compaction, 0, why)
         else:
-            self._fail(compaction, why)
+            self._quarantine(compaction, why)
 
     def _drop(self, compaction: Compaction, wasted_bytes: int, why: str) -> None:
         """The bucket moved on under us: the next round plans it anew."""
@@ -309,13 +309,13 @@ class OneShot:
         self.totals.wasted_bytes += wasted_bytes
         self._drops[compaction.bucket] += 1
         if self._drops[compaction.bucket] >= _DROPS_PER_BUCKET:
-            self._fail(compaction, f"{why}; writers outran {_DROPS_PER_BUCKET} attempts")
+            self._quarantine(compaction, f"{why}; writers outran {_DROPS_PER_BUCKET} attempts")
 
-    def _fail(self, compaction: Compaction, why: str) -> None:
+    def _quarantine(self, compaction: Compaction, why: str) -> None:
         """Leave a bucket alone for the rest of this run."""
-        self._set_aside.add(compaction.bucket)
+        self._quarantined.add(compaction.bucket)
         named = self._session.named(compaction.bucket)
-        _log.error("task_failed", **named, reason=why)
+        _log.error("compaction_failed", **named, reason=why)
         place = f"partition {named['partition']} " if named["partition"] else ""
         self.totals.failures.append(f"{place}bucket {named['bucket']}: {why}")
 
@@ -323,8 +323,8 @@ class OneShot:
         return self._running_engine().capacity
 
     def _room(self) -> int:
-        """How many compactions may fly: enough to keep the engine busy, if it runs at all."""
-        return 2 * self._capacity() if len(self._flights) else 1
+        """How many compactions may run at once: enough to keep the engine busy, if it runs."""
+        return 2 * self._capacity() if len(self._in_flight) else 1
 
     def _running_engine(self) -> Engine:
         """The engine, started when the first part needs it: a run without work needs none."""
@@ -336,13 +336,13 @@ class OneShot:
 
     def _abandon(self) -> None:
         """After a stop or an error: cancel what runs and remove what had been finished."""
-        if len(self._flights):
-            self._flights.stop_retrying()
+        if len(self._in_flight):
+            self._in_flight.stop_retrying()
             self._is_abandoned = True
             self._running_engine().cancel()
-            while len(self._flights) and self._take_in(timeout_s=_CANCEL_WAIT_S):
+            while len(self._in_flight) and self._take_in(timeout_s=_CANCEL_WAIT_S):
                 pass
-        self._session.discard(landed=self._ready)
+        self._session.discard(finished=self._ready)
         self._ready = []
 
 

@@ -19,7 +19,7 @@ from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan
 from compactord.state.rewrites import Rewrite
 from compactord.state.table_state import TableState
-from compactord.table.in_flight import Landed
+from compactord.table.in_flight import Finished
 from compactord.table.one_shot import CompactTotals
 from compactord.table.opening import OpenTable
 from compactord.table.planning import rest_text
@@ -272,7 +272,7 @@ class TerminalProgress:
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
         self._shown = self._stream is not None and self._stream.isatty()
-        self._planned = self._landed = self._snapshots = 0
+        self._planned = self._finished = self._snapshots = 0
         self._bytes_planned = self._bytes_landed = 0
 
     def planned(self, table: OpenTable, compaction: Compaction) -> None:
@@ -280,9 +280,9 @@ class TerminalProgress:
         self._bytes_planned += sum(file.file_size for file in compaction.inputs)
         self._show()
 
-    def landed(self, landed: Landed) -> None:
-        self._landed += 1
-        self._bytes_landed += sum(file.file_size for file in landed.compaction.inputs)
+    def finished(self, finished: Finished) -> None:
+        self._finished += 1
+        self._bytes_landed += sum(file.file_size for file in finished.compaction.inputs)
         self._show()
 
     def committed(self, committed: Committed) -> None:
@@ -297,7 +297,7 @@ class TerminalProgress:
     def _show(self) -> None:
         if self._shown:
             self._stream.write(
-                f"\r\x1b[K{self._landed}/{self._planned} compactions, "
+                f"\r\x1b[K{self._finished}/{self._planned} compactions, "
                 f"{size_text(self._bytes_landed)} of {size_text(self._bytes_planned)}, "
                 f"{self._snapshots} snapshots"
             )

@@ -36,7 +36,7 @@ from compactord.paimon.table import TableRef
 from compactord.plan.table import BucketPlan, Strategy, settled_by
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.table.in_flight import Crashed, Landed
+from compactord.table.in_flight import Failed, Finished
 from compactord.table.opening import open_table, refuse_live_state
 from compactord.table.planning import (
     PartitionTest,
@@ -97,10 +97,10 @@ class Settled:
     """What became of finished compactions. `committed` None: no snapshot was made."""
 
     committed: Committed | None = None
-    published: tuple[Landed, ...] = ()
-    dropped: tuple[tuple[Landed, DroppedChange], ...] = ()
+    published: tuple[Finished, ...] = ()
+    dropped: tuple[tuple[Finished, DroppedChange], ...] = ()
     # Published, and then replaced by another writer: nothing of them is known to be live.
-    replaced: tuple[Landed, ...] = ()
+    replaced: tuple[Finished, ...] = ()
 
 
 class TableSession:
@@ -258,22 +258,22 @@ class TableSession:
         assert self.state is not None, "refreshed before"
         return index_entries(self._storage, self.state)
 
-    def settle(self, landed: Sequence[Landed]) -> Settled:
+    def settle(self, finished: Sequence[Finished]) -> Settled:
         """Publish finished compactions in one snapshot; files of those that cannot be are removed.
 
         Raises what `Committer.commit` raises; but for `CommitUnknown`, no file of theirs is left.
         """
         assert self.state is not None, "refreshed before"
-        by_change = {id(each.change): each for each in landed}
+        by_change = {id(each.change): each for each in finished}
         try:
             outcome, self.state = self._committer.commit(
-                self.state, [each.change for each in landed], self.table.commit_settings
+                self.state, [each.change for each in finished], self.table.commit_settings
             )
         except CommitUnknown:
             raise
         except CompactordError:
             # Certainly not published, and nobody will ask for these files any more.
-            for each in landed:
+            for each in finished:
                 self._discard(each)
             raise
         dropped = tuple((by_change[id(drop.change)], drop) for drop in outcome.dropped)
@@ -312,13 +312,13 @@ class TableSession:
         live = {file.file_name for file in self.state.files.files_in(compaction.bucket)}
         return not live.issuperset(file.file_name for file in compaction.inputs)
 
-    def discard(self, *, landed: Iterable[Landed] = (), crashed: Iterable[Crashed] = ()) -> None:
+    def discard(self, *, finished: Iterable[Finished] = (), failed: Iterable[Failed] = ()) -> None:
         """Remove the files of compactions that will not be published."""
-        for each in landed:
+        for each in finished:
             self._discard(each)
-        for crash in crashed:
-            folder = self.table.bucket_folder(crash.compaction.bucket)
-            remove_files(self._storage, folder, crash.finished)
+        for one in failed:
+            folder = self.table.bucket_folder(one.compaction.bucket)
+            remove_files(self._storage, folder, one.outputs)
 
     def remove_orphans(self, *, grace_ms: int, under_way: UnderWay | None = None) -> int:
         """Delete what dead processes of ours left; how many files. A failure is only logged.
@@ -354,13 +354,13 @@ class TableSession:
             "bucket": bucket.bucket,
         }
 
-    def _remember(self, landed: Landed) -> None:
-        compaction = landed.compaction
-        kept = {file.file_name for file in landed.change.after}
-        for file in landed.change.before:
+    def _remember(self, finished: Finished) -> None:
+        compaction = finished.compaction
+        kept = {file.file_name for file in finished.change.after}
+        for file in finished.change.before:
             if file.file_name not in kept:
                 self._settled.pop(file.file_name, None)
-        for name in settled_by(compaction, landed.change.after):
+        for name in settled_by(compaction, finished.change.after):
             self._settled[name] = compaction.bucket
         while len(self._settled) > _SETTLED_MAX:
             self._settled.popitem(last=False)
@@ -376,9 +376,9 @@ class TableSession:
         while known and (interval_ms is None or now_ms - next(iter(known.values())) > interval_ms):
             known.popitem(last=False)
 
-    def _discard(self, landed: Landed) -> None:
-        folder = self.table.bucket_folder(landed.change.bucket)
-        discard_outputs(self._storage, folder, landed.change)
+    def _discard(self, finished: Finished) -> None:
+        folder = self.table.bucket_folder(finished.change.bucket)
+        discard_outputs(self._storage, folder, finished.change)
 
 
 def neighbours(compaction: Compaction, planned_on: TableState) -> tuple[DataFile, ...]:

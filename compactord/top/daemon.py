@@ -164,7 +164,7 @@ def _table(table: _Json) -> TopTable:
         max_backlog_age_ms=_number(table, "max_backlog_age_ms"),
         last_commit_ms=_number(table, "last_commit_ms"),
         running_tasks=_number(table, "running_tasks"),
-        is_failing=_number(table, "consecutive_failures") + _number(table, "parked_count") > 0,
+        is_failing=_number(table, "consecutive_failures") + _number(table, "quarantined_count") > 0,
         note=_text(table, "error") or note,
         input_bytes=_number(counters, "input_bytes"),
         output_bytes=_number(counters, "output_bytes"),

@@ -17,7 +17,7 @@ from compactord.plan.table import Strategy
 from compactord.service.view import TableStatus
 from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.base import Storage
-from compactord.table.backlog import Survey
+from compactord.table.backlog import TableBacklog
 from compactord.table.opening import OpenTable, describe_table, refuse_live_state
 from compactord.table.planning import PlanContext, StatePlanner
 from compactord.table.status import Backlog, TableShape
@@ -89,7 +89,7 @@ class _WatchedTable:
         self._clock = clock
         self._table: OpenTable | None = None
         self._state: TableState | None = None
-        self._survey: Survey | None = None
+        self._backlog: TableBacklog | None = None
         self._known: Snapshot | None = None
 
     def look(self) -> TopTable:
@@ -122,11 +122,11 @@ class _WatchedTable:
         options = table.options.compaction
         context = _context(self._clock)
         planner = StatePlanner(self._storage, table, state, context)
-        if self._survey is None:
-            self._survey = Survey(stop_trigger=options.stop_trigger)
-        self._survey.update(planner, state, changed, {}, context)
-        shape = self._survey.shape(table.kind, options, context, snapshots=0)
-        return self._line(table, shape, self._survey.backlog(), context)
+        if self._backlog is None:
+            self._backlog = TableBacklog(stop_trigger=options.stop_trigger)
+        self._backlog.update(planner, state, changed, {}, context)
+        shape = self._backlog.shape(table.kind, options, context, snapshots=0)
+        return self._line(table, shape, self._backlog.backlog(), context)
 
     def _line(
         self, table: OpenTable, shape: TableShape, backlog: Backlog, context: PlanContext
@@ -192,7 +192,7 @@ class _WatchedTable:
                 self.commits.append(_commit(self._ref, snapshot))
 
     def _forget(self) -> None:
-        self._table = self._state = self._survey = None
+        self._table = self._state = self._backlog = None
 
 
 def _commit(ref: TableRef, snapshot: Snapshot) -> TopCommit:

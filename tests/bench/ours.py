@@ -16,7 +16,7 @@ from compactord.model import Committed, Compaction
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
-from compactord.table.in_flight import Landed
+from compactord.table.in_flight import Finished
 from compactord.table.one_shot import OneShot
 from compactord.table.opening import OpenTable
 from compactord.table.session import SessionRequest
@@ -123,9 +123,9 @@ class _Timeline:
     def planned(self, table: OpenTable, compaction: Compaction) -> None:
         self.planned_s = self.planned_s or time.perf_counter()
 
-    def landed(self, landed: Landed) -> None:
+    def finished(self, finished: Finished) -> None:
         self.landed_s = time.perf_counter()
-        self.part_s = max([self.part_s, *(stats.wall_s for stats in landed.stats)])
+        self.part_s = max([self.part_s, *(stats.wall_s for stats in finished.stats)])
 
     def committed(self, committed: Committed) -> None:
         self.committed_s = time.perf_counter()

@@ -73,11 +73,11 @@ def memory(started: Daemons, warehouse: Path, quick: bool) -> dict[str, Any]:
     found = {}
     shapes = {"few": [few], "one_table": [many], "many_tables": [many // tables] * tables}
     for name, shape in shapes.items():
-        fleet = [
+        scheduler = [
             Metadata(table_ref(warehouse / name, f"t{number:03}"), buckets)
             for number, buckets in enumerate(shape)
         ]
-        for table in fleet:
+        for table in scheduler:
             for _ in range(_TRIGGER):
                 table.commit()
         service = started.start(warehouse / name, {"defaults": {"mode": "paused"}})
@@ -85,7 +85,7 @@ def memory(started: Daemons, warehouse: Path, quick: bool) -> dict[str, Any]:
         found[name] = _settled_mib(service, quick)
         # What is planned anew again and again must not pile up.
         for _ in range(_TRIGGER):
-            for table in fleet:
+            for table in scheduler:
                 table.commit()
             time.sleep(0 if quick else 10)
         found[f"{name}_planned_often"] = _settled_mib(service, quick)

@@ -115,7 +115,7 @@ class History:
         acts: dict[Callable[[], None], float] = {
             self._minor: 2.5,
             self._full: 1.5,
-            self._turns: 2,
+            self._cycles: 2,
             self._compact_beside: 1.5,
             self._expire: 1.5,
             self._sweep: 1,
@@ -339,16 +339,16 @@ class History:
         assert not totals.dropped
         assert not totals.lost_snapshots
 
-    def _turns(self) -> None:
+    def _cycles(self) -> None:
         """What a service does, which has known the table from the first time on."""
         self._say("turns")
         if self._driver is None:
             table = find_table(STORAGE, str(self.table.path.parent.parent), self.table.name)
             self._driver = Driver(compactor_of(STORAGE, table, clock=SystemClock()))
-        known = len(self._driver.turns)
-        self._driver.run(turns=_TURNS)
+        known = len(self._driver.cycles)
+        self._driver.run(cycles=_TURNS)
         assert not self._driver.errors, self._driver.errors
-        lost = [reason for turn in self._driver.turns[known:] for reason in turn.lost_snapshots]
+        lost = [reason for cycle in self._driver.cycles[known:] for reason in cycle.lost_snapshots]
         assert not lost or self._is_undone, lost
         self._is_undone = False
         self.table.check_rows(self.chance)

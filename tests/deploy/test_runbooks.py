@@ -17,6 +17,7 @@ from compactord.cli import _parser
 from compactord.config.keys import known_keys
 from compactord.config.show import json_schema
 from compactord.paimon.option_catalogue import find
+from compactord.scheduler import status as scheduler_status
 from compactord.service import view
 from compactord.service.http import Request
 from compactord.service.metrics import Metrics
@@ -104,7 +105,7 @@ def test_commands_are_ones_that_the_command_line_takes(page: Path) -> None:
 def test_addresses_are_served(page: Path) -> None:
     picture, clock = busy_night(), FixedClock()
     site = Site(
-        picture=picture,
+        status=picture,
         metrics=Metrics(),
         clock=clock,
         config=dict,
@@ -143,7 +144,7 @@ def known_names(exposed: Exposed) -> set[str]:
     names = set(exposed.labels)
     for (_, label), values in exposed.values.items():
         names |= {label, *values}
-    for found in vars(view).values():
+    for found in (*vars(view).values(), *vars(scheduler_status).values()):
         if isinstance(found, type) and issubclass(found, enum.Enum):
             names |= {member.value for member in found}
         elif dataclasses.is_dataclass(found):

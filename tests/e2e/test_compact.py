@@ -232,7 +232,7 @@ def test_an_engine_that_cannot_start_is_told_once_and_ends_with_69(
     assert outcome.found["snapshots"] == []
     assert outcome.found["files_in"] == 0
     assert tables.digest(tmp_path) == before
-    assert "task_failed" not in outcome.err
+    assert "compaction_failed" not in outcome.err
 
 
 def test_what_a_terminal_cannot_show_is_shown_otherwise(commands: Commands, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_a_daemon_that_dies_is_told_with_the_end_of_its_log(
     assert outcome.code == 3
     assert outcome.err.startswith("compactord: the daemon ended with exit code -9\n")
     assert '  | {"' in outcome.err
-    assert '"event": "task_finished"' in outcome.err
+    assert '"event": "compaction_finished"' in outcome.err
     command.assert_no_process_remains()
 
 

@@ -23,7 +23,7 @@ from compactord.model import Committed, Compaction
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
-from compactord.table.in_flight import Landed
+from compactord.table.in_flight import Finished
 from compactord.table.one_shot import CompactTotals, OneShot
 from compactord.table.opening import OpenTable
 from compactord.table.session import SessionRequest
@@ -201,7 +201,7 @@ class _Silent:
     def planned(self, table: OpenTable, compaction: Compaction) -> None:
         pass
 
-    def landed(self, landed: Landed) -> None:
+    def finished(self, finished: Finished) -> None:
         pass
 
     def committed(self, committed: Committed) -> None:

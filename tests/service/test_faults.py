@@ -148,7 +148,7 @@ def test_a_full_disk_is_named_and_work_goes_on_when_there_is_room_again(
             configuration(disk, rules=[LARGE], retry={"halt_after_consecutive_failures": 2})
         ).wait_started()
         service.wait_until(
-            lambda: "No space left" in str(service.table("large_t").get("parked")),
+            lambda: "No space left" in str(service.table("large_t").get("quarantined")),
             "it says that the disk is full",
         )
         assert lake.leftovers("large_t") == set()

@@ -45,7 +45,7 @@ def test_tables_are_kept_compact_while_writers_commit_and_metrics_tell_the_truth
         assert {metric: scrape.sum(metric, table=name) for metric in truth} == truth
         assert scrape.one("commits_total", table=name, result="committed") == work.snapshots
         counted = scrape.sum("compactions_total", table=name, outcome="committed")
-        assert counted == len(service.log("task_finished", table=name)) >= work.snapshots
+        assert counted == len(service.log("compaction_finished", table=name)) >= work.snapshots
     assert scrape.one("table_level0_files_max", table="k") * 2 >= lake.level0_files("k")
     assert scrape.one("table_sorted_runs_max", table="k") < 6
     assert scrape.sum("table_buckets_by_run_state", table="k") == 2

@@ -20,17 +20,17 @@ from compactord.scheduler.effects import (
     Discard,
     Effect,
     Forget,
+    StartCycle,
+    StartDispatch,
     StartExpire,
     StartSweep,
-    StartTakeOff,
-    StartTurn,
     Submit,
 )
 from compactord.scheduler.priority import cost
-from compactord.scheduler.scheduled_table import Flight, Parked
-from compactord.scheduler.status import CompactionView, Halt, HaltReason, Outcome
-from compactord.table.compactor import TakeOff, Turn
-from compactord.table.in_flight import Crashed, Landed
+from compactord.scheduler.scheduled_table import CompactionRecord, Quarantined
+from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
+from compactord.table.compactor import Cycle, Dispatch
+from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import Settled
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Rules:
         self.table_of: dict[int, TableName] = {}
         self.bucket_of: dict[int, BucketId] = {}
         # Compactions that were cut into parts and whose end nobody has seen.
-        self.active: dict[int, TakeOff] = {}
-        self.took_off_count: Counter[TableName] = Counter()
+        self.active: dict[int, Dispatch] = {}
+        self.dispatched_count: Counter[TableName] = Counter()
         self.published: Counter[TableName] = Counter()
         # What slots were given for, as the fleet counts it.
         self.given: defaultdict[TableName, float] = defaultdict(float)
@@ -59,7 +59,7 @@ class Rules:
         self.first_submits: dict[int, int] = {}
         self.attempts_at: dict[tuple[TableName, BucketId], list[int]] = {}
         self._jobs: dict[TableName, str] = {}
-        self._cares: set[TableName] = set()
+        self._maintenance: set[TableName] = set()
         self._handed_back: set[int] = set()
         self._running_of: dict[tuple[int, int], TableName] = {}
         self._attempts: Counter[tuple[int, int]] = Counter()
@@ -74,14 +74,14 @@ class Rules:
         match effect:
             case Submit(part=part):
                 self._submit(part.compaction, part.part)
-            case StartTurn(name=name, ended=ended) | Discard(name=name, ended=ended):
-                if isinstance(effect, StartTurn) and ended:
-                    assert not self._world.fleet.is_ending, "a commit begins after the end"
+            case StartCycle(name=name, ended=ended) | Discard(name=name, ended=ended):
+                if isinstance(effect, StartCycle) and ended:
+                    assert not self._world.scheduler.is_ending, "a commit begins after the end"
                     assert not self._is_unsafe(name), f"a commit to {name}, which is unsafe"
-                self._job(name, "turn")
+                self._job(name, "cycle")
                 self._hand_back(name, ended)
-            case StartTakeOff():
-                self._job(effect.name, "take-off")
+            case StartDispatch():
+                self._job(effect.name, "dispatch")
                 self._begin(effect)
             case StartExpire(name=name, keep_from=keep_from):
                 self._care(name)
@@ -93,7 +93,7 @@ class Rules:
                 self._care(name)
             case Forget(name=name):
                 assert name not in self._jobs, "forgotten while a thread works on it"
-                assert name not in self._cares, "forgotten while it is being swept"
+                assert name not in self._maintenance, "forgotten while it is being swept"
                 assert name not in map(self.table_of.get, self.active), "forgotten in flight"
                 self._halts.pop(name, None)
                 for key in [key for key in self._rests_until if key[0] == name]:
@@ -110,49 +110,51 @@ class Rules:
         self._jobs[name] = what
 
     def _care(self, name: TableName) -> None:
-        assert name not in self._cares, f"two threads sweep or expire {name}"
-        self._cares.add(name)
-        assert len(self._cares) <= CARES_MAX
+        assert name not in self._maintenance, f"two threads sweep or expire {name}"
+        self._maintenance.add(name)
+        assert len(self._maintenance) <= CARES_MAX
 
     def _submit(self, number: int, part: int) -> None:
         world, key = self._world, (number, part)
         name = self.table_of[number]
-        served = world.fleet.tables[name]
+        scheduled = world.scheduler.tables[name]
         running = world.running
         assert world.is_up, "nothing is submitted to an engine that is gone"
-        assert not world.fleet.is_ending, "a part begins after the end"
+        assert not world.scheduler.is_ending, "a part begins after the end"
         assert key not in running, f"part {key} is under way twice"
         assert number in self.active, f"part {key} of a compaction that has ended"
         assert number not in self._doomed, f"part {key} of a compaction that failed already"
         assert len(running) < world.capacity, "more parts than slots"
         mine = sum(self.table_of[each] == name for each, _ in running)
-        assert mine < served.policy.max_concurrent_tasks, f"{name} holds too many slots"
+        assert mine < scheduled.policy.max_concurrent_tasks, f"{name} holds too many slots"
         large = sum(size >= LARGE for size in running.values())
         if world.sizes[number] >= LARGE and world.capacity > 1:
             assert large < world.capacity - 1, "large parts hold every slot"
         self.given[name] += cost(world.sizes[number])
         self._attempts[key] += 1
-        assert self._attempts[key] <= world.fleet.retry.task_attempts
+        assert self._attempts[key] <= world.scheduler.retry.task_attempts
         if number not in self.first_submits:
-            assert not served.is_leaving, "a compaction begins late"
-            assert not world.fleet.is_draining, "a compaction begins late"
+            assert not scheduled.is_leaving, "a compaction begins late"
+            assert not world.scheduler.is_draining, "a compaction begins late"
             self.first_submits[number] = world.now_ms
 
-    def _begin(self, effect: StartTakeOff) -> None:
+    def _begin(self, effect: StartDispatch) -> None:
         world, name, bucket = self._world, effect.name, effect.bucket
-        served = world.fleet.tables[name]
-        assert not world.fleet.is_draining, "nothing is decided while draining"
-        assert not served.is_leaving, "nothing is decided for a table that leaves"
-        assert not served.is_excluded, "nothing is decided for an excluded table"
-        assert served.policy.mode is Mode.AUTO, "nothing is decided for a paused table"
+        scheduled = world.scheduler.tables[name]
+        assert not world.scheduler.is_draining, "nothing is decided while draining"
+        assert not scheduled.is_leaving, "nothing is decided for a table that leaves"
+        assert not scheduled.is_excluded, "nothing is decided for an excluded table"
+        assert scheduled.policy.mode is Mode.AUTO, "nothing is decided for a paused table"
         rests_until = self._rests_until.get((name, bucket), 0)
         assert world.now_ms >= rests_until, f"{name} {bucket.bucket} is tried again too early"
         table = world.tables[name]
-        due = table.due(bucket.bucket)
-        assert due is not None, "it was due, and nothing was begun since"
-        if not due.is_forced or served.policy.windows_strict:
-            windows = served.policy.windows
-            assert may_start(windows, due.kind, world.now_ms, timezone.utc), "outside its window"
+        pending = table.pending(bucket.bucket)
+        assert pending is not None, "it was due, and nothing was begun since"
+        if not pending.is_forced or scheduled.policy.windows_strict:
+            windows = scheduled.policy.windows
+            assert may_start(windows, pending.kind, world.now_ms, timezone.utc), (
+                "outside its window"
+            )
         halt = self._halts.get(name)
         if halt is not None:
             assert not self._is_unsafe(name), f"{name} is not to be touched"
@@ -161,7 +163,7 @@ class Rules:
         self.table_of[effect.number], self.bucket_of[effect.number] = name, bucket
         self.attempts_at.setdefault((name, bucket), []).append(world.now_ms)
 
-    def _hand_back(self, name: TableName, ended: Mapping[int, Landed | Crashed]) -> None:
+    def _hand_back(self, name: TableName, ended: Mapping[int, Finished | Failed]) -> None:
         for number, each in ended.items():
             assert self.table_of[number] == name
             assert number not in self._handed_back, f"compaction {number} ends twice"
@@ -169,7 +171,7 @@ class Rules:
             assert number in self.active, f"compaction {number} never took off"
             assert not any(n == number for n, _ in self._world.running), "its parts still run"
             failed_ms = self._doomed.get(number)
-            if isinstance(each, Crashed) and failed_ms is not None:
+            if isinstance(each, Failed) and failed_ms is not None:
                 self.failed(name, self.bucket_of[number], failed_ms)
 
     # -- answers
@@ -180,30 +182,32 @@ class Rules:
             now_ms = self._world.now_ms
             self.answered[name] += 1
             del self._jobs[name]
-        backoff = self._world.fleet.retry.backoff
+        backoff = self._world.scheduler.retry.backoff
         self._failures[name, bucket] += 1
         pause = backoff.min_ms * 2 ** (self._failures[name, bucket] - 1)
         self._rests_until[name, bucket] = now_ms + min(backoff.max_ms, pause)
 
-    def took_off(self, name: TableName, effect: StartTakeOff, result: TakeOff | None) -> None:
+    def dispatched(self, name: TableName, effect: StartDispatch, result: Dispatch | None) -> None:
         del self._jobs[name]
         self.answered[name] += 1
         if result is None:
             return
-        served = self._world.fleet.tables[name]
+        scheduled = self._world.scheduler.tables[name]
         assert result.snapshot_id >= self._world.tables[name].expired_to, "its inputs have expired"
         flying = sum(self.table_of[n] == name for n in self.active)
-        landed = len(served.ended)
+        finished = len(scheduled.ended)
         # Parts that are tried again may have given their slots to others meanwhile.
-        most = 2 * served.policy.max_concurrent_tasks
-        assert flying - landed <= most, "compactions pile up"
-        self.took_off_count[name] += 1
+        most = 2 * scheduled.policy.max_concurrent_tasks
+        assert flying - finished <= most, "compactions pile up"
+        self.dispatched_count[name] += 1
         self.active[result.number] = result
 
-    def turned(self, name: TableName, ended: Mapping[int, Landed | Crashed], turn: Turn) -> None:
+    def cycle_ended(
+        self, name: TableName, ended: Mapping[int, Finished | Failed], cycle: Cycle
+    ) -> None:
         self.discarded(name, ended)
-        if turn.settled is not None:
-            published = {id(each) for each in turn.settled.published}
+        if cycle.settled is not None:
+            published = {id(each) for each in cycle.settled.published}
             for number, each in ended.items():
                 if id(each) in published:
                     key = (name, self.bucket_of[number])
@@ -212,19 +216,19 @@ class Rules:
                         self._failures.pop(key, None)
                         self._rests_until.pop(key, None)
 
-    def discarded(self, name: TableName, ended: Mapping[int, Landed | Crashed]) -> None:
+    def discarded(self, name: TableName, ended: Mapping[int, Finished | Failed]) -> None:
         del self._jobs[name]
         for number in ended:
             del self.active[number]
 
     def cared(self, name: TableName) -> None:
-        self._cares.remove(name)
+        self._maintenance.remove(name)
 
     def part_failed(self, number: int, part: int, kind: FailureKind) -> None:
-        fleet = self._world.fleet
-        attempts = 1 if fleet.is_draining else fleet.retry.task_attempts
+        scheduler = self._world.scheduler
+        attempts = 1 if scheduler.is_draining else scheduler.retry.task_attempts
         is_last = kind is FailureKind.POISON or self._attempts[number, part] >= attempts
-        if is_last and not (fleet.is_draining and kind is FailureKind.LOST):
+        if is_last and not (scheduler.is_draining and kind is FailureKind.LOST):
             self._doomed[number] = self._world.now_ms
 
     def engine_lost(self) -> None:
@@ -234,10 +238,10 @@ class Rules:
 
     # -- the fleet's witness
 
-    def started(self, name: TableName, flight: Flight, now_ms: int) -> None:
-        assert flight.take_off.number not in self.first_submits, "it starts twice"
+    def started(self, name: TableName, record: CompactionRecord, now_ms: int) -> None:
+        assert record.dispatch.number not in self.first_submits, "it starts twice"
 
-    def ended(self, view: CompactionView) -> None:
+    def ended(self, view: EndedCompaction) -> None:
         self.outcomes[view.outcome] += 1
         self.ended_of[view.name] += 1
 
@@ -245,10 +249,12 @@ class Rules:
 
     def commit_failed(self, name: TableName, error: CompactordError) -> None: ...
 
-    def parked(self, name: TableName, bucket: BucketId, parked: Parked, now_ms: int) -> None:
-        backoff = self._world.fleet.retry.backoff
-        pause = min(backoff.max_ms, backoff.min_ms * 2 ** (parked.failures - 1))
-        assert parked.until_ms == now_ms + pause == self._world.now_ms + pause
+    def quarantined(
+        self, name: TableName, bucket: BucketId, quarantined: Quarantined, now_ms: int
+    ) -> None:
+        backoff = self._world.scheduler.retry.backoff
+        pause = min(backoff.max_ms, backoff.min_ms * 2 ** (quarantined.failures - 1))
+        assert quarantined.until_ms == now_ms + pause == self._world.now_ms + pause
 
     def halted(self, name: TableName, halt: Halt) -> None:
         self._halts[name] = halt
@@ -264,28 +270,30 @@ class Rules:
 
     def look(self) -> None:
         """Sums and bounds."""
-        fleet = self._world.fleet
-        assert fleet.running_parts == len(self._world.running)
-        for name, served in fleet.tables.items():
+        scheduler = self._world.scheduler
+        assert scheduler.running_parts == len(self._world.running)
+        for name, scheduled in scheduler.tables.items():
             mine = sum(self.table_of[number] == name for number, _ in self._world.running)
-            assert served.slots == mine, f"{name} holds {mine} slots, not {served.slots}"
-            assert (served.halt is not None) == (name in self._halts), "nobody was told of a halt"
-            if served.halt is not None:
-                self._halts[name] = served.halt
-            queued = [number for number, _ in served.parts]
-            assert len(set(queued)) <= served.policy.max_concurrent_tasks + 1
+            assert scheduled.slots == mine, f"{name} holds {mine} slots, not {scheduled.slots}"
+            assert (scheduled.halt is not None) == (name in self._halts), (
+                "nobody was told of a halt"
+            )
+            if scheduled.halt is not None:
+                self._halts[name] = scheduled.halt
+            queued = [number for number, _ in scheduled.parts]
+            assert len(set(queued)) <= scheduled.policy.max_concurrent_tasks + 1
             assert all(number in self.active for number in queued)
 
     def at_the_end(self) -> None:
         """Nothing is under way and every compaction has ended in one way."""
-        fleet = self._world.fleet
-        assert fleet.is_idle, "something is under way"
+        scheduler = self._world.scheduler
+        assert scheduler.is_idle, "something is under way"
         assert not self.active, f"nobody knows what became of {sorted(self.active)}"
         assert not self._world.running
-        assert fleet.running_parts == 0
-        assert sum(self.took_off_count.values()) == sum(self.outcomes.values())
-        for name, served in fleet.tables.items():
-            booked = sum(served.counts.compactions.values())
+        assert scheduler.running_parts == 0
+        assert sum(self.dispatched_count.values()) == sum(self.outcomes.values())
+        for name, scheduled in scheduler.tables.items():
+            booked = sum(scheduled.counts.compactions.values())
             assert booked == self.answered[name], f"{name} booked {booked} ends"
-            assert served.slots == 0
-            assert not served.parts
+            assert scheduled.slots == 0
+            assert not scheduled.parts

@@ -22,9 +22,9 @@ from compactord.model import (
     WorkKind,
 )
 from compactord.paimon.data_file import BucketId
-from compactord.table.backlog import OFFERED_MAX, Due, Skip
-from compactord.table.compactor import Planned, TakeOff, Turn
-from compactord.table.in_flight import Crashed, Landed
+from compactord.table.backlog import OFFERED_MAX, PendingCompaction, Skip
+from compactord.table.compactor import Cycle, Dispatch, Planned
+from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import Settled
 from compactord.table.status import Backlog, TableInfo, TableShape
 
@@ -102,20 +102,20 @@ class SimTable:
             if self.flying.pop(number, None) is not None:
                 self._is_changed = True
 
-    def turn(
+    def cycle(
         self,
-        ended: Mapping[int, Landed | Crashed],
+        ended: Mapping[int, Finished | Failed],
         skip: Skip,
         *,
         error: CompactordError | None,
         conflicts: frozenset[int] = frozenset(),
         lost: bool = False,
-    ) -> Turn:
+    ) -> Cycle:
         """`error` ends it: the commit if something has landed. `conflicts` are not published."""
-        landed = {n: each for n, each in ended.items() if isinstance(each, Landed)}
+        finished = {n: each for n, each in ended.items() if isinstance(each, Finished)}
         settled = None
-        if error is None and landed:
-            settled = self._settle(landed, conflicts)
+        if error is None and finished:
+            settled = self._settle(finished, conflicts)
         self.release(ended)
         planned = None
         if error is not None:
@@ -124,19 +124,19 @@ class SimTable:
             planned = self._plan(skip)
             self._is_changed, self._skip = False, skip
         self._replaced += bool(lost and settled)
-        return Turn(
+        return Cycle(
             settled=settled,
             commit_seconds=0.1,
             planned=planned,
             lost_snapshots=("a snapshot of ours is gone",) if lost and settled else (),
             replaced_snapshots=self._replaced,
             error=error,
-            in_commit=error is not None and bool(landed),
+            in_commit=error is not None and bool(finished),
         )
 
-    def _settle(self, landed: Mapping[int, Landed], conflicts: frozenset[int]) -> Settled:
+    def _settle(self, finished: Mapping[int, Finished], conflicts: frozenset[int]) -> Settled:
         published, dropped = [], []
-        for number, each in landed.items():
+        for number, each in finished.items():
             flying = self.flying[number]
             if number in conflicts:
                 drop = DroppedChange(
@@ -163,22 +163,25 @@ class SimTable:
     def _plan(self, skip: Skip) -> Planned:
         self.planned_snapshot_id = self.snapshot_id
         self.planned_on = {b: list(bucket.level0) for b, bucket in self.buckets.items()}
-        dues = [due for b in self.buckets if (due := self.due(b)) is not None]
-        able = [due for due in dues if not skip.covers(due)]
-        able.sort(key=lambda due: (not due.is_forced, -due.benefit, due.since_ms))
-        offered, oldest = able[:OFFERED_MAX], min(able, key=lambda due: due.since_ms, default=None)
+        waiting = [pending for b in self.buckets if (pending := self.pending(b)) is not None]
+        able = [pending for pending in waiting if not skip.covers(pending)]
+        able.sort(key=lambda pending: (not pending.is_forced, -pending.benefit, pending.since_ms))
+        offered, oldest = (
+            able[:OFFERED_MAX],
+            min(able, key=lambda pending: pending.since_ms, default=None),
+        )
         if oldest is not None and oldest not in offered:
             offered[-1] = oldest
         return Planned(
             snapshot_id=self.snapshot_id,
             info=TableInfo(),
             shape=TableShape(),
-            dues=tuple(offered),
+            offered=tuple(offered),
             backlog=Backlog(
-                tasks=sum(due.tasks for due in dues),
-                files=sum(due.files for due in dues),
-                size_bytes=sum(due.size_bytes for due in dues),
-                oldest_ms=min((due.since_ms for due in dues), default=0),
+                tasks=sum(pending.tasks for pending in waiting),
+                files=sum(pending.files for pending in waiting),
+                size_bytes=sum(pending.size_bytes for pending in waiting),
+                oldest_ms=min((pending.since_ms for pending in waiting), default=0),
             ),
             top=(),
             write_only=True,
@@ -191,7 +194,7 @@ class SimTable:
             seconds=0.0,
         )
 
-    def take_off(self, bucket: int, *, number: int, free_slots: int) -> TakeOff | None:
+    def dispatch(self, bucket: int, *, number: int, free_slots: int) -> Dispatch | None:
         files = self._free(bucket)[: None if self.is_keyed else TRIGGER]
         if len(files) < self._wanted(bucket):
             return None
@@ -202,7 +205,7 @@ class SimTable:
         count = 1
         if size > 64 * MIB:
             count = max(1, free_slots, -(-size // PART_BYTES_MAX))
-        return TakeOff(
+        return Dispatch(
             number=number,
             compaction=AppendCompaction(
                 bucket=BucketId(b"", bucket),
@@ -244,7 +247,7 @@ class SimTable:
         takes_run = self.is_keyed and 2 * new > run
         return new + (run if takes_run else 0), takes_run
 
-    def due(self, bucket: int) -> Due | None:
+    def pending(self, bucket: int) -> PendingCompaction | None:
         wanted = self._wanted(bucket)
         if len(self.planned_on[bucket]) < wanted:
             return None
@@ -254,7 +257,7 @@ class SimTable:
         size, takes_run = self._size(bucket, files)
         runs = len(files) + (1 if self.buckets[bucket].run else 0)
         kind = WorkKind.FULL if takes_run and self.buckets[bucket].run else WorkKind.MINOR
-        return Due(
+        return PendingCompaction(
             bucket=BucketId(b"", bucket),
             partition="",
             kind=kind if self.is_keyed else WorkKind.APPEND,

@@ -99,12 +99,12 @@ def test_under_overload_nothing_piles_up() -> None:
         world.add(f"t{n}", SimTable([Bucket() for _ in range(100)]), plan)
     for _ in range(300):
         world.run(1_000)
-        for served in world.fleet.tables.values():
-            assert len(served.dues) <= 64
-            assert len(served.flights) <= 5
-            assert len(served.parts) <= 8
-            assert len(served.queued_ms) <= 64
-    assert len(world.fleet.recent) <= 200
+        for scheduled in world.scheduler.tables.values():
+            assert len(scheduled.offered) <= 64
+            assert len(scheduled.in_flight) <= 5
+            assert len(scheduled.parts) <= 8
+            assert len(scheduled.queued_ms) <= 64
+    assert len(world.scheduler.recent) <= 200
 
 
 def test_a_table_that_wakes_up_does_not_stand_behind_all_that_a_huge_one_was_given() -> None:
@@ -135,7 +135,7 @@ def test_a_bucket_that_always_fails_is_tried_at_growing_pauses_up_to_the_longest
         least = min(20_000, 1_000 * 2**n)
         assert least <= pause < least + 10_000, f"pause {n} was {pause}"
     assert world.rules.published[name] > 50, "its neighbours go on"
-    assert world.fleet.tables[name].halt is None
+    assert world.scheduler.tables[name].halt is None
 
 
 def test_one_bad_bucket_does_not_keep_a_halted_table_halted() -> None:
@@ -144,20 +144,20 @@ def test_one_bad_bucket_does_not_keep_a_halted_table_halted() -> None:
     plan = Plan(interval_ms=1_000, size=(MIB, 2 * MIB), buckets=5)
     name = world.add("t", table, plan)
     world.run(120_000)
-    assert world.fleet.tables[name].halt is not None
+    assert world.scheduler.tables[name].halt is not None
     world.odds = Odds()
     world.run(90_000)
-    assert world.fleet.tables[name].halt is None
+    assert world.scheduler.tables[name].halt is None
     assert world.rules.published[name] > 4
 
 
-def test_more_parked_buckets_than_are_offered_do_not_hide_the_others() -> None:
+def test_more_quarantined_buckets_than_are_offered_do_not_hide_the_others() -> None:
     world = World(4, slots=4)
     table = SimTable([Bucket(is_poison=n < 80) for n in range(100)])
     for _ in range(TRIGGER):
         table.commit({n: MIB if n < 80 else 40 * MIB for n in range(100)}, START_MS)
     name = world.add("t", table)
-    world.fleet.retry = RETRY.model_copy(update={"halt_after_consecutive_failures": 10_000})
+    world.scheduler.retry = RETRY.model_copy(update={"halt_after_consecutive_failures": 10_000})
     world.run(300_000)
     assert world.rules.published[name] == 20
 
@@ -168,5 +168,5 @@ def test_a_committing_table_expires_and_is_swept_however_many_there_are() -> Non
     names = [world.add(f"t{n}", SimTable([Bucket()]), plan) for n in range(60)]
     world.run(120_000)
     for name in names:
-        served = world.fleet.tables[name]
-        assert world.now_ms - served.cared_ms < 60_000, f"{name} waits for expiry"
+        scheduled = world.scheduler.tables[name]
+        assert world.now_ms - scheduled.maintained_ms < 60_000, f"{name} waits for expiry"

@@ -14,7 +14,7 @@ from compactord.config.model import Mode
 from compactord.config.policy import TablePolicy
 from compactord.config.windows import Window
 from compactord.model import TableName
-from compactord.scheduler.scheduler import Fleet
+from compactord.scheduler.scheduler import Scheduler
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import Odds, Plan, World, policy
 
@@ -29,10 +29,10 @@ SOON = Window(**{"from": "22:14", "to": "23:00", "allow": ("minor", "append")})
 class RandomFleet:
     """One fleet and its fate: load and faults for a while, then calm, then a stop."""
 
-    def __init__(self, seed: int, fleet: Callable[..., Fleet] = Fleet) -> None:
+    def __init__(self, seed: int, scheduler: Callable[..., Scheduler] = Scheduler) -> None:
         self.random = random.Random(-seed)
         self.world = World(
-            seed, slots=self.random.choice([1, 2, 3, 4, 8]), odds=self._odds(), fleet=fleet
+            seed, slots=self.random.choice([1, 2, 3, 4, 8]), odds=self._odds(), scheduler=scheduler
         )
         self._names = 0
         for _ in range(self.random.randint(1, 6)):
@@ -54,12 +54,12 @@ class RandomFleet:
 
     def _waiting(self) -> list[str]:
         """Tables that ought to have been compacted."""
-        served = self.world.fleet.tables
+        scheduled = self.world.scheduler.tables
         return [
             name.table
             for name, table in self.world.tables.items()
-            if served[name].policy.mode is Mode.AUTO
-            and not served[name].is_excluded
+            if scheduled[name].policy.mode is Mode.AUTO
+            and not scheduled[name].is_excluded
             and table.has_work
         ]
 
@@ -67,7 +67,7 @@ class RandomFleet:
         draw = self.random
         if draw.random() < 0.3:
             return Odds()
-        names = ("look_fails", "commit_fails", "conflict", "take_off_fails", "part_fails")
+        names = ("look_fails", "commit_fails", "conflict", "dispatch_fails", "part_fails")
         odds = {name: draw.choice([0.0, 0.0, 0.05, 0.3]) for name in (*names, "part_lost")}
         odds["snapshot_lost"] = draw.choice([0.0, 0.0, 0.02])
         odds["slow_store"] = draw.choice([0.0, 0.0, 0.02])
@@ -116,17 +116,17 @@ class RandomFleet:
 
         def leave() -> None:
             if (chosen := name()) is not None:
-                world.fleet.remove(chosen)
+                world.scheduler.remove(chosen)
                 if draw.random() < 0.5:
                     world.at(duration_ms, lambda: self._come_back(chosen))
 
         def change() -> None:
             if (chosen := name()) is not None:
-                world.fleet.set_policy(chosen, self._policy())
+                world.scheduler.set_policy(chosen, self._policy())
 
         def exclude() -> None:
             if (chosen := name()) is not None:
-                world.fleet.tables[chosen].is_excluded ^= True
+                world.scheduler.tables[chosen].is_excluded ^= True
 
         return [
             lambda: world.lose_engine(duration_ms),
@@ -141,8 +141,8 @@ class RandomFleet:
         """Listed again, before or after it was forgotten."""
         world = self.world
         if name in world.tables:
-            served = world.fleet.tables[name]
-            world.fleet.add(name, served.ref, served.policy, world.now_ms)
+            scheduled = world.scheduler.tables[name]
+            world.scheduler.add(name, scheduled.ref, scheduled.policy, world.now_ms)
         else:
             world.add(name.table, SimTable([Bucket()]), rules=self._policy())
 
@@ -151,9 +151,9 @@ class RandomFleet:
         world = self.world
         world.odds = Odds()
         world.lift_halts()
-        for name, served in world.fleet.tables.items():
-            if served.policy.windows:
-                world.fleet.set_policy(name, policy())
+        for name, scheduled in world.scheduler.tables.items():
+            if scheduled.policy.windows:
+                world.scheduler.set_policy(name, policy())
 
     def _patience_ms(self) -> int:
         """To merge twice what has piled up, in one slot, with every pause."""
@@ -174,7 +174,7 @@ class RandomFleet:
                 for _ in range(8):
                     table.commit(dict.fromkeys(table.buckets, 40 * MIB), world.now_ms)
             world.run(self.random.randint(1_000, 6_000))
-        world.fleet.drain(world.now_ms)
+        world.scheduler.drain(world.now_ms)
         if is_hasty:
             world.run(self.random.randint(0, 1_000))
             world.cancel()
@@ -183,12 +183,12 @@ class RandomFleet:
             world.run(60_000)
 
 
-def fleet_of(seed: int, fleet: Callable[..., Fleet] = Fleet) -> RandomFleet:
-    return RandomFleet(seed, fleet)
+def fleet_of(seed: int, scheduler: Callable[..., Scheduler] = Scheduler) -> RandomFleet:
+    return RandomFleet(seed, scheduler)
 
 
 @pytest.mark.parametrize("chunk", range(FLEETS // CHUNK))
-def test_random_fleets_break_no_rule(chunk: int) -> None:
+def test_random_workloads_break_no_rule(chunk: int) -> None:
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         try:
             fleet_of(seed).run()

@@ -31,14 +31,14 @@ from compactord.scheduler.effects import (
     Discard,
     Effect,
     Forget,
+    StartCycle,
+    StartDispatch,
     StartExpire,
     StartSweep,
-    StartTakeOff,
-    StartTurn,
     Submit,
 )
-from compactord.scheduler.scheduler import Fleet
-from compactord.table.in_flight import Crashed, Landed
+from compactord.scheduler.scheduler import Scheduler
+from compactord.table.in_flight import Failed, Finished
 from tests.simulation.rules import Rules
 from tests.simulation.tables import MIB, SimTable
 
@@ -61,7 +61,7 @@ class Odds:
     commit_fails: float = 0.0
     conflict: float = 0.0
     snapshot_lost: float = 0.0
-    take_off_fails: float = 0.0
+    dispatch_fails: float = 0.0
     part_fails: float = 0.0
     part_lost: float = 0.0
     slow_store: float = 0.0
@@ -105,23 +105,23 @@ class World:
         *,
         slots: int = 4,
         odds: Odds | None = None,
-        fleet: Callable[..., Fleet] = Fleet,
+        scheduler: Callable[..., Scheduler] = Scheduler,
     ) -> None:
         self.random = random.Random(seed)
         self.odds = odds or Odds()
         self.now_ms = START_MS
         self.tables: dict[TableName, SimTable] = {}
         self.rules = Rules(self)
-        self.fleet = fleet(
+        self.scheduler = scheduler(
             retry=RETRY,
             wall=WallTime(timezone.utc),
-            witness=self.rules,
+            observer=self.rules,
             jobs_max=JOBS_MAX,
             sweep_interval_ms=30_000,
             expire_interval_ms=2_000,
         )
         self.capacity = slots
-        self.fleet.slots = slots
+        self.scheduler.slots = slots
         self.is_up = True
         self.trace: list[tuple[int, str]] = []
         self.sizes: dict[int, int] = {}
@@ -142,7 +142,7 @@ class World:
         while self._heap and self._heap[0][0] <= end_ms:
             self.now_ms, _, event = heapq.heappop(self._heap)
             event()
-            self.perform(self.fleet.decide(self.now_ms))
+            self.perform(self.scheduler.decide(self.now_ms))
         self.now_ms = end_ms
 
     def add(
@@ -156,7 +156,7 @@ class World:
     ) -> TableName:
         key = TableName("c", "db", name)
         self.tables[key] = table
-        self.fleet.add(
+        self.scheduler.add(
             key,
             TableRef(database="db", name=name, location=f"/{name}"),
             rules or policy(),
@@ -173,27 +173,27 @@ class World:
         self._note("engine lost")
         self.is_up = False
         self._engine.clear()
-        self.fleet.slots = 0
+        self.scheduler.slots = 0
         self.rules.engine_lost()
-        self.fleet.engine_lost("it died", self.now_ms)
+        self.scheduler.engine_lost("it died", self.now_ms)
         self.at(for_ms, self._engine_up)
 
     def resize(self, slots: int) -> None:
         self.capacity = slots
         if self.is_up:
-            self.fleet.slots = slots
+            self.scheduler.slots = slots
 
     def cancel(self) -> None:
         """The end of a stop: parts are cancelled, and a moment later the engine is given up."""
-        self.fleet.end()
+        self.scheduler.end()
         for key in list(self._engine):
             self.at(self.random.randrange(1, 300), lambda key=key: self._part_lost(key))
         self.at(400, self._stopped)
 
     def lift_halts(self) -> None:
-        for served in self.fleet.tables.values():
-            if accounting.is_unsafe(served):
-                accounting.release(served, self.rules)
+        for scheduled in self.scheduler.tables.values():
+            if accounting.is_unsafe(scheduled):
+                accounting.release(scheduled, self.rules)
 
     @property
     def running(self) -> dict[tuple[int, int], int]:
@@ -204,12 +204,12 @@ class World:
 
     def _tick(self) -> None:
         self.at(TICK_MS, self._tick)
-        self.perform(self.fleet.tick(self.now_ms))
+        self.perform(self.scheduler.tick(self.now_ms))
         self.rules.look()
 
     def _poll(self, name: TableName, interval_ms: int) -> None:
         if name in self.tables:
-            self.fleet.poll_due(name, self.now_ms)
+            self.scheduler.poll_due(name, self.now_ms)
             self.at(interval_ms, lambda: self._poll(name, interval_ms))
 
     def _write(self, name: TableName, plan: Plan) -> None:
@@ -222,11 +222,11 @@ class World:
 
     def _stopped(self) -> None:
         self.rules.engine_lost()
-        self.fleet.engine_lost("stopped", self.now_ms)
+        self.scheduler.engine_lost("stopped", self.now_ms)
 
     def _engine_up(self) -> None:
         self.is_up = True
-        self.fleet.slots = self.capacity
+        self.scheduler.slots = self.capacity
 
     # -- effects
 
@@ -236,10 +236,10 @@ class World:
             match effect:
                 case Submit(part=part):
                     self._submit(part)
-                case StartTurn():
-                    self._job(lambda effect=effect: self._turn(effect))
-                case StartTakeOff():
-                    self._job(lambda effect=effect: self._take_off(effect))
+                case StartCycle():
+                    self._job(lambda effect=effect: self._cycle(effect))
+                case StartDispatch():
+                    self._job(lambda effect=effect: self._dispatch(effect))
                 case Discard(name=name, ended=ended):
                     self._job(lambda name=name, ended=ended: self._discard(name, ended))
                 case StartExpire(name=name, keep_from=keep_from):
@@ -276,52 +276,52 @@ class World:
         done()
         self._begin_jobs()
 
-    def _turn(self, effect: StartTurn) -> None:
+    def _cycle(self, effect: StartCycle) -> None:
         name, ended = effect.name, effect.ended
         odds, chance = self.odds, self.random.random
-        landed = [n for n, each in ended.items() if isinstance(each, Landed)]
+        finished = [n for n, each in ended.items() if isinstance(each, Finished)]
         error: CompactordError | None = None
-        if chance() < (odds.commit_fails if landed else odds.look_fails):
+        if chance() < (odds.commit_fails if finished else odds.look_fails):
             errors = [StorageError("/t", "read failed"), FormatError("/t/snapshot-1", "torn")]
-            error = CommitGaveUp("lost too often") if landed else self.random.choice(errors)
-        conflicts = frozenset(n for n in landed if chance() < odds.conflict)
+            error = CommitGaveUp("lost too often") if finished else self.random.choice(errors)
+        conflicts = frozenset(n for n in finished if chance() < odds.conflict)
         lost = chance() < odds.snapshot_lost
         table = self.tables[name]
-        turn = table.turn(ended, effect.skip, error=error, conflicts=conflicts, lost=lost)
-        self._note(f"turned {name} {sorted(ended)} {error} {turn.planned is not None}")
-        self.rules.turned(name, ended, turn)
-        self.fleet.turned(name, turn, self.now_ms)
+        cycle = table.cycle(ended, effect.skip, error=error, conflicts=conflicts, lost=lost)
+        self._note(f"cycle_ended {name} {sorted(ended)} {error} {cycle.planned is not None}")
+        self.rules.cycle_ended(name, ended, cycle)
+        self.scheduler.cycle_ended(name, cycle, self.now_ms)
 
-    def _take_off(self, effect: StartTakeOff) -> None:
+    def _dispatch(self, effect: StartDispatch) -> None:
         table, name = self.tables[effect.name], effect.name
         self._note(f"took off {name} {effect.bucket.bucket} {effect.number}")
-        if self.random.random() < self.odds.take_off_fails:
+        if self.random.random() < self.odds.dispatch_fails:
             table.restarted()
             self.rules.failed(name, effect.bucket)
-            self.fleet.took_off(name, StorageError("/t", "footer unreadable"), self.now_ms)
+            self.scheduler.dispatched(name, StorageError("/t", "footer unreadable"), self.now_ms)
             return
-        took_off = table.take_off(
+        dispatched = table.dispatch(
             effect.bucket.bucket, number=effect.number, free_slots=effect.free_slots
         )
-        self.rules.took_off(name, effect, took_off)
-        if took_off is not None:
+        self.rules.dispatched(name, effect, dispatched)
+        if dispatched is not None:
             size = table.flying[effect.number].size
-            self.sizes[effect.number] = size // max(1, len(took_off.parts))
-        self.fleet.took_off(name, took_off, self.now_ms)
+            self.sizes[effect.number] = size // max(1, len(dispatched.parts))
+        self.scheduler.dispatched(name, dispatched, self.now_ms)
 
-    def _discard(self, name: TableName, ended: Mapping[int, Landed | Crashed]) -> None:
+    def _discard(self, name: TableName, ended: Mapping[int, Finished | Failed]) -> None:
         self._note(f"discarded {name} {sorted(ended)}")
         self.tables[name].release(ended)
         self.rules.discarded(name, ended)
-        self.fleet.discarded(name, self.now_ms)
+        self.scheduler.discarded(name, self.now_ms)
 
     def _expired(self, name: TableName, more: bool) -> None:
         self.rules.cared(name)
-        self.fleet.expired(name, more, self.now_ms)
+        self.scheduler.expired(name, more, self.now_ms)
 
     def _swept(self, name: TableName) -> None:
         self.rules.cared(name)
-        self.fleet.swept(name, self.now_ms)
+        self.scheduler.swept(name, self.now_ms)
 
     # -- the engine
 
@@ -339,7 +339,7 @@ class World:
         if self._engine.pop(key, None) is None:
             return
         number, part = key
-        name, flying = self._flying(number)
+        name, flying = self._in_flight(number)
         chance, kind = self.random.random(), None
         if self.tables[name].buckets[flying].is_poison:
             kind = FailureKind.POISON
@@ -362,7 +362,7 @@ class World:
             peak_rss_bytes=0,
         )
         result = SubcompactionResult(compaction=number, part=part, after=(), stats=stats)
-        self.fleet.part_ended(result, self.now_ms)
+        self.scheduler.part_ended(result, self.now_ms)
 
     def _part_lost(self, key: tuple[int, int]) -> None:
         if self._engine.pop(key, None) is not None:
@@ -374,9 +374,9 @@ class World:
             compaction=number, part=part, kind=kind, error="E", message="it failed", traceback=""
         )
         self.rules.part_failed(number, part, kind)
-        self.fleet.part_ended(failure, self.now_ms)
+        self.scheduler.part_ended(failure, self.now_ms)
 
-    def _flying(self, number: int) -> tuple[TableName, int]:
+    def _in_flight(self, number: int) -> tuple[TableName, int]:
         for name, table in self.tables.items():
             if number in table.flying:
                 return name, table.flying[number].bucket

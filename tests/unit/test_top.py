@@ -22,7 +22,7 @@ from compactord.clock import SystemClock
 from compactord.errors import TableNotFound, UsageError
 from compactord.service import api
 from compactord.service.http import HttpServer, PageResponse, Request
-from compactord.service.view import FleetView, TableStatus
+from compactord.service.view import ServiceView, TableStatus
 from compactord.storage.local import LocalStorage
 from compactord.top.command import add_top_arguments, top
 from compactord.top.daemon import DaemonSource, look_of
@@ -39,7 +39,7 @@ HOST = "127.0.0.1"
 class Daemon:
     """The JSON of a daemon under a port; `view` is what it shows, `status` what it answers."""
 
-    def __init__(self, view: FleetView) -> None:
+    def __init__(self, view: ServiceView) -> None:
         self.view = view
         self.status = 200
         self.body: bytes | None = None
@@ -65,7 +65,7 @@ def daemon() -> Iterator[Daemon]:
     found.server.stop()
 
 
-def look_at(view: FleetView) -> Look:
+def look_at(view: ServiceView) -> Look:
     return look_of("http://daemon", api.plain(api.status(view)), api.plain(api.tables(view)))
 
 
@@ -205,7 +205,7 @@ def test_troubles_of_the_service_are_shown() -> None:
         assert trouble in text
 
 
-def _grown(view: FleetView, seconds: float, read: int, written: int) -> FleetView:
+def _grown(view: ServiceView, seconds: float, read: int, written: int) -> ServiceView:
     table = view.tables[0]
     counters = replace(
         table.counters,

@@ -75,5 +75,5 @@ def standing_of(table: TableView, now_ms: int) -> Standing:
         backlog_bytes=table.backlog.size_bytes,
         backlog_age_ms=max(0, now_ms - oldest) if oldest else 0,
         max_backlog_age_ms=table.max_backlog_age_ms,
-        is_failing=table.consecutive_failures > 0 or table.parked_count > 0,
+        is_failing=table.consecutive_failures > 0 or table.quarantined_count > 0,
     )

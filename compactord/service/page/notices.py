@@ -16,7 +16,7 @@ from compactord.service.page.figures import (
     table_link,
 )
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.view import CatalogView, FleetView, TableStatus, TableView
+from compactord.service.view import CatalogView, ServiceView, TableStatus, TableView
 
 # The loop publishes about once a second; much later, nobody works on the queue either.
 _PICTURE_STALE_MS = 30_000
@@ -36,7 +36,7 @@ def notice_list(notices: Sequence[Notice]) -> Markup | None:
     return element("ul", *items, class_="notices")
 
 
-def service_notices(view: FleetView, now_ms: int) -> Iterator[Notice]:
+def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
     """What is wrong with the service itself."""
     yield from _loop_notices(view, now_ms)
     # Until it has started for the first time, that the service is starting says it all.
@@ -78,8 +78,8 @@ def table_notices(table: TableView, now_ms: int, *, names_table: bool) -> Iterat
         yield Notice("plain", join((name, _sentence(table.status, "Left alone as configured."))))
     if table.error:
         yield Notice("bad", join((name, _sentence(table.status, table.error))))
-    if table.parked_count:
-        yield Notice("warn", join((name, _parked_text(table, now_ms))))
+    if table.quarantined_count:
+        yield Notice("warn", join((name, _quarantined_text(table, now_ms))))
 
 
 def _halt_text(status: TableStatus, halt: Halt, now_ms: int) -> Markup:
@@ -100,13 +100,13 @@ def _halt_text(status: TableStatus, halt: Halt, now_ms: int) -> Markup:
     )
 
 
-def _parked_text(table: TableView, now_ms: int) -> Markup:
-    """How many buckets are set aside, and what happened to the first of them."""
-    buckets = "bucket is" if table.parked_count == 1 else "buckets are"
-    text = element("p", f"{count(table.parked_count)} {buckets} set aside after failures.")
-    if not table.parked:
+def _quarantined_text(table: TableView, now_ms: int) -> Markup:
+    """How many buckets are quarantined, and what happened to the first of them."""
+    buckets = "bucket is" if table.quarantined_count == 1 else "buckets are"
+    text = element("p", f"{count(table.quarantined_count)} {buckets} quarantined after failures.")
+    if not table.quarantined:
         return text
-    first = table.parked[0]
+    first = table.quarantined[0]
     why = element("p", place(first.partition, first.bucket), ": ", element("bdi", first.message))
     again = element("p", element("small", "Tried again ", moment(first.until_ms, now_ms)))
     return join((text, why, again))
@@ -116,7 +116,7 @@ def _sentence(status: TableStatus, text: str) -> Markup:
     return element("p", join((status_mark(status.value), element("bdi", text)), " "))
 
 
-def _loop_notices(view: FleetView, now_ms: int) -> Iterator[Notice]:
+def _loop_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
     age_ms = now_ms - view.now_ms
     if age_ms > _PICTURE_STALE_MS:
         yield _notice(

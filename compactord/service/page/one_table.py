@@ -21,11 +21,11 @@ from compactord.service.page.lsm import lsm_svg, scale_text
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.notices import Notice, notice_list, table_notices
 from compactord.service.page.work import of_table, queue_grid, recent_grid, running_grid
-from compactord.service.view import FleetView, TableDetail, TableView
+from compactord.service.view import ServiceView, TableDetail, TableView
 from compactord.table.report import REWRITTEN, rewrite_text
 from compactord.table.status import BucketDetail, RunState, TableInfo
 
-_PARKED = (
+_QUARANTINED = (
     column("Bucket"),
     column("Failures", "number"),
     column("What failed", "text"),
@@ -42,7 +42,7 @@ _RUNS = (
 )
 
 
-def one_table(view: FleetView, detail: TableDetail, now_ms: int) -> Markup:
+def one_table(view: ServiceView, detail: TableDetail, now_ms: int) -> Markup:
     """The page's main part."""
     table = detail.view
     work = of_table(view, table.name)
@@ -53,8 +53,8 @@ def one_table(view: FleetView, detail: TableDetail, now_ms: int) -> Markup:
             notice_list(list(_notices(table, now_ms))),
             section("facts-part", "Now", facts(_shape_facts(table, now_ms)), _bands(table)),
             section("buckets-part", "Worst buckets", *_buckets(detail)),
-            section("parked-part", "Buckets set aside", _parked(table, now_ms))
-            if table.parked_count
+            section("quarantined-part", "Quarantined buckets", _quarantined(table, now_ms))
+            if table.quarantined_count
             else None,
             section("resting-part", "Partitions left alone", _resting(table, now_ms))
             if table.resting_count
@@ -178,18 +178,18 @@ def _run_grid(index: int, bucket: BucketDetail) -> Markup:
     return grid(f"runs-{index}", "Sorted runs, newest first", _RUNS, rows, empty="No files.")
 
 
-def _parked(table: TableView, now_ms: int) -> Markup:
+def _quarantined(table: TableView, now_ms: int) -> Markup:
     rows = (
         (
-            place(parked.partition, parked.bucket),
-            count(parked.failures),
-            element("bdi", parked.message),
-            moment(parked.until_ms, now_ms),
+            place(quarantined.partition, quarantined.bucket),
+            count(quarantined.failures),
+            element("bdi", quarantined.message),
+            moment(quarantined.until_ms, now_ms),
         )
-        for parked in table.parked
+        for quarantined in table.quarantined
     )
-    caption = f"{count(len(table.parked))} of {count(table.parked_count)}"
-    return grid("parked", caption, _PARKED, rows, empty="None is named.")
+    caption = f"{count(len(table.quarantined))} of {count(table.quarantined_count)}"
+    return grid("quarantined", caption, _QUARANTINED, rows, empty="None is named.")
 
 
 def _resting(table: TableView, now_ms: int) -> Markup:

@@ -23,7 +23,7 @@ from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import Need, need_of, standing_of, urgency
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
 from compactord.service.page.work import queue_grid, recent_grid, running_grid, with_work
-from compactord.service.view import BucketView, FleetView, TableStatus, TableView
+from compactord.service.view import BucketView, ServiceView, TableStatus, TableView
 
 # So many are shown until all are asked for.
 TABLES_SHOWN = 200
@@ -51,7 +51,7 @@ _BUCKETS = (
 _NEED_MARKS = {Need.OVER_STOP: "over_stop", Need.LATE: "late", Need.NEAR_STOP: "near_stop"}
 
 
-def overview(view: FleetView, query: Mapping[str, str], now_ms: int) -> Markup:
+def overview(view: ServiceView, query: Mapping[str, str], now_ms: int) -> Markup:
     """The main part. `q` in the query keeps names that contain it, `all` shows all tables."""
     sought = query.get("q", "").strip()
     whole = view
@@ -81,14 +81,14 @@ def overview(view: FleetView, query: Mapping[str, str], now_ms: int) -> Markup:
     )
 
 
-def trouble_count(view: FleetView, now_ms: int) -> int:
+def trouble_count(view: ServiceView, now_ms: int) -> int:
     """Notices of the service, and tables that are halted, over their stop trigger or late."""
     needs = (need_of(standing_of(table, now_ms)) for table in view.tables)
     service = sum(notice.severity == "bad" for notice in service_notices(view, now_ms))
     return service + sum(need <= Need.LATE for need in needs)
 
 
-def _filtered(view: FleetView, sought: str) -> FleetView:
+def _filtered(view: ServiceView, sought: str) -> ServiceView:
     if not sought:
         return view
     wanted = {t.name for t in view.tables if sought.casefold() in str(t.name).casefold()}
@@ -96,7 +96,7 @@ def _filtered(view: FleetView, sought: str) -> FleetView:
     return replace(with_work(view, wanted.__contains__), tables=kept)
 
 
-def _health_mark(view: FleetView, now_ms: int) -> Markup:
+def _health_mark(view: ServiceView, now_ms: int) -> Markup:
     troubles = trouble_count(view, now_ms)
     if troubles:
         needs = "needs" if troubles == 1 else "need"
@@ -110,7 +110,7 @@ def _health_mark(view: FleetView, now_ms: int) -> Markup:
     )
 
 
-def _health(view: FleetView, now_ms: int) -> Iterator[tuple[str, str]]:
+def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
     engine = view.engine
     restarts = f"{count(engine.restarts)} restarts" if engine.restarts != 1 else "1 restart"
     yield (
@@ -167,7 +167,7 @@ def _health(view: FleetView, now_ms: int) -> Iterator[tuple[str, str]]:
     )
 
 
-def _status_text(view: FleetView) -> str:
+def _status_text(view: ServiceView) -> str:
     totals = dict.fromkeys(TableStatus, 0)
     for (_, status), number in view.tables_by_status.items():
         totals[status] += number
@@ -190,7 +190,7 @@ def _attention(tables: Sequence[TableView], query: Mapping[str, str], now_ms: in
     )
 
 
-def _found_text(view: FleetView, whole: FleetView, sought: str) -> Markup | None:
+def _found_text(view: ServiceView, whole: ServiceView, sought: str) -> Markup | None:
     if not sought:
         return None
     return element(

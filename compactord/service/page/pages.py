@@ -13,14 +13,14 @@ from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.one_table import one_table
 from compactord.service.page.overview import overview, trouble_count
 from compactord.service.page.style import CONTENT_SECURITY_POLICY, ICON, SCRIPT, STYLE
-from compactord.service.view import FleetView, Picture
+from compactord.service.view import ServiceView, StatusSource
 
 _ICON_PATH = "/icon.svg"
 _TABLES = "/tables/"
 
 
 def render(
-    picture: Picture, path: str, query: Mapping[str, str], *, clock: Clock
+    status: StatusSource, path: str, query: Mapping[str, str], *, clock: Clock
 ) -> PageResponse | None:
     """The page at a decoded path, out of memory; None where no page is.
 
@@ -28,23 +28,23 @@ def render(
     `/tables/{catalog}/{database}/{table}` looks into one.
     """
     if path == "/":
-        view = picture.view()
+        view = status.view()
         now_ms = view.reading_ms(clock.steady_ms())
         title = _title(view, now_ms)
         return _page(view, title, overview(view, query, now_ms), query.get("q", ""))
     if path == _ICON_PATH:
         return _response(HTTPStatus.OK, "image/svg+xml", ICON)
     if path.startswith(_TABLES):
-        return _table_page(picture, path.removeprefix(_TABLES), clock)
+        return _table_page(status, path.removeprefix(_TABLES), clock)
     return None
 
 
-def _table_page(picture: Picture, path: str, clock: Clock) -> PageResponse | None:
+def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse | None:
     parts = path.split("/", 2)
     if len(parts) != 3 or not all(parts):
         return None
     name = TableName(*parts)
-    view, detail = picture.view(), picture.detail(name)
+    view, detail = status.view(), status.detail(name)
     if detail is not None:
         now_ms = view.reading_ms(clock.steady_ms())
         return _page(view, f"{name} · compactord", one_table(view, detail, now_ms), "")
@@ -58,13 +58,13 @@ def _table_page(picture: Picture, path: str, clock: Clock) -> PageResponse | Non
     return _page(view, "No such table · compactord", missing, "", status=HTTPStatus.NOT_FOUND)
 
 
-def _title(view: FleetView, now_ms: int) -> str:
+def _title(view: ServiceView, now_ms: int) -> str:
     troubles = trouble_count(view, now_ms)
     return f"({count(troubles)}) compactord" if troubles else "compactord"
 
 
 def _page(
-    view: FleetView, title: str, main: Markup, sought: str, *, status: int = HTTPStatus.OK
+    view: ServiceView, title: str, main: Markup, sought: str, *, status: int = HTTPStatus.OK
 ) -> PageResponse:
     head = element(
         "head",

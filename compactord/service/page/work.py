@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from compactord.model import TableName
-from compactord.scheduler.status import CompactionView, Outcome, PriorityClass
+from compactord.scheduler.status import EndedCompaction, Outcome, PriorityClass
 from compactord.service.page.bars import meter
 from compactord.service.page.figures import (
     age_text,
@@ -21,7 +21,7 @@ from compactord.service.page.figures import (
 )
 from compactord.service.page.grid import column, grid
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.view import FleetView, TaskView
+from compactord.service.view import ActiveCompaction, ServiceView
 
 _RUNNING = (
     column("Table"),
@@ -49,7 +49,7 @@ _RECENT = (
 )
 
 
-def running_grid(tasks: Sequence[TaskView], now_ms: int) -> Markup:
+def running_grid(tasks: Sequence[ActiveCompaction], now_ms: int) -> Markup:
     rows = (
         (*_task_cells(task), _progress(task), age_text(now_ms - task.started_ms)) for task in tasks
     )
@@ -57,7 +57,7 @@ def running_grid(tasks: Sequence[TaskView], now_ms: int) -> Markup:
 
 
 def queue_grid(
-    tasks: Sequence[TaskView], queued: Mapping[PriorityClass, int], now_ms: int
+    tasks: Sequence[ActiveCompaction], queued: Mapping[PriorityClass, int], now_ms: int
 ) -> Markup:
     """`queued` counts all that wait; `tasks` may be the first of them."""
     by_class = ", ".join(
@@ -76,7 +76,7 @@ def queue_grid(
     return grid("queue", caption, _QUEUE, rows, empty="Nothing waits.")
 
 
-def recent_grid(compactions: Sequence[CompactionView], now_ms: int) -> Markup:
+def recent_grid(compactions: Sequence[EndedCompaction], now_ms: int) -> Markup:
     rows = (
         (
             table_link(ended.name),
@@ -95,13 +95,13 @@ def recent_grid(compactions: Sequence[CompactionView], now_ms: int) -> Markup:
     return grid("recent", "Newest first", _RECENT, rows, empty="Nothing has been compacted yet.")
 
 
-def of_table(view: FleetView, name: TableName) -> FleetView:
-    """The same picture with only this table's work."""
+def of_table(view: ServiceView, name: TableName) -> ServiceView:
+    """The same view with only this table's work."""
     return with_work(view, lambda found: found == name)
 
 
-def with_work(view: FleetView, wanted: Callable[[TableName], bool]) -> FleetView:
-    """The same picture with only the wanted tables' work."""
+def with_work(view: ServiceView, wanted: Callable[[TableName], bool]) -> ServiceView:
+    """The same view with only the wanted tables' work."""
     return replace(
         view,
         running=tuple(task for task in view.running if wanted(task.name)),
@@ -111,7 +111,7 @@ def with_work(view: FleetView, wanted: Callable[[TableName], bool]) -> FleetView
     )
 
 
-def _task_cells(task: TaskView) -> tuple[str, ...]:
+def _task_cells(task: ActiveCompaction) -> tuple[str, ...]:
     return (
         table_link(task.name),
         place(task.partition, task.bucket),
@@ -123,7 +123,7 @@ def _task_cells(task: TaskView) -> tuple[str, ...]:
     )
 
 
-def _progress(task: TaskView) -> Markup:
+def _progress(task: ActiveCompaction) -> Markup:
     return join(
         (
             f"{count(task.parts_done)} of {count(task.parts)} parts",
@@ -132,7 +132,7 @@ def _progress(task: TaskView) -> Markup:
     )
 
 
-def _outcome(ended: CompactionView) -> Markup:
+def _outcome(ended: EndedCompaction) -> Markup:
     snapshot = f" snapshot {ended.snapshot_id}" if ended.snapshot_id else None
     mark = status_mark(ended.outcome.value)
     if ended.outcome is Outcome.COMMITTED:

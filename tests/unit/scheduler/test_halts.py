@@ -14,7 +14,7 @@ TORN = FormatError("/t/snapshot-1", "torn")
 
 
 def _reason(stage: Stage) -> HaltReason | None:
-    halt = stage.fleet.tables[NAME].halt
+    halt = stage.scheduler.tables[NAME].halt
     return None if halt is None else halt.reason
 
 
@@ -23,7 +23,7 @@ def _halted_by_failures() -> Stage:
     stage = Stage(halt_after_consecutive_failures=1)
     stage.add()
     stage.ends(stage.flying()[0], FailureKind.POISON)
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     assert _reason(stage) is HaltReason.REPEATED_FAILURES
     return stage
 
@@ -31,7 +31,7 @@ def _halted_by_failures() -> Stage:
 def _look(stage: Stage, after_ms: int = 60_000, **how: object) -> None:
     """One look at the table; what it would begin then is left for later."""
     stage.poll()
-    stage.turned(only(stage.decide(after_ms)), **how)
+    stage.cycle_ended(only(stage.decide(after_ms)), **how)
 
 
 def _compacted_by_others(stage: Stage) -> None:
@@ -41,7 +41,7 @@ def _compacted_by_others(stage: Stage) -> None:
 
 
 def _try_again(stage: Stage) -> Submit:
-    stage.took_off(stage.next_take_off(10_000))
+    stage.dispatched(stage.next_dispatch(10_000))
     submit = only(stage.decide())
     assert isinstance(submit, Submit)
     return submit
@@ -49,9 +49,9 @@ def _try_again(stage: Stage) -> Submit:
 
 def _both_under_way(stage: Stage) -> list[Submit]:
     """The compactions of both buckets of a table that was looked at."""
-    stage.took_off(only(stage.decide()))
-    first, take_off = stage.decide()
-    stage.took_off(take_off)
+    stage.dispatched(only(stage.decide()))
+    first, dispatch = stage.decide()
+    stage.dispatched(dispatch)
     second = only(stage.decide())
     assert isinstance(first, Submit)
     assert isinstance(second, Submit)
@@ -61,10 +61,10 @@ def _both_under_way(stage: Stage) -> list[Submit]:
 def _one_lost_one_under_way(stage: Stage) -> Submit:
     """Of two compactions the first one's snapshot was lost; the other is still to end."""
     stage.add(buckets=2)
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     lands, other = _both_under_way(stage)
     stage.ends(lands)
-    stage.turned(only(stage.decide()), lost=True)
+    stage.cycle_ended(only(stage.decide()), lost=True)
     return other
 
 
@@ -74,34 +74,34 @@ def test_a_commit_that_fails_counts_until_one_succeeds_and_then_halts_are_lifted
     submits = stage.flying()
     for _ in range(2):
         stage.ends(submits[0])
-        stage.turned(only(stage.decide()), error=CommitGaveUp("lost too often"))
-        stage.took_off(stage.next_take_off(1_000))
+        stage.cycle_ended(only(stage.decide()), error=CommitGaveUp("lost too often"))
+        stage.dispatched(stage.next_dispatch(1_000))
         submits = stage.decide()  # type: ignore[assignment]
-    served = stage.fleet.tables[NAME]
-    assert served.halt is not None
-    assert served.halt.reason is HaltReason.REPEATED_FAILURES
+    scheduled = stage.scheduler.tables[NAME]
+    assert scheduled.halt is not None
+    assert scheduled.halt.reason is HaltReason.REPEATED_FAILURES
     assert table.snapshot_id == 6
     stage.ends(submits[0])
-    stage.turned(only(stage.decide()))
-    assert served.halt is None
-    assert stage.witness.told.count("halted") == 1
-    assert stage.witness.told.count("resumed") == 1
+    stage.cycle_ended(only(stage.decide()))
+    assert scheduled.halt is None
+    assert stage.observer.told.count("halted") == 1
+    assert stage.observer.told.count("resumed") == 1
 
 
 def test_a_halt_for_failures_ends_when_nothing_is_left_that_could_fail() -> None:
     stage = _halted_by_failures()
     _compacted_by_others(stage)
     _look(stage)
-    served = stage.fleet.tables[NAME]
-    assert (served.halt, served.failures, served.next_try_ms) == (None, 0, 0)
-    assert stage.witness.told[-1] == "resumed"
+    scheduled = stage.scheduler.tables[NAME]
+    assert (scheduled.halt, scheduled.failures, scheduled.next_try_ms) == (None, 0, 0)
+    assert stage.observer.told[-1] == "resumed"
 
 
 def test_a_bucket_that_rests_is_not_nothing_although_it_may_not_begin() -> None:
     stage = _halted_by_failures()
-    served = stage.fleet.tables[NAME]
-    assert served.planned is not None
-    assert (served.dues, served.planned.backlog.tasks, served.failures) == ({}, 1, 1)
+    scheduled = stage.scheduler.tables[NAME]
+    assert scheduled.planned is not None
+    assert (scheduled.offered, scheduled.planned.backlog.tasks, scheduled.failures) == ({}, 1, 1)
 
 
 def test_a_compaction_under_way_may_still_fail_although_nothing_else_is_due() -> None:
@@ -109,12 +109,12 @@ def test_a_compaction_under_way_may_still_fail_although_nothing_else_is_due() ->
     submit = _try_again(stage)
     stage.tables[NAME].restarted()
     _look(stage)
-    planned = stage.fleet.tables[NAME].planned
+    planned = stage.scheduler.tables[NAME].planned
     assert planned is not None
     assert planned.backlog.tasks == 0
     assert _reason(stage) is HaltReason.REPEATED_FAILURES
     stage.ends(submit)
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     assert _reason(stage) is None
 
 
@@ -122,59 +122,59 @@ def test_failures_too_few_for_a_halt_are_forgotten_when_nothing_is_left() -> Non
     stage = Stage(halt_after_consecutive_failures=2)
     table = stage.add()
     for _ in range(3):
-        stage.took_off(stage.next_take_off(10_000))
+        stage.dispatched(stage.next_dispatch(10_000))
         submit = only(stage.decide())
         assert isinstance(submit, Submit)
         stage.ends(submit, FailureKind.POISON)
-        stage.turned(only(stage.decide()))
-        assert stage.fleet.tables[NAME].failures == 1
+        stage.cycle_ended(only(stage.decide()))
+        assert stage.scheduler.tables[NAME].failures == 1
         _compacted_by_others(stage)
         _look(stage)
         for _ in range(5):
             table.commit({0: MIB}, stage.now)
-    assert "halted" not in stage.witness.told
+    assert "halted" not in stage.observer.told
 
 
 def test_torn_metadata_halts_at_once_and_a_good_look_lifts_it() -> None:
     stage = Stage()
     stage.add()
-    stage.turned(only(stage.decide()), error=TORN)
+    stage.cycle_ended(only(stage.decide()), error=TORN)
     assert _reason(stage) is HaltReason.CORRUPT_METADATA
     stage.poll()
     assert stage.decide(999) == [], "not before its pause is over"
     stage.poll()
-    stage.turned(only(stage.decide(1)))
+    stage.cycle_ended(only(stage.decide(1)))
     assert _reason(stage) is None
 
 
 def test_a_good_look_does_not_end_a_halt_for_failures_that_torn_metadata_came_to_hide() -> None:
     stage = _halted_by_failures()
-    since_ms = stage.fleet.tables[NAME].halt.since_ms  # type: ignore[union-attr]
+    since_ms = stage.scheduler.tables[NAME].halt.since_ms  # type: ignore[union-attr]
     _look(stage, error=TORN)
     assert _reason(stage) is HaltReason.CORRUPT_METADATA, "it comes first: nothing can be tried"
     _look(stage)
-    halt = stage.fleet.tables[NAME].halt
+    halt = stage.scheduler.tables[NAME].halt
     assert halt is not None
     assert (halt.reason, halt.since_ms) == (HaltReason.REPEATED_FAILURES, since_ms)
-    assert stage.fleet.tables[NAME].failures == 1
+    assert stage.scheduler.tables[NAME].failures == 1
     stage.ends(_try_again(stage))
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     assert _reason(stage) is None
-    told = [what for what in stage.witness.told if what in ("halted", "resumed")]
+    told = [what for what in stage.observer.told if what in ("halted", "resumed")]
     assert told == ["halted"] * 3 + ["resumed"]
 
 
 def test_after_a_good_look_what_failed_is_not_tried_before_its_pause_is_over() -> None:
     stage = Stage(halt_after_consecutive_failures=1)
     stage.add(buckets=2)
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     submits = _both_under_way(stage)
     _look(stage, 0, error=TORN)
     for submit in submits:
         stage.ends(submit, FailureKind.POISON)
     assert _reason(stage) is HaltReason.CORRUPT_METADATA
-    assert stage.witness.told.count("halted") == 1
-    stage.turned(only(stage.decide()))
+    assert stage.observer.told.count("halted") == 1
+    stage.cycle_ended(only(stage.decide()))
     assert _reason(stage) is HaltReason.REPEATED_FAILURES
     stage.poll()
     assert stage.decide(59_999) == []
@@ -187,43 +187,43 @@ def test_looks_that_fail_now_and_then_never_halt_a_table() -> None:
     stage.add()
     for _ in range(10):
         stage.poll()
-        stage.turned(only(stage.decide(60_000)), error=StorageError("/t", "slow"))
+        stage.cycle_ended(only(stage.decide(60_000)), error=StorageError("/t", "slow"))
         stage.poll()
-        stage.turned(only(stage.decide(60_000)))
-    assert stage.fleet.tables[NAME].halt is None
-    assert stage.fleet.tables[NAME].error == ""
+        stage.cycle_ended(only(stage.decide(60_000)))
+    assert stage.scheduler.tables[NAME].halt is None
+    assert stage.scheduler.tables[NAME].error == ""
 
 
 def test_a_lost_snapshot_stops_all_commits_until_an_operator_says_so() -> None:
     stage = Stage(halt_after_lost_snapshots=2)
     table = stage.add()
     lost = 0
-    served = stage.fleet.tables[NAME]
+    scheduled = stage.scheduler.tables[NAME]
     submits = stage.flying()
-    while served.halt is None:
+    while scheduled.halt is None:
         stage.ends(submits[0])
-        stage.turned(only(stage.decide()), lost=True)
+        stage.cycle_ended(only(stage.decide()), lost=True)
         lost += 1
-        if served.halt is None:
+        if scheduled.halt is None:
             for _ in range(5):
                 table.commit({0: 10 * MIB}, stage.now)
             stage.poll()
-            stage.turned(only(stage.decide()))
-            stage.took_off(only(stage.decide()))
+            stage.cycle_ended(only(stage.decide()))
+            stage.dispatched(only(stage.decide()))
             submits = stage.decide()  # type: ignore[assignment]
     assert lost == 2
     for _ in range(5):
         table.commit({0: 10 * MIB}, stage.now)
     stage.poll()
-    stage.turned(only(stage.decide(10**9)))
+    stage.cycle_ended(only(stage.decide(10**9)))
     assert stage.decide(10**9) == []
-    accounting.release(served, stage.witness)  # type: ignore[arg-type]
-    stage.took_off(only(stage.decide()))
+    accounting.release(scheduled, stage.observer)  # type: ignore[arg-type]
+    stage.dispatched(only(stage.decide()))
     (submit,) = stage.decide()
     assert isinstance(submit, Submit)
     stage.ends(submit)
-    stage.turned(only(stage.decide()), lost=True)
-    assert served.halt is None, "the next one is the first again"
+    stage.cycle_ended(only(stage.decide()), lost=True)
+    assert scheduled.halt is None, "the next one is the first again"
 
 
 def test_nothing_but_an_operator_ends_or_hides_a_halt_for_lost_snapshots() -> None:
@@ -233,7 +233,7 @@ def test_nothing_but_an_operator_ends_or_hides_a_halt_for_lost_snapshots() -> No
     stage.ends(fails, FailureKind.POISON)
     assert isinstance(only(stage.decide()), Discard)
     stage.tables[NAME].release([2])
-    stage.fleet.discarded(NAME, stage.now)
+    stage.scheduler.discarded(NAME, stage.now)
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
     _look(stage, error=TORN)
     for bucket in stage.tables[NAME].buckets.values():
@@ -241,19 +241,19 @@ def test_nothing_but_an_operator_ends_or_hides_a_halt_for_lost_snapshots() -> No
     stage.tables[NAME].restarted()
     _look(stage)
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
-    assert stage.witness.told.count("halted") == 1
-    assert "resumed" not in stage.witness.told
+    assert stage.observer.told.count("halted") == 1
+    assert "resumed" not in stage.observer.told
 
 
 def test_an_operator_ends_all_halts_at_once() -> None:
     stage = Stage(halt_after_consecutive_failures=1)
     fails = _one_lost_one_under_way(stage)
     stage.ends(fails, FailureKind.POISON)
-    served = stage.fleet.tables[NAME]
+    scheduled = stage.scheduler.tables[NAME]
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
-    accounting.release(served, stage.witness)  # type: ignore[arg-type]
-    assert (served.halt, served.failures, served.next_try_ms) == (None, 0, 0)
-    assert [what for what in stage.witness.told if what in ("halted", "resumed")] == [
+    accounting.release(scheduled, stage.observer)  # type: ignore[arg-type]
+    assert (scheduled.halt, scheduled.failures, scheduled.next_try_ms) == (None, 0, 0)
+    assert [what for what in stage.observer.told if what in ("halted", "resumed")] == [
         "halted",
         "resumed",
     ]
@@ -261,9 +261,9 @@ def test_an_operator_ends_all_halts_at_once() -> None:
 
 def test_a_halt_that_is_renewed_is_as_old_as_it_was() -> None:
     stage = _halted_by_failures()
-    first = stage.fleet.tables[NAME].halt
+    first = stage.scheduler.tables[NAME].halt
     stage.ends(_try_again(stage), FailureKind.POISON)
-    renewed = stage.fleet.tables[NAME].halt
+    renewed = stage.scheduler.tables[NAME].halt
     assert first is not None
     assert renewed is not None
     assert renewed.since_ms == first.since_ms

@@ -17,7 +17,7 @@ from compactord.scheduler.priority import (
     priority_class,
 )
 from compactord.scheduler.status import PriorityClass
-from compactord.table.backlog import Due
+from compactord.table.backlog import PendingCompaction
 
 MIB = 1 << 20
 
@@ -35,7 +35,7 @@ def contender(index: int, **fields: object) -> Contender:
     return Contender(index=index, **{**values, **fields})  # type: ignore[arg-type]
 
 
-def due(bucket: int = 0, **fields: object) -> Due:
+def pending(bucket: int = 0, **fields: object) -> PendingCompaction:
     values: dict[str, object] = {
         "partition": "",
         "kind": WorkKind.MINOR,
@@ -48,7 +48,7 @@ def due(bucket: int = 0, **fields: object) -> Due:
         "is_forced": False,
         "since_ms": 1_000,
     }
-    return Due(bucket=BucketId(b"", bucket), **{**values, **fields})  # type: ignore[arg-type]
+    return PendingCompaction(bucket=BucketId(b"", bucket), **{**values, **fields})  # type: ignore[arg-type]
 
 
 def chosen(*able: Contender, slots: int = 4, free: int = 1, large: int = 0) -> int | None:
@@ -119,7 +119,12 @@ def test_a_slot_is_given_whenever_somebody_may_have_it(
 ) -> None:
     able = [
         contender(
-            n, priority_class=urgency, slots=has, slots_max=most, is_large=is_large, virtual_time=virtual_time
+            n,
+            priority_class=urgency,
+            slots=has,
+            slots_max=most,
+            is_large=is_large,
+            virtual_time=virtual_time,
         )
         for n, (urgency, has, most, is_large, virtual_time) in enumerate(drawn)
     ]
@@ -141,26 +146,26 @@ def test_a_slot_is_given_whenever_somebody_may_have_it(
     ],
 )
 def test_waiting_makes_urgent(age_ms: int, urgency: PriorityClass) -> None:
-    found = priority_class(due(since_ms=0), max_age_ms=1_000, now_ms=age_ms)
+    found = priority_class(pending(since_ms=0), max_age_ms=1_000, now_ms=age_ms)
     assert found is urgency
 
 
 def test_runs_near_the_stop_trigger_are_urgent_at_once() -> None:
-    near = due(is_forced=True, since_ms=0)
+    near = pending(is_forced=True, since_ms=0)
     assert priority_class(near, max_age_ms=1_000, now_ms=0) is PriorityClass.FORCED
 
 
 def test_of_a_tables_dues_the_most_urgent_goes_first_and_of_the_urgent_the_oldest() -> None:
-    def first(*dues: Due) -> int:
-        found = most_urgent(dues, max_age_ms=1_000, now_ms=10_000)
+    def first(*offered: PendingCompaction) -> int:
+        found = most_urgent(offered, max_age_ms=1_000, now_ms=10_000)
         assert found is not None
         return found.bucket.bucket
 
-    young = due(1, since_ms=9_900, files_saved=100)
-    better = due(2, since_ms=9_950, files_saved=200)
-    late = due(3, since_ms=8_500)
-    forced = due(4, since_ms=9_999, is_forced=True)
-    waited = due(5, since_ms=100)
+    young = pending(1, since_ms=9_900, files_saved=100)
+    better = pending(2, since_ms=9_950, files_saved=200)
+    late = pending(3, since_ms=8_500)
+    forced = pending(4, since_ms=9_999, is_forced=True)
+    waited = pending(5, since_ms=100)
     assert first(young, better) == 2
     assert first(young, better, late) == 3
     assert first(young, better, late, forced) == 4

@@ -18,15 +18,15 @@ from compactord.scheduler.effects import (
     Discard,
     Effect,
     Forget,
+    StartCycle,
+    StartDispatch,
     StartExpire,
     StartSweep,
-    StartTakeOff,
-    StartTurn,
     Submit,
 )
-from compactord.scheduler.scheduler import Fleet
+from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Outcome
-from compactord.table.in_flight import Crashed, Landed
+from compactord.table.in_flight import Failed, Finished
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import policy
 
@@ -51,17 +51,17 @@ class Stage:
     """A fleet and its tables; the test performs the effects."""
 
     def __init__(self, *, slots: int = 2, **retry: object) -> None:
-        self.witness = Silent()
+        self.observer = Silent()
         backoff = Backoff(min=1_000, max=60_000)
-        self.fleet = Fleet(
+        self.scheduler = Scheduler(
             retry=Retry(**{"backoff": backoff, "task_attempts": 1, **retry}),  # type: ignore[arg-type]
             wall=WallTime(timezone.utc),
-            witness=self.witness,  # type: ignore[arg-type]
+            observer=self.observer,  # type: ignore[arg-type]
             jobs_max=4,
             sweep_interval_ms=10**12,
             expire_interval_ms=1_000,
         )
-        self.fleet.slots = slots
+        self.scheduler.slots = slots
         self.tables: dict[TableName, SimTable] = {}
         self.now = NOW
 
@@ -72,74 +72,74 @@ class Stage:
         for _ in range(5):
             table.commit(dict.fromkeys(range(buckets), size), self.now)
         ref = TableRef(database=name.database, name=name.table, location="/t")
-        self.fleet.add(name, ref, policy(**settings), self.now)
+        self.scheduler.add(name, ref, policy(**settings), self.now)
         return table
 
     def decide(self, after_ms: int = 0) -> list[Effect]:
         """What begins now, without sweeps and expiry."""
         self.now += after_ms
-        effects = self.fleet.tick(self.now)
+        effects = self.scheduler.tick(self.now)
         for effect in effects:
             if isinstance(effect, StartSweep):
-                self.fleet.swept(effect.name, self.now)
+                self.scheduler.swept(effect.name, self.now)
             elif isinstance(effect, StartExpire):
-                self.fleet.expired(effect.name, False, self.now)
+                self.scheduler.expired(effect.name, False, self.now)
         return [e for e in effects if not isinstance(e, StartSweep | StartExpire)]
 
-    def turned(self, effect: Effect, **how: object) -> None:
-        assert isinstance(effect, StartTurn)
+    def cycle_ended(self, effect: Effect, **how: object) -> None:
+        assert isinstance(effect, StartCycle)
         how.setdefault("error", None)
-        turn = self.tables[effect.name].turn(effect.ended, effect.skip, **how)  # type: ignore[arg-type]
-        self.fleet.turned(effect.name, turn, self.now)
+        cycle = self.tables[effect.name].cycle(effect.ended, effect.skip, **how)  # type: ignore[arg-type]
+        self.scheduler.cycle_ended(effect.name, cycle, self.now)
 
-    def took_off(self, effect: Effect, *, parts: int | None = None) -> None:
-        assert isinstance(effect, StartTakeOff)
-        result = self.tables[effect.name].take_off(
+    def dispatched(self, effect: Effect, *, parts: int | None = None) -> None:
+        assert isinstance(effect, StartDispatch)
+        result = self.tables[effect.name].dispatch(
             effect.bucket.bucket, number=effect.number, free_slots=parts or 1
         )
-        self.fleet.took_off(effect.name, result, self.now)
+        self.scheduler.dispatched(effect.name, result, self.now)
 
     def planned(self) -> list[Effect]:
         """After first turns of all tables: what begins."""
         for effect in self.decide():
-            self.turned(effect)
+            self.cycle_ended(effect)
         return self.decide()
 
     def flying(self, *, parts: int = 1) -> list[Submit]:
         """After the first take-off: what is submitted."""
         for effect in self.planned():
-            self.took_off(effect, parts=parts)
+            self.dispatched(effect, parts=parts)
         submits = [effect for effect in self.decide() if isinstance(effect, Submit)]
         assert submits
         return submits
 
-    def next_take_off(self, step_ms: int) -> StartTakeOff:
+    def next_dispatch(self, step_ms: int) -> StartDispatch:
         """Looks at the table, as often as it takes, until it begins something."""
         for _ in range(200):
             self.poll()
             for effect in [*self.decide(step_ms)]:
-                self.turned(effect)
+                self.cycle_ended(effect)
             for effect in self.decide():
-                assert isinstance(effect, StartTakeOff)
+                assert isinstance(effect, StartDispatch)
                 return effect
         raise AssertionError("nothing begins")
 
     def poll(self, name: TableName = NAME) -> None:
-        self.fleet.poll_due(name, self.now)
+        self.scheduler.poll_due(name, self.now)
 
     def ends(self, submit: Submit, kind: FailureKind | None = None) -> None:
         number, part = submit.part.compaction, submit.part.part
         if kind is None:
             done = SubcompactionResult(compaction=number, part=part, after=(), stats=STATS)
-            self.fleet.part_ended(done, self.now)
+            self.scheduler.part_ended(done, self.now)
             return
         failure = TaskFailure(
             compaction=number, part=part, kind=kind, error="E", message="bad", traceback=""
         )
-        self.fleet.part_ended(failure, self.now)
+        self.scheduler.part_ended(failure, self.now)
 
     def outcomes(self, name: TableName = NAME) -> dict[Outcome, int]:
-        found = self.fleet.tables[name].counts.compactions
+        found = self.scheduler.tables[name].counts.compactions
         return {outcome: count for (_, outcome), count in found.items()}
 
 
@@ -152,27 +152,27 @@ def test_from_a_first_look_to_a_commit() -> None:
     stage = Stage()
     stage.add()
     stage.ends(only(stage.flying()))  # type: ignore[arg-type]
-    turn = only(stage.decide())
-    assert isinstance(turn, StartTurn)
-    assert [type(each) for each in turn.ended.values()] == [Landed]
-    stage.turned(turn)
+    cycle = only(stage.decide())
+    assert isinstance(cycle, StartCycle)
+    assert [type(each) for each in cycle.ended.values()] == [Finished]
+    stage.cycle_ended(cycle)
     assert stage.decide() == []
-    served = stage.fleet.tables[NAME]
+    scheduled = stage.scheduler.tables[NAME]
     assert stage.outcomes() == {Outcome.COMMITTED: 1}
-    assert served.counts.sums["input_bytes"] == STATS.bytes_in
-    assert served.counts.sums["commits_committed"] == 1
-    assert stage.fleet.recent[0].outcome is Outcome.COMMITTED
-    assert stage.fleet.is_idle
+    assert scheduled.counts.sums["input_bytes"] == STATS.bytes_in
+    assert scheduled.counts.sums["commits_committed"] == 1
+    assert stage.scheduler.recent[0].outcome is Outcome.COMMITTED
+    assert stage.scheduler.is_idle
 
 
 def test_a_table_has_one_job_at_a_time_and_its_wishes_wait() -> None:
     stage = Stage()
     stage.add()
-    turn = only(stage.decide())
+    cycle = only(stage.decide())
     stage.poll()
     assert stage.decide() == [], "the turn runs"
-    stage.turned(turn)
-    assert isinstance(only(stage.decide()), StartTurn), "and is asked for again"
+    stage.cycle_ended(cycle)
+    assert isinstance(only(stage.decide()), StartCycle), "and is asked for again"
 
 
 def test_turns_over_all_tables_are_bounded_and_results_go_first() -> None:
@@ -182,15 +182,15 @@ def test_turns_over_all_tables_are_bounded_and_results_go_first() -> None:
     assert len(stage.decide()) == 4
 
 
-def test_threads_are_left_to_turns_however_many_tables_could_take_off() -> None:
+def test_threads_are_left_to_cycles_however_many_tables_could_dispatch() -> None:
     stage = Stage(slots=50)
     for n in range(30):
         stage.add(TableName("c", "db", f"t{n}"))
     begun: list[Effect] = []
     for _ in range(12):
         for effect in stage.decide():
-            if isinstance(effect, StartTurn):
-                stage.turned(effect)
+            if isinstance(effect, StartCycle):
+                stage.cycle_ended(effect)
             else:
                 begun.append(effect)
     assert 1 <= len(begun) < 4
@@ -202,15 +202,15 @@ def test_parts_never_exceed_slots_and_fewer_slots_let_parts_end() -> None:
         stage.add(TableName("c", "db", f"t{n}"))
     for _ in range(12):
         for effect in stage.decide():
-            if isinstance(effect, StartTurn):
-                stage.turned(effect)
-            elif isinstance(effect, StartTakeOff):
-                stage.took_off(effect)
-        assert stage.fleet.running_parts <= 2
-    assert stage.fleet.running_parts == 2
-    stage.fleet.slots = 1
+            if isinstance(effect, StartCycle):
+                stage.cycle_ended(effect)
+            elif isinstance(effect, StartDispatch):
+                stage.dispatched(effect)
+        assert stage.scheduler.running_parts <= 2
+    assert stage.scheduler.running_parts == 2
+    stage.scheduler.slots = 1
     assert stage.decide(1_000) == []
-    assert stage.fleet.running_parts == 2
+    assert stage.scheduler.running_parts == 2
 
 
 def test_when_one_part_fails_for_good_the_others_are_not_begun() -> None:
@@ -221,23 +221,23 @@ def test_when_one_part_fails_for_good_the_others_are_not_begun() -> None:
     stage.ends(submits[0], FailureKind.POISON)
     assert stage.decide() == [], "three parts that are left would run for nothing"
     stage.ends(submits[1])
-    turn = only(stage.decide())
-    assert isinstance(turn, StartTurn)
-    assert [type(each) for each in turn.ended.values()] == [Crashed]
+    cycle = only(stage.decide())
+    assert isinstance(cycle, StartCycle)
+    assert [type(each) for each in cycle.ended.values()] == [Failed]
     assert stage.outcomes() == {Outcome.FAILED: 1}
-    assert stage.fleet.running_parts == 0
+    assert stage.scheduler.running_parts == 0
 
 
 def test_a_part_that_may_succeed_is_tried_again_before_its_bucket_is_set_aside() -> None:
     stage = Stage(task_attempts=2)
-    stage.fleet._flights._part_attempts = 2
+    stage.scheduler._in_flight._part_attempts = 2
     stage.add()
     (submit,) = stage.flying()
     stage.ends(submit, FailureKind.TRANSIENT)
     again = only(stage.decide())
     assert again == submit
     stage.ends(submit, FailureKind.TRANSIENT)
-    assert stage.fleet.tables[NAME].parked
+    assert stage.scheduler.tables[NAME].quarantined
 
 
 def test_a_bucket_that_failed_rests_longer_each_time() -> None:
@@ -246,33 +246,33 @@ def test_a_bucket_that_failed_rests_longer_each_time() -> None:
     submits = stage.flying()
     for pause_ms in (1_000, 2_000, 4_000):
         stage.ends(submits[0], FailureKind.POISON)
-        stage.turned(only(stage.decide()))
+        stage.cycle_ended(only(stage.decide()))
         stage.poll()
-        stage.turned(only(stage.decide(pause_ms - 1)))
+        stage.cycle_ended(only(stage.decide(pause_ms - 1)))
         assert stage.decide() == []
         stage.now += 1
         stage.poll()
-        turn = only([e for e in stage.decide() if isinstance(e, StartTurn)])
-        stage.turned(turn)
-        stage.took_off(only(stage.decide()))
+        cycle = only([e for e in stage.decide() if isinstance(e, StartCycle)])
+        stage.cycle_ended(cycle)
+        stage.dispatched(only(stage.decide()))
         submits = stage.decide()  # type: ignore[assignment]
-    assert stage.fleet.tables[NAME].parked[BucketId(b"", 0)].failures == 3
+    assert stage.scheduler.tables[NAME].quarantined[BucketId(b"", 0)].failures == 3
 
 
-def test_a_take_off_that_fails_sets_its_bucket_aside_under_its_partition() -> None:
+def test_a_dispatch_that_fails_sets_its_bucket_aside_under_its_partition() -> None:
     stage = Stage()
     table = stage.add()
     effect = only(stage.planned())
-    assert isinstance(effect, StartTakeOff)
-    served = stage.fleet.tables[NAME]
-    assert served.taking_off is not None
-    served.taking_off = replace(served.taking_off, partition="day=1")
-    stage.fleet.took_off(NAME, StorageError("/t", "unreadable"), stage.now)
-    assert served.parked[effect.bucket].partition == "day=1"
+    assert isinstance(effect, StartDispatch)
+    scheduled = stage.scheduler.tables[NAME]
+    assert scheduled.dispatching is not None
+    scheduled.dispatching = replace(scheduled.dispatching, partition="day=1")
+    stage.scheduler.dispatched(NAME, StorageError("/t", "unreadable"), stage.now)
+    assert scheduled.quarantined[effect.bucket].partition == "day=1"
     assert stage.outcomes() == {Outcome.FAILED: 1}
     table.restarted()
     stage.poll()
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     assert stage.decide(999) == []
 
 
@@ -280,31 +280,31 @@ def test_what_is_lost_with_the_engine_is_planned_anew_and_nobody_is_to_blame() -
     stage = Stage()
     stage.add()
     (submit,) = stage.flying()
-    stage.fleet.slots = 0
-    stage.fleet.engine_lost("it died", stage.now)
+    stage.scheduler.slots = 0
+    stage.scheduler.engine_lost("it died", stage.now)
     stage.ends(submit)
-    stage.turned(only(stage.decide()))
-    served = stage.fleet.tables[NAME]
-    assert not served.parked
-    assert served.failures == 0
+    stage.cycle_ended(only(stage.decide()))
+    scheduled = stage.scheduler.tables[NAME]
+    assert not scheduled.quarantined
+    assert scheduled.failures == 0
     assert stage.outcomes() == {Outcome.CANCELLED: 1}
-    stage.fleet.slots = 1
-    assert isinstance(only(stage.decide()), StartTakeOff)
+    stage.scheduler.slots = 1
+    assert isinstance(only(stage.decide()), StartDispatch)
 
 
 def test_a_bucket_under_which_the_engine_always_dies_rests() -> None:
     stage = Stage()
     stage.add()
-    served = stage.fleet.tables[NAME]
-    stage.turned(only(stage.decide()))
+    scheduled = stage.scheduler.tables[NAME]
+    stage.cycle_ended(only(stage.decide()))
     for _ in range(5):
-        assert not served.parked
-        stage.took_off(only(stage.decide()))
+        assert not scheduled.quarantined
+        stage.dispatched(only(stage.decide()))
         assert isinstance(only(stage.decide()), Submit)
-        stage.fleet.engine_lost("it died", stage.now)
-        stage.turned(only(stage.decide()))
-    (parked,) = served.parked.values()
-    assert "the engine died 5 times while it was merged: it died" in parked.message
+        stage.scheduler.engine_lost("it died", stage.now)
+        stage.cycle_ended(only(stage.decide()))
+    (quarantined,) = scheduled.quarantined.values()
+    assert "the engine died 5 times while it was merged: it died" in quarantined.message
     assert stage.decide() == []
 
 
@@ -312,9 +312,9 @@ def test_an_engine_that_dies_during_a_turn_leaves_the_turn_alone() -> None:
     stage = Stage()
     stage.add()
     stage.ends(stage.flying()[0])
-    turn = only(stage.decide())
-    stage.fleet.engine_lost("it died", stage.now)
-    stage.turned(turn)
+    cycle = only(stage.decide())
+    stage.scheduler.engine_lost("it died", stage.now)
+    stage.cycle_ended(cycle)
     assert stage.outcomes() == {Outcome.COMMITTED: 1}
 
 
@@ -322,24 +322,24 @@ def test_a_leaving_table_gets_nothing_new_and_is_forgotten_when_it_is_idle() -> 
     stage = Stage()
     stage.add()
     (submit,) = stage.flying()
-    stage.fleet.remove(NAME)
+    stage.scheduler.remove(NAME)
     stage.poll()
     assert stage.decide() == []
     stage.ends(submit)
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     assert only(stage.decide()) == Forget(name=NAME)
-    assert NAME not in stage.fleet.tables
+    assert NAME not in stage.scheduler.tables
 
 
 def test_what_had_not_begun_is_dropped_with_its_table() -> None:
     stage = Stage()
     stage.add()
-    take_off = only(stage.planned())
-    stage.fleet.remove(NAME)
-    stage.took_off(take_off)
-    turn = only(stage.decide())
-    assert isinstance(turn, StartTurn)
-    stage.turned(turn)
+    dispatch = only(stage.planned())
+    stage.scheduler.remove(NAME)
+    stage.dispatched(dispatch)
+    cycle = only(stage.decide())
+    assert isinstance(cycle, StartCycle)
+    stage.cycle_ended(cycle)
     assert stage.outcomes() == {Outcome.CANCELLED: 1}
     assert only(stage.decide()) == Forget(name=NAME)
 
@@ -348,13 +348,13 @@ def test_a_table_that_is_listed_again_before_it_was_forgotten_stays() -> None:
     stage = Stage()
     stage.add()
     (submit,) = stage.flying()
-    stage.fleet.remove(NAME)
-    served = stage.fleet.tables[NAME]
-    stage.fleet.add(NAME, served.ref, served.policy, stage.now)
+    stage.scheduler.remove(NAME)
+    scheduled = stage.scheduler.tables[NAME]
+    stage.scheduler.add(NAME, scheduled.ref, scheduled.policy, stage.now)
     stage.ends(submit)
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     assert stage.decide() == []
-    assert stage.fleet.tables[NAME] is served
+    assert stage.scheduler.tables[NAME] is scheduled
 
 
 @pytest.mark.parametrize("settings", [{"mode": Mode.PAUSED}, {}])
@@ -363,9 +363,9 @@ def test_paused_and_excluded_tables_are_looked_at_and_left_alone(
 ) -> None:
     stage = Stage()
     stage.add(**settings)
-    stage.fleet.tables[NAME].is_excluded = not settings
+    stage.scheduler.tables[NAME].is_excluded = not settings
     assert stage.planned() == []
-    assert len(stage.fleet.tables[NAME].dues) == 1
+    assert len(stage.scheduler.tables[NAME].offered) == 1
 
 
 def test_draining_drops_what_has_not_begun_and_commits_what_has() -> None:
@@ -373,28 +373,28 @@ def test_draining_drops_what_has_not_begun_and_commits_what_has() -> None:
     stage.add(buckets=2)
     stage.add(OTHER)
     for effect in stage.decide():
-        stage.turned(effect)
-    take_off = only(stage.decide())
-    stage.took_off(take_off)
+        stage.cycle_ended(effect)
+    dispatch = only(stage.decide())
+    stage.dispatched(dispatch)
     (submit,) = stage.decide()
-    stage.fleet.drain(stage.now)
+    stage.scheduler.drain(stage.now)
     stage.poll()
     assert stage.decide() == []
     assert isinstance(submit, Submit)
     stage.ends(submit)
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     assert stage.decide() == []
-    assert stage.fleet.is_idle
+    assert stage.scheduler.is_idle
 
 
 def test_while_draining_a_part_is_not_tried_again() -> None:
     stage = Stage(task_attempts=3)
     stage.add()
     (submit,) = stage.flying()
-    stage.fleet.drain(stage.now)
+    stage.scheduler.drain(stage.now)
     stage.ends(submit, FailureKind.TRANSIENT)
-    turn = only(stage.decide())
-    assert isinstance(turn, StartTurn)
+    cycle = only(stage.decide())
+    assert isinstance(cycle, StartCycle)
     assert stage.outcomes() == {Outcome.FAILED: 1}
 
 
@@ -402,36 +402,36 @@ def test_after_the_end_what_lands_is_discarded_whenever_it_lands() -> None:
     stage = Stage(slots=2)
     stage.add()
     stage.flying()
-    stage.fleet.drain(stage.now)
-    stage.fleet.end()
-    served = stage.fleet.tables[NAME]
-    number = next(iter(served.flights))
-    stage.fleet.engine_lost("stopped", stage.now)
+    stage.scheduler.drain(stage.now)
+    stage.scheduler.end()
+    scheduled = stage.scheduler.tables[NAME]
+    number = next(iter(scheduled.in_flight))
+    stage.scheduler.engine_lost("stopped", stage.now)
     discard = only(stage.decide())
     assert isinstance(discard, Discard)
     assert list(discard.ended) == [number]
-    stage.fleet.discarded(NAME, stage.now)
-    assert stage.fleet.is_idle
+    stage.scheduler.discarded(NAME, stage.now)
+    assert stage.scheduler.is_idle
 
 
 def test_what_comes_while_something_is_discarded_is_not_forgotten() -> None:
     stage = Stage(slots=2)
     stage.add(buckets=2)
     for effect in stage.planned():
-        stage.took_off(effect)
-    first, take_off = stage.decide()
-    stage.took_off(take_off)
+        stage.dispatched(effect)
+    first, dispatch = stage.decide()
+    stage.dispatched(dispatch)
     second = only(stage.decide())
     assert isinstance(first, Submit)
-    stage.fleet.drain(stage.now)
-    stage.fleet.end()
+    stage.scheduler.drain(stage.now)
+    stage.scheduler.end()
     stage.ends(first)
     assert isinstance(only(stage.decide()), Discard)
     assert isinstance(second, Submit)
     stage.ends(second)
     stage.poll()
     assert stage.decide() == []
-    stage.fleet.discarded(NAME, stage.now)
+    stage.scheduler.discarded(NAME, stage.now)
     assert isinstance(only(stage.decide()), Discard)
 
 
@@ -441,16 +441,16 @@ def test_expiry_keeps_what_is_read_and_looks_again_at_what_came_meanwhile() -> N
     stage.flying()
     table.commit({0: MIB}, stage.now)
     stage.poll()
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     stage.now += 1_000
-    effects = stage.fleet.tick(stage.now)
+    effects = stage.scheduler.tick(stage.now)
     expire = next(e for e in effects if isinstance(e, StartExpire))
     assert expire.keep_from == 6, "the snapshot of what is under way, not the newest"
     table.commit({0: MIB}, stage.now)
     stage.poll()
-    stage.turned(only(stage.decide()))
-    stage.fleet.expired(NAME, False, stage.now)
-    assert any(isinstance(e, StartExpire) for e in stage.fleet.tick(stage.now + 2_000))
+    stage.cycle_ended(only(stage.decide()))
+    stage.scheduler.expired(NAME, False, stage.now)
+    assert any(isinstance(e, StartExpire) for e in stage.scheduler.tick(stage.now + 2_000))
 
 
 # It is a quarter past ten in the evening; from midnight on for three hours, and back then.
@@ -462,17 +462,17 @@ EARLIER = Window(**{"from": "18:00", "to": "21:00"})
 def test_windows_open_when_the_wall_clock_is_set_into_them(window: Window, hours: int) -> None:
     stage = Stage()
     stage.add(windows=(window,), windows_strict=True)
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     assert stage.decide(10_000) == []
-    stage.fleet.wall.set(hours * 3_600_000, stage.now)
+    stage.scheduler.wall.set(hours * 3_600_000, stage.now)
     stage.poll()
-    stage.turned(only(stage.decide(10_000)))
-    assert isinstance(only(stage.decide()), StartTakeOff)
+    stage.cycle_ended(only(stage.decide(10_000)))
+    assert isinstance(only(stage.decide()), StartDispatch)
 
 
 def test_a_policy_change_counts_at_once() -> None:
     stage = Stage()
     stage.add(mode=Mode.PAUSED)
     assert stage.planned() == []
-    stage.fleet.set_policy(NAME, policy())
-    assert isinstance(only(stage.fleet.decide(stage.now)), StartTakeOff)
+    stage.scheduler.set_policy(NAME, policy())
+    assert isinstance(only(stage.scheduler.decide(stage.now)), StartDispatch)

@@ -8,7 +8,7 @@ import pytest
 
 from compactord.model import WorkKind
 from compactord.service import api
-from compactord.service.view import FleetView, TableView
+from compactord.service.view import ServiceView, TableView
 from tests.pictures import (
     FixedPicture,
     bucket_detail,
@@ -24,7 +24,7 @@ from tests.pictures import (
 def test_status_is_the_picture_without_its_tables() -> None:
     view = busy_night().view()
     status = json.loads(api.encode(api.status(view)))
-    assert set(status) == {field.name for field in fields(FleetView)} - {"tables", "steady_ms"}
+    assert set(status) == {field.name for field in fields(ServiceView)} - {"tables", "steady_ms"}
     assert status["tables_by_status"]["lake/halted"] == 1
     assert status["engine"]["memory_budget_bytes"] == 4 << 30
     assert status["running"][0]["reason"] == "size_ratio"
@@ -40,7 +40,7 @@ def test_tables_keep_the_names_of_their_fields() -> None:
     assert orders["shape"]["buckets_by_run_state"]["near_stop"] == 1
     assert orders["counters"]["compactions"]["full/committed"] == 12
     assert list(orders["last_success_ms"]) == ["minor"]
-    assert orders["parked"][0]["bucket"] == 5
+    assert orders["quarantined"][0]["bucket"] == 5
 
 
 def test_names_of_any_bytes_and_numbers_beyond_json_are_valid_json() -> None:

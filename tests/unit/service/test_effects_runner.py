@@ -16,15 +16,15 @@ from compactord.paimon.table import TableRef
 from compactord.scheduler.effects import (
     Discard,
     Forget,
+    StartCycle,
+    StartDispatch,
     StartExpire,
     StartSweep,
-    StartTakeOff,
-    StartTurn,
     Submit,
 )
-from compactord.service.effects_runner import Answers, Performer, TableSpec
+from compactord.service.effects_runner import Answers, EffectsRunner, TableSpec
 from compactord.table.backlog import Skip
-from compactord.table.compactor import TakeOff, Turn
+from compactord.table.compactor import Cycle, Dispatch
 from compactord.table.session import SessionRequest, UnderWay
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock, fill_keyed, keyed_table, writer
@@ -49,11 +49,11 @@ class Theatre:
         self.answers: list[tuple[str, object]] = []
         self.submitted: list[Subcompaction] = []
         clock = VirtualClock()
-        self.performer = Performer(
+        self.runner = EffectsRunner(
             post=self.events.put,
             answers=Answers(
-                turned=lambda name, turn, seconds: self.answers.append(("turned", turn)),
-                took_off=lambda name, result: self.answers.append(("took_off", result)),
+                cycle_ended=lambda name, cycle, seconds: self.answers.append(("turned", cycle)),
+                dispatched=lambda name, result: self.answers.append(("took_off", result)),
                 expired=lambda name, result, seconds: self.answers.append(("expired", result)),
                 swept=lambda name, removed: self.answers.append(("swept", removed)),
                 discarded=lambda name: self.answers.append(("discarded", None)),
@@ -64,7 +64,7 @@ class Theatre:
             orphan_grace_ms=1,
             jobs_max=2,
         )
-        self.performer.specs[NAME] = TableSpec(
+        self.runner.specs[NAME] = TableSpec(
             ref=self.table,
             request=SessionRequest(),
             storage=HookedStorage(self.inner, before=self._before),
@@ -79,23 +79,23 @@ class Theatre:
         self.events.get(timeout=WAIT_S)()
         return self.answers[-1]
 
-    def turn(self) -> Turn:
-        self.performer.perform(StartTurn(name=NAME, ended={}, skip=Skip()))
-        what, turn = self.answer()
+    def cycle(self) -> Cycle:
+        self.runner.run(StartCycle(name=NAME, ended={}, skip=Skip()))
+        what, cycle = self.answer()
         assert what == "turned"
-        assert isinstance(turn, Turn)
-        return turn
+        assert isinstance(cycle, Cycle)
+        return cycle
 
-    def take_off(self, bucket: int) -> object:
-        effect = StartTakeOff(name=NAME, bucket=_bucket(self, bucket), number=1, free_slots=1)
-        self.performer.perform(effect)
+    def dispatch(self, bucket: int) -> object:
+        effect = StartDispatch(name=NAME, bucket=_bucket(self, bucket), number=1, free_slots=1)
+        self.runner.run(effect)
         what, result = self.answer()
         assert what == "took_off"
         return result
 
 
 def _bucket(theatre: Theatre, bucket: int) -> BucketId:
-    compactor = theatre.performer.compactors[NAME]
+    compactor = theatre.runner.compactors[NAME]
     assert compactor.seen is not None
     found = [b for b in compactor.seen[1].files.bucket_ids() if b.bucket == bucket]
     return found[0]
@@ -107,15 +107,15 @@ def theatre() -> Iterator[Theatre]:
     # Stacks are written for people, which takes its time.
     with capture_logs():
         yield made
-    made.performer.close(seconds_max=10.0)
+    made.runner.close(seconds_max=10.0)
 
 
-def test_a_turn_opens_the_table_and_a_take_off_decides(theatre: Theatre) -> None:
-    turn = theatre.turn()
-    assert turn.error is None
-    assert turn.planned is not None
-    assert len(turn.planned.dues) == 2
-    assert isinstance(theatre.take_off(0), TakeOff)
+def test_a_cycle_opens_the_table_and_a_dispatch_decides(theatre: Theatre) -> None:
+    cycle = theatre.cycle()
+    assert cycle.error is None
+    assert cycle.planned is not None
+    assert len(cycle.planned.offered) == 2
+    assert isinstance(theatre.dispatch(0), Dispatch)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -123,53 +123,53 @@ def test_a_turn_that_fails_is_an_answer_and_the_next_one_works(
     theatre: Theatre, error: Exception
 ) -> None:
     theatre.error = error
-    turn = theatre.turn()
-    assert isinstance(turn.error, CompactordError)
-    assert not turn.in_commit
+    cycle = theatre.cycle()
+    assert isinstance(cycle.error, CompactordError)
+    assert not cycle.in_commit
     theatre.error = None
-    assert theatre.turn().planned is not None
+    assert theatre.cycle().planned is not None
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_a_commit_that_fails_is_an_answer_and_leaves_no_bucket_busy(
     theatre: Theatre, error: Exception
 ) -> None:
-    theatre.turn()
-    took_off = theatre.take_off(0)
-    assert isinstance(took_off, TakeOff)
-    landed = flown(took_off)
+    theatre.cycle()
+    dispatched = theatre.dispatch(0)
+    assert isinstance(dispatched, Dispatch)
+    finished = flown(dispatched)
     theatre.error = error
-    theatre.performer.perform(StartTurn(name=NAME, ended={1: landed}, skip=Skip()))
-    _, turn = theatre.answer()
-    assert isinstance(turn, Turn)
-    assert turn.error is not None
-    assert turn.in_commit
+    theatre.runner.run(StartCycle(name=NAME, ended={1: finished}, skip=Skip()))
+    _, cycle = theatre.answer()
+    assert isinstance(cycle, Cycle)
+    assert cycle.error is not None
+    assert cycle.in_commit
     theatre.error = None
-    planned = theatre.turn().planned
+    planned = theatre.cycle().planned
     assert planned is not None
-    assert {due.bucket.bucket for due in planned.dues} == {0, 1}
+    assert {pending.bucket.bucket for pending in planned.offered} == {0, 1}
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_care_and_discarding_that_fail_are_answered(theatre: Theatre, error: Exception) -> None:
-    theatre.turn()
-    took_off = theatre.take_off(0)
-    assert isinstance(took_off, TakeOff)
-    landed = flown(took_off)
+    theatre.cycle()
+    dispatched = theatre.dispatch(0)
+    assert isinstance(dispatched, Dispatch)
+    finished = flown(dispatched)
     theatre.error = error
-    theatre.performer.perform(StartExpire(name=NAME, keep_from=1))
+    theatre.runner.run(StartExpire(name=NAME, keep_from=1))
     what, result = theatre.answer()
     assert what == "expired"
     assert isinstance(result, CompactordError)
-    theatre.performer.perform(StartSweep(name=NAME, under_way=UnderWay(since_ms=0, for_ms=0)))
+    theatre.runner.run(StartSweep(name=NAME, under_way=UnderWay(since_ms=0, for_ms=0)))
     assert theatre.answer() == ("swept", 0)
-    theatre.performer.perform(Discard(name=NAME, ended={1: landed}))
+    theatre.runner.run(Discard(name=NAME, ended={1: finished}))
     assert theatre.answer() == ("discarded", None)
 
 
 def test_what_concerns_a_table_that_was_never_opened_is_answered(theatre: Theatre) -> None:
-    effect = StartTakeOff(name=NAME, bucket=BucketId(b"", 0), number=1, free_slots=1)
-    theatre.performer.perform(effect)
+    effect = StartDispatch(name=NAME, bucket=BucketId(b"", 0), number=1, free_slots=1)
+    theatre.runner.run(effect)
     what, result = theatre.answer()
     assert what == "took_off"
     assert isinstance(result, CompactordError)
@@ -177,26 +177,26 @@ def test_what_concerns_a_table_that_was_never_opened_is_answered(theatre: Theatr
 
 def test_parts_go_to_the_engine_at_once(theatre: Theatre) -> None:
     made = part(3)
-    theatre.performer.perform(Submit(part=made))
+    theatre.runner.run(Submit(part=made))
     assert theatre.submitted == [made]
 
 
 def test_a_new_specification_takes_effect_with_the_next_turn(theatre: Theatre) -> None:
-    theatre.turn()
-    known = theatre.performer.compactors[NAME]
-    spec = theatre.performer.specs[NAME]
+    theatre.cycle()
+    known = theatre.runner.compactors[NAME]
+    spec = theatre.runner.specs[NAME]
     options = {"num-sorted-run.compaction-trigger": "50"}
-    theatre.performer.specs[NAME] = replace(spec, request=SessionRequest(overrides=options))
-    planned = theatre.turn().planned
+    theatre.runner.specs[NAME] = replace(spec, request=SessionRequest(overrides=options))
+    planned = theatre.cycle().planned
     assert planned is not None
-    assert planned.dues == ()
-    assert theatre.performer.compactors[NAME] is known
+    assert planned.offered == ()
+    assert theatre.runner.compactors[NAME] is known
 
 
 def test_a_forgotten_table_is_opened_anew(theatre: Theatre) -> None:
-    theatre.turn()
-    known, spec = theatre.performer.compactors[NAME], theatre.performer.specs[NAME]
-    theatre.performer.perform(Forget(name=NAME))
-    theatre.performer.specs[NAME] = spec
-    theatre.turn()
-    assert theatre.performer.compactors[NAME] is not known
+    theatre.cycle()
+    known, spec = theatre.runner.compactors[NAME], theatre.runner.specs[NAME]
+    theatre.runner.run(Forget(name=NAME))
+    theatre.runner.specs[NAME] = spec
+    theatre.cycle()
+    assert theatre.runner.compactors[NAME] is not known

@@ -69,13 +69,13 @@ def _logger() -> Any:
 
 def test_an_event_is_one_json_object_on_one_line() -> None:
     stream = _configure()
-    _logger().info("task_finished", table="d.t", duration_s=1.5, text="a\nb")
+    _logger().info("compaction_finished", table="d.t", duration_s=1.5, text="a\nb")
     assert stream.getvalue().count("\n") == 1
     (line,) = _lines(stream)
     assert line == {
         "ts": "2026-11-21T08:05:03.007Z",
         "level": "info",
-        "event": "task_finished",
+        "event": "compaction_finished",
         "logger": "compactord.service.somewhere",
         "version": "1.2.3",
         "instance": "host-1",
@@ -174,7 +174,7 @@ def test_exceptions_are_dictionaries_without_local_variables() -> None:
     try:
         raise ValueError("cannot reach s3://me:s3same@host/?sig=s3same")
     except ValueError:
-        _logger().exception("task_failed", table="d.t")
+        _logger().exception("compaction_failed", table="d.t")
         logging.getLogger("waitress").exception("uncaught")
     assert password not in stream.getvalue()
     for line in _lines(stream):
@@ -204,7 +204,7 @@ def test_no_secret_reaches_the_stream(format: LogFormat) -> None:
     try:
         raise RuntimeError(f"password={SECRET}") from ValueError(f"https://u:{SECRET}@h")
     except RuntimeError:
-        _logger().exception("task_failed")
+        _logger().exception("compaction_failed")
     assert SECRET not in stream.getvalue()
     assert stream.getvalue().count("***") >= 8
 
@@ -242,7 +242,7 @@ def test_warnings_of_other_tables_and_events_and_all_errors_pass() -> None:
             for _ in range(2):
                 _logger().warning(event, table=table)
                 _logger().warning(event, table=table, catalog="other")
-                _logger().error("task_failed", table=table)
+                _logger().error("compaction_failed", table=table)
                 _logger().info("plan_finished", table=table)
     levels = [line["level"] for line in _lines(stream)]
     assert levels.count("warning") == 3 * 2 * 2

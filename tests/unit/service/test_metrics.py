@@ -13,7 +13,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from compactord.model import CompactReason, Conflict, WorkKind
 from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
-from compactord.service.view import FleetView, TableStatus, TableView
+from compactord.service.view import ServiceView, TableStatus, TableView
 from compactord.storage.metered import StorageOp, StorageOutcome
 from compactord.table.status import RunState, TableShape
 from tests.pictures import NOW_MS, append_view, busy_night, fleet_view, halt, table_view
@@ -28,7 +28,7 @@ LABELS = {"catalog", "database", "table"} | {
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def scrape(view: FleetView, metrics: Metrics | None = None) -> str:
+def scrape(view: ServiceView, metrics: Metrics | None = None) -> str:
     body, content_type = (metrics or Metrics()).expose(view)
     assert content_type == TEXT
     return body.decode()
@@ -87,7 +87,7 @@ def eventful_counters() -> TableCounters:
     )
 
 
-def eventful() -> FleetView:
+def eventful() -> ServiceView:
     """A picture in which every metric has a sample."""
     base = table_view()
     eventful_table = replace(

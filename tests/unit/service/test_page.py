@@ -189,7 +189,7 @@ def test_a_backlog_older_than_allowed_and_failures_are_late() -> None:
     assert _need(backlog=old, max_backlog_age_ms=0) is Need.DUE
     assert _need(backlog=replace(old, oldest_ms=NOW_MS - 29 * MINUTE)) is Need.DUE
     assert _need(consecutive_failures=1) is Need.LATE
-    assert _need(parked_count=1) is Need.LATE
+    assert _need(quarantined_count=1) is Need.LATE
 
 
 def test_what_is_left_alone_on_purpose_comes_last() -> None:
@@ -226,12 +226,12 @@ def test_a_stop_trigger_that_is_none_is_said_to_be_none() -> None:
 
 
 def test_tables_come_by_trouble_then_by_backlog() -> None:
-    due = Backlog(tasks=1, files=5, size_bytes=MIB, oldest_ms=NOW_MS)
+    pending = Backlog(tasks=1, files=5, size_bytes=MIB, oldest_ms=NOW_MS)
     found = overview(
         table_view("d.calm"),
         table_view("d.off", status=TableStatus.UNSUPPORTED, halt=halt()),
-        table_view("d.small", backlog=due),
-        table_view("d.large", backlog=replace(due, size_bytes=GIB)),
+        table_view("d.small", backlog=pending),
+        table_view("d.large", backlog=replace(pending, size_bytes=GIB)),
         table_view("d.over", runs=9),
         table_view("d.halted", status=TableStatus.HALTED, halt=halt()),
     )
@@ -247,11 +247,11 @@ def test_halted_tables_say_why_and_what_to_do() -> None:
     assert "1 needs attention" in found.text
 
 
-def test_a_table_that_cannot_be_read_and_a_parked_bucket_say_why() -> None:
-    night = busy_night().fleet.tables[0]
+def test_a_table_that_cannot_be_read_and_a_quarantined_bucket_say_why() -> None:
+    night = busy_night().scheduler.tables[0]
     found = overview(night, table_view("d.t", status=TableStatus.ERROR, error="no such folder"))
     assert "no such folder" in found.text
-    assert "1 bucket is set aside after failures" in found.text
+    assert "1 bucket is quarantined after failures" in found.text
     assert "corrupt page header" in found.text
 
 
@@ -415,9 +415,9 @@ def _poisoned(value: Any) -> Any:
 @pytest.mark.parametrize("path", ["/", "/tables/" + "/".join([HOSTILE] * 3)])
 def test_hostile_texts_are_only_texts(path: str) -> None:
     night = busy_night()
-    detail = _poisoned(night.details[night.fleet.tables[0].name])
+    detail = _poisoned(night.details[night.scheduler.tables[0].name])
     # Names hold slashes here, so the details are found by any name.
-    picture = FixedPicture(_poisoned(night.fleet))
+    picture = FixedPicture(_poisoned(night.scheduler))
     picture.detail = lambda name: detail  # type: ignore[method-assign]
     found = page(picture, path, q=HOSTILE[:20])
     tags = Counter(tag for tag, _ in found.elements)

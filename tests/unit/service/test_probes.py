@@ -6,7 +6,7 @@ import pytest
 
 from compactord.service import probes
 from compactord.service.probes import Health
-from compactord.service.view import FleetView, LoopView
+from compactord.service.view import LoopView, ServiceView
 from tests.pictures import MINUTE, NOW_MS, SECOND, fleet_view, halt, table_view
 
 
@@ -15,7 +15,7 @@ def checks(health: Health) -> list[str]:
     return [failed.check for failed in health.failed]
 
 
-def with_loops(*ages_ms: int) -> FleetView:
+def with_loops(*ages_ms: int) -> ServiceView:
     loops = (
         LoopView(name=f"l{i}", heartbeat_ms=NOW_MS - age_ms, stale_after_ms=60 * SECOND, overruns=0)
         for i, age_ms in enumerate(ages_ms)
@@ -23,12 +23,12 @@ def with_loops(*ages_ms: int) -> FleetView:
     return fleet_view(loops=tuple(loops))
 
 
-def with_engine(*, is_up: bool, **changes: object) -> FleetView:
+def with_engine(*, is_up: bool, **changes: object) -> ServiceView:
     view = fleet_view(**changes)
     return replace(view, engine=replace(view.engine, is_up=is_up, error="" if is_up else "gone"))
 
 
-def with_catalogs(*ages_ms: int) -> FleetView:
+def with_catalogs(*ages_ms: int) -> ServiceView:
     (catalog,) = fleet_view().catalogs
     catalogs = (
         replace(catalog, name=f"c{i}", last_success_ms=NOW_MS - age_ms, error="refused")
@@ -70,7 +70,7 @@ def test_a_picture_that_stands_still_goes_stale_by_the_probes_own_clock() -> Non
     ],
     ids=["engine down", "catalog away", "starting", "draining", "table halted"],
 )
-def test_what_a_restart_does_not_heal_leaves_it_alive(view: FleetView) -> None:
+def test_what_a_restart_does_not_heal_leaves_it_alive(view: ServiceView) -> None:
     assert checks(probes.liveness(view, NOW_MS)) == []
 
 

@@ -9,12 +9,12 @@ from compactord.clock import WallTime
 from compactord.config.model import Retry, ServiceConfig
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
-from compactord.scheduler.scheduler import Fleet
+from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing
 from compactord.service.effects_runner import TableSpec
 from compactord.service.metrics import Metrics
 from compactord.service.observer import Watch
-from compactord.service.registry import Roster
+from compactord.service.registry import TableRegistry
 from compactord.service.timetable import Timetable
 from tests.builders import VirtualClock
 from tests.storages import MemoryStorage
@@ -42,44 +42,44 @@ def _listing(
     )
 
 
-def _roster(clock: VirtualClock) -> tuple[Roster, Fleet]:
+def _registry(clock: VirtualClock) -> tuple[TableRegistry, Scheduler]:
     events: list[Callable[[], None]] = []
     specs: dict[TableName, TableSpec] = {}
-    fleet = Fleet(
+    scheduler = Scheduler(
         retry=Retry(),
         wall=WallTime(timezone.utc),
-        witness=Watch(Metrics()),
+        observer=Watch(Metrics()),
         jobs_max=2,
         sweep_interval_ms=1,
         expire_interval_ms=1,
     )
     timetable = Timetable(events.append)
-    return Roster(CONFIG, fleet, specs, timetable=timetable, clock=clock), fleet
+    return TableRegistry(CONFIG, scheduler, specs, timetable=timetable, clock=clock), scheduler
 
 
 def test_tables_of_a_database_that_cannot_be_listed_are_not_taken_for_dropped() -> None:
-    roster, fleet = _roster(VirtualClock())
-    roster.listed(_listing("a.x", "b.y", "b.z"))
-    roster.listed(_listing("b.y", unreadable=frozenset({"a"})))
-    leaving = {str(name): served.is_leaving for name, served in fleet.tables.items()}
+    registry, scheduler = _registry(VirtualClock())
+    registry.listed(_listing("a.x", "b.y", "b.z"))
+    registry.listed(_listing("b.y", unreadable=frozenset({"a"})))
+    leaving = {str(name): scheduled.is_leaving for name, scheduled in scheduler.tables.items()}
     assert leaving == {"c.a.x": False, "c.b.y": False, "c.b.z": True}
 
 
 def test_a_catalog_that_cannot_be_listed_keeps_its_tables_and_says_why() -> None:
     clock = VirtualClock()
-    roster, fleet = _roster(clock)
+    registry, scheduler = _registry(clock)
     listed_ms = clock.now_ms()
-    roster.listed(_listing("a.x"))
+    registry.listed(_listing("a.x"))
     clock.sleep(60)
     for _ in range(2):
-        roster.listed(_listing(error="no such host", is_listed=False))
-    assert [served.is_leaving for served in fleet.tables.values()] == [False]
-    catalog = roster.catalogs["c"]
+        registry.listed(_listing(error="no such host", is_listed=False))
+    assert [scheduled.is_leaving for scheduled in scheduler.tables.values()] == [False]
+    catalog = registry.catalogs["c"]
     assert (catalog.last_success_ms, catalog.failures, catalog.error) == (
         listed_ms,
         2,
         "no such host",
     )
-    roster.listed(_listing("a.x"))
-    catalog = roster.catalogs["c"]
+    registry.listed(_listing("a.x"))
+    catalog = registry.catalogs["c"]
     assert (catalog.last_success_ms, catalog.failures, catalog.error) == (clock.now_ms(), 2, "")

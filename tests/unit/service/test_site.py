@@ -26,7 +26,7 @@ def page(path: str, query: Mapping[str, str]) -> PageResponse | None:
 @pytest.fixture(scope="module")
 def server():
     site = Site(
-        picture=PICTURE,
+        status=PICTURE,
         metrics=Metrics(),
         clock=CLOCK,
         config=lambda: {"catalogs": {"lake": {"password": "******"}}},
@@ -38,9 +38,9 @@ def server():
 
 @pytest.fixture
 def starting():
-    PICTURE.fleet, before = fleet_view(is_started=False), PICTURE.fleet
+    PICTURE.scheduler, before = fleet_view(is_started=False), PICTURE.scheduler
     yield
-    PICTURE.fleet = before
+    PICTURE.scheduler = before
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_a_long_path_is_not_sent_back_whole(server: HttpServer) -> None:
 
 
 def test_a_picture_without_tables_is_served(server: HttpServer) -> None:
-    PICTURE.fleet, before = FixedPicture(fleet_view()).view(), PICTURE.fleet
+    PICTURE.scheduler, before = FixedPicture(fleet_view()).view(), PICTURE.scheduler
     try:
         assert json.loads(get(server, "/v1/tables").body)["tables"] == []
     finally:
-        PICTURE.fleet = before
+        PICTURE.scheduler = before

@@ -7,10 +7,10 @@ from dataclasses import replace
 from compactord.config.model import Mode
 from compactord.model import WorkKind
 from compactord.plan.table import TableKind
-from compactord.scheduler.effects import StartTakeOff, StartTurn, Submit
+from compactord.scheduler.effects import StartCycle, StartDispatch, Submit
 from compactord.scheduler.status import PriorityClass
-from compactord.service.status_source import Facts, Painter, table_view
-from compactord.service.view import ConfigView, EngineView, FleetView, TableStatus, TableView
+from compactord.service.status_source import Facts, StatusKeeper, table_view
+from compactord.service.view import ConfigView, EngineView, ServiceView, TableStatus, TableView
 from compactord.table.status import Backlog, TableInfo
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, OTHER, Stage, only
@@ -44,17 +44,17 @@ def facts() -> Facts:
 
 
 class Gallery:
-    """A stage whose picture is painted after each step."""
+    """A stage whose view is made after each step."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self._painter = Painter(stage.fleet, 5)
+        self._status = StatusKeeper(stage.scheduler, 5)
 
-    def paint(self) -> FleetView:
-        return self._painter.paint(facts(), {}, self.stage.now)
+    def update(self) -> ServiceView:
+        return self._status.update(facts(), {}, self.stage.now)
 
     def table(self) -> TableView:
-        return next(table for table in self.paint().tables if table.name == NAME)
+        return next(table for table in self.update().tables if table.name == NAME)
 
 
 def test_backlog_counts_a_compaction_from_due_to_committed_and_never_twice() -> None:
@@ -63,26 +63,26 @@ def test_backlog_counts_a_compaction_from_due_to_committed_and_never_twice() -> 
     gallery = Gallery(stage)
     assert gallery.table().backlog == Backlog()
     for effect in stage.decide():
-        stage.turned(effect)
-    due = gallery.table().backlog
-    assert (due.tasks, due.files, due.size_bytes) == (3, 15, 15 * MIB)
-    take_off = only(stage.decide())
-    assert gallery.table().backlog == due, "a take-off is prepared"
-    stage.took_off(take_off)
+        stage.cycle_ended(effect)
+    pending = gallery.table().backlog
+    assert (pending.tasks, pending.files, pending.size_bytes) == (3, 15, 15 * MIB)
+    dispatch = only(stage.decide())
+    assert gallery.table().backlog == pending, "a take-off is prepared"
+    stage.dispatched(dispatch)
     submit, *others = stage.decide()
-    assert gallery.table().backlog == due, "it is under way"
+    assert gallery.table().backlog == pending, "it is under way"
     for other in others:
-        assert isinstance(other, StartTakeOff)
-        stage.took_off(other)
+        assert isinstance(other, StartDispatch)
+        stage.dispatched(other)
     stage.poll()
-    stage.turned(next(e for e in stage.decide() if isinstance(e, StartTurn)))
-    assert gallery.table().backlog == due, "it was planned again beside what is under way"
+    stage.cycle_ended(next(e for e in stage.decide() if isinstance(e, StartCycle)))
+    assert gallery.table().backlog == pending, "it was planned again beside what is under way"
     assert isinstance(submit, Submit)
     stage.ends(submit)
-    assert gallery.table().backlog == due, "it has landed and is not committed"
-    turns = [e for e in stage.decide() if isinstance(e, StartTurn)]
-    assert gallery.table().backlog == due, "the commit runs"
-    stage.turned(only([*turns]))
+    assert gallery.table().backlog == pending, "it has landed and is not committed"
+    cycles = [e for e in stage.decide() if isinstance(e, StartCycle)]
+    assert gallery.table().backlog == pending, "the commit runs"
+    stage.cycle_ended(only([*cycles]))
     assert gallery.table().backlog.tasks == 2
     assert gallery.table().backlog.size_bytes == 10 * MIB
 
@@ -91,7 +91,7 @@ def test_running_and_queued_work_is_shown_for_what_it_is() -> None:
     stage = Stage(slots=1)
     stage.add(buckets=3)
     stage.flying()
-    view = Gallery(stage).paint()
+    view = Gallery(stage).update()
     assert [task.bucket for task in view.running] == [0]
     assert view.queued == {
         PriorityClass.FORCED: 0,
@@ -106,9 +106,9 @@ def test_statuses_and_what_is_left_out() -> None:
     stage.add(mode=Mode.PAUSED)
     stage.add(OTHER)
     for effect in stage.decide():
-        stage.turned(effect)
-    stage.fleet.tables[OTHER].is_excluded = True
-    view = Gallery(stage).paint()
+        stage.cycle_ended(effect)
+    stage.scheduler.tables[OTHER].is_excluded = True
+    view = Gallery(stage).update()
     assert [table.name for table in view.tables] == [NAME]
     assert view.tables_by_status["c", TableStatus.PAUSED] == 1
     assert view.tables_by_status["c", TableStatus.EXCLUDED] == 1
@@ -122,7 +122,7 @@ def test_a_table_is_painted_again_only_when_something_happened_to_it() -> None:
     first = gallery.table()
     assert gallery.table() is first
     for effect in stage.decide():
-        stage.turned(effect)
+        stage.cycle_ended(effect)
     assert gallery.table() is not first
 
 
@@ -130,12 +130,12 @@ def test_a_table_that_came_back_is_not_shown_as_the_one_that_went() -> None:
     stage = Stage()
     stage.add()
     gallery = Gallery(stage)
-    stage.turned(only(stage.decide()))
+    stage.cycle_ended(only(stage.decide()))
     old = gallery.table()
-    version = stage.fleet.tables[NAME].version
-    del stage.fleet.tables[NAME]
+    version = stage.scheduler.tables[NAME].version
+    del stage.scheduler.tables[NAME]
     stage.add(priority=99)
-    stage.fleet.tables[NAME].version = version
+    stage.scheduler.tables[NAME].version = version
     assert gallery.table() is not old
     assert gallery.table().priority == 99
 
@@ -145,20 +145,20 @@ def test_success_is_told_of_the_usual_kind_from_the_first_poll_and_of_others_in_
     stage.add()
     gallery = Gallery(stage)
     assert gallery.table().last_success_ms == {WorkKind.APPEND: 0}
-    stage.turned(only(stage.decide()))
-    served = stage.fleet.tables[NAME]
-    assert served.planned is not None
+    stage.cycle_ended(only(stage.decide()))
+    scheduled = stage.scheduler.tables[NAME]
+    assert scheduled.planned is not None
     keyed = TableInfo(kind=TableKind.PRIMARY_KEY.value)
-    served.planned = replace(served.planned, info=keyed)
-    first = served.first_poll_ms
+    scheduled.planned = replace(scheduled.planned, info=keyed)
+    first = scheduled.first_poll_ms
     assert first > 0
 
     def shown() -> dict[WorkKind, int]:
-        view = table_view(served, interval_ms=1, now_ms=stage.now, wall=stage.fleet.wall)
+        view = table_view(scheduled, interval_ms=1, now_ms=stage.now, wall=stage.scheduler.wall)
         return dict(view.last_success_ms)
 
     assert shown() == {WorkKind.MINOR: first}
-    served.last_success_ms[WorkKind.FULL] = first + 5
+    scheduled.last_success_ms[WorkKind.FULL] = first + 5
     assert shown() == {WorkKind.MINOR: first, WorkKind.FULL: first + 5}
-    served.last_success_ms[WorkKind.MINOR] = first + 9
+    scheduled.last_success_ms[WorkKind.MINOR] = first + 9
     assert shown() == {WorkKind.MINOR: first + 9, WorkKind.FULL: first + 5}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compactord.config.model import Mode
 from compactord.model import TableName
-from compactord.scheduler.effects import Effect, StartTakeOff, StartTurn, Submit
+from compactord.scheduler.effects import Effect, StartCycle, StartDispatch, Submit
 from tests.simulation.tables import MIB
 from tests.simulation.world import policy
 from tests.unit.scheduler.test_scheduler import Stage
@@ -44,20 +44,20 @@ class OneSlot(Stage):
         while len(given) < at_most and (effects := self.decide(10)):
             for effect in effects:
                 match effect:
-                    case StartTurn(name=name, ended=ended) if name == self.slow and ended:
+                    case StartCycle(name=name, ended=ended) if name == self.slow and ended:
                         self._held.append(effect)
-                    case StartTurn():
-                        self.turned(effect)
-                    case StartTakeOff():
-                        self.took_off(effect, parts=PARTS)
+                    case StartCycle():
+                        self.cycle_ended(effect)
+                    case StartDispatch():
+                        self.dispatched(effect, parts=PARTS)
                     case Submit(part=part):
-                        given.append(self.fleet._table_of[part.compaction])
+                        given.append(self.scheduler._table_of[part.compaction])
                         self.ends(effect)
         return given
 
     def answer_slow(self) -> None:
         self.slow = None
-        self.turned(self._held.pop())
+        self.cycle_ended(self._held.pop())
 
     def work_long(self, name: TableName) -> None:
         """It alone, for many times what one compaction takes."""
@@ -102,7 +102,7 @@ def test_a_table_that_was_paused_is_owed_nothing() -> None:
     stage.work()
     stage.work_long(BUSY)
     stage.write(BUSY)
-    stage.fleet.set_policy(IDLE, policy(**URGENT))
+    stage.scheduler.set_policy(IDLE, policy(**URGENT))
     assert _longest_row(stage.work(), BUSY, IDLE) <= 2
 
 

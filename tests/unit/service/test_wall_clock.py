@@ -14,8 +14,8 @@ from compactord.errors import StorageError
 from compactord.model import CompactReason, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.effects import StartSweep
-from compactord.scheduler.maintenance import due_care
-from compactord.scheduler.scheduled_table import Flight, Parked, Served
+from compactord.scheduler.maintenance import due_maintenance
+from compactord.scheduler.scheduled_table import CompactionRecord, Quarantined, ScheduledTable
 from compactord.scheduler.status import Halt
 from compactord.service import probes
 from compactord.service.daemon import Daemon
@@ -75,7 +75,7 @@ class Running:
         daemon = self.daemon
         daemon._engine.start()
         daemon._begin_listing()
-        while not (daemon._fleet.slots and self.name in daemon._fleet.tables):
+        while not (daemon._scheduler.slots and self.name in daemon._scheduler.tables):
             self._settle()
         return self
 
@@ -87,14 +87,14 @@ class Running:
             raise StorageError(call.path, "no")
 
     @property
-    def served(self) -> Served:
-        return self.daemon._fleet.tables[self.name]
+    def scheduled(self) -> ScheduledTable:
+        return self.daemon._scheduler.tables[self.name]
 
     def second(self) -> None:
         """A commit by others, what is due by the clock, and all that follows."""
         fill_keyed(writer(self.memory, self.table), commits=1)
         self.clock.sleep(1)
-        self.daemon._roster._poll_due(self.name)
+        self.daemon._registry._poll_due(self.name)
         self.daemon._scheduler_beat()
         self._settle()
 
@@ -104,7 +104,7 @@ class Running:
             # The loop does not wait for a second that does not go by.
             daemon._next_tick_s = self.clock.monotonic_s()
             daemon._step()
-            calm = calm + 1 if daemon._fleet.is_idle and daemon._events.empty() else 0
+            calm = calm + 1 if daemon._scheduler.is_idle and daemon._events.empty() else 0
             time.sleep(0.001)
 
 
@@ -123,7 +123,7 @@ def _story(running: Running, settings: Mapping[int, int]) -> Iterator[None]:
 
 def _times(found: object) -> object:
     """Every time that is kept of a table, whatever its name; dues tell those of files."""
-    if isinstance(found, Served | Flight | Parked | Halt):
+    if isinstance(found, ScheduledTable | CompactionRecord | Quarantined | Halt):
         return {
             field.name: _times(getattr(found, field.name))
             for field in dataclasses.fields(found)
@@ -133,7 +133,7 @@ def _times(found: object) -> object:
         return {
             key: _times(value)
             for key, value in found.items()
-            if isinstance(value, int | Flight | Parked | Halt)
+            if isinstance(value, int | CompactionRecord | Quarantined | Halt)
         }
     return found
 
@@ -171,7 +171,7 @@ def _told(folder: Path, settings: Mapping[int, int]) -> list[tuple[object, dict[
             view = running.daemon.view()
             assert view.now_ms == running.clock.now_ms(), "dates are those of the wall clock"
             ages = {where: view.now_ms - date for where, date in _dates(view)}
-            told.append((_times(running.served), ages))
+            told.append((_times(running.scheduled), ages))
     return told
 
 
@@ -186,9 +186,15 @@ def test_a_clock_that_is_set_changes_no_time_that_is_kept_and_no_age_that_is_sho
             ever.setdefault(name, set()).add(str(value))
         for where in ages:
             ever.setdefault(where.rsplit(".", 1)[-1], set()).add(where)
-    for name in ("next_try_ms", "sweep_due_ms", "last_expire_ms", "cared_ms", "last_commit_ms"):
+    for name in (
+        "next_try_ms",
+        "sweep_due_ms",
+        "last_expire_ms",
+        "maintained_ms",
+        "last_commit_ms",
+    ):
         assert len(ever[name]) > 2, f"{name} is not put to the test"
-    for name in ("parked", "halts", "last_success_ms"):
+    for name in ("quarantined", "halts", "last_success_ms"):
         assert len(ever[name]) > 1, f"{name} is not put to the test"
     for name in ("until_ms", "since_ms", "finished_ms", "heartbeat_ms", "last_reload_success_ms"):
         assert ever[name], f"{name} is not shown"
@@ -245,19 +251,19 @@ def test_no_sweep_takes_what_is_under_way(days: tuple[int, ...], *, is_seen: boo
     stage.add()
     stage.now = clock.steady_ms()
     stage.flying()
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    for number, due in enumerate(planned.dues):
+    for number, pending in enumerate(planned.offered):
         # What is under way writes a file between any two settings of the clock, and after the last.
         storage.now_ms = clock.now_ms()
-        took_off = compactor.take_off(due.bucket, number=number, free_slots=1)
-        assert took_off is not None
-        flown(took_off)
+        dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        assert dispatched is not None
+        flown(dispatched)
         if number < len(days):
             clock.sleep(60)
             clock.set_by_ms += days[number] * DAY_MS
             if is_seen:
-                stage.fleet.wall.set(clock.set_by_ms, clock.steady_ms())
+                stage.scheduler.wall.set(clock.set_by_ms, clock.steady_ms())
     written = leftovers(storage, table, [FIRST])
     assert len(written) == 2
     for _ in range(3):
@@ -268,10 +274,10 @@ def test_no_sweep_takes_what_is_under_way(days: tuple[int, ...], *, is_seen: boo
 
 def _sweep(stage: Stage, compactor: TableCompactor, clock: VirtualClock) -> int:
     """What the fleet would have swept now; how many files."""
-    served = stage.fleet.tables[NAME]
-    served.maintenance, served.sweep_due_ms = None, 0
-    (effect,) = due_care(
-        [served], expire_interval_ms=1, now_ms=clock.steady_ms(), wall=stage.fleet.wall
+    scheduled = stage.scheduler.tables[NAME]
+    scheduled.maintenance, scheduled.sweep_due_ms = None, 0
+    (effect,) = due_maintenance(
+        [scheduled], expire_interval_ms=1, now_ms=clock.steady_ms(), wall=stage.scheduler.wall
     )
     assert isinstance(effect, StartSweep)
     return compactor.sweep(grace_ms=GRACE_MS, under_way=effect.under_way)
@@ -285,13 +291,13 @@ def test_what_a_killed_worker_left_is_swept_when_all_began_after_it(jump_ms: int
     compactor = compactor_of(storage, table, clock=clock)
     clock.set_by_ms = jump_ms
     storage.now_ms = clock.now_ms()
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    took_off = compactor.take_off(planned.dues[0].bucket, number=1, free_slots=1)
-    assert took_off is not None
-    flown(took_off)
+    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    assert dispatched is not None
+    flown(dispatched)
     stage = Stage()
-    stage.fleet.wall.set(jump_ms, clock.steady_ms() - 1)
+    stage.scheduler.wall.set(jump_ms, clock.steady_ms() - 1)
     clock.sleep(2 * HOUR_MS / 1000)
     stage.add()
     stage.now = clock.steady_ms()
@@ -305,8 +311,10 @@ def test_what_a_killed_worker_left_is_swept_when_all_began_after_it(jump_ms: int
 
 def _decisions(compactor: TableCompactor) -> dict[BucketId, CompactReason]:
     """What a turn finds due."""
-    planned = compactor.turn({}, ALL).planned
-    return {} if planned is None else {due.bucket: due.reason for due in planned.dues}
+    planned = compactor.cycle({}, ALL).planned
+    return (
+        {} if planned is None else {pending.bucket: pending.reason for pending in planned.offered}
+    )
 
 
 @each_jump
@@ -335,7 +343,7 @@ def test_full_compactions_go_on_at_their_interval(jump_ms: int, *, is_remembered
     clock.set_by_ms = jump_ms
     if not is_remembered:
         compactor = compactor_of(storage, table, clock=clock)
-        compactor.turn({}, ALL)
+        compactor.cycle({}, ALL)
     fill_keyed(writer(storage, table), commits=1)
     if is_remembered:
         assert _decisions(compactor) == {}, "the last one was just now"
@@ -344,9 +352,9 @@ def test_full_compactions_go_on_at_their_interval(jump_ms: int, *, is_remembered
 
 
 def _full(compactor: TableCompactor) -> None:
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    (due,) = planned.dues
-    took_off = compactor.take_off(due.bucket, number=1, free_slots=1)
-    assert took_off is not None
-    assert compactor.turn({1: flown(took_off)}, ALL).settled is not None
+    (pending,) = planned.offered
+    dispatched = compactor.dispatch(pending.bucket, number=1, free_slots=1)
+    assert dispatched is not None
+    assert compactor.cycle({1: flown(dispatched)}, ALL).settled is not None

@@ -11,7 +11,7 @@ from compactord.model import WorkKind
 from compactord.scheduler.status import Outcome, PriorityClass
 from compactord.service import api
 from compactord.service.http import JSON, HttpServer, PageResponse, Request
-from compactord.service.view import FleetView, TableStatus
+from compactord.service.view import ServiceView, TableStatus
 from compactord.showcase.observer import Observer
 from compactord.table.status import Backlog
 from tests.pictures import append_view, fleet_view, table_view, task_view
@@ -31,7 +31,7 @@ class Daemon:
         return PageResponse(status=HTTPStatus.OK, content_type=JSON, body=api.encode(said))
 
 
-def _view(now_ms: int = 1_000, runs: int = 4, **changes: Any) -> FleetView:
+def _view(now_ms: int = 1_000, runs: int = 4, **changes: Any) -> ServiceView:
     """Two tables at rest; `changes` are the orders'."""
     rest = {"planned_snapshot_id": 9, "backlog": Backlog(), "running_tasks": 0}
     orders = table_view("sales.orders", runs=runs, **{**rest, **changes})
@@ -98,7 +98,7 @@ def test_idle_is_at_rest_at_the_newest_snapshot_of_every_table(daemon: Daemon) -
         pytest.param(lambda: replace(_view(), queued={PriorityClass.BENEFIT: 1}), id="queued"),
     ],
 )
-def test_with_work_left_it_is_not_idle(view: Callable[[], FleetView], daemon: Daemon) -> None:
+def test_with_work_left_it_is_not_idle(view: Callable[[], ServiceView], daemon: Daemon) -> None:
     daemon.view = view()
     observer = Observer("lake")
     observer.observe(daemon.url)

@@ -11,8 +11,8 @@ from compactord.model import FailureKind, Subcompaction, TaskFailure
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
-from compactord.table.compactor import Planned, TableCompactor, TakeOff, Turn
-from compactord.table.in_flight import Crashed, Flights, Landed
+from compactord.table.compactor import Cycle, Dispatch, Planned, TableCompactor
+from compactord.table.in_flight import Failed, Finished, InFlight
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock
@@ -42,19 +42,19 @@ def compactor_of(
     )
 
 
-def flown(take_off: TakeOff, *, crash: bool = False) -> Landed | Crashed:
-    """What comes of a compaction; each part is run once, unless it is to `crash`."""
-    flights = Flights(part_attempts=1)
-    ended: Landed | Crashed | Subcompaction | None = flights.take_off(
-        take_off.number,
-        take_off.compaction,
-        take_off.parts,
-        neighbours=take_off.neighbours,
-        index_entries=take_off.index_entries,
+def flown(dispatch: Dispatch, *, failed: bool = False) -> Finished | Failed:
+    """What comes of a compaction; each part is run once, unless it is to `failed`."""
+    in_flight = InFlight(part_attempts=1)
+    ended: Finished | Failed | Subcompaction | None = in_flight.dispatch(
+        dispatch.number,
+        dispatch.compaction,
+        dispatch.parts,
+        neighbours=dispatch.neighbours,
+        index_entries=dispatch.index_entries,
     )
-    for part in take_off.parts:
-        ended = flights.arrived(_poisoned(part) if crash else run_part(part))
-    assert isinstance(ended, Landed | Crashed)
+    for part in dispatch.parts:
+        ended = in_flight.arrived(_poisoned(part) if failed else run_part(part))
+    assert isinstance(ended, Finished | Failed)
     return ended
 
 
@@ -75,29 +75,29 @@ class Driver:
     def __init__(self, compactor: TableCompactor) -> None:
         self.compactor = compactor
         self.errors: list[CompactordError] = []
-        self.turns: list[Turn] = []
+        self.cycles: list[Cycle] = []
         self._number = 0
 
-    def run(self, *, turns: int) -> Planned | None:
+    def run(self, *, cycles: int) -> Planned | None:
         """The plan in the end; at most so many turns."""
         planned: Planned | None = None
-        ended: dict[int, Landed | Crashed] = {}
-        for _ in range(turns):
-            turn = self.compactor.turn(ended, ALL)
-            self.turns.append(turn)
+        ended: dict[int, Finished | Failed] = {}
+        for _ in range(cycles):
+            cycle = self.compactor.cycle(ended, ALL)
+            self.cycles.append(cycle)
             ended = {}
-            if turn.error is not None:
-                self.errors.append(turn.error)
-            planned = turn.planned or planned
-            for due in turn.planned.dues if turn.planned is not None else ():
+            if cycle.error is not None:
+                self.errors.append(cycle.error)
+            planned = cycle.planned or planned
+            for pending in cycle.planned.offered if cycle.planned is not None else ():
                 self._number += 1
                 try:
-                    took_off = self.compactor.take_off(
-                        due.bucket, number=self._number, free_slots=1
+                    dispatched = self.compactor.dispatch(
+                        pending.bucket, number=self._number, free_slots=1
                     )
                 except CompactordError as error:
                     self.errors.append(error)
                     continue
-                if took_off is not None:
-                    ended[self._number] = flown(took_off)
+                if dispatched is not None:
+                    ended[self._number] = flown(dispatched)
         return planned

@@ -16,7 +16,7 @@ from compactord.plan.runs import bucket_runs
 from compactord.plan.table import Strategy
 from compactord.state.live_files import no_files
 from compactord.state.table_state import TableState, load_state
-from compactord.table.backlog import Survey
+from compactord.table.backlog import TableBacklog
 from compactord.table.opening import open_table
 from compactord.table.planning import PlanContext, StatePlanner
 from compactord.table.status import TableShape
@@ -54,7 +54,7 @@ class Surveyed:
         self.ref = keyed_table(self.storage, WHERE, buckets=BUCKETS)
         self.table = open_table(self.storage, self.ref, {})
         self.files = no_files(WHERE)
-        self.survey = Survey(stop_trigger=8)
+        self.backlog = TableBacklog(stop_trigger=8)
         self.buckets: Buckets = {}
         self.look(None)
 
@@ -72,11 +72,11 @@ class Surveyed:
     def look(self, changed: frozenset[BucketId] | None) -> None:
         state = TableState(table=self.ref, snapshot=None, files=self.files)
         planner = StatePlanner(self.storage, self.table, state, context())
-        self.survey.update(planner, state, changed, {}, context())
+        self.backlog.update(planner, state, changed, {}, context())
 
     def shape(self, zone: datetime.tzinfo = datetime.timezone.utc) -> TableShape:
         options = self.table.options.compaction
-        return self.survey.shape(self.table.kind, options, context(zone), snapshots=1)
+        return self.backlog.shape(self.table.kind, options, context(zone), snapshots=1)
 
 
 def _entry(kind: EntryKind, bucket: BucketId, file: DataFile) -> ManifestEntry:
@@ -145,7 +145,7 @@ def test_a_bucket_that_is_not_due_may_be_the_worst() -> None:
     known = Surveyed()
     known.replace(BucketId(EMPTY_ROW, 0), of_the_table(runs(100, 300, 50, 25), 0))
     known.replace(BucketId(EMPTY_ROW, 1), of_the_table(runs(100, 10, 10, 10, 10), 1))
-    assert [due.bucket.bucket for due in known.survey.offered(ALL)] == [1]
+    assert [pending.bucket.bucket for pending in known.backlog.offered(ALL)] == [1]
     assert known.shape().size_amplification_max == 3.75
 
 
@@ -154,12 +154,12 @@ def test_a_bucket_that_is_being_compacted_counts() -> None:
     table = keyed_table(storage, WHERE, buckets=1)
     fill_keyed(writer(storage, table), commits=6)
     compactor = compactor_of(storage, table)
-    before = compactor.turn({}, ALL).planned
+    before = compactor.cycle({}, ALL).planned
     assert before is not None
-    assert compactor.take_off(before.dues[0].bucket, number=1, free_slots=1)
-    meanwhile = compactor.turn({}, ALL).planned
+    assert compactor.dispatch(before.offered[0].bucket, number=1, free_slots=1)
+    meanwhile = compactor.cycle({}, ALL).planned
     assert meanwhile is not None
-    assert meanwhile.dues == ()
+    assert meanwhile.offered == ()
     assert meanwhile.shape.size_amplification_max == before.shape.size_amplification_max > 1
 
 
@@ -167,7 +167,7 @@ def test_an_append_table_has_no_runs_to_be_amplified() -> None:
     storage = MemoryStorage()
     table = append_table(storage, WHERE)
     fill_keyed(writer(storage, table), commits=4)
-    planned = compactor_of(storage, table).turn({}, ALL).planned
+    planned = compactor_of(storage, table).cycle({}, ALL).planned
     assert planned is not None
     assert planned.shape.files == 4
     assert planned.shape.size_amplification_max == 0
@@ -178,14 +178,14 @@ def test_a_full_compaction_by_somebody_else_is_known_to_a_new_service() -> None:
     table = keyed_table(storage, WHERE, buckets=2)
     fill_keyed(writer(storage, table), commits=4)
     compactor = compactor_of(storage, table)
-    first = compactor.turn({}, ALL).planned
+    first = compactor.cycle({}, ALL).planned
     assert first is not None
     assert first.shape.last_full_compaction_ms == 0
     compact(storage, table, strategy=Strategy.FULL)
     files = load_state(storage, table).files
     created = {file.creation_time_ms for b in files.bucket_ids() for file in files.files_in(b)}
     for service in (compactor, compactor_of(storage, table)):
-        planned = service.turn({}, ALL).planned
+        planned = service.cycle({}, ALL).planned
         assert planned is not None
         assert planned.shape.last_full_compaction_ms == min(created)
 
@@ -217,4 +217,4 @@ def test_equally_urgent_buckets_come_in_order() -> None:
     known = Surveyed()
     for commit, bucket in enumerate((2, 0, 1)):
         known.replace(BucketId(EMPTY_ROW, bucket), of_the_table(runs(9, 9, 9, 9, 9), commit))
-    assert [due.bucket.bucket for due in known.survey.offered(ALL)] == [0, 1, 2]
+    assert [pending.bucket.bucket for pending in known.backlog.offered(ALL)] == [0, 1, 2]

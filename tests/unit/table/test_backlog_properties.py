@@ -15,9 +15,9 @@ from compactord.paimon.table import TableRef
 from compactord.plan.runs import bucket_runs
 from compactord.plan.universal import last_full_compaction_ms
 from compactord.state.table_state import TableState, load_state
-from compactord.table.backlog import Survey
-from compactord.table.compactor import TOP_MAX, Planned, TableCompactor, TakeOff
-from compactord.table.in_flight import Crashed, Landed
+from compactord.table.backlog import TableBacklog
+from compactord.table.compactor import TOP_MAX, Dispatch, Planned, TableCompactor
+from compactord.table.in_flight import Failed, Finished
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planning import PlanContext, StatePlanner
 from tests.builders import SECOND, VirtualClock, append_table, compact, keyed_table, rows_of
@@ -42,7 +42,7 @@ class History:
             self.storage, self.table, clock=self.clock, append_wait_ms=WAIT_MS
         )
         self.planned: Planned | None = None
-        self.flying: dict[int, TakeOff] = {}
+        self.flying: dict[int, Dispatch] = {}
         self.numbers = 0
         self.key = 0
 
@@ -51,14 +51,14 @@ class History:
         self.key += 7
         self.writer.write(rows_of([(first + k, self.key) for k in range(keys)]))
 
-    def take_off(self, which: int) -> None:
-        if self.planned is None or not self.planned.dues:
+    def dispatch(self, which: int) -> None:
+        if self.planned is None or not self.planned.offered:
             return
-        due = self.planned.dues[which % len(self.planned.dues)]
+        pending = self.planned.offered[which % len(self.planned.offered)]
         self.numbers += 1
-        took_off = self.compactor.take_off(due.bucket, number=self.numbers, free_slots=1)
-        if took_off is not None:
-            self.flying[self.numbers] = took_off
+        dispatched = self.compactor.dispatch(pending.bucket, number=self.numbers, free_slots=1)
+        if dispatched is not None:
+            self.flying[self.numbers] = dispatched
 
     def compact_elsewhere(self) -> None:
         compact(self.storage, self.table, owner=SECOND)
@@ -66,13 +66,13 @@ class History:
     def sleep(self, seconds: int) -> None:
         self.clock.sleep(seconds)
 
-    def turn(self, landing: int, *, crash: bool) -> None:
-        ended: dict[int, Landed | Crashed] = {}
+    def cycle(self, landing: int, *, failed: bool) -> None:
+        ended: dict[int, Finished | Failed] = {}
         for number in list(self.flying)[:landing]:
-            ended[number] = flown(self.flying.pop(number), crash=crash)
-        turn = self.compactor.turn(ended, ALL)
-        assert turn.error is None
-        self.planned = turn.planned or self.planned
+            ended[number] = flown(self.flying.pop(number), failed=failed)
+        cycle = self.compactor.cycle(ended, ALL)
+        assert cycle.error is None
+        self.planned = cycle.planned or self.planned
         self._check()
 
     def _check(self) -> None:
@@ -83,9 +83,9 @@ class History:
         state = load_state(self.storage, self.table)
         context = session.plan_context()
         planner = StatePlanner(self.storage, table, state, context)
-        fresh = Survey(stop_trigger=self.compactor._stop_trigger)
+        fresh = TableBacklog(stop_trigger=self.compactor._stop_trigger)
         fresh.update(planner, state, None, _busy(self.flying), context)
-        assert planned.dues == fresh.offered(ALL)
+        assert planned.offered == fresh.offered(ALL)
         assert planned.backlog == fresh.backlog()
         shape = planned.shape
         assert shape == fresh.shape(
@@ -115,10 +115,10 @@ def worst_buckets(table: OpenTable, state: TableState, context: PlanContext) -> 
     return max(amplifications), min(ms for ms in full_ms if ms is not None) - offset_ms
 
 
-def _busy(flying: dict[int, TakeOff]) -> dict[BucketId, set[str]]:
+def _busy(flying: dict[int, Dispatch]) -> dict[BucketId, set[str]]:
     busy: dict[BucketId, set[str]] = {}
-    for took_off in flying.values():
-        compaction: Compaction = took_off.compaction
+    for dispatched in flying.values():
+        compaction: Compaction = dispatched.compaction
         names = busy.setdefault(compaction.bucket, set())
         names.update(file.file_name for file in compaction.inputs)
     return busy
@@ -128,9 +128,9 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("write"), st.integers(1, 40)),
         st.tuples(st.just("write"), st.integers(1, 3)),
-        st.tuples(st.just("take_off"), st.integers(0, 3)),
+        st.tuples(st.just("dispatch"), st.integers(0, 3)),
         st.tuples(st.just("land"), st.integers(0, 2)),
-        st.tuples(st.just("crash"), st.integers(1, 2)),
+        st.tuples(st.just("fail"), st.integers(1, 2)),
         st.tuples(st.just("compact_elsewhere"), st.just(0)),
         st.tuples(st.just("sleep"), st.sampled_from([1, 90, 700])),
     ),
@@ -142,13 +142,13 @@ STEPS = st.lists(
 def _played(history: History, steps: list[tuple[str, int]]) -> None:
     for what, value in steps:
         match what:
-            case "land" | "crash":
-                history.turn(value, crash=what == "crash")
+            case "land" | "fail":
+                history.cycle(value, failed=what == "fail")
             case "compact_elsewhere":
                 history.compact_elsewhere()
             case _:
                 getattr(history, what)(value)
-    history.turn(0, crash=False)
+    history.cycle(0, failed=False)
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,7 +13,7 @@ from compactord.state.table_state import data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
-from compactord.table.in_flight import Crashed, Landed
+from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import SessionRequest
 from tests.builders import (
     FIRST,
@@ -41,26 +41,26 @@ def _keyed(commits: int = 6, **options: str) -> tuple[MemoryStorage, TableRef, d
 
 
 def _due(compactor: TableCompactor) -> list[int]:
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    return [due.bucket.bucket for due in planned.dues]
+    return [pending.bucket.bucket for pending in planned.offered]
 
 
 def test_a_first_turn_plans_and_a_second_one_has_nothing_new() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    assert {due.bucket.bucket for due in planned.dues} == {0, 1}
+    assert {pending.bucket.bucket for pending in planned.offered} == {0, 1}
     assert planned.snapshot_id == 6
     assert planned.backlog.tasks == 2
-    assert compactor.turn({}, ALL).planned is None
+    assert compactor.cycle({}, ALL).planned is None
 
 
 def test_compacts_to_the_end_and_keeps_every_row() -> None:
     storage, table, expected = _keyed()
     driver = Driver(compactor_of(storage, table))
-    planned = driver.run(turns=3)
+    planned = driver.run(cycles=3)
     assert planned is not None
     assert planned.backlog.tasks == 0
     assert planned.shape.sorted_runs_max == 1
@@ -81,19 +81,19 @@ def _scattered(commits: int) -> tuple[MemoryStorage, TableRef]:
 def test_a_turn_with_nothing_due_merges_manifests() -> None:
     storage, table = _scattered(40)
     compactor = compactor_of(storage, table)
-    turn = compactor.turn({}, ALL)
-    assert (turn.planned is not None, turn.error) == (True, None)
-    assert turn.settled is not None
-    assert turn.settled.committed is not None
-    assert turn.settled.committed.snapshot_id == 41
+    cycle = compactor.cycle({}, ALL)
+    assert (cycle.planned is not None, cycle.error) == (True, None)
+    assert cycle.settled is not None
+    assert cycle.settled.committed is not None
+    assert cycle.settled.committed.snapshot_id == 41
     snapshot = load_state(storage, table).snapshot
     assert snapshot is not None
     assert len(data_manifests(storage, table.location, snapshot)) == 1
     assert sum(read_appended(storage, table).values()) == 40
     # Its own snapshot is taken in, and brings nothing to do.
-    again = compactor.turn({}, ALL)
+    again = compactor.cycle({}, ALL)
     assert (again.planned is not None, again.settled) == (True, None)
-    assert compactor.turn({}, ALL).planned is None
+    assert compactor.cycle({}, ALL).planned is None
     assert snapshot_ids(storage, table.location)[-1] == 41
 
 
@@ -102,65 +102,65 @@ def test_manifests_stay_below_the_threshold_and_where_nothing_may_begin(
     commits: int, skip: Skip
 ) -> None:
     storage, table = _scattered(commits)
-    assert compactor_of(storage, table).turn({}, skip).settled is None
+    assert compactor_of(storage, table).cycle({}, skip).settled is None
     assert snapshot_ids(storage, table.location)[-1] == commits
 
 
 def test_a_bucket_under_way_is_not_due() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    bucket = planned.dues[0].bucket
-    assert compactor.take_off(bucket, number=1, free_slots=1) is not None
-    assert compactor.take_off(bucket, number=2, free_slots=1) is None
+    bucket = planned.offered[0].bucket
+    assert compactor.dispatch(bucket, number=1, free_slots=1) is not None
+    assert compactor.dispatch(bucket, number=2, free_slots=1) is None
     assert bucket.bucket not in _due(compactor)
 
 
 def test_a_crashed_bucket_is_due_again_and_leaves_no_file() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    took_off = compactor.take_off(planned.dues[0].bucket, number=1, free_slots=1)
-    assert took_off is not None
+    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    assert dispatched is not None
     _due(compactor)
-    again = compactor.turn({1: flown(took_off, crash=True)}, ALL)
+    again = compactor.cycle({1: flown(dispatched, failed=True)}, ALL)
     assert again.planned is not None
-    assert planned.dues[0].bucket in {due.bucket for due in again.planned.dues}
+    assert planned.offered[0].bucket in {pending.bucket for pending in again.planned.offered}
     assert leftovers(storage, table, [FIRST]) == set()
 
 
 def test_a_discarded_compaction_leaves_no_file_and_its_bucket_is_due_again() -> None:
     storage, table, expected = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    took_off = compactor.take_off(planned.dues[0].bucket, number=1, free_slots=1)
-    assert took_off is not None
-    landed = flown(took_off)
+    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    assert dispatched is not None
+    finished = flown(dispatched)
     assert leftovers(storage, table, [FIRST]) != set()
-    compactor.discard({1: landed})
+    compactor.discard({1: finished})
     assert leftovers(storage, table, [FIRST]) == set()
-    assert planned.dues[0].bucket.bucket in _due(compactor)
+    assert planned.offered[0].bucket.bucket in _due(compactor)
     assert read_keyed(storage, table) == expected
 
 
-def test_a_take_off_that_fails_makes_its_bucket_due_again_without_a_new_snapshot() -> None:
+def test_a_dispatch_that_fails_makes_its_bucket_due_again_without_a_new_snapshot() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    first = planned.dues[0].bucket
+    first = planned.offered[0].bucket
     # Cutting into parts looks at the clock for the zone of creation times: a seam that can fail.
     session = compactor._session
     clock, session._clock = session._clock, BrokenClock()
     with pytest.raises(StorageError):
-        compactor.take_off(first, number=1, free_slots=1)
+        compactor.dispatch(first, number=1, free_slots=1)
     session._clock = clock
-    again = compactor.turn({}, ALL).planned
+    again = compactor.cycle({}, ALL).planned
     assert again is not None, "there is something to do, and nothing else will say so"
-    assert again.dues == planned.dues
+    assert again.offered == planned.offered
 
 
 class BrokenClock(VirtualClock):
@@ -171,18 +171,18 @@ class BrokenClock(VirtualClock):
 def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    first = planned.dues[0].bucket
+    first = planned.offered[0].bucket
     skipping = Skip(buckets=frozenset({first}))
-    without = compactor.turn({}, skipping).planned
+    without = compactor.cycle({}, skipping).planned
     assert without is not None
-    assert first not in {due.bucket for due in without.dues}
+    assert first not in {pending.bucket for pending in without.offered}
     assert without.backlog == planned.backlog
-    assert compactor.turn({}, skipping).planned is None
-    after = compactor.turn({}, ALL).planned
+    assert compactor.cycle({}, skipping).planned is None
+    after = compactor.cycle({}, ALL).planned
     assert after is not None
-    assert after.dues == planned.dues
+    assert after.offered == planned.offered
 
 
 def test_other_options_count_from_the_next_turn_on() -> None:
@@ -203,10 +203,10 @@ def test_a_table_that_becomes_unsupported_is_an_answer_and_one_that_heals_is_ser
     bad = good.replace(b'"write-only": "true"', b'"write-only": "true", "merge-engine": "nope"')
     assert bad != good
     storage.objects[paths.schema_path(table.location, 1)] = bad.replace(b'"id": 0,', b'"id": 1,', 1)
-    turn = compactor.turn({}, ALL)
-    assert turn.error is not None
-    assert turn.planned is None
-    assert not turn.in_commit
+    cycle = compactor.cycle({}, ALL)
+    assert cycle.error is not None
+    assert cycle.planned is None
+    assert not cycle.in_commit
     del storage.objects[paths.schema_path(table.location, 1)]
     assert sorted(_due(compactor)) == [0, 1]
 
@@ -221,17 +221,17 @@ def test_an_exception_that_nobody_expects_leaves_no_bucket_busy() -> None:
 
     watched = HookedStorage(storage, before=fail)
     compactor = compactor_of(watched, table)
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    took_off = compactor.take_off(planned.dues[0].bucket, number=1, free_slots=1)
-    assert took_off is not None
-    landed = flown(took_off)
+    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    assert dispatched is not None
+    finished = flown(dispatched)
     is_broken[0] = True
     with pytest.raises(MemoryError):
-        compactor.turn({1: landed}, ALL)
+        compactor.cycle({1: finished}, ALL)
     is_broken[0] = False
     assert sorted(_due(compactor)) == [0, 1]
-    Driver(compactor).run(turns=3)
+    Driver(compactor).run(cycles=3)
     assert read_keyed(storage, table) == expected
 
 
@@ -240,7 +240,7 @@ def test_expiry_leaves_what_is_read_alone() -> None:
         **{"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
     )
     compactor = compactor_of(storage, table)
-    compactor.turn({}, ALL)
+    compactor.cycle({}, ALL)
     result = compactor.expire(keep_from=4)
     assert isinstance(result, Expired)
     assert snapshot_ids(storage, table.location) == (4, 5, 6)
@@ -262,7 +262,7 @@ def test_only_a_table_with_sorted_runs_has_triggers_for_them(
     storage = MemoryStorage()
     table = make(storage, WHERE)
     writer(storage, table).write(rows_of([(1, 1)]))
-    planned = compactor_of(storage, table).turn({}, ALL).planned
+    planned = compactor_of(storage, table).cycle({}, ALL).planned
     assert planned is not None
     assert (planned.info.compaction_trigger, planned.info.stop_trigger) == triggers
 
@@ -276,9 +276,9 @@ def test_a_table_without_a_stop_trigger_is_measured_against_the_configured_one(
     storage = MemoryStorage()
     table = keyed_table(storage, WHERE, options={"num-sorted-run.stop-trigger": stop})
     compactor = compactor_of(storage, table)
-    first = compactor.turn({}, ALL).planned
+    first = compactor.cycle({}, ALL).planned
     compactor.reconfigure(SessionRequest(), stop_trigger_fallback=30)
-    second = compactor.turn({}, ALL).planned
+    second = compactor.cycle({}, ALL).planned
     assert first is not None
     assert second is not None
     assert (first.info.stop_trigger, second.info.stop_trigger) == expected
@@ -293,7 +293,7 @@ def test_append_files_are_packed_in_as_many_compactions_as_are_due() -> None:
     before = read_appended(storage, table)
     compactor = compactor_of(storage, table)
     driver = Driver(compactor)
-    driver.run(turns=4)
+    driver.run(cycles=4)
     assert read_appended(storage, table) == before
     assert load_state(storage, table).files.file_count < 12
     assert driver.errors == []
@@ -308,7 +308,7 @@ def _drive_through(storage: Storage, table: TableRef) -> tuple[Driver, list[Comp
         except CompactordError as error:
             errors.append(error)
     driver = Driver(compactor)
-    driver.run(turns=4)
+    driver.run(cycles=4)
     return driver, [*errors, *driver.errors]
 
 
@@ -333,7 +333,7 @@ def test_whatever_call_fails_the_next_turns_finish_the_work(
         # A merge that failed as well: one more time without faults.
         planned = Driver(driver.compactor)
         planned._number = 1000
-        planned.run(turns=4)
+        planned.run(cycles=4)
         assert planned.errors == [], f"call {at}: {faulty.failed}"
         assert read_keyed(storage, table) == expected, f"call {at}: {faulty.failed}"
         check_chain(storage, table)
@@ -355,21 +355,21 @@ def test_what_was_handed_in_is_settled_whatever_call_of_the_commit_fails_for_eve
         Fault(at=step, error=StorageError, lasts=True, concerns=lambda call: is_armed[0]),
     )
     compactor = compactor_of(faulty, table)
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    ended: dict[int, Landed | Crashed] = {}
-    for number, due in enumerate(planned.dues):
-        took_off = compactor.take_off(due.bucket, number=number, free_slots=1)
-        assert took_off is not None
-        ended[number] = flown(took_off)
+    ended: dict[int, Finished | Failed] = {}
+    for number, pending in enumerate(planned.offered):
+        dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        assert dispatched is not None
+        ended[number] = flown(dispatched)
     is_armed[0] = True
-    turn = compactor.turn(ended, ALL)
-    assert turn.error is not None
-    assert turn.in_commit == (turn.settled is None)
+    cycle = compactor.cycle(ended, ALL)
+    assert cycle.error is not None
+    assert cycle.in_commit == (cycle.settled is None)
     is_armed[0] = False
     driver = Driver(compactor)
     driver._number = 100
-    driver.run(turns=4)
+    driver.run(cycles=4)
     assert read_keyed(storage, table) == expected
     check_chain(storage, table)
     assert int(load_state(storage, table).files.summaries().run_count.max()) < 5

@@ -15,13 +15,13 @@ WHERE = "/warehouse/db.db/t"
 
 
 def _details(
-    storage: MemoryStorage, table: TableRef, *, turns: int = 1
+    storage: MemoryStorage, table: TableRef, *, cycles: int = 1
 ) -> tuple[BucketDetail, ...]:
     compactor = compactor_of(storage, table)
-    if turns == 1:
-        compactor.turn({}, ALL)
+    if cycles == 1:
+        compactor.cycle({}, ALL)
     else:
-        Driver(compactor).run(turns=turns)
+        Driver(compactor).run(cycles=cycles)
     assert compactor.seen is not None
     return bucket_details(*compactor.seen)
 
@@ -59,7 +59,7 @@ def test_after_compaction_one_run_is_left_and_nothing_is_planned() -> None:
     storage = MemoryStorage()
     table = keyed_table(storage, WHERE, buckets=2)
     fill_keyed(writer(storage, table), commits=6)
-    for detail in _details(storage, table, turns=3):
+    for detail in _details(storage, table, cycles=3):
         assert [run.level for run in detail.runs] == [5]
         assert detail.plan == ""
 

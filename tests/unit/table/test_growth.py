@@ -21,7 +21,7 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.snapshot import CommitKind, latest_snapshot_id, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.scheduler.effects import StartExpire, StartSweep, StartTakeOff, StartTurn, Submit
+from compactord.scheduler.effects import StartCycle, StartDispatch, StartExpire, StartSweep, Submit
 from compactord.table.compactor import TableCompactor
 from tests.builders import VirtualClock
 from tests.simulation.world import policy
@@ -61,7 +61,7 @@ class Years(Stage):
         super().__init__(slots=4)
         self.clock = VirtualClock()
         self.now = self.clock.steady_ms()
-        self.fleet.sweep_interval_ms = STEP_S * 1_000
+        self.scheduler.sweep_interval_ms = STEP_S * 1_000
         self.storage = MemoryStorage()
         self.ref = TableRef(database="db", name="t", location="/wh/db.db/t")
         create_table(
@@ -82,7 +82,7 @@ class Years(Stage):
         self.hour = 0
         # What is under way and ends only when it is told to.
         self.held: list[Subcompaction] = []
-        self.fleet.add(NAME, self.ref, policy(), self.now)
+        self.scheduler.add(NAME, self.ref, policy(), self.now)
 
     # -- what others do
 
@@ -131,24 +131,24 @@ class Years(Stage):
     def work(self, *, holds: bool = False) -> None:
         """Until nothing begins; parts are held back, or end well."""
         self.poll()
-        while effects := self.fleet.tick(self.now):
+        while effects := self.scheduler.tick(self.now):
             for effect in effects:
                 match effect:
-                    case StartTurn(ended=ended, skip=skip):
-                        turn = self.compactor.turn(ended, skip)
-                        assert turn.error is None, turn.error
-                        self.fleet.turned(NAME, turn, self.now)
-                    case StartTakeOff(bucket=bucket, number=number):
-                        took_off = self.compactor.take_off(bucket, number=number, free_slots=1)
-                        self.fleet.took_off(NAME, took_off, self.now)
+                    case StartCycle(ended=ended, skip=skip):
+                        cycle = self.compactor.cycle(ended, skip)
+                        assert cycle.error is None, cycle.error
+                        self.scheduler.cycle_ended(NAME, cycle, self.now)
+                    case StartDispatch(bucket=bucket, number=number):
+                        dispatched = self.compactor.dispatch(bucket, number=number, free_slots=1)
+                        self.scheduler.dispatched(NAME, dispatched, self.now)
                     case Submit(part=part) if holds:
                         self.held.append(part)
                     case Submit(part=part):
                         self.end(part)
                     case StartSweep():
-                        self.fleet.swept(NAME, self.now)
+                        self.scheduler.swept(NAME, self.now)
                     case StartExpire():
-                        self.fleet.expired(NAME, False, self.now)
+                        self.scheduler.expired(NAME, False, self.now)
 
     def end(self, part: Subcompaction, *, fails: bool = False) -> None:
         number = part.compaction
@@ -161,14 +161,14 @@ class Years(Stage):
                 message="bad",
                 traceback="",
             )
-            self.fleet.part_ended(failure, self.now)
+            self.scheduler.part_ended(failure, self.now)
             return
         file = self._file("out", level=part.write.level)
         after = (file,)
         # A commit looks whether its outputs are there; nobody reads them.
         self.storage.write_new(f"{part.write.folder}/{file.file_name}", bytes(FILE_SIZE))
         done = SubcompactionResult(compaction=number, part=part.part, after=after, stats=STATS)
-        self.fleet.part_ended(done, self.now)
+        self.scheduler.part_ended(done, self.now)
 
     def step(self) -> None:
         """One partition comes, one goes."""
@@ -194,8 +194,8 @@ class Years(Stage):
     def held_objects(self) -> Counter[str]:
         """Everything that can be reached from the fleet and the compactor, by type."""
         # What ended last is shown, and never more than some.
-        beside = [self.storage, self.clock, self.fleet.recent, self]
-        return _reachable([self.fleet, self.compactor], without=beside)
+        beside = [self.storage, self.clock, self.scheduler.recent, self]
+        return _reachable([self.scheduler, self.compactor], without=beside)
 
 
 _SHARED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
@@ -225,7 +225,7 @@ def test_a_year_of_partitions_leaves_no_more_behind_than_two_months() -> None:
     late = years.held_objects()
     counts = {outcome.value: count for outcome, count in years.outcomes().items()}
     assert min(counts[what] for what in ("committed", "conflict", "failed")) > 2 * MONTH, counts
-    assert years.fleet.tables[NAME].halt is None
+    assert years.scheduler.tables[NAME].halt is None
     before, after = sum(early.values()), sum(late.values())
     grown = {kind: late[kind] - early[kind] for kind in late if late[kind] > early[kind]}
     assert after <= 1.02 * before, f"{after - before} objects more: {grown}"

@@ -26,8 +26,8 @@ EVERY_THIRD = {"full-compaction.delta-commits": "3", "bucket": "2"}
 
 def _due(table: Lineage) -> set[int]:
     opened = open_table(table.storage, TABLE, {})
-    due = delta_commits_due(table.storage, opened, table.state())
-    return {bucket.bucket for bucket in due}
+    pending = delta_commits_due(table.storage, opened, table.state())
+    return {bucket.bucket for bucket in pending}
 
 
 def test_without_the_option_nothing_is_due() -> None:

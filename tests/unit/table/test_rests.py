@@ -30,14 +30,14 @@ def compactor_at(
 
 
 def planned(compactor: TableCompactor) -> Planned:
-    found = compactor.turn({}, ALL)
+    found = compactor.cycle({}, ALL)
     assert found.error is None
     assert found.planned is not None
     return found.planned
 
 
-def due(plan: Planned) -> list[str]:
-    return sorted({each.partition for each in plan.dues})
+def pending(plan: Planned) -> list[str]:
+    return sorted({each.partition for each in plan.offered})
 
 
 def resting(plan: Planned) -> dict[str, int]:
@@ -50,22 +50,22 @@ def test_a_rewritten_partition_rests_and_is_due_when_its_time_has_come(*, is_kno
     table, clock = TableByDay(), VirtualClock(NOW_MS)
     compactor = compactor_at(table, clock)
     if is_known:
-        assert due(planned(compactor)) == ["day=0", "day=1", "day=2"]
+        assert pending(planned(compactor)) == ["day=0", "day=1", "day=2"]
     table.rewrite(0, ago=7)
     table.rewrite(1, ago=3)
     table.append(ago=2)
     plan = planned(compactor)
-    assert (due(plan), resting(plan)) == (["day=2"], {"day=0": 3, "day=1": 7})
+    assert (pending(plan), resting(plan)) == (["day=2"], {"day=0": 3, "day=1": 7})
     assert plan.backlog.tasks == 1
-    assert compactor.take_off(BucketId(day(0), 0), number=1, free_slots=1) is None
+    assert compactor.dispatch(BucketId(day(0), 0), number=1, free_slots=1) is None
     planned(compactor)
     # No snapshot comes: time alone makes them due.
     for quiet_s, awake in ((179, ["day=0", "day=2"]), (239, ["day=0", "day=1", "day=2"])):
         clock.sleep(quiet_s)
-        assert compactor.turn({}, ALL).planned is None
+        assert compactor.cycle({}, ALL).planned is None
         clock.sleep(1)
-        assert due(planned(compactor)) == awake
-        assert compactor.turn({}, ALL).planned is None
+        assert pending(planned(compactor)) == awake
+        assert compactor.cycle({}, ALL).planned is None
 
 
 def test_nothing_rests_unless_it_was_asked_for() -> None:
@@ -73,7 +73,7 @@ def test_nothing_rests_unless_it_was_asked_for() -> None:
     table.rewrite(0, ago=1)
     compactor = compactor_at(table, clock, quiet_for_ms=0)
     plan = planned(compactor)
-    assert (due(plan), resting(plan)) == (["day=0", "day=1", "day=2"], {})
+    assert (pending(plan), resting(plan)) == (["day=0", "day=1", "day=2"], {})
     for minutes, expected in ((10, {"day=0": 9}), (20, {"day=0": 19}), (0, {})):
         request = SessionRequest(quiet_for_ms=minutes * MINUTE)
         compactor.reconfigure(request, stop_trigger_fallback=3)
@@ -87,7 +87,7 @@ def test_all_buckets_of_a_partition_rest_when_one_was_rewritten() -> None:
     assert planned(compactor).backlog.tasks == 6
     table.rewrite(0, ago=1, kind=CommitKind.APPEND)
     plan = planned(compactor)
-    assert (due(plan), resting(plan)) == (["day=1", "day=2"], {"day=0": 9})
+    assert (pending(plan), resting(plan)) == (["day=1", "day=2"], {"day=0": 9})
     assert plan.backlog.tasks == 4
     assert plan.buckets_looked_at == 2
 
@@ -100,9 +100,9 @@ def test_what_is_rewritten_again_rests_from_then_on() -> None:
     table.rewrite(0, ago=1, kind=CommitKind.APPEND)
     assert resting(planned(compactor)) == {"day=0": 9}
     clock.sleep(8 * 60)
-    assert compactor.turn({}, ALL).planned is None
+    assert compactor.cycle({}, ALL).planned is None
     clock.sleep(60)
-    assert "day=0" in due(planned(compactor))
+    assert "day=0" in pending(planned(compactor))
 
 
 def test_a_partition_with_nothing_to_do_is_not_said_to_rest() -> None:
@@ -128,7 +128,7 @@ def test_a_table_with_a_primary_key_has_no_rewriters() -> None:
     )
     for _ in range(2):
         plan = planned(compactor)
-        assert len(plan.dues) == 1
+        assert len(plan.offered) == 1
         assert (plan.info.rewrite, plan.resting) == (None, ())
         table.overwrite(0)
         table.append(1, commits=6)

@@ -18,7 +18,7 @@ from compactord.paimon.schema import latest_schema, schema_json
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy, TableKind
 from compactord.storage.base import Storage
-from compactord.table.in_flight import Flights, Landed
+from compactord.table.in_flight import Finished, InFlight
 from compactord.table.session import SessionRequest, Settled, TableSession, neighbours
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import (
@@ -67,15 +67,15 @@ def _filled() -> tuple[MemoryStorage, TableRef, TableSession]:
     return storage, table, _session(storage, table)
 
 
-def _landed(session: TableSession) -> list[Landed]:
+def _finished(session: TableSession) -> list[Finished]:
     """All that is due by the state as it is, merged and not yet published."""
-    state, indexes, flights = session.state, session.index_entries(), Flights(part_attempts=1)
+    state, indexes, in_flight = session.state, session.index_entries(), InFlight(part_attempts=1)
     assert state is not None
-    ended: list[Landed] = []
+    ended: list[Finished] = []
     decisions = [compaction for plan in session.plans() for compaction in plan.compactions]
     for number, compaction in enumerate(decisions):
         parts = session.parts(compaction, number=number, free_slots=1)
-        found: object = flights.take_off(
+        found: object = in_flight.dispatch(
             number,
             compaction,
             parts,
@@ -83,8 +83,8 @@ def _landed(session: TableSession) -> list[Landed]:
             index_entries=indexes.get(compaction.bucket, ()),
         )
         for part in parts:
-            found = flights.arrived(run_part(part))
-        assert isinstance(found, Landed)
+            found = in_flight.arrived(run_part(part))
+        assert isinstance(found, Finished)
         ended.append(found)
     return ended
 
@@ -92,8 +92,8 @@ def _landed(session: TableSession) -> list[Landed]:
 def _round(session: TableSession) -> Settled | None:
     """Refresh, merge what is due and publish it; None when nothing is."""
     session.refresh()
-    landed = _landed(session)
-    return session.settle(landed) if landed else None
+    finished = _finished(session)
+    return session.settle(finished) if finished else None
 
 
 def _alter(storage: Storage, table: TableRef, **changed: Any) -> None:
@@ -124,9 +124,9 @@ def test_files_of_other_columns_that_came_during_a_merge_are_refused() -> None:
         target.write(rows_of([(key, commit) for key in range(9)]).rename_columns(["k", "w"]))
     session = _session(storage, table)
     session.refresh()
-    landed = _landed(session)
+    finished = _finished(session)
     stale.write(rows_of([(1, 1)]))
-    assert session.settle(landed).committed is not None
+    assert session.settle(finished).committed is not None
     with pytest.raises(UnsupportedTable, match="files of schema 0 have other columns"):
         session.refresh()
 
@@ -134,13 +134,13 @@ def test_files_of_other_columns_that_came_during_a_merge_are_refused() -> None:
 def test_a_table_made_anew_during_a_merge_is_opened_anew() -> None:
     storage, table, session = _filled()
     session.refresh()
-    landed = _landed(session)
+    finished = _finished(session)
     _drop(storage, table)
     append_table(storage, WHERE)
     target = writer(storage, table)
     for commit in range(8):
         target.write(rows_of([(1, commit)]))
-    assert len(session.settle(landed).dropped) == 2
+    assert len(session.settle(finished).dropped) == 2
     assert session.refresh()
     assert session.table.kind is TableKind.APPEND_UNAWARE
     assert leftovers(storage, table, [FIRST]) == set()
@@ -191,8 +191,8 @@ def _full_round(session: TableSession, target: WriteOnlyWriter) -> BucketId:
     target.write(rows_of([(1, 1)]))
     settled = _round(session)
     assert settled is not None
-    (landed,) = settled.published
-    return landed.compaction.bucket
+    (finished,) = settled.published
+    return finished.compaction.bucket
 
 
 def test_full_compactions_alone_are_remembered_while_that_matters() -> None:
