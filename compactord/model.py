@@ -249,7 +249,6 @@ class RewriteStats:
     rows_out: int
     bytes_in: int
     bytes_out: int
-    wall_s: float
     cpu_s: float
     peak_rss_bytes: int
 
@@ -313,7 +312,6 @@ class Conflict(enum.Enum):
     FILE_REMOVED = "file_removed"
     PARTITION_EXPIRED = "partition_expired"
     BUCKET_COUNT_CHANGED = "bucket_count_changed"
-    SCHEMA_CHANGED = "schema_changed"
     DV_CHANGED = "dv_changed"
     OUTPUT_LOST = "output_lost"
     OTHER = "other"

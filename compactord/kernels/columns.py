@@ -34,28 +34,12 @@ _TEXT_KINDS = (
     pa.types.is_large_binary,
     pa.types.is_fixed_size_binary,
 )
-_NUMBER_KINDS = (
-    pa.types.is_boolean,
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal128,
-    pa.types.is_date32,
-    pa.types.is_time,
-    pa.types.is_timestamp,
-)
 _SIGN_BIT = np.uint64(1 << 63)
 
 
 def is_text(type_: pa.DataType) -> bool:
     """Ordered by bytes."""
     return any(is_kind(type_) for is_kind in _TEXT_KINDS)
-
-
-def is_orderable(type_: pa.DataType) -> bool:
-    """Whether a column of this type can be a key or a sequence field here; nested ones cannot."""
-    if pa.types.is_dictionary(type_):
-        return is_orderable(type_.value_type)
-    return is_text(type_) or any(is_kind(type_) for is_kind in _NUMBER_KINDS)
 
 
 def fixed_values(array: pa.Array, dtype: npt.DTypeLike, width: int = 1) -> npt.NDArray[Any]:

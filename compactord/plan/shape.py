@@ -54,11 +54,6 @@ class BucketShape:
         return sum(level.size_bytes for level in self.levels)
 
     @property
-    def highest_level(self) -> int:
-        """-1 for an empty bucket."""
-        return self.levels[-1].level if self.levels else -1
-
-    @property
     def is_at_trigger(self) -> bool:
         """A minor compaction looks at the sizes of the runs."""
         return self.run_count >= self.compaction_trigger

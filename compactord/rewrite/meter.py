@@ -7,29 +7,22 @@ import resource
 import time
 from pathlib import Path
 
-from compactord.clock import Clock
-
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _PEAK = "VmHWM:"
 
 
 class Meter:
-    """Wall clock, processor time and peak memory of the process from its making on.
+    """Processor time and peak memory of the process from its making on.
 
     Tasks that run at the same time in one process count each other in.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._wall_s = clock.monotonic_s()
+    def __init__(self) -> None:
         self._cpu_s = time.process_time()
         # A worker serves many tasks: forget the peak of the ones before, where Linux lets us.
         with contextlib.suppress(OSError):
             _CLEAR.write_text("5")
-
-    def wall_s(self) -> float:
-        return self._clock.monotonic_s() - self._wall_s
 
     def cpu_s(self) -> float:
         return time.process_time() - self._cpu_s

@@ -80,7 +80,7 @@ def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> Subcompaction
     was created is removed then.
     """
     clock = clock or SystemClock()
-    meter = Meter(clock)
+    meter = Meter()
     layout = task_layout(part)
     files = part.source.files
     bounds = part.source.key_range if isinstance(part.source, MergeSpec) else None
@@ -126,7 +126,6 @@ def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> Subcompaction
             rows_out=sum(file.row_count for file in after),
             bytes_in=reader.counts.size_bytes,
             bytes_out=sum(file.file_size for file in after),
-            wall_s=meter.wall_s(),
             cpu_s=meter.cpu_s(),
             peak_rss_bytes=meter.peak_rss_bytes(),
         ),

@@ -16,8 +16,6 @@ class HaltReason(enum.Enum):
     REPEATED_FAILURES = "repeated_failures"
     UNSAFE_COMMIT = "unsafe_commit"
     DATA_CHECK_FAILED = "data_check_failed"
-    MANUAL = "manual"
-    OTHER = "other"
 
 
 class PriorityClass(enum.Enum):
@@ -92,8 +90,6 @@ class TableCounters:
     output_records: int = 0
     wasted_bytes: int = 0
     ingested_bytes: int = 0
-    changelog_files: int = 0
-    changelog_records: int = 0
     compaction_seconds_sum: float = 0.0
     compaction_seconds_count: int = 0
     expired_snapshots: int = 0

@@ -57,10 +57,6 @@ def _has_runs(table: TableView) -> bool:
     return is_polled(table) and has_sorted_runs(table)
 
 
-def _has_changelog(table: TableView) -> bool:
-    return is_polled(table) and table.info.changelog_producer not in ("", "none")
-
-
 def _is_expired(table: TableView) -> bool:
     counters = table.counters
     return bool(table.last_expire_ms or counters.expired_snapshots or counters.expire_failures)
@@ -359,10 +355,6 @@ def _volume_metrics() -> tuple[Value, ...]:
         ("wasted_bytes_total", "Output that was written and discarded.", "wasted_bytes"),
         ("ingested_bytes_total", "What writers were seen to append.", "ingested_bytes"),
     )
-    changelog = (
-        ("changelog_files_total", "Changelog files that commits added.", "changelog_files"),
-        ("changelog_records_total", "Records of those changelog files.", "changelog_records"),
-    )
     expired = (
         ("expired_snapshots_total", "Snapshots that expired.", "expired_snapshots"),
         ("expired_files_total", "Files deleted with expired snapshots.", "expired_files"),
@@ -370,7 +362,6 @@ def _volume_metrics() -> tuple[Value, ...]:
     )
     return (
         *(_counter_value(*row, is_polled) for row in polled),
-        *(_counter_value(*row, _has_changelog) for row in changelog),
         *(_counter_value(*row, _is_expired) for row in expired),
     )
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class StorageOp(enum.Enum):
-    """Requests as object stores name them. No method of a `Storage` renames."""
+    """Requests as object stores name them."""
 
     GET = "get"
     PUT = "put"
@@ -26,14 +26,12 @@ class StorageOp(enum.Enum):
     LIST = "list"
     DELETE = "delete"
     HEAD = "head"
-    RENAME = "rename"
 
 
 class StorageOutcome(enum.Enum):
-    """`throttled` is for stores that say so; that nothing is there is an answer, hence `ok`."""
+    """That nothing is there is an answer, hence `ok`."""
 
     OK = "ok"
-    THROTTLED = "throttled"
     ERROR = "error"
     PRECONDITION_FAILED = "precondition_failed"
 

@@ -111,8 +111,8 @@ class TableBacklog:
         changed: Set[BucketId] | None,
         busy: Mapping[BucketId, Set[str]],
         context: PlanContext,
-    ) -> int:
-        """Plan what may have changed (None: everything); how many buckets were looked at.
+    ) -> None:
+        """Plan what may have changed (None: everything).
 
         `busy` are names of files that compactions under way read.
         """
@@ -144,13 +144,10 @@ class TableBacklog:
             # The writer of one bucket's files makes the whole partition rest.
             resting = {b for b in self._pending if b.partition in context.resting}
             looked_at = changed | waited | resting
-        count = 0
         for bucket in looked_at:
-            count += 1
             self._look_at(planner, bucket, busy.get(bucket, frozenset()), context)
         self._state = state
         self._delta_commits_due = planner.delta_commits_due
-        return count
 
     def is_time(self, steady_ms: int, options: CompactionOptions) -> bool:
         """Whether a plan may differ although no file has changed."""

@@ -64,7 +64,6 @@ class Planned:
     manifests_read: int
     entries_read: int
     entries_skipped: int
-    buckets_looked_at: int
     seconds: float
     resting: tuple[RestingPartition, ...] = ()
 
@@ -281,7 +280,7 @@ class TableCompactor:
             self._waiting.clear()
         planner = StatePlanner(self._storage, session.table, state, context)
         self._indexes = session.index_entries()
-        looked_at = self._backlog.update(planner, state, changed, self._busy(), context)
+        self._backlog.update(planner, state, changed, self._busy(), context)
         gone = self._gone(state, changed)
         session.forget_buckets(gone)
         self._planner, self._planned_on = planner, state
@@ -308,7 +307,6 @@ class TableCompactor:
             manifests_read=drift.manifests,
             entries_read=drift.entries,
             entries_skipped=drift.skipped_entries,
-            buckets_looked_at=looked_at,
             seconds=self._clock.monotonic_s() - start,
             resting=tuple(
                 RestingPartition(

@@ -190,7 +190,6 @@ class SimTable:
             manifests_read=0,
             entries_read=0,
             entries_skipped=0,
-            buckets_looked_at=0,
             seconds=0.0,
         )
 

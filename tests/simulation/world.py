@@ -357,7 +357,6 @@ class World:
             rows_out=1,
             bytes_in=size,
             bytes_out=size,
-            wall_s=0,
             cpu_s=0,
             peak_rss_bytes=0,
         )

@@ -29,7 +29,7 @@ def summary_of(buckets: list[list[DataFile]], request: PlanRequest) -> BucketSum
         row_count=column(shape.row_count for shape in shapes),
         level0_count=column(sum(f.level == 0 for f in files) for files in buckets),
         run_count=column(shape.run_count for shape in shapes),
-        max_level=column(max(shape.highest_level, 0) for shape in shapes),
+        max_level=column(max((f.level for f in files), default=0) for files in buckets),
         # Not looked at.
         oldest_run_bytes=column(0 for _ in shapes),
         top_created_ms=column(0 for _ in shapes),

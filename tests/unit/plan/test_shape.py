@@ -19,13 +19,12 @@ def test_levels_are_summed_in_order() -> None:
     )
     assert shape.run_count == 3
     assert (shape.file_count, shape.row_count, shape.size_bytes) == (4, 17, 193 * MB)
-    assert shape.highest_level == 5
     assert shape.small_file_count == 2
 
 
 def test_an_empty_bucket_has_no_levels() -> None:
     shape = bucket_shape(bucket_of([]), compaction_options())
-    assert (shape.run_count, shape.file_count, shape.highest_level) == (0, 0, -1)
+    assert (shape.run_count, shape.file_count, shape.levels) == (0, 0, ())
 
 
 def test_triggers_compare_with_the_run_count() -> None:

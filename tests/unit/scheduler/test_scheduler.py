@@ -32,9 +32,7 @@ from tests.simulation.world import policy
 
 NOW = 1_700_000_000_000
 NAME, OTHER = TableName("c", "db", "t"), TableName("c", "db", "u")
-STATS = RewriteStats(
-    rows_in=1, rows_out=1, bytes_in=5, bytes_out=3, wall_s=0, cpu_s=0, peak_rss_bytes=0
-)
+STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=5, bytes_out=3, cpu_s=0, peak_rss_bytes=0)
 
 
 class Silent:

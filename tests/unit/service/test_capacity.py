@@ -84,7 +84,7 @@ def test_memory_is_reserved_for_what_runs_and_the_largest_worker_is_remembered()
     capacity = _capacity()
     for peak in (7, 9, 8):
         stats = RewriteStats(
-            rows_in=0, rows_out=0, bytes_in=0, bytes_out=0, wall_s=0, cpu_s=0, peak_rss_bytes=peak
+            rows_in=0, rows_out=0, bytes_in=0, bytes_out=0, cpu_s=0, peak_rss_bytes=peak
         )
         capacity.part_ended(SubcompactionResult(compaction=1, part=0, after=(), stats=stats))
     view = capacity.view(2)

@@ -19,9 +19,7 @@ from compactord.model import (
 )
 from compactord.service.engine_host import EngineHost
 
-STATS = RewriteStats(
-    rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, wall_s=0, cpu_s=0, peak_rss_bytes=0
-)
+STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, cpu_s=0, peak_rss_bytes=0)
 WAIT_S = 20.0
 
 

@@ -94,7 +94,6 @@ def eventful() -> ServiceView:
         base,
         status=TableStatus.HALTED,
         halt=halt(),
-        info=replace(base.info, changelog_producer="input"),
         counters=eventful_counters(),
         last_expire_ms=NOW_MS,
         last_success_ms=dict.fromkeys(WorkKind, NOW_MS),
@@ -237,10 +236,9 @@ def test_a_table_costs_few_series() -> None:
         ),
         ({"counters": TableCounters(conflicts={Conflict.SNAPSHOT_RACE: 2})}, 1),
         ({"last_expire_ms": NOW_MS}, 4),
-        ({"info": replace(table_view().info, changelog_producer="input")}, 2),
         ({"status": TableStatus.HALTED, "halt": halt()}, 0),
     ],
-    ids=["full compaction", "conflict", "expiry", "changelog", "halt instead of polls"],
+    ids=["full compaction", "conflict", "expiry", "halt instead of polls"],
 )
 def test_what_happens_to_a_table_adds_few_series(happened: dict[str, object], series: int) -> None:
     found = samples(scrape(fleet_view(table_view(**happened))))

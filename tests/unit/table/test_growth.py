@@ -45,9 +45,7 @@ OPTIONS = {
     "compaction.force-rewrite-all-files": "true",
     "manifest.merge-min-count": "2",
 }
-STATS = RewriteStats(
-    rows_in=10, rows_out=10, bytes_in=5, bytes_out=3, wall_s=0, cpu_s=0, peak_rss_bytes=0
-)
+STATS = RewriteStats(rows_in=10, rows_out=10, bytes_in=5, bytes_out=3, cpu_s=0, peak_rss_bytes=0)
 
 
 class Years(Stage):

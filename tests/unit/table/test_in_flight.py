@@ -22,9 +22,7 @@ from tests.simulation.tables import part_of
 from tests.unit.paimon.table_builder import data_file
 
 A, B, C = (data_file(name, level=level) for name, level in (("a", 0), ("b", 0), ("c", 5)))
-STATS = RewriteStats(
-    rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, wall_s=0, cpu_s=0, peak_rss_bytes=0
-)
+STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, cpu_s=0, peak_rss_bytes=0)
 MERGE = MergeCompaction(
     bucket=bucket_id(1),
     total_buckets=4,

@@ -89,7 +89,6 @@ def test_all_buckets_of_a_partition_rest_when_one_was_rewritten() -> None:
     plan = planned(compactor)
     assert (pending(plan), resting(plan)) == (["day=1", "day=2"], {"day=0": 9})
     assert plan.backlog.tasks == 4
-    assert plan.buckets_looked_at == 2
 
 
 def test_what_is_rewritten_again_rests_from_then_on() -> None:
