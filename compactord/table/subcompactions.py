@@ -22,7 +22,7 @@ from compactord.model import (
 )
 from compactord.paimon import arrow, paths
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.options import SortOrder
+from compactord.paimon.options import SortOrder, file_suffix
 from compactord.paimon.stats import stats_modes
 from compactord.paimon.types import DataField
 from compactord.rewrite.split import cut_ranges
@@ -143,9 +143,7 @@ def write_spec(
     return WriteSpec(
         folder=folder,
         file_prefix=files.data_file_prefix,
-        file_suffix=paths.file_suffix(
-            "parquet", files.compression if files.suffix_includes_compression else None
-        ),
+        file_suffix=file_suffix(table.options),
         level=level,
         schema_id=table.schema.id,
         target_file_size=table.options.compaction.target_file_size,

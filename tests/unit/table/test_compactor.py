@@ -117,6 +117,17 @@ def test_a_bucket_under_way_is_not_due() -> None:
     assert bucket.bucket not in _due(compactor)
 
 
+def test_names_of_files_show_the_codec_of_the_table_whatever_parquet_is_told() -> None:
+    storage, table, _ = _keyed()
+    options = {"file.suffix.include.compression": "true", "parquet.compression": "gzip"}
+    compactor = compactor_of(storage, table, overrides=options)
+    planned = compactor.turn({}, ALL).planned
+    assert planned is not None
+    took_off = compactor.take_off(planned.dues[0].bucket, number=1, free_slots=1)
+    assert took_off is not None
+    assert {part.write.file_suffix for part in took_off.parts} == {".zst.parquet"}
+
+
 def test_a_crashed_bucket_is_due_again_and_leaves_no_file() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
