@@ -21,7 +21,7 @@ from compactord.demo import create_table
 from compactord.ids import Owner
 from compactord.model import BucketChange
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of, encode_container
+from compactord.paimon.avro import codec_of
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest_schema import INDEX_MANIFEST
@@ -39,6 +39,7 @@ from compactord.paimon.table import TableRef
 from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage
 from tests import builders
+from tests.containers import encode_container
 from tests.storages import MemoryStorage
 from tests.unit.paimon.table_builder import UNPARTITIONED, History, data_file, deleted
 

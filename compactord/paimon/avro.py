@@ -16,7 +16,7 @@ import os
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -168,12 +168,8 @@ class Container:
                 raise FormatError(self.path, f"a block of {len(data)} bytes claims {count} records")
             yield Block(count, data)
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Every record as fastavro gives it. Raises `FormatError` for damaged ones."""
-        return (record for record, _ in self.encoded_records())
-
     def encoded_records(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """The same, each with its encoding."""
+        """Every record as fastavro gives it, with its encoding. `FormatError` for damaged ones."""
         for block in self.blocks():
             yield from decode_with_bytes(self.schema, block, self.path)
 
@@ -301,7 +297,6 @@ class ContainerWriter:
     """Builds one container file in memory, with blocks as large as Java's."""
 
     def __init__(self, schema: AvroSchema, codec: Codec) -> None:
-        self._schema = schema
         self._codec = codec
         self._sync = os.urandom(_SYNC_SIZE)
         self._file = io.BytesIO()
@@ -318,16 +313,9 @@ class ContainerWriter:
         """The size so far without the block that is being filled."""
         return self._file.tell()
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        fastavro.schemaless_writer(self._block, self._schema.parsed, record)
-        self._end_record()
-
-    def append_encoded(self, record: bytes) -> None:
+    def append(self, record: bytes) -> None:
         """A record that is encoded under the schema."""
         self._block.write(record)
-        self._end_record()
-
-    def _end_record(self) -> None:
         self._count += 1
         if self._block.tell() >= _BLOCK_BYTES:
             self._flush()
@@ -345,16 +333,6 @@ class ContainerWriter:
         )
         self._block = io.BytesIO()
         self._count = 0
-
-
-def encode_container(
-    schema: AvroSchema, records: Iterable[Mapping[str, Any]], codec: Codec
-) -> bytes:
-    """A whole file; without records it is a header alone, as Java writes it."""
-    writer = ContainerWriter(schema, codec)
-    for record in records:
-        writer.append(record)
-    return writer.finish()
 
 
 def encoded_long(value: int) -> bytes:

@@ -106,11 +106,6 @@ def row_hash(data: bytes) -> int:
     return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
-def bucket_of(data: bytes, buckets: int) -> int:
-    """The bucket of a serialised bucket key under the default bucket function."""
-    return abs(row_hash(data)) % buckets
-
-
 # --- encoding ---------------------------------------------------------------------------------
 
 

@@ -94,7 +94,7 @@ def encode_manifest_list(manifests: Iterable[ManifestFile], codec: Codec) -> byt
     writer = ContainerWriter(carried.added_to(schema), codec)
     for row in rows:
         known = encode_record(schema, _manifest_file_record(row))
-        writer.append_encoded(known + carried.encoded(row.foreign))
+        writer.append(known + carried.encoded(row.foreign))
     return writer.finish()
 
 
@@ -177,9 +177,9 @@ class _OpenManifest:
             self._carried = carried
             self._writer = ContainerWriter(carried.added_to(MANIFEST), self._codec)
             for earlier in self.entries:
-                self._writer.append_encoded(encode_entry(earlier, carried))
+                self._writer.append(encode_entry(earlier, carried))
         self.entries.append(entry)
-        self._writer.append_encoded(encode_entry(entry, carried))
+        self._writer.append(encode_entry(entry, carried))
 
     def finish(
         self, names: Iterator[str], partition_types: Sequence[DataType]

@@ -8,7 +8,7 @@ from typing import Any
 
 from compactord.maintenance.expire import expire_snapshots
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of, encode_container, open_container
+from compactord.paimon.avro import codec_of, open_container
 from compactord.paimon.data_file import EntryKind
 from compactord.paimon.options import ExpireOptions
 from compactord.paimon.snapshot import latest_snapshot_id, read_snapshot
@@ -16,6 +16,7 @@ from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.state.table_state import data_manifests, delta_entries
 from compactord.storage.local import LocalStorage
+from tests.containers import encode_container, records_of
 from tests.oracle.differential import LiveTable, assert_exact_sizes, compact
 from tests.oracle.judge import Judge
 from tests.unit.paimon.foreign_files import (
@@ -44,7 +45,7 @@ def _as_2_1(path: Path, valued: set[str]) -> None:
     snapshot = json.loads(file.read_text())
     for key in ("baseManifestList", "deltaManifestList"):
         container = _open(path, snapshot[key])
-        rows: list[dict[str, Any]] = list(container.records())
+        rows: list[dict[str, Any]] = records_of(container)
         for row in rows:
             row["_FILE_NAME"], row["_FILE_SIZE"] = _manifest(path, row["_FILE_NAME"], valued)
             (path / "manifest" / f"{row['_FILE_NAME']}.avro.sidecar").write_bytes(b"PMSC\x01")
@@ -63,7 +64,7 @@ def _open(path: Path, name: str) -> Any:
 
 
 def _manifest(path: Path, name: str, valued: set[str]) -> tuple[str, int]:
-    records: list[dict[str, Any]] = list(_open(path, name).records())
+    records: list[dict[str, Any]] = records_of(_open(path, name))
     values = [[7, 8] if one["_FILE"]["_FILE_NAME"] in valued else None for one in records]
     entry_values = [None if value is None else {"a": 0.5} for value in values]
     columns = [

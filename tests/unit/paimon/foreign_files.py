@@ -10,7 +10,6 @@ from compactord.paimon import paths
 from compactord.paimon.avro import (
     AvroSchema,
     compile_schema,
-    encode_container,
     encode_record,
     open_container,
 )
@@ -23,6 +22,7 @@ from compactord.paimon.manifest import (
     entry_record,
 )
 from compactord.paimon.manifest_schema import MANIFEST
+from tests.containers import encode_container, records_of
 from tests.unit.paimon.table_builder import CODEC, MemoryStorage
 
 ROOT = "/w/db.db/t"
@@ -76,7 +76,7 @@ def manifest_of(
 def list_of(manifests: Sequence[ManifestFile], *columns: Added) -> bytes:
     container = open_container(encode_manifest_list(manifests, CODEC), "list")
     schema = with_columns(container.schema.json, columns)
-    return encode_container(schema, filled(list(container.records()), columns), CODEC)
+    return encode_container(schema, filled(records_of(container), columns), CODEC)
 
 
 def sequences(*values: int) -> ForeignValue:

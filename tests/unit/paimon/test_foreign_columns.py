@@ -10,7 +10,7 @@ import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import entry_columns, paths
-from compactord.paimon.avro import ContainerWriter, encode_container, open_container
+from compactord.paimon.avro import ContainerWriter, open_container
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.foreign import TypesDiffer
 from compactord.paimon.manifest import (
@@ -27,6 +27,7 @@ from compactord.paimon.manifest_schema import (
     MANIFEST_LIST_WITH_EXTRA_FILES,
 )
 from compactord.state.live_files import load_live_files
+from tests.containers import encode_container, records_of
 from tests.unit.paimon.foreign_files import (
     ENTRY,
     FILE,
@@ -150,7 +151,7 @@ def test_values_are_written_again_as_they_were(
     ]
     data, _ = _roll(list(before))
     container = open_container(data, "m")
-    records: list[Any] = list(container.records())
+    records: list[Any] = records_of(container)
     for name in place:
         records = [record[name] for record in records]
     plain_values = [value[1] if isinstance(value, tuple) else value for value in values]
@@ -190,7 +191,7 @@ def test_two_columns_of_one_named_type_are_written_as_two_types() -> None:
     before = read_entries(storage, ROOT, manifest)
     assert [v.column for v in before[0].file.foreign] == ["_FILE._TWO", "_ONE", "_THREE"]
     assert _rolled(list(before)) == before
-    ((record,),) = [list(open_container(_roll(list(before))[0], "m").records())]
+    ((record,),) = [records_of(open_container(_roll(list(before))[0], "m"))]
     assert (record["_ONE"], record["_FILE"]["_TWO"], record["_THREE"]) == ("RED", "BLUE", "BLUE")
 
 
@@ -283,7 +284,7 @@ def test_a_value_that_is_cut_is_damage() -> None:
     whole = open_container(storage.objects[path], "m")
     ((_, data),) = whole.encoded_records()
     writer = ContainerWriter(whole.schema, CODEC)
-    writer.append_encoded(data[:-3])
+    writer.append(data[:-3])
     cut = writer.finish()
     storage.objects[path] = cut
     with pytest.raises(FormatError, match="Avro record"):
@@ -303,7 +304,7 @@ def test_values_of_a_manifest_list_are_carried(type_: str) -> None:
     rows = _listed(list_of(MANIFESTS, Added(ENTRY, "_ADDED", avro_type, values, 3)))
     assert [replace(row, foreign=()) for row in rows] == list(MANIFESTS)
     again = encode_manifest_list([*rows, MANIFESTS[0]], CODEC)
-    records = list(open_container(again, "l").records())
+    records = records_of(open_container(again, "l"))
     plain_values = [value[1] if isinstance(value, tuple) else value for value in values]
     assert [record["_ADDED"] for record in records] == [*plain_values, None]
     assert _listed(again) == (*rows, MANIFESTS[0])

@@ -12,7 +12,6 @@ from compactord.paimon import entry_columns, paths
 from compactord.paimon.avro import (
     AvroSchema,
     compile_schema,
-    encode_container,
 )
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, EntryKind, ManifestEntry
@@ -28,6 +27,7 @@ from compactord.paimon.manifest import (
 from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_LIST
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.state.live_files import load_live_files
+from tests.containers import encode_container
 from tests.unit.paimon.table_builder import CODEC, MemoryStorage, data_file, deleted, entry
 
 ROOT = "/w/db.db/t"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import entry_columns, paths
-from compactord.paimon.avro import codec_of, encode_container
+from compactord.paimon.avro import codec_of
 from compactord.paimon.data_file import EMPTY_ROW, ColumnStats, ManifestEntry
 from compactord.paimon.index_manifest import IndexEntry, read_index_entries
 from compactord.paimon.manifest import (
@@ -36,6 +36,7 @@ from compactord.paimon.snapshot import (
     snapshot_json,
 )
 from compactord.state.live_files import load_live_files
+from tests.containers import encode_container
 from tests.unit.paimon.foreign_files import ENTRY, FILE, Added, with_columns
 from tests.unit.paimon.table_builder import MemoryStorage, data_file, deleted, entry
 

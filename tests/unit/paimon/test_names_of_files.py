@@ -9,7 +9,6 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.paimon import entry_columns, paths
-from compactord.paimon.avro import encode_container
 from compactord.paimon.data_file import EMPTY_ROW
 from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.manifest import (
@@ -30,6 +29,7 @@ from compactord.paimon.snapshot import (
     snapshot_json,
 )
 from compactord.state.live_files import load_live_files
+from tests.containers import encode_container
 from tests.unit.paimon.table_builder import (
     CODEC,
     History,
