@@ -12,11 +12,15 @@ import numpy as np
 from compactord.errors import ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity
-from compactord.paimon.entry_columns import EntryColumns, identity_hashes, read_entry_columns
+from compactord.paimon.entry_columns import (
+    EntryColumns,
+    Hashes,
+    identity_hashes,
+    read_entry_columns,
+)
 from compactord.paimon.index_manifest import IndexEntry, read_index_entries
 from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import Snapshot
-from compactord.state.base_files import Hashes
 from compactord.storage.base import Storage
 
 # Index files whose place is known: they lie in the index folder.
@@ -201,11 +205,11 @@ class MetadataReader:
         return self._found[manifest.file_name]
 
     def _matches(self, columns: EntryColumns) -> Iterator[tuple[int, FileIdentity]]:
-        levels = np.unique(columns.level).tolist()
+        levels = np.unique(columns.files.level).tolist()
         if not levels:
             return
         hashes = np.concatenate([self._hashes_on(level) for level in levels])
-        rows = np.flatnonzero(np.isin(columns.identity_hash, hashes))
+        rows = np.flatnonzero(np.isin(columns.files.identity_hash, hashes))
         kinds = columns.kind[rows].tolist()
         for kind, identity in zip(kinds, columns.identities(rows), strict=True):
             bucket = BucketId(identity.partition, identity.bucket)

@@ -6,8 +6,9 @@ encoding, which is the smallest lossless form at hand, beside numbers for select
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,24 @@ from compactord.paimon.manifest import ManifestFile, entries_of, open_manifest, 
 from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_VERSION, plain_of, table_of
 from compactord.storage.base import Storage
 
+SmallInts = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint64]
+
 # Manifests are decoded together until so much is in hand; more cursors side by side are faster.
 _BATCH_BYTES = 32 << 20
 # Fewer blocks than this per record of the longest one, and fastavro is faster than vectors.
 _MIN_CURSORS = 25
 
 _FILE = "_FILE."
+# Attributes of a `DataFile` that become columns as they are.
+_NUMBERS = {
+    "schema_id": "_SCHEMA_ID",
+    "file_size": "_FILE_SIZE",
+    "row_count": "_ROW_COUNT",
+    "min_sequence_number": "_MIN_SEQUENCE_NUMBER",
+    "max_sequence_number": "_MAX_SEQUENCE_NUMBER",
+}
 _VALUES = (
     "_VERSION",
     "_KIND",
@@ -45,13 +58,9 @@ _VALUES = (
     "_BUCKET",
     "_TOTAL_BUCKETS",
     _FILE + "_FILE_NAME",
-    _FILE + "_FILE_SIZE",
-    _FILE + "_ROW_COUNT",
-    _FILE + "_MIN_SEQUENCE_NUMBER",
-    _FILE + "_MAX_SEQUENCE_NUMBER",
-    _FILE + "_SCHEMA_ID",
     _FILE + "_LEVEL",
     _FILE + "_CREATION_TIME",
+    *(_FILE + name for name in _NUMBERS.values()),
 )
 # The rest of a file's identity.
 _EXTRA_FILES = _FILE + "_EXTRA_FILES"
@@ -60,28 +69,50 @@ _EXTERNAL_PATH = _FILE + "_EXTERNAL_PATH"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryColumns:
-    """Entries in manifest order, one array per column.
+class FileColumns:
+    """Files, one array per column.
 
-    `partition` indexes `partitions`. `creation_time_ms` is as in `DataFile`, -1 where it is not
-    known. `identity_hash` is equal for equal identities. `records` are the entries encoded under
-    `schema`. `identities` gives those of some rows.
+    `partition` is the place in a list that lies beside. `creation_time_ms` is as in `DataFile`, -1
+    where it is not known. `identity_hash` is equal for equal identities.
     """
 
-    schema: AvroSchema
-    kind: Ints
-    partitions: tuple[bytes, ...]
-    partition: Ints
-    bucket: Ints
-    total_buckets: Ints
-    level: Ints
+    partition: SmallInts
+    bucket: SmallInts
+    total_buckets: SmallInts
+    level: SmallInts
     schema_id: Ints
     file_size: Ints
     row_count: Ints
     min_sequence_number: Ints
     max_sequence_number: Ints
     creation_time_ms: Ints
-    identity_hash: npt.NDArray[np.uint64]
+    identity_hash: Hashes
+
+    def take(self, rows: Ints | Mask) -> FileColumns:
+        return FileColumns(**{name: getattr(self, name)[rows] for name in _COLUMNS})
+
+    @staticmethod
+    def concatenated(parts: Sequence[FileColumns]) -> FileColumns:
+        return FileColumns(
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        )
+
+
+_COLUMNS = tuple(column.name for column in fields(FileColumns))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryColumns:
+    """Entries in manifest order.
+
+    `partitions` are those of `files`. `records` are the entries encoded under `schema`.
+    `identities` gives those of some rows.
+    """
+
+    schema: AvroSchema
+    kind: Ints
+    files: FileColumns
+    partitions: tuple[bytes, ...]
     records: pa.LargeBinaryArray
     identities: Callable[[Ints], list[FileIdentity]]
 
@@ -182,18 +213,16 @@ def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) 
     return EntryColumns(
         schema=schema,
         kind=ints["_KIND"],
+        files=FileColumns(
+            partition=encoded.indices.to_numpy(),
+            bucket=bucket.astype(np.int32),
+            total_buckets=ints["_TOTAL_BUCKETS"].astype(np.int32),
+            level=level.astype(np.int32),
+            **{name: ints[_FILE + column] for name, column in _NUMBERS.items()},
+            creation_time_ms=ints.get(_FILE + "_CREATION_TIME", np.full(len(bucket), NULL)),
+            identity_hash=_mixed(name_hash, bucket, level),
+        ),
         partitions=tuple(encoded.dictionary.to_pylist()),
-        partition=encoded.indices.to_numpy().astype(np.int64),
-        bucket=bucket,
-        total_buckets=ints["_TOTAL_BUCKETS"],
-        level=level,
-        schema_id=ints[_FILE + "_SCHEMA_ID"],
-        file_size=ints[_FILE + "_FILE_SIZE"],
-        row_count=ints[_FILE + "_ROW_COUNT"],
-        min_sequence_number=ints[_FILE + "_MIN_SEQUENCE_NUMBER"],
-        max_sequence_number=ints[_FILE + "_MAX_SEQUENCE_NUMBER"],
-        creation_time_ms=ints.get(_FILE + "_CREATION_TIME", np.full(len(bucket), NULL)),
-        identity_hash=_mixed(name_hash, bucket, level),
         records=pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(bucket), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         ),
@@ -263,32 +292,34 @@ def columns_of(
     codes: dict[bytes, int] = {}
     partition = [codes.setdefault(entry.partition, len(codes)) for entry in entries]
     identities = [entry.identity for entry in entries]
+    files = [entry.file for entry in entries]
 
-    def integers(values: Iterator[int]) -> Ints:
+    def integers(values: Iterable[int]) -> Ints:
         return np.fromiter(values, np.int64, len(entries))
+
+    def small(values: Iterable[int]) -> SmallInts:
+        return np.fromiter(values, np.int32, len(entries))
 
     return EntryColumns(
         schema=schema,
         kind=integers(int(entry.kind) for entry in entries),
+        files=FileColumns(
+            partition=small(partition),
+            bucket=small(entry.bucket for entry in entries),
+            total_buckets=small(entry.total_buckets for entry in entries),
+            level=small(file.level for file in files),
+            **{name: integers(map(attrgetter(name), files)) for name in _NUMBERS},
+            creation_time_ms=integers(map(created_ms, files)),
+            identity_hash=identity_hashes(identities),
+        ),
         partitions=tuple(codes),
-        partition=np.array(partition, np.int64),
-        bucket=integers(entry.bucket for entry in entries),
-        total_buckets=integers(entry.total_buckets for entry in entries),
-        level=integers(entry.file.level for entry in entries),
-        schema_id=integers(entry.file.schema_id for entry in entries),
-        file_size=integers(entry.file.file_size for entry in entries),
-        row_count=integers(entry.file.row_count for entry in entries),
-        min_sequence_number=integers(entry.file.min_sequence_number for entry in entries),
-        max_sequence_number=integers(entry.file.max_sequence_number for entry in entries),
-        creation_time_ms=integers(created_ms(entry.file) for entry in entries),
-        identity_hash=identity_hashes(identities),
         records=pa.array(records, pa.large_binary()),
         identities=lambda rows: [identities[row] for row in rows.tolist()],
     )
 
 
 def created_ms(file: DataFile) -> int:
-    """`EntryColumns.creation_time_ms` of one file."""
+    """`FileColumns.creation_time_ms` of one file."""
     return NULL if file.creation_time_ms is None else file.creation_time_ms
 
 
@@ -306,8 +337,8 @@ def gather(data: Bytes, span: Span, rows: Ints | None = None) -> pa.LargeBinaryA
     )
 
 
-def identity_hashes(identities: Sequence[FileIdentity]) -> npt.NDArray[np.uint64]:
-    """`EntryColumns.identity_hash` of these identities: by file name, bucket and level."""
+def identity_hashes(identities: Sequence[FileIdentity]) -> Hashes:
+    """`FileColumns.identity_hash` of these identities: by file name, bucket and level."""
     names = [identity.file_name.encode() for identity in identities]
     data = np.frombuffer(b"".join(names) + bytes(8), np.uint8)
     length = np.fromiter((len(name) for name in names), np.int64, len(names))
@@ -324,7 +355,7 @@ _SLASHES, _BACKSLASHES = (np.uint64(ord(c) * 0x0101010101010101) for c in "/\\")
 _HASHED_TOGETHER = 4096
 
 
-def _hash_spans(data: Bytes, span: Span) -> tuple[npt.NDArray[np.uint64], Ints]:
+def _hash_spans(data: Bytes, span: Span) -> tuple[Hashes, Ints]:
     """64 bits of each span's bytes, and the rows that may hold no name of a file.
 
     These are all that hold a separator, are not ASCII, or are no longer than `..`. `data` is padded
@@ -357,10 +388,10 @@ def _hash_words(
         odd[going] |= ((word ^ _SLASHES) - _ONES) | ((word ^ _BACKSLASHES) - _ONES)
 
 
-def _mixed(hashed: npt.NDArray[np.uint64], bucket: Ints, level: Ints) -> npt.NDArray[np.uint64]:
+def _mixed(hashed: Hashes, bucket: Ints, level: Ints) -> Hashes:
     return _mix(_mix(hashed ^ bucket.astype(np.uint64)) ^ level.astype(np.uint64))
 
 
-def _mix(hashed: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _mix(hashed: Hashes) -> Hashes:
     hashed = hashed * _MULTIPLIER
     return hashed ^ (hashed >> np.uint64(32))

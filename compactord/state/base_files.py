@@ -8,24 +8,29 @@ about 200 MB with statistics of nine columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.errors import FormatError
 from compactord.paimon.avro import AvroSchema, decode_record
 from compactord.paimon.avro_columns import Ints
 from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
-from compactord.paimon.entry_columns import EntryColumns, identity_hashes
+from compactord.paimon.entry_columns import (
+    EntryColumns,
+    FileColumns,
+    Mask,
+    SmallInts,
+    columns_of,
+    identity_hashes,
+)
 from compactord.paimon.manifest import entries_of
+from compactord.paimon.manifest_schema import MANIFEST
 from compactord.state.bucket_summaries import (
     BucketIndex,
     BucketSummaries,
-    Mask,
-    SmallInts,
     TopLevel,
     TopLevels,
     level0_age,
@@ -35,7 +40,6 @@ from compactord.state.bucket_summaries import (
 )
 from compactord.state.packed_records import PackedRecords
 
-Hashes = npt.NDArray[np.uint64]
 # A chunk is copied to be rid of dead entries once they are this share of it.
 _DEAD_SHARE = 0.25
 
@@ -46,40 +50,6 @@ class Chunk:
 
     schema: AvroSchema
     records: PackedRecords
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileColumns:
-    """Columns of files, row by row, as `EntryColumns` has them.
-
-    `chunk` and `position` say where the entry's bytes are.
-    """
-
-    partition: SmallInts
-    bucket: SmallInts
-    total_buckets: SmallInts
-    level: SmallInts
-    schema_id: Ints
-    file_size: Ints
-    row_count: Ints
-    min_sequence_number: Ints
-    max_sequence_number: Ints
-    creation_time_ms: Ints
-    identity_hash: Hashes
-    chunk: SmallInts
-    position: SmallInts
-
-    def take(self, rows: Ints | Mask) -> FileColumns:
-        return FileColumns(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
-
-    @staticmethod
-    def concatenated(parts: Sequence[FileColumns]) -> FileColumns:
-        return FileColumns(
-            **{
-                f.name: np.concatenate([getattr(part, f.name) for part in parts])
-                for f in fields(FileColumns)
-            }
-        )
 
 
 class BaseFiles:
@@ -94,6 +64,7 @@ class BaseFiles:
         "_levels",
         "_location",
         "_offsets",
+        "_places",
         "_tops",
         "buckets",
         "summaries",
@@ -103,10 +74,14 @@ class BaseFiles:
         self,
         location: str,
         columns: FileColumns,
+        places: Ints,
         partitions: Sequence[bytes],
         chunks: Sequence[Chunk],
     ) -> None:
-        """`columns` in order of arrival, with codes of `partitions`; takes possession of both.
+        """`columns` in order of arrival, with codes of `partitions`; takes possession of them.
+
+        `places` say where each entry's bytes are: in which of `chunks`, and at which position
+        (`packed_keys`).
 
         Raises `FormatError` when a file is there twice.
         """
@@ -121,6 +96,7 @@ class BaseFiles:
         keys = packed_keys(columns.partition, columns.bucket)
         order = np.argsort(keys, kind="stable")
         self._columns = columns.take(order)
+        self._places = places[order]
         keys, starts = np.unique(keys[order], return_index=True)
         self.buckets = BucketIndex(ordered, codes, keys)
         self._offsets = np.append(starts, len(order))
@@ -138,6 +114,10 @@ class BaseFiles:
     def columns(self) -> FileColumns:
         """All files, ordered by bucket, in order of arrival within one."""
         return self._columns
+
+    @property
+    def places(self) -> Ints:
+        return self._places
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
@@ -192,7 +172,7 @@ class BaseFiles:
         """The files of these rows as objects; neighbours are cheaper than scattered ones."""
         path = f"{self._location}/manifest"
         entries: list[ManifestEntry] = []
-        chunk_of_row, positions = self._columns.chunk[rows], self._columns.position[rows]
+        chunk_of_row, positions = unpacked_keys(self._places[rows])
         # A bucket's rows are in order of arrival: mostly runs of rows of one chunk.
         starts = np.flatnonzero(np.diff(chunk_of_row, prepend=-1)).tolist()
         for start, end in pairwise([*starts, len(positions)]):
@@ -261,7 +241,8 @@ class BaseFilesBuilder:
 
     def __init__(self, location: str) -> None:
         self._location = location
-        self._parts: list[FileColumns] = []
+        self._parts: list[FileColumns] = [_NO_FILES]
+        self._places: list[Ints] = []
         self._chunks: list[Chunk] = []
         self._codes: dict[bytes, int] = {}
 
@@ -271,71 +252,40 @@ class BaseFilesBuilder:
         if not len(rows):
             return
         records = entries.records if live.all() else entries.records.take(pa.array(rows))
-        codes = [self._codes.setdefault(p, len(self._codes)) for p in entries.partitions]
-        self._parts.append(
-            FileColumns(
-                partition=np.array(codes, np.int32)[entries.partition[rows]],
-                bucket=entries.bucket[rows].astype(np.int32),
-                total_buckets=entries.total_buckets[rows].astype(np.int32),
-                level=entries.level[rows].astype(np.int32),
-                schema_id=entries.schema_id[rows],
-                file_size=entries.file_size[rows],
-                row_count=entries.row_count[rows],
-                min_sequence_number=entries.min_sequence_number[rows],
-                max_sequence_number=entries.max_sequence_number[rows],
-                creation_time_ms=entries.creation_time_ms[rows],
-                identity_hash=entries.identity_hash[rows],
-                chunk=np.full(len(rows), len(self._chunks), np.int32),
-                position=np.arange(len(rows), dtype=np.int32),
-            )
-        )
+        self._add(entries.files.take(rows), entries.partitions)
+        self._places.append(packed_keys(len(self._chunks), np.arange(len(rows))))
         self._chunks.append(Chunk(entries.schema, PackedRecords.of(records)))
 
     def add_base(self, base: BaseFiles, live: Mask) -> None:
         """Take the rows of `base` that `live` marks, sharing the bytes where most are live."""
-        columns = base.columns.take(live)
-        codes = [self._codes.setdefault(p, len(self._codes)) for p in base.buckets.partitions]
-        chunk_of_row, position = columns.chunk.copy(), columns.position.copy()
+        self._add(base.columns.take(live), base.buckets.partitions)
+        places = base.places[live]
+        chunk_of_row, position = unpacked_keys(places)
         for index, chunk in enumerate(base.chunks):
-            rows = np.flatnonzero(columns.chunk == index)
-            kept, positions = _without_dead(chunk, columns.position[rows])
-            chunk_of_row[rows] = len(self._chunks)
-            position[rows] = positions
+            rows = np.flatnonzero(chunk_of_row == index)
+            kept, positions = _without_dead(chunk, position[rows])
+            places[rows] = packed_keys(len(self._chunks), positions)
             self._chunks.append(kept)
-        partition = np.array(codes, np.int32)[columns.partition]
-        self._parts.append(
-            replace(columns, partition=partition, chunk=chunk_of_row, position=position)
-        )
+        self._places.append(places)
+
+    def _add(self, columns: FileColumns, partitions: Sequence[bytes]) -> None:
+        codes = [self._codes.setdefault(p, len(self._codes)) for p in partitions]
+        self._parts.append(replace(columns, partition=np.array(codes, np.int32)[columns.partition]))
 
     def build(self) -> BaseFiles:
-        columns = FileColumns.concatenated(self._parts or [_NO_FILES])
+        columns = FileColumns.concatenated(self._parts)
         # Sorting needs the memory that they take.
         self._parts.clear()
-        return BaseFiles(self._location, columns, tuple(self._codes), self._chunks)
+        places = np.concatenate([np.zeros(0, np.int64), *self._places])
+        return BaseFiles(self._location, columns, places, tuple(self._codes), self._chunks)
 
 
-def _without_dead(chunk: Chunk, positions: SmallInts) -> tuple[Chunk, SmallInts]:
+def _without_dead(chunk: Chunk, positions: Ints) -> tuple[Chunk, Ints]:
     """The chunk, or a copy of these positions alone when it holds many others."""
     if len(positions) >= (1 - _DEAD_SHARE) * len(chunk.records):
         return chunk, positions
     records = chunk.records.take(positions.tolist())
-    return Chunk(chunk.schema, records), np.arange(len(positions), dtype=np.int32)
+    return Chunk(chunk.schema, records), np.arange(len(positions))
 
 
-_NO_INTS = np.zeros(0, np.int32)
-_NO_LONGS = np.zeros(0, np.int64)
-_NO_FILES = FileColumns(
-    partition=_NO_INTS,
-    bucket=_NO_INTS,
-    total_buckets=_NO_INTS,
-    level=_NO_INTS,
-    schema_id=_NO_LONGS,
-    file_size=_NO_LONGS,
-    row_count=_NO_LONGS,
-    min_sequence_number=_NO_LONGS,
-    max_sequence_number=_NO_LONGS,
-    creation_time_ms=_NO_LONGS,
-    identity_hash=np.zeros(0, np.uint64),
-    chunk=_NO_INTS,
-    position=_NO_INTS,
-)
+_NO_FILES = columns_of((), MANIFEST, ()).files

@@ -19,10 +19,8 @@ import numpy.typing as npt
 
 from compactord.paimon.avro_columns import Ints
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.paimon.entry_columns import created_ms
+from compactord.paimon.entry_columns import Mask, SmallInts, created_ms
 
-SmallInts = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 Number = TypeVar("Number", int, Ints)
 
 _LARGEST = np.iinfo(np.int64).max

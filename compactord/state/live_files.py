@@ -31,6 +31,8 @@ from compactord.paimon.data_file import (
 )
 from compactord.paimon.entry_columns import (
     EntryColumns,
+    Hashes,
+    Mask,
     columns_of,
     identity_hashes,
     read_entry_columns,
@@ -39,13 +41,11 @@ from compactord.paimon.manifest import ManifestFile, encoded_entries
 from compactord.state.base_files import (
     BaseFiles,
     BaseFilesBuilder,
-    Hashes,
 )
 from compactord.state.bucket_summaries import (
     EMPTY_BUCKET,
     BucketSummaries,
     BucketSummary,
-    Mask,
     TopLevel,
 )
 from compactord.storage.base import Storage
@@ -432,9 +432,10 @@ class _Deleted:
         """Which entries add a file that nothing deletes."""
         live: Mask = entries.kind == EntryKind.ADD
         if len(self.hashes):
-            index = np.searchsorted(self.hashes, entries.identity_hash)
+            hashes = entries.files.identity_hash
+            index = np.searchsorted(self.hashes, hashes)
             index[index == len(self.hashes)] = 0
-            suspects = np.flatnonzero(live & (self.hashes[index] == entries.identity_hash))
+            suspects = np.flatnonzero(live & (self.hashes[index] == hashes))
             dead = [identity in self.identities for identity in entries.identities(suspects)]
             live[suspects] = ~np.array(dead, np.bool_)
         return live

@@ -280,5 +280,5 @@ def _deleting_in(
     partitions: set[bytes] = set()
     for entries in read_entry_columns(storage, location, manifests):
         rows = entries.kind == EntryKind.DELETE
-        partitions.update(entries.partitions[i] for i in np.unique(entries.partition[rows]))
+        partitions.update(entries.partitions[i] for i in np.unique(entries.files.partition[rows]))
     return frozenset(partitions)
