@@ -32,8 +32,6 @@ from compactord.state.bucket_summaries import (
     BucketIndex,
     BucketSummaries,
     TopLevel,
-    TopLevels,
-    level0_age,
     packed_keys,
     top_levels,
     unpacked_keys,
@@ -103,7 +101,7 @@ class BaseFiles:
         # As searchsorted wants it: of another type it would be converted, whole, at every look.
         self._by_hash = np.argsort(self._columns.identity_hash)
         self._count_levels()
-        self._tops = _top_levels(self._columns, self._offsets[:-1])
+        self._tops = top_levels(self._columns, self._offsets[:-1])
         self.summaries = self._summarise()
         self._refuse_duplicates()
 
@@ -140,16 +138,16 @@ class BaseFiles:
             zip(self._levels[some].tolist(), self._level_counts[some].tolist(), strict=True)
         )
 
-    def top_level(self, bucket: BucketId) -> TopLevel | None:
+    def top_level(self, bucket: BucketId) -> TopLevel[int] | None:
         """None when the bucket has no file."""
         index = self.buckets.find(bucket)
         return None if index is None else self._tops.of_bucket(index)
 
-    def top_level_of(self, rows: Ints) -> TopLevel | None:
+    def top_level_of(self, rows: Ints) -> TopLevel[int] | None:
         """That of a bucket of these files alone."""
         if not len(rows):
             return None
-        return _top_levels(self._columns.take(rows), np.zeros(1, np.int64)).of_bucket(0)
+        return top_levels(self._columns.take(rows), np.zeros(1, np.int64)).of_bucket(0)
 
     def find(self, identities: Sequence[FileIdentity]) -> list[int | None]:
         """The row of each, None where there is none. A binary search per identity."""
@@ -227,13 +225,6 @@ class BaseFiles:
 
 def _sums(values: Ints, starts: Ints) -> Ints:
     return np.add.reduceat(values, starts) if len(starts) else np.zeros(0, np.int64)
-
-
-def _top_levels(columns: FileColumns, starts: Ints) -> TopLevels:
-    age = level0_age(
-        columns.max_sequence_number, columns.min_sequence_number, columns.creation_time_ms
-    )
-    return top_levels(columns.level, columns.file_size, columns.creation_time_ms, age, starts)
 
 
 class BaseFilesBuilder:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from compactord.paimon.avro_columns import Ints
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.paimon.entry_columns import Mask, SmallInts, created_ms
+from compactord.paimon.entry_columns import FileColumns, Mask, SmallInts, created_ms
 
 Number = TypeVar("Number", int, Ints)
 
@@ -27,21 +27,21 @@ _LARGEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class TopLevel:
-    """The files on the highest level of a bucket that has any.
+class TopLevel(Generic[Number]):
+    """The files on the highest level of a bucket that has any, or of many buckets as columns.
 
     `oldest_run_bytes` is the size of the oldest run and `age` that of its file as `level0_age` has
     it, which is of use on level 0 only. `created_ms` is the newest creation of a file on the level,
     by local wall-clock, -1 where none is known.
     """
 
-    level: int
-    oldest_run_bytes: int
-    created_ms: int
-    age: tuple[int, int, int]
+    level: Number
+    oldest_run_bytes: Number
+    created_ms: Number
+    age: tuple[Number, Number, Number]
 
     @staticmethod
-    def of_file(file: DataFile) -> TopLevel:
+    def of_file(file: DataFile) -> TopLevel[int]:
         created = created_ms(file)
         return TopLevel(
             level=file.level,
@@ -50,7 +50,7 @@ class TopLevel:
             age=level0_age(file.max_sequence_number, file.min_sequence_number, created),
         )
 
-    def joined(self, other: TopLevel) -> TopLevel:
+    def joined(self: TopLevel[int], other: TopLevel[int]) -> TopLevel[int]:
         """That of the files of both."""
         if self.level != other.level:
             return max(self, other, key=lambda top: top.level)
@@ -63,17 +63,7 @@ class TopLevel:
             age=older.age,
         )
 
-
-@dataclass(frozen=True, slots=True)
-class TopLevels:
-    """`TopLevel` of buckets, one array per fact."""
-
-    level: Ints
-    oldest_run_bytes: Ints
-    created_ms: Ints
-    age: tuple[Ints, Ints, Ints]
-
-    def of_bucket(self, index: int) -> TopLevel:
+    def of_bucket(self: TopLevel[Ints], index: int) -> TopLevel[int]:
         first, second, third = (int(column[index]) for column in self.age)
         return TopLevel(
             level=int(self.level[index]),
@@ -90,26 +80,26 @@ def level0_age(
     return max_sequence_number, ~min_sequence_number, ~creation_time_ms
 
 
-def top_levels(
-    level: SmallInts, file_size: Ints, created: Ints, age: tuple[Ints, Ints, Ints], starts: Ints
-) -> TopLevels:
+def top_levels(files: FileColumns, starts: Ints) -> TopLevel[Ints]:
     """Of files that are ordered by bucket, each of which begins at one of `starts`."""
     if not len(starts):
         none = np.zeros(0, np.int64)
-        return TopLevels(none, none, none, (none, none, none))
+        return TopLevel(none, none, none, (none, none, none))
+    level = files.level
     counts = np.diff(starts, append=len(level))
     highest = np.maximum.reduceat(level, starts)
     on_top = level == np.repeat(highest, counts)
-    level_bytes = np.add.reduceat(np.where(on_top, file_size, 0), starts)
-    newest = np.maximum.reduceat(np.where(on_top, created, -1), starts)
+    level_bytes = np.add.reduceat(np.where(on_top, files.file_size, 0), starts)
+    newest = np.maximum.reduceat(np.where(on_top, files.creation_time_ms, -1), starts)
+    age = level0_age(files.max_sequence_number, files.min_sequence_number, files.creation_time_ms)
     oldest = []
     is_oldest = on_top
-    for column in (*age, file_size):
+    for column in (*age, files.file_size):
         least = np.minimum.reduceat(np.where(is_oldest, column, _LARGEST), starts)
         is_oldest = is_oldest & (column == np.repeat(least, counts))
         oldest.append(least)
     first, second, third, smallest = oldest
-    return TopLevels(
+    return TopLevel(
         level=highest.astype(np.int64),
         oldest_run_bytes=np.where(highest > 0, level_bytes, smallest),
         created_ms=newest,
@@ -128,7 +118,7 @@ class BucketSummary:
     size_bytes: int
     row_count: int
     level_counts: Mapping[int, int]
-    top: TopLevel | None
+    top: TopLevel[int] | None
 
     @property
     def file_count(self) -> int:

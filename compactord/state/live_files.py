@@ -292,10 +292,10 @@ class LiveFiles:
     def _top_after(
         self,
         bucket: BucketId,
-        before: TopLevel | None,
+        before: TopLevel[int] | None,
         removed: Mapping[FileIdentity, _Place],
         added: Iterable[ManifestEntry],
-    ) -> TopLevel | None:
+    ) -> TopLevel[int] | None:
         """O(files of the bucket) when the highest level loses some, else O(change)."""
         known = [before]
         if before is not None and any(place.level == before.level for place in removed.values()):
