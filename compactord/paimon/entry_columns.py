@@ -39,8 +39,8 @@ Hashes = npt.NDArray[np.uint64]
 
 # Manifests are decoded together until so much is in hand; more cursors side by side are faster.
 _BATCH_BYTES = 32 << 20
-# Fewer blocks than this per record of the longest one, and fastavro is faster than vectors.
-_MIN_CURSORS = 25
+# With fewer blocks side by side fastavro is faster than vectors.
+MIN_CURSORS = 25
 
 _FILE = "_FILE."
 # Attributes of a `DataFile` that become columns as they are.
@@ -103,10 +103,9 @@ _COLUMNS = tuple(column.name for column in fields(FileColumns))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryColumns:
-    """Entries in manifest order.
+    """Entries in manifest order; `partitions` are those of `files`.
 
-    `partitions` are those of `files`. `records` are the entries encoded under `schema`.
-    `identities` gives those of some rows.
+    `records` are the entries encoded under `schema`. `identities` gives those of some rows.
     """
 
     schema: AvroSchema
@@ -118,25 +117,30 @@ class EntryColumns:
 
 
 def read_entry_columns(
-    storage: Storage, location: str, manifests: Sequence[ManifestFile]
+    storage: Storage,
+    location: str,
+    manifests: Sequence[ManifestFile],
+    *,
+    min_cursors: int = MIN_CURSORS,
 ) -> Iterator[EntryColumns]:
     """The manifests' entries in order, in batches of whole manifests.
 
     Sizes and counts are checked as `manifest.read_entries` does. One batch is in memory at a time;
-    its `records` share the memory of the decompressed blocks.
+    its `records` share the memory of the decompressed blocks. A batch of no more than `min_cursors`
+    blocks (of the longest one's length) is decoded by fastavro, else by vectors.
     """
     pending: list[_Opened] = []
     for manifest in manifests:
         opened = _open(storage, location, manifest)
         if pending and opened.layout != pending[0].layout:
-            yield _decode(pending)
+            yield _decode(pending, min_cursors)
             pending = []
         pending.append(opened)
         if sum(one.size_bytes for one in pending) >= _BATCH_BYTES:
-            yield _decode(pending)
+            yield _decode(pending, min_cursors)
             pending = []
     if pending:
-        yield _decode(pending)
+        yield _decode(pending, min_cursors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +167,12 @@ def _open(storage: Storage, location: str, manifest: ManifestFile) -> _Opened:
     return _Opened(manifest, container.path, container.schema, layout, tuple(container.blocks()))
 
 
-def _decode(opened: Sequence[_Opened]) -> EntryColumns:
+def _decode(opened: Sequence[_Opened], min_cursors: int) -> EntryColumns:
     blocks = [block for one in opened for block in one.blocks]
     total = sum(block.count for block in blocks)
     longest = max((block.count for block in blocks), default=0)
     columns = None
-    if total > _MIN_CURSORS * longest:
+    if total > min_cursors * longest:
         # Damage is reported with the path when there is one manifest, else with the folder.
         path = opened[0].path if len(opened) == 1 else opened[0].path.rsplit("/", 1)[0]
         try:
@@ -290,7 +294,6 @@ def columns_of(
 ) -> EntryColumns:
     """The same from objects, with their encodings under `schema`."""
     codes: dict[bytes, int] = {}
-    partition = [codes.setdefault(entry.partition, len(codes)) for entry in entries]
     identities = [entry.identity for entry in entries]
     files = [entry.file for entry in entries]
 
@@ -304,7 +307,7 @@ def columns_of(
         schema=schema,
         kind=integers(int(entry.kind) for entry in entries),
         files=FileColumns(
-            partition=small(partition),
+            partition=small(codes.setdefault(e.partition, len(codes)) for e in entries),
             bucket=small(entry.bucket for entry in entries),
             total_buckets=small(entry.total_buckets for entry in entries),
             level=small(file.level for file in files),
@@ -325,15 +328,14 @@ def created_ms(file: DataFile) -> int:
 
 def gather(data: Bytes, span: Span, rows: Ints | None = None) -> pa.LargeBinaryArray:
     """The spans' bytes (of all rows, or of some) as an array; spans must not be null."""
-    start, length = (
-        (span.start, span.length) if rows is None else (span.start[rows], span.length[rows])
-    )
-    offsets = np.zeros(len(start) + 1, np.int64)
-    np.cumsum(length, out=offsets[1:])
-    index = np.repeat(start - offsets[:-1], length)
+    if rows is not None:
+        span = Span(span.start[rows], span.length[rows])
+    offsets = np.zeros(len(span.start) + 1, np.int64)
+    np.cumsum(span.length, out=offsets[1:])
+    index = np.repeat(span.start - offsets[:-1], span.length)
     index += np.arange(len(index))
     return pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(start), [None, pa.py_buffer(offsets), pa.py_buffer(data[index])]
+        pa.large_binary(), len(span.start), [None, pa.py_buffer(offsets), pa.py_buffer(data[index])]
     )
 
 

@@ -30,6 +30,7 @@ from compactord.paimon.data_file import (
     ManifestEntry,
 )
 from compactord.paimon.entry_columns import (
+    MIN_CURSORS,
     EntryColumns,
     Hashes,
     Mask,
@@ -231,7 +232,9 @@ class LiveFiles:
             size_bytes=size,
             row_count=rows,
         )
-        return grown._consolidated()
+        if grown.changes < max(_MIN_CHANGES_TO_CONSOLIDATE, len(self.base) // _CONSOLIDATE_SHARE):
+            return grown
+        return grown.consolidated()
 
     def _patch(
         self,
@@ -349,10 +352,8 @@ class LiveFiles:
         """Oldest first."""
         return (layer[bucket] for layer in self.layers if bucket in layer)
 
-    def _consolidated(self) -> LiveFiles:
-        """Base and layers as one base, once the layers have grown large; else the same."""
-        if self.changes < max(_MIN_CHANGES_TO_CONSOLIDATE, len(self.base) // _CONSOLIDATE_SHARE):
-            return self
+    def consolidated(self) -> LiveFiles:
+        """The same with base and layers as one base: O(table)."""
         live: Mask = np.ones(len(self.base), np.bool_)
         added: dict[FileIdentity, ManifestEntry] = {}
         for layer in self.layers:
@@ -371,7 +372,11 @@ class LiveFiles:
 
 
 def load_live_files(
-    storage: Storage, location: str, manifests: Sequence[ManifestFile]
+    storage: Storage,
+    location: str,
+    manifests: Sequence[ManifestFile],
+    *,
+    min_cursors: int = MIN_CURSORS,
 ) -> LiveFiles:
     """Read what a snapshot's manifests (base list, then delta list) leave alive.
 
@@ -379,21 +384,25 @@ def load_live_files(
     effect. Manifests with deletions are decoded twice, so that one batch is in memory beside the
     result. Raises `FormatError` for damage and for a file that is there twice.
     """
-    deleted = _Deleted.read(storage, location, manifests)
+    deleted = _Deleted.of(deleted_files(storage, location, manifests, min_cursors=min_cursors))
     builder = BaseFilesBuilder(location)
     adding = [manifest for manifest in manifests if manifest.num_added_files]
-    for entries in read_entry_columns(storage, location, adding):
+    for entries in read_entry_columns(storage, location, adding, min_cursors=min_cursors):
         builder.add(entries, deleted.spares(entries))
     return _of_base(location, builder.build())
 
 
 def deleted_files(
-    storage: Storage, location: str, manifests: Sequence[ManifestFile]
+    storage: Storage,
+    location: str,
+    manifests: Sequence[ManifestFile],
+    *,
+    min_cursors: int = MIN_CURSORS,
 ) -> set[FileIdentity]:
     """What the DELETE entries of these manifests are about; those without any are not read."""
     identities: set[FileIdentity] = set()
     deleting = [manifest for manifest in manifests if manifest.num_deleted_files]
-    for entries in read_entry_columns(storage, location, deleting):
+    for entries in read_entry_columns(storage, location, deleting, min_cursors=min_cursors):
         rows = np.flatnonzero(entries.kind == EntryKind.DELETE)
         identities.update(entries.identities(rows))
     return identities
@@ -424,8 +433,7 @@ class _Deleted:
     hashes: Hashes
 
     @staticmethod
-    def read(storage: Storage, location: str, manifests: Sequence[ManifestFile]) -> _Deleted:
-        identities = deleted_files(storage, location, manifests)
+    def of(identities: set[FileIdentity]) -> _Deleted:
         return _Deleted(frozenset(identities), np.sort(identity_hashes(list(identities))))
 
     def spares(self, entries: EntryColumns) -> Mask:

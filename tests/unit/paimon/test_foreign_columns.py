@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
-from compactord.paimon import entry_columns, paths
+from compactord.paimon import paths
 from compactord.paimon.avro import ContainerWriter, open_container
 from compactord.paimon.data_file import ManifestEntry
+from compactord.paimon.entry_columns import MIN_CURSORS
 from compactord.paimon.foreign import TypesDiffer
 from compactord.paimon.manifest import (
     ManifestFile,
@@ -105,8 +106,10 @@ def _rolled(entries: list[ManifestEntry]) -> tuple[ManifestEntry, ...]:
     return read_entries(storage, ROOT, manifest)
 
 
-def _live(storage: MemoryStorage, manifest: ManifestFile) -> dict[str, ManifestEntry]:
-    live = load_live_files(storage, ROOT, [manifest])
+def _live(
+    storage: MemoryStorage, manifest: ManifestFile, cursors: int = MIN_CURSORS
+) -> dict[str, ManifestEntry]:
+    live = load_live_files(storage, ROOT, [manifest], min_cursors=cursors)
     entries = [one for bucket in live.bucket_ids() for one in live.entries(bucket)]
     return {one.file.file_name: one for one in entries}
 
@@ -118,17 +121,14 @@ def _nulls(type_: Any) -> Any:
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
 @pytest.mark.parametrize("place", [ENTRY, FILE, STATS], ids=["entry", "file", "statistics"])
 @pytest.mark.parametrize("type_", [*TYPES, "null", "tree"])
-def test_columns_of_nulls_say_nothing(
-    type_: str, place: tuple[str, ...], cursors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
+def test_columns_of_nulls_say_nothing(type_: str, place: tuple[str, ...], cursors: int) -> None:
     other = {"null": "null", "tree": ["null", TREE]}
     avro_type = other[type_] if type_ in other else _nulls(TYPES[type_][0])
     for number in (0, 1000):
         added = Added(place, "_ADDED", avro_type, [None] * len(PLAIN), number)
         storage, manifest = manifest_of(PLAIN, added)
         assert read_entries(storage, ROOT, manifest) == tuple(PLAIN)
-        assert _live(storage, manifest) == {one.file.file_name: one for one in PLAIN}
+        assert _live(storage, manifest, cursors) == {one.file.file_name: one for one in PLAIN}
 
 
 @pytest.mark.parametrize("form", ["as it is", "nullable", "null last"])
@@ -234,16 +234,15 @@ def test_one_column_of_two_types_is_refused_by_name() -> None:
     ids=["statistics", "always", "recursive"],
 )
 def test_values_that_cannot_be_carried_are_refused_when_the_entry_is_looked_at(
-    place: tuple[str, ...], type_: Any, value: Any, cursors: int, monkeypatch: pytest.MonkeyPatch
+    place: tuple[str, ...], type_: Any, value: Any, cursors: int
 ) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
     name = ".".join((*place, "_ADDED"))
     storage, manifest = manifest_of(PLAIN[:1], Added(place, "_ADDED", type_, [value]))
     with pytest.raises(UnsupportedTable, match=f"columns that are not known: {name}$") as caught:
         read_entries(storage, ROOT, manifest)
     assert caught.value.table == ROOT
     with pytest.raises(UnsupportedTable, match=f"columns that are not known: {name}$") as caught:
-        _live(storage, manifest)
+        _live(storage, manifest, cursors)
     assert caught.value.table == ROOT
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
-from compactord.paimon import entry_columns, paths
+from compactord.paimon import paths
 from compactord.paimon.avro import (
     AvroSchema,
     compile_schema,
@@ -77,14 +77,11 @@ def _schema_with(change: Any) -> AvroSchema:
     [replace(BARE, bucket=1 << 32), entry(data_file("data-1.parquet", level=1 << 31))],
     ids=["bucket", "level"],
 )
-def test_numbers_of_too_many_bits_are_not_cut(
-    wide: ManifestEntry, cursors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_of_too_many_bits_are_not_cut(wide: ManifestEntry, cursors: int) -> None:
     """Bucket 2^32 is not bucket 0; a level that no manifest list could name is damage, too."""
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
     storage, manifest = _stored([wide])
     with pytest.raises(FormatError, match=r"more than 32 bits: .*manifest/m"):
-        load_live_files(storage, ROOT, [manifest])
+        load_live_files(storage, ROOT, [manifest], min_cursors=cursors)
     with pytest.raises(FormatError, match=r"more than 32 bits: .*manifest/m"):
         read_entries(storage, ROOT, manifest)
 
@@ -125,15 +122,12 @@ def test_counts_other_than_the_recorded_ones_are_refused(counts: dict[str, int])
 
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
 @pytest.mark.parametrize("columns", [12, 13], ids=["no creation time", "as 0.7"])
-def test_columns_that_an_older_paimon_did_not_write_are_null(
-    columns: int, cursors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
+def test_columns_that_an_older_paimon_did_not_write_are_null(columns: int, cursors: int) -> None:
     storage, manifest = _stored(
         [BARE], _schema_with(lambda top, file: file.__delitem__(slice(columns, 20)))
     )
     assert read_entries(storage, ROOT, manifest) == (BARE,)
-    live = load_live_files(storage, ROOT, [manifest])
+    live = load_live_files(storage, ROOT, [manifest], min_cursors=cursors)
     assert live.entries(BARE.bucket_id) == (BARE,)
     assert live.summary(BARE.bucket_id).top_created_ms == -1
 
@@ -155,10 +149,7 @@ def test_a_column_of_another_type_is_a_format_error() -> None:
 
 
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
-def test_schemas_that_say_the_same_in_another_way_are_read(
-    cursors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
+def test_schemas_that_say_the_same_in_another_way_are_read(cursors: int) -> None:
 
     def other_style(top: Any, file: Any) -> None:
         file[6]["type"] = "record__FILE__KEY_STATS"  # by reference
@@ -169,13 +160,12 @@ def test_schemas_that_say_the_same_in_another_way_are_read(
 
     storage, manifest = _stored([BARE, RICH], _schema_with(other_style))
     assert read_entries(storage, ROOT, manifest) == (BARE, RICH)
-    live = load_live_files(storage, ROOT, [manifest])
+    live = load_live_files(storage, ROOT, [manifest], min_cursors=cursors)
     assert live.entries(BARE.bucket_id) + live.entries(RICH.bucket_id) == (BARE, RICH)
 
 
 @pytest.mark.parametrize("version", [1, 3])
-def test_an_unknown_entry_version_is_refused(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", -1)
+def test_an_unknown_entry_version_is_refused(version: int) -> None:
     data = encode_container(MANIFEST, [{**entry_record(BARE), "_VERSION": version}], CODEC)
     storage = MemoryStorage({paths.manifest_path(ROOT, "manifest-1"): data})
     _, manifest = _stored([BARE])
@@ -184,7 +174,7 @@ def test_an_unknown_entry_version_is_refused(version: int, monkeypatch: pytest.M
         read_entries(storage, ROOT, manifest)
     assert caught.value.table == ROOT
     with pytest.raises(UnsupportedTable, match="an unknown version") as caught:
-        load_live_files(storage, ROOT, [manifest])
+        load_live_files(storage, ROOT, [manifest], min_cursors=-1)
     assert caught.value.table == ROOT
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import FormatError, UnsupportedTable
-from compactord.paimon import entry_columns, paths
+from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
 from compactord.paimon.data_file import EMPTY_ROW, ColumnStats, ManifestEntry
 from compactord.paimon.index_manifest import IndexEntry, read_index_entries
@@ -121,10 +121,7 @@ def _with_values(record: dict[str, Any], number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("compression", [*CODECS, "newer"])
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
-def test_a_damaged_manifest(
-    compression: str, cursors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
+def test_a_damaged_manifest(compression: str, cursors: int) -> None:
     records = [entry_record(one) for one in ENTRIES]
     if compression == "newer":
         newer = [_with_values(record, number) for number, record in enumerate(records)]
@@ -144,7 +141,9 @@ def test_a_damaged_manifest(
             assert len(read) == len(ENTRIES)
             assert all(isinstance(one, ManifestEntry) for one in read)
             assert not damage[2], "a cut is always found"
-        live = _refused_or(lambda: load_live_files(storage, ROOT, [manifest]), "manifest")
+        live = _refused_or(
+            lambda: load_live_files(storage, ROOT, [manifest], min_cursors=cursors), "manifest"
+        )
         if live is not None and read is not None:
             # Both decoders see the same entries.
             assert live.file_count == sum(one.kind == 0 for one in read)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import FormatError
-from compactord.paimon import entry_columns, paths
+from compactord.paimon import paths
 from compactord.paimon.data_file import EMPTY_ROW
 from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.manifest import (
@@ -93,21 +93,18 @@ def _manifests(history: History) -> tuple[ManifestFile, ...]:
     return history._manifests(history.snapshot)
 
 
-def _live_names(history: History) -> set[str]:
-    live = load_live_files(history.storage, ROOT, _manifests(history))
+def _live_names(history: History, cursors: int) -> set[str]:
+    live = load_live_files(history.storage, ROOT, _manifests(history), min_cursors=cursors)
     return {file.file_name for bucket in live.bucket_ids() for file in live.files_in(bucket)}
 
 
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
 @pytest.mark.parametrize("name", PATHS)
-def test_a_live_file_is_named_within_its_bucket(
-    name: str, cursors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
+def test_a_live_file_is_named_within_its_bucket(name: str, cursors: int) -> None:
     history = _table(["first.parquet", name, "last.parquet"])
     manifests = _manifests(history)
     with pytest.raises(FormatError) as caught:
-        load_live_files(history.storage, ROOT, manifests)
+        load_live_files(history.storage, ROOT, manifests, min_cursors=cursors)
     assert _said(name) in str(caught.value)
     path = paths.manifest_path(ROOT, manifests[1].file_name)
     assert caught.value.path == path
@@ -117,30 +114,25 @@ def test_a_live_file_is_named_within_its_bucket(
 
 
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
-def test_every_other_name_is_taken(cursors: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
+def test_every_other_name_is_taken(cursors: int) -> None:
     history = _table(GOOD)
-    assert _live_names(history) > set(GOOD)
+    assert _live_names(history, cursors) > set(GOOD)
 
 
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
 @pytest.mark.parametrize("name", CONTROLS)
 def test_a_file_whose_name_no_store_takes_is_refused_when_it_is_looked_at(
-    name: str, cursors: int, monkeypatch: pytest.MonkeyPatch
+    name: str, cursors: int
 ) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
     history = _table([name])
     with pytest.raises(FormatError, match="is no name") as caught:
-        _live_names(history)
+        _live_names(history, cursors)
     assert _said(name) in str(caught.value)
 
 
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
 @pytest.mark.parametrize("name", [*PATHS, *CONTROLS])
-def test_an_extra_file_is_named_within_the_bucket_of_its_file(
-    name: str, cursors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
+def test_an_extra_file_is_named_within_the_bucket_of_its_file(name: str, cursors: int) -> None:
     history = History()
     file = data_file("data-0.parquet", extra_files=("data-0.parquet.index", name))
     history.commit([entry(file)])
@@ -149,7 +141,7 @@ def test_an_extra_file_is_named_within_the_bucket_of_its_file(
         read_entries(history.storage, ROOT, manifests[0])
     assert _said(name) in str(caught.value)
     with pytest.raises(FormatError, match="is no name"):
-        _live_names(history)
+        _live_names(history, cursors)
 
 
 @pytest.mark.parametrize("name", [*PATHS, *CONTROLS])

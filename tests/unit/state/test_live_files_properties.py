@@ -6,31 +6,21 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.paimon import entry_columns
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, ManifestEntry
 from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.state import live_files
 from compactord.state.bucket_summaries import BucketSummaries
-from compactord.state.live_files import LiveFiles, no_files
-from compactord.state.table_state import load_state, refresh_state
+from compactord.state.live_files import LiveFiles, load_live_files, no_files
+from compactord.state.table_state import data_manifests, load_state, refresh_state
 from tests.unit.paimon.table_builder import History, data_file, deleted, entry
 
 INT = AtomicType(root=TypeRoot.INT)
 PARTITIONS = tuple(encode_row([day], [INT]) for day in (1, 2, 700))
 Model = dict[FileIdentity, ManifestEntry]
-
-
-@pytest.fixture(autouse=True, params=[-1, 25], ids=["vectors", "objects"])
-def as_in_large_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small histories must meet consolidation, and both ways of decoding."""
-    monkeypatch.setattr(live_files, "_MIN_CHANGES_TO_CONSOLIDATE", 12)
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", request.param)
 
 
 new_files = st.builds(
@@ -67,6 +57,8 @@ commits = st.lists(
         st.lists(st.integers(0, 1 << 30), max_size=4),
         st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(1, 5)), max_size=2),
         st.sampled_from([CommitKind.APPEND, CommitKind.COMPACT, CommitKind.OVERWRITE]),
+        # Whether manifests are merged, and live files consolidated.
+        st.booleans(),
         st.booleans(),
     ),
     min_size=1,
@@ -80,17 +72,21 @@ def test_following_equals_loading_equals_a_dict(steps: list) -> None:  # type: i
     history, model = History(partition_types=[INT]), {}
     state = load_state(history.storage, history.table)
     kept = state.files.summaries()
-    for number, (additions, deletions, upgrades, kind, merge_manifests) in enumerate(steps):
+    for number, (additions, deletions, upgrades, kind, merges, consolidates) in enumerate(steps):
         delta = _delta(number, model, additions, deletions, upgrades)
         before = state.files
         seen_before = _contents(before)
         history.commit(delta, kind)
-        if merge_manifests:
+        if merges:
             history.merge_manifests()
         refreshed = refresh_state(history.storage, state)
         state = refreshed.state
         _require_equal(state.files, model)
-        _require_equal(load_state(history.storage, history.table).files, model)
+        if consolidates:
+            state = replace(state, files=state.files.consolidated())
+            _require_equal(state.files, model)
+        for min_cursors in (-1, 25):
+            _require_equal(_loaded(history, min_cursors), model)
         assert _contents(before) == seen_before, "a state that is held does not change"
         if refreshed.changed is not None:
             assert refreshed.changed == {one.bucket_id for one in delta}
@@ -102,6 +98,14 @@ def test_following_equals_loading_equals_a_dict(steps: list) -> None:  # type: i
         assert _columns(kept) == before_update, "summaries that someone holds do not change"
         kept = updated
         assert _columns(kept) == _columns(state.files.summaries())
+
+
+def _loaded(history: History, min_cursors: int) -> LiveFiles:
+    """Decoded as vectors (-1) or as objects."""
+    assert history.snapshot is not None
+    location = history.table.location
+    manifests = data_manifests(history.storage, location, history.snapshot)
+    return load_live_files(history.storage, location, manifests, min_cursors=min_cursors)
 
 
 def _columns(summaries: BucketSummaries) -> dict[str, list[object]]:
@@ -198,10 +202,11 @@ def _oldest_run_bytes(files: Sequence[DataFile]) -> int:
 
 def test_a_base_lasts_for_a_share_of_its_files_before_it_is_made_anew() -> None:
     files, bases = no_files("/t"), []
-    for number in range(100):
-        files = files.applied([entry(data_file(f"f{number}-{i}"), bucket=number) for i in range(4)])
+    for number in range(32):
+        files = files.applied(
+            [entry(data_file(f"f{number}-{i}"), bucket=number) for i in range(500)]
+        )
         if not bases or bases[-1] is not files.base:
             bases.append(files.base)
-    # At first every 12 changes, from 48 files on every fourth of them: 12, 24, 36, 48, 60, 76, ...
-    assert [len(base) for base in bases[:8]] == [0, 12, 24, 36, 48, 60, 76, 96]
-    assert len(bases) < 18
+    # At first every 2000 changes, from 8000 files on every fourth of them.
+    assert [len(base) for base in bases] == [0, 2000, 4000, 6000, 8000, 10_000, 12_500, 16_000]

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError, ObjectNotFound
-from compactord.paimon import entry_columns, paths
+from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, ManifestEntry
 from compactord.paimon.snapshot import CommitKind, snapshot_json
-from compactord.state import live_files, table_state
-from compactord.state.live_files import UnknownFile, no_files
-from compactord.state.table_state import TableState, load_state, refresh_state
+from compactord.state.live_files import UnknownFile, load_live_files, no_files
+from compactord.state.table_state import TableState, data_manifests, load_state, refresh_state
 from tests.unit.paimon.table_builder import (
     TABLE,
     UNPARTITIONED,
@@ -222,13 +221,14 @@ def test_a_rollback_while_snapshots_are_followed_means_reading_anew(at: int) -> 
     assert (_names(refreshed.state), refreshed.changed) == (["a", "b'", "c'", "d'"], None)
 
 
-def test_far_behind_means_reading_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_state, "_MAX_FOLLOWED", 2)
+@pytest.mark.parametrize(("behind", "changed"), [(200, {BUCKET}), (201, None)])
+def test_far_behind_means_reading_anew(behind: int, changed: set[BucketId] | None) -> None:
     history, state = _history("a")
-    for name in "bcd":
+    names = [f"{number:03}" for number in range(behind)]
+    for name in names:
         history.commit([_file(name)])
     refreshed = refresh_state(history.storage, state)
-    assert (_names(refreshed.state), refreshed.changed) == (["a", "b", "c", "d"], None)
+    assert (_names(refreshed.state), refreshed.changed) == (["a", *names], changed)
 
 
 def test_a_snapshot_that_expires_while_it_is_loaded_is_not_the_end() -> None:
@@ -311,15 +311,15 @@ def test_a_delete_without_its_add_has_no_effect_on_a_load() -> None:
     ids=lambda other: next(iter(other)),
 )
 @pytest.mark.parametrize("cursors", [-1, 25], ids=["vectors", "objects"])
-def test_a_delete_must_repeat_the_whole_identity(
-    other: dict[str, Any], cursors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry_columns, "_MIN_CURSORS", cursors)
+def test_a_delete_must_repeat_the_whole_identity(other: dict[str, Any], cursors: int) -> None:
     history = History()
     history.commit([_file("a"), _file("b", **other)])
     history.commit([deleted(_file("a", **other)), deleted(_file("b", **other))])
-    state = load_state(history.storage, history.table)
-    assert _names(state) == ["a"]
+    assert history.snapshot is not None
+    location = history.table.location
+    manifests = data_manifests(history.storage, location, history.snapshot)
+    live = load_live_files(history.storage, location, manifests, min_cursors=cursors)
+    assert [file.file_name for file in live.files_in(BUCKET)] == ["a"]
 
 
 def test_entries_keep_everything_the_manifest_said() -> None:
@@ -372,14 +372,12 @@ def test_entries_that_disagree_about_the_bucket_count_are_refused() -> None:
         files.bucket(BUCKET)
 
 
-def test_layers_stay_few_and_are_consolidated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_files, "_MIN_CHANGES_TO_CONSOLIDATE", 300)
+def test_layers_stay_few() -> None:
     files = no_files("/t")
     most_layers = 0
     for number in range(1000):
         files = files.applied([entry(data_file(f"f-{number}"), bucket=number)])
         most_layers = max(most_layers, len(files.layers))
         assert files.file_count == number + 1
-    assert most_layers <= 9
-    assert len(files.base) >= 500
+    assert most_layers <= 10
     assert len(files.bucket_ids()) == 1000
