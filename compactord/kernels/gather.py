@@ -30,7 +30,7 @@ def concat_column(parts: Sequence[pa.Array]) -> pa.Array:
 def hand_on(parts: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """All rows in their order: the batches themselves, or one copy of many small ones."""
     rows = sum(part.num_rows for part in parts)
-    if len(parts) * _MIN_SLICE_ROWS <= rows or not _fits(parts):
+    if len(parts) * _MIN_SLICE_ROWS <= rows or not _fits(parts, MAX_CONCAT_BYTES):
         yield from parts
     else:
         yield _concat(parts)
@@ -40,17 +40,20 @@ def gather(
     parts: Sequence[pa.RecordBatch],
     rows: Int64s,
     concatenated: Mapping[str, pa.Array] | None = None,
+    *,
+    max_bytes: int = MAX_CONCAT_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The given rows, numbered through all parts, in the given order; a row at most once.
 
-    `concatenated` holds columns that are concatenated already.
+    `concatenated` holds columns that are concatenated already. Parts of more than `max_bytes` of
+    varying size are not concatenated as a whole.
     """
     segments = np.count_nonzero(np.diff(rows) != 1) + 1
     if segments == 1 or (segments + len(parts)) * _MIN_SLICE_ROWS <= len(rows):
         yield from _slices(parts, rows)
-    elif not _fits(parts):
+    elif not _fits(parts, max_bytes):
         for half in np.array_split(rows, 2):
-            yield from gather(*_narrow(parts, half))
+            yield from gather(*_narrow(parts, half), max_bytes=max_bytes)
     else:
         ready = concatenated or {}
         indices = pa.array(rows)
@@ -69,10 +72,10 @@ def gather(
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _fits(parts: Sequence[pa.RecordBatch]) -> bool:
+def _fits(parts: Sequence[pa.RecordBatch], max_bytes: int) -> bool:
     """Columns of fixed width always do: a window has far fewer rows than an offset can count."""
     sizes = RowSizes(parts[0].schema)
-    return sum(sizes.of_varying(part) for part in parts) <= MAX_CONCAT_BYTES
+    return sum(sizes.of_varying(part) for part in parts) <= max_bytes
 
 
 def _concat(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -69,12 +69,18 @@ def _codes(columns: list[pa.Array], run_count: int) -> Codes:
 
 
 def _groups(codes: Codes) -> Groups:
-    if codes.rest:
-        collisions = np.count_nonzero(codes.values[1:] == codes.values[:-1])
-        if collisions > len(codes.values) * _MAX_COLLISION_SHARE:
-            return _sort_in_full(codes)
+    if collide_often(codes):
+        return _sort_in_full(codes)
     groups, ordered = _sort_codes(codes)
     return _verify(groups, ordered, codes) if codes.rest else groups
+
+
+def collide_often(codes: Codes) -> bool:
+    """Whether sorting whole columns is quicker than comparing the rows of equal codes."""
+    if not codes.rest:
+        return False
+    collisions = int(np.count_nonzero(codes.values[1:] == codes.values[:-1]))
+    return collisions > len(codes.values) * _MAX_COLLISION_SHARE
 
 
 def _sort_codes(codes: Codes) -> tuple[Groups, UInt64s]:

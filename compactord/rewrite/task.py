@@ -39,14 +39,14 @@ from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
 
 
-def run_part(part: Subcompaction) -> TaskOutcome:
+def run_part(part: Subcompaction, *, threaded: bool | None = None) -> TaskOutcome:
     """The worker's border: `rewrite` with exceptions turned into a `TaskFailure`.
 
     What stops the process itself (KeyboardInterrupt, SystemExit) passes through, after the part's
     files are removed.
     """
     try:
-        return rewrite(part)
+        return rewrite(part, threaded=threaded)
     except Exception as error:  # noqa: BLE001 - a worker answers, whatever happens
         return TaskFailure(
             compaction=part.compaction,
@@ -71,10 +71,12 @@ def failure_kind(error: BaseException) -> FailureKind:
     return FailureKind.POISON
 
 
-def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> SubcompactionResult:
+def rewrite(
+    part: Subcompaction, *, clock: Clock | None = None, threaded: bool | None = None
+) -> SubcompactionResult:
     """Merge or concatenate the part's inputs into new files.
 
-    Threads: one that decodes and one that encodes beside the caller's, for large inputs only.
+    Threads: one that decodes and one that encodes beside the caller's (None: for large inputs).
     Memory as `budget` says. Raises `FormatError` for inputs that are not what the manifests and the
     schema say, `TaskError` when the part's memory does not suffice, `StorageError`; every file that
     was created is removed then.
@@ -90,7 +92,8 @@ def rewrite(part: Subcompaction, *, clock: Clock | None = None) -> Subcompaction
     facts = profile(sample(files), layout, reader.footer)
     layout = layout.with_dictionaries(facts.dictionaries)
     reader = dataclasses.replace(reader, layout=layout)
-    threaded = use_threads(sum(file.size_bytes for file in files))
+    if threaded is None:
+        threaded = use_threads(sum(file.size_bytes for file in files))
     with (
         Decoding(threaded=threaded) as decoding,
         _outputs(part, layout, clock) as outputs,

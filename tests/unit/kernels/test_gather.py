@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels import gather as gather_module
 from compactord.kernels.gather import gather, hand_on
 
 
@@ -48,14 +46,11 @@ def test_rows_come_in_the_order_that_was_asked_for(sizes: list[int], random: obj
     assert taken == [whole[row] for row in rows]
 
 
-def test_a_concatenation_that_would_be_too_large_is_made_in_pieces(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_concatenation_that_would_be_too_large_is_made_in_pieces() -> None:
     parts = parts_of([40, 60, 50])
     rows = np.random.default_rng(1).permutation(150)[:120]
     at_once = pa.Table.from_batches(gather(parts, rows)).to_pylist()
-    monkeypatch.setattr(gather_module, "MAX_CONCAT_BYTES", 1000)
-    in_pieces = list(gather(parts, rows))
+    in_pieces = list(gather(parts, rows, max_bytes=1000))
     assert len(in_pieces) > 4
     assert pa.Table.from_batches(in_pieces).to_pylist() == at_once
 

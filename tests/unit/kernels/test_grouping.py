@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from compactord.errors import TaskError
-from compactord.kernels import codes as codes_module
-from compactord.kernels import grouping
-from compactord.kernels.grouping import group_rows, last_rows
+from compactord.kernels.codes import pack
+from compactord.kernels.grouping import collide_often, group_rows, last_rows
 from tests.unit.kernels import model
 
 RUN_COUNT = 4
@@ -31,9 +29,12 @@ def runs_of(keys: Rows) -> Rows:
     ]
 
 
+def columns_of(rows: Rows, types: list[pa.DataType]) -> list[pa.Array]:
+    return [pa.array([row[column] for row in rows], type_) for column, type_ in enumerate(types)]
+
+
 def check(rows: Rows, types: list[pa.DataType]) -> None:
-    columns = [pa.array([row[column] for row in rows], type_) for column, type_ in enumerate(types)]
-    groups = group_rows(columns, RUN_COUNT)
+    groups = group_rows(columns_of(rows, types), RUN_COUNT)
     expected = sorted(range(len(rows)), key=lambda row: (model.key_order(rows[row]), row))
     assert groups.order.tolist() == expected
     keys = [model.key_order(rows[row]) for row in expected]
@@ -112,30 +113,17 @@ def test_rows_are_sorted_and_grouped(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_way_of_sorting_suits_the_keys(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_way_of_sorting_suits_the_keys(shape: str) -> None:
     keys, types, way = SHAPES[shape]
-    taken = []
-
-    def spy(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            taken.append(name)
-            return function(*arguments, **options)
-
-        return call
-
-    monkeypatch.setattr(np, "argsort", spy("argsort", np.argsort))
-    monkeypatch.setattr(grouping, "sorted_rows", spy("sorted_rows", codes_module.sorted_rows))
-    monkeypatch.setattr(grouping, "_sort_in_full", spy("in full", grouping._sort_in_full))
-    check(runs_of(keys), types)
-    if way == "packed":
-        assert taken == []
-    elif way == "argsort":
-        assert taken == ["argsort"]
-    elif way == "verified":
-        assert taken[-1] == "sorted_rows"
-        assert "in full" not in taken
+    rows = runs_of(keys)
+    codes = pack(columns_of(rows, types))
+    if collide_often(codes):
+        found = "in full"
+    elif codes.rest and len(set(codes.values.tolist())) < len(set(rows)):
+        found = "verified"
     else:
-        assert taken == ["in full", "sorted_rows"]
+        found = "packed" if codes.bits + len(rows).bit_length() <= 64 else "argsort"
+    assert found == way
 
 
 def test_a_run_that_is_not_sorted_is_an_error() -> None:
@@ -143,17 +131,11 @@ def test_a_run_that_is_not_sorted_is_an_error() -> None:
         group_rows([pa.array([1, 3, 2, 4, 1, 5])], 2)
 
 
-@pytest.mark.parametrize(("spread", "sorts"), [(1, False), (9, True)])
-def test_last_rows_of_dense_keys_are_found_without_a_sort(monkeypatch, spread, sorts):
-    is_sorted = []
-    sort = grouping._sort_codes
-    monkeypatch.setattr(
-        grouping, "_sort_codes", lambda codes: is_sorted.append(True) or sort(codes)
-    )
+@pytest.mark.parametrize("spread", [1, 9], ids=["dense", "sparse"])
+def test_last_rows_of_numbers(spread):
     runs = [np.arange(100, 200) * spread, np.arange(150, 250) * spread]
     found = last_rows([pa.array(np.concatenate(runs))], 2)
     assert found.tolist() == [*range(50), *range(100, 200)]
-    assert bool(is_sorted) is sorts
 
 
 def test_last_rows_of_unsorted_runs_are_an_error():
@@ -165,7 +147,7 @@ def test_last_rows_of_unsorted_runs_are_an_error():
 def test_last_rows_are_the_ends_of_the_groups(shape):
     keys, types, _ = SHAPES[shape]
     rows = runs_of(keys)
-    columns = [pa.array([row[column] for row in rows], type_) for column, type_ in enumerate(types)]
+    columns = columns_of(rows, types)
     groups = group_rows(columns, RUN_COUNT)
     assert last_rows(columns, RUN_COUNT).tolist() == groups.order[groups.ends].tolist()
 

@@ -175,10 +175,12 @@ def decoding(part: Subcompaction) -> Subcompaction:
     return replace(part, write=write)
 
 
-def assert_same_as_by_decoding(part: Subcompaction) -> SubcompactionResult:
+def assert_same_as_by_decoding(
+    part: Subcompaction, *, threaded: bool | None = None
+) -> SubcompactionResult:
     """Rewrite the part both ways; rows, records and statistics are the same. Returns the copy's."""
     twin = decoding(part)
-    copied, decoded = rewrite(part), rewrite(twin)
+    copied, decoded = rewrite(part, threaded=threaded), rewrite(twin, threaded=threaded)
     assert copied.stats.rows_in == decoded.stats.rows_in
     assert copied.stats.bytes_in == decoded.stats.bytes_in
     ours, others = rows_of(part, copied), rows_of(twin, decoded)

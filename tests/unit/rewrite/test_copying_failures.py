@@ -249,10 +249,7 @@ def several_outputs(part: Subcompaction) -> Subcompaction:
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
 @pytest.mark.parametrize("after_effect", [False, True], ids=["before", "after"])
-def test_nothing_is_left_whichever_call_of_the_store_fails(
-    tmp_path, monkeypatch, threaded, after_effect
-):
-    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
+def test_nothing_is_left_whichever_call_of_the_store_fails(tmp_path, threaded, after_effect):
     part = several_outputs(copied_part(tmp_path).part)
     calls = 0
     while True:
@@ -264,7 +261,7 @@ def test_nothing_is_left_whichever_call_of_the_store_fails(
             concerns=lambda call: call.method != "delete",
         )
         storage = FaultyStorage(LocalStorage(), fault)
-        outcome = run_part(replace(part, storage=storage))
+        outcome = run_part(replace(part, storage=storage), threaded=threaded)
         if not storage.failed:
             break
         assert isinstance(outcome, TaskFailure), storage.failed
@@ -279,13 +276,12 @@ def test_nothing_is_left_whichever_call_of_the_store_fails(
 @pytest.mark.parametrize("error", [StoreFull("x", "no space"), KeyboardInterrupt()])
 @pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
 @pytest.mark.parametrize("good_files", [0, 1])
-def test_nothing_is_left_whichever_write_fails(tmp_path, monkeypatch, error, threaded, good_files):
-    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
+def test_nothing_is_left_whichever_write_fails(tmp_path, error, threaded, good_files):
     part = several_outputs(copied_part(tmp_path).part)
     for good_writes in range(200):
         storage = FailingStorage(good_files, good_writes, error)
         try:
-            outcome = run_part(replace(part, storage=storage))
+            outcome = run_part(replace(part, storage=storage), threaded=threaded)
         except KeyboardInterrupt:
             assert isinstance(error, KeyboardInterrupt)
         else:

@@ -111,12 +111,9 @@ def several(folder: Path, count: int = 12, *, rows: int = ROWS, **write: Any) ->
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
 @pytest.mark.parametrize("continues", [False, True])
-def test_each_output_is_described_as_by_decoding_its_inputs(
-    tmp_path, monkeypatch, threaded, continues
-):
-    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
+def test_each_output_is_described_as_by_decoding_its_inputs(tmp_path, threaded, continues):
     part = several(tmp_path, continues=continues, first_sequence_number=70)
-    result = assert_same_as_by_decoding(part)
+    result = assert_same_as_by_decoding(part, threaded=threaded)
     assert len(result.after) == 3
     assert is_copied(part, result, "n")
     files = list(part.source.files)

@@ -481,7 +481,7 @@ def test_outputs_come_close_to_the_target(tmp_path):
     assert [r["k"] for r in output_rows(part, result)] == list(range(200_000))
 
 
-def test_threads_change_nothing(tmp_path, monkeypatch):
+def test_threads_change_nothing(tmp_path):
     runs = [
         [
             write_run(
@@ -495,13 +495,11 @@ def test_threads_change_nothing(tmp_path, monkeypatch):
     ]
     alone = merge_part(tmp_path / "a", KEY_VALUE, ["k"], runs)
     expected = output_rows(alone, rewrite(alone))
-    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: True)
     threaded = merge_part(tmp_path / "b", KEY_VALUE, ["k"], runs)
-    assert output_rows(threaded, rewrite(threaded)) == expected
+    assert output_rows(threaded, rewrite(threaded, threaded=True)) == expected
 
 
-def test_the_last_row_group_is_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: True)
+def test_the_last_row_group_is_waited_for(tmp_path):
     columns = fields(k="BIGINT NOT NULL", v="STRING")
     table = pa.table(
         [pa.array(range(200_000)), pa.array([f"{k * 7919:030}" for k in range(200_000)])],
@@ -511,7 +509,7 @@ def test_the_last_row_group_is_waited_for(tmp_path, monkeypatch):
     part = concat_part(
         tmp_path, columns, [input_file(tmp_path / "a.parquet", 200_000)], compression_level=9
     )
-    result = rewrite(part)
+    result = rewrite(part, threaded=True)
     (path,) = output_paths(part, result)
     assert pq.ParquetFile(path).read().equals(table)
     assert [file.row_count for file in result.after] == [200_000]

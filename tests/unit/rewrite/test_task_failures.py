@@ -66,8 +66,7 @@ def test_sequences_outside_the_manifests_range_are_an_error(tmp_path, low, high)
 
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
-def test_a_broken_page_far_into_the_input_leaves_nothing_behind(tmp_path, monkeypatch, threaded):
-    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
+def test_a_broken_page_far_into_the_input_leaves_nothing_behind(tmp_path, threaded):
     rows = [row(k, str(k * 7919), k) for k in range(30_000)]
     file = write_run(
         tmp_path / "a.parquet",
@@ -82,7 +81,7 @@ def test_a_broken_page_far_into_the_input_leaves_nothing_behind(tmp_path, monkey
     content[start + 100] ^= 1
     Path(file.path).write_bytes(content)
     part = merge_part(tmp_path, KEY_VALUE, ["k"], [[file]], target_file_size=file.size_bytes // 5)
-    outcome = run_part(part)
+    outcome = run_part(part, threaded=threaded)
     assert isinstance(outcome, TaskFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
     assert files_left(part) == []
@@ -153,10 +152,7 @@ class FailingStorage(LocalStorage):
 @pytest.mark.parametrize("good_files", [0, 2])
 @pytest.mark.parametrize("good_writes", [0, 1, 4, 12])
 @pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
-def test_a_failed_write_leaves_nothing_behind(
-    tmp_path, monkeypatch, error, good_files, good_writes, threaded
-):
-    monkeypatch.setattr("compactord.rewrite.task.use_threads", lambda size: threaded)
+def test_a_failed_write_leaves_nothing_behind(tmp_path, error, good_files, good_writes, threaded):
     rows = [row(k, str(k * 7919), k) for k in range(30_000)]
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], rows)
     storage = FailingStorage(good_files, good_writes, error)
@@ -165,15 +161,15 @@ def test_a_failed_write_leaves_nothing_behind(
     )
     if isinstance(error, KeyboardInterrupt):
         with pytest.raises(KeyboardInterrupt):
-            run_part(part)
+            run_part(part, threaded=threaded)
     else:
-        outcome = run_part(part)
+        outcome = run_part(part, threaded=threaded)
         assert isinstance(outcome, TaskFailure)
         assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "StoreFull")
     assert files_left(part) == []
 
 
-def test_a_name_that_is_taken_is_left_alone(tmp_path, monkeypatch):
+def test_a_name_that_is_taken_is_left_alone(tmp_path):
     part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
     taken = rewrite(part).after[0].file_name
     uuid = taken[len("data-") : -len("-0.parquet")]
