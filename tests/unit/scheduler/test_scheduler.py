@@ -228,7 +228,6 @@ def test_when_one_part_fails_for_good_the_others_are_not_begun() -> None:
 
 def test_a_part_that_may_succeed_is_tried_again_before_its_bucket_is_set_aside() -> None:
     stage = Stage(task_attempts=2)
-    stage.scheduler._in_flight._part_attempts = 2
     stage.add()
     (submit,) = stage.flying()
     stage.ends(submit, FailureKind.TRANSIENT)

@@ -72,11 +72,12 @@ def _poisoned(part: Subcompaction) -> TaskFailure:
 class Driver:
     """Turns and take-offs until nothing is due; remembers the errors that came back."""
 
-    def __init__(self, compactor: TableCompactor) -> None:
+    def __init__(self, compactor: TableCompactor, *, after: int = 0) -> None:
+        """Compactions are numbered from the one after `after`."""
         self.compactor = compactor
         self.errors: list[CompactordError] = []
         self.cycles: list[Cycle] = []
-        self._number = 0
+        self._number = after
 
     def run(self, *, cycles: int) -> Planned | None:
         """The plan in the end; at most so many turns."""

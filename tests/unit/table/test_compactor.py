@@ -121,11 +121,11 @@ def test_names_of_files_show_the_codec_of_the_table_whatever_parquet_is_told() -
     storage, table, _ = _keyed()
     options = {"file.suffix.include.compression": "true", "parquet.compression": "gzip"}
     compactor = compactor_of(storage, table, overrides=options)
-    planned = compactor.turn({}, ALL).planned
+    planned = compactor.cycle({}, ALL).planned
     assert planned is not None
-    took_off = compactor.take_off(planned.dues[0].bucket, number=1, free_slots=1)
-    assert took_off is not None
-    assert {part.write.file_suffix for part in took_off.parts} == {".zst.parquet"}
+    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    assert dispatched is not None
+    assert {part.write.file_suffix for part in dispatched.parts} == {".zst.parquet"}
 
 
 def test_a_crashed_bucket_is_due_again_and_leaves_no_file() -> None:
@@ -159,24 +159,28 @@ def test_a_discarded_compaction_leaves_no_file_and_its_bucket_is_due_again() -> 
 
 def test_a_dispatch_that_fails_makes_its_bucket_due_again_without_a_new_snapshot() -> None:
     storage, table, _ = _keyed()
-    compactor = compactor_of(storage, table)
+    clock = BreakableClock()
+    compactor = compactor_of(storage, table, clock=clock)
     planned = compactor.cycle({}, ALL).planned
     assert planned is not None
     first = planned.offered[0].bucket
     # Cutting into parts looks at the clock for the zone of creation times: a seam that can fail.
-    session = compactor._session
-    clock, session._clock = session._clock, BrokenClock()
+    clock.is_broken = True
     with pytest.raises(StorageError):
         compactor.dispatch(first, number=1, free_slots=1)
-    session._clock = clock
+    clock.is_broken = False
     again = compactor.cycle({}, ALL).planned
     assert again is not None, "there is something to do, and nothing else will say so"
     assert again.offered == planned.offered
 
 
-class BrokenClock(VirtualClock):
+class BreakableClock(VirtualClock):
+    is_broken = False
+
     def now_ms(self) -> int:
-        raise StorageError("/clock", "stands still")
+        if self.is_broken:
+            raise StorageError("/clock", "stands still")
+        return super().now_ms()
 
 
 def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> None:
@@ -342,8 +346,7 @@ def test_whatever_call_fails_the_next_turns_finish_the_work(
             break
         hits += 1
         # A merge that failed as well: one more time without faults.
-        planned = Driver(driver.compactor)
-        planned._number = 1000
+        planned = Driver(driver.compactor, after=1000)
         planned.run(cycles=4)
         assert planned.errors == [], f"call {at}: {faulty.failed}"
         assert read_keyed(storage, table) == expected, f"call {at}: {faulty.failed}"
@@ -378,8 +381,7 @@ def test_what_was_handed_in_is_settled_whatever_call_of_the_commit_fails_for_eve
     assert cycle.error is not None
     assert cycle.in_commit == (cycle.settled is None)
     is_armed[0] = False
-    driver = Driver(compactor)
-    driver._number = 100
+    driver = Driver(compactor, after=100)
     driver.run(cycles=4)
     assert read_keyed(storage, table) == expected
     check_chain(storage, table)
