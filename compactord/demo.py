@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from compactord.clock import Clock
 from compactord.commit.metadata import MetadataFiles
+from compactord.formats.layout import task_layout
+from compactord.formats.parquet.encoder import Encoder
 from compactord.ids import Owner, random_uuid
 from compactord.model import ConcatSpec, KeyRange, MergeSpec, Subcompaction, WriteSpec
 from compactord.paimon import paths
@@ -29,9 +31,7 @@ from compactord.paimon.types import DataField
 from compactord.plan.table import TableKind
 from compactord.rewrite.ahead import Encoding
 from compactord.rewrite.description import AppendedFile, MergedFile
-from compactord.rewrite.layout import task_layout
 from compactord.rewrite.outputs import Outputs
-from compactord.rewrite.parquet import Encoder
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.state.table_state import TableState, data_manifests, load_state, refresh_state
 from compactord.storage.base import Creation, Storage

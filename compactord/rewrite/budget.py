@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compactord.errors import TaskError
-from compactord.rewrite.reader import BUFFER_BYTES
+from compactord.formats.parquet.reader import BUFFER_BYTES
 
 # Speed is flat in these ranges, memory is not (tests/bench/bench_rewrite.py).
 MAX_WINDOW_ROWS = 256 << 10

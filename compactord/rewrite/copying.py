@@ -20,18 +20,24 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.formats.layout import Layout, leaf_count
+from compactord.formats.parquet.assembly import AssembledOutput, EncodedChunk
+from compactord.formats.parquet.chunks import FlatColumn, StoredFile, copied_chunk
+from compactord.formats.parquet.conversion import converted
+from compactord.formats.parquet.encoder import Encoder
+from compactord.formats.parquet.footer import InputProfile
+from compactord.formats.parquet.reader import (
+    InputReader,
+    WholeFile,
+    check_indices,
+    check_rows,
+    reading,
+)
 from compactord.model import ConcatSpec, InputFile, Subcompaction, WriteSpec
 from compactord.paimon.types import AtomicType
 from compactord.rewrite.ahead import Decoding, Encoding
-from compactord.rewrite.assembly import AssembledOutput, EncodedChunk
-from compactord.rewrite.chunks import FlatColumn, StoredFile, copied_chunk
-from compactord.rewrite.conversion import converted
 from compactord.rewrite.description import FileFacts
-from compactord.rewrite.footer import InputProfile
-from compactord.rewrite.layout import Layout, leaf_count
 from compactord.rewrite.outputs import Outputs
-from compactord.rewrite.parquet import Encoder
-from compactord.rewrite.reader import InputReader, WholeFile, check_indices, check_rows, reading
 
 # A row group's inputs, twice over (one being fetched), and what is decoded and encoded of them.
 _MEMORY_SHARE = 8

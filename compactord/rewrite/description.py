@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.formats.layout import Layout
+from compactord.formats.parquet.bounds import FileBounds
+from compactord.formats.values import cell
 from compactord.model import ConcatSpec, Subcompaction
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, DataFile, FileSource
 from compactord.paimon.stats import ColumnBounds, build_stats
 from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND
-from compactord.rewrite.bounds import FileBounds
-from compactord.rewrite.layout import Layout
-from compactord.rewrite.values import cell
 
 
 class FileFacts:

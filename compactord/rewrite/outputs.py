@@ -6,12 +6,12 @@ import contextlib
 
 from compactord.clock import Clock
 from compactord.errors import StorageError
+from compactord.formats.layout import Layout
+from compactord.formats.parquet.assembly import AssembledOutput
+from compactord.formats.parquet.thrift import Struct
 from compactord.model import WriteSpec
 from compactord.paimon.data_file import DataFile
-from compactord.rewrite.assembly import AssembledOutput
 from compactord.rewrite.description import Describe, FileFacts
-from compactord.rewrite.layout import Layout
-from compactord.rewrite.thrift import Struct
 from compactord.storage.base import Storage
 
 

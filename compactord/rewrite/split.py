@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from compactord.formats.layout import key_layout
+from compactord.formats.parquet.footer import leaf_index
+from compactord.formats.parquet.reader import InputReader, reading
+from compactord.formats.values import cell, nanos_per_unit
 from compactord.model import InputFile, KeyRange, MergeSpec
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.rewrite.footer import leaf_index
-from compactord.rewrite.layout import key_layout
-from compactord.rewrite.reader import InputReader, reading
-from compactord.rewrite.values import cell, nanos_per_unit
 from compactord.storage.base import Storage
 
 _NUMBERS = (

@@ -13,6 +13,11 @@ from collections.abc import Sequence
 
 from compactord.clock import Clock, SystemClock
 from compactord.errors import AccessDenied, StorageError
+from compactord.formats.keyrange import row_range
+from compactord.formats.layout import Layout, task_layout
+from compactord.formats.parquet.encoder import Encoder
+from compactord.formats.parquet.footer import InputProfile, profile, sample
+from compactord.formats.parquet.reader import InputReader
 from compactord.model import (
     ConcatSpec,
     FailureKind,
@@ -28,14 +33,9 @@ from compactord.rewrite.ahead import Decoding, Encoding, use_threads
 from compactord.rewrite.budget import Budget, Load, budget
 from compactord.rewrite.copying import copy_files, is_worthwhile
 from compactord.rewrite.description import AppendedFile, Describe, MergedFile
-from compactord.rewrite.footer import InputProfile, profile, sample
-from compactord.rewrite.keyrange import row_range
-from compactord.rewrite.layout import Layout, task_layout
 from compactord.rewrite.merging import Rows, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs
-from compactord.rewrite.parquet import Encoder
-from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
 
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from compactord.formats.layout import Layout
+from compactord.formats.parquet.assembly import AssembledOutput
+from compactord.formats.parquet.encoder import Encoder
 from compactord.kernels.columns import RowSizes
 from compactord.model import WriteSpec
 from compactord.rewrite.ahead import Encoding
-from compactord.rewrite.assembly import AssembledOutput
 from compactord.rewrite.description import FileFacts
-from compactord.rewrite.layout import Layout
 from compactord.rewrite.outputs import Outputs
-from compactord.rewrite.parquet import Encoder
 
 # A file is full when less than this share of its rows is missing.
 _TOLERANCE = 0.01

@@ -25,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.formats.parquet.encoder import open_writer
+from compactord.formats.parquet.reader import BUFFER_BYTES
 from compactord.ids import this_process
 from compactord.model import (
     ConcatSpec,
@@ -38,8 +40,6 @@ from compactord.model import (
 from compactord.paimon.arrow import file_fields, file_schema
 from compactord.paimon.stats import parse_stats_mode
 from compactord.paimon.types import DataField, parse_type
-from compactord.rewrite.parquet import open_writer
-from compactord.rewrite.reader import BUFFER_BYTES
 from compactord.rewrite.task import rewrite
 from compactord.storage.local import LocalStorage
 

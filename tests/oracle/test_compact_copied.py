@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import footer_of
 from compactord.plan.table import Strategy
-from compactord.rewrite import thrift
-from compactord.rewrite.assembly import footer_of
 from tests.oracle.differential import LiveTable, assert_same_outcome, canonical
 from tests.oracle.judge import Judge, Row, Value
 from tests.oracle.judge_jvm import JudgeError

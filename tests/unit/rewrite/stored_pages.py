@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import InputFile, Subcompaction, SubcompactionResult
-from compactord.rewrite import thrift
-from compactord.rewrite.assembly import footer_of
-from compactord.rewrite.thrift import Kind, Struct
 from tests.unit.rewrite.builders import input_file, output_paths
 
 EXACT = Context(prec=80)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from compactord.errors import StoreFull, TransientStorageError
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import footer_of
 from compactord.model import FailureKind, InputFile, Subcompaction, TaskFailure
 from compactord.paimon.types import DataField
-from compactord.rewrite import thrift
-from compactord.rewrite.assembly import footer_of
 from compactord.rewrite.task import run_part
 from compactord.storage.local import LocalStorage
 from tests.storages import Fault, FaultyStorage

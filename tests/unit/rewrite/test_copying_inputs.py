@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.thrift import Kind
 from compactord.paimon.arrow import value_schema
-from compactord.rewrite import thrift
-from compactord.rewrite.assembly import footer_of
 from compactord.rewrite.task import rewrite
-from compactord.rewrite.thrift import Kind
 from tests.unit.rewrite.builders import concat_part, input_file, output_paths
 from tests.unit.rewrite.small_files import (
     EXACT,

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compactord.formats.layout import task_layout
+from compactord.formats.parquet.footer import SAMPLE_FILES, profile, sample
+from compactord.formats.parquet.reader import InputReader
 from compactord.model import InputFile, Subcompaction
 from compactord.paimon.arrow import value_schema
 from compactord.rewrite.copying import GroupLimits, group_limits, packed
-from compactord.rewrite.footer import SAMPLE_FILES, profile, sample
-from compactord.rewrite.layout import task_layout
-from compactord.rewrite.reader import InputReader
 from compactord.rewrite.task import rewrite
 from tests.unit.rewrite.builders import concat_part, output_paths
 from tests.unit.rewrite.small_files import (

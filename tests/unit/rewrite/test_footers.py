@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError
+from compactord.formats.layout import task_layout
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.footer import profile
+from compactord.formats.parquet.reader import InputReader
+from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import InputFile
 from compactord.paimon.arrow import value_schema
-from compactord.rewrite import thrift
-from compactord.rewrite.assembly import footer_of
-from compactord.rewrite.footer import profile
-from compactord.rewrite.layout import task_layout
-from compactord.rewrite.reader import InputReader
 from compactord.rewrite.split import cut_ranges
-from compactord.rewrite.thrift import Kind, Struct
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import (
     concat_part,

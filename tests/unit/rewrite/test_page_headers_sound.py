@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.rewrite import thrift
-from compactord.rewrite.layout import task_layout
-from compactord.rewrite.reader import InputReader
-from compactord.rewrite.thrift import Kind, Struct
+from compactord.formats.layout import task_layout
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.reader import InputReader
+from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import concat_part, input_file, write_parquet
 from tests.unit.rewrite.test_page_headers import (

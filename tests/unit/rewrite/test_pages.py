@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.rewrite.pages import (
+from compactord.formats.parquet.pages import (
     UNKNOWN_BYTES,
     checked_pages,
     open_pages_bytes,

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.rewrite import thrift
-from compactord.rewrite.assembly import footer_of
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import footer_of
 from compactord.rewrite.task import rewrite
 from tests.unit.rewrite.builders import (
     concat_part,

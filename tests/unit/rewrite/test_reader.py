@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError
+from compactord.formats.layout import task_layout
+from compactord.formats.parquet.int96 import convert
+from compactord.formats.parquet.reader import SMALL_FILE, InputReader, check_indices
 from compactord.paimon.arrow import value_schema
-from compactord.rewrite.int96 import convert
-from compactord.rewrite.layout import task_layout
-from compactord.rewrite.reader import SMALL_FILE, InputReader, check_indices
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import concat_part, fields, input_file, write_parquet
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.rewrite import thrift
-from compactord.rewrite.assembly import footer_of
-from compactord.rewrite.thrift import Items, Kind, Struct, Typed, required, required_list
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.thrift import Items, Kind, Struct, Typed, required, required_list
 
 ROWS = 4_000
 BOOLEANS = (Kind.TRUE, Kind.FALSE)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from compactord.formats.values import cell, from_statistics, one_row, statistics_order, value_order
 from compactord.paimon.types import AtomicType, DataField, parse_type
-from compactord.rewrite.values import cell, from_statistics, one_row, statistics_order, value_order
 
 
 @pytest.mark.parametrize("text", ["CHAR(3)", "VARCHAR(9)", "STRING"])

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
+from compactord.formats.keyrange import RowRange, groups_in_range
+from compactord.formats.layout import Layout
+from compactord.formats.parquet.checked_footer import Footer, read_footer
+from compactord.formats.parquet.conversion import check_convertible, converted
+from compactord.formats.parquet.footer import check_file, check_sequences, check_size
+from compactord.formats.parquet.headers import check_headers
+from compactord.formats.parquet.pages import open_pages_bytes
 from compactord.model import InputFile
 from compactord.paimon.arrow import FIELD_ID
 from compactord.paimon.types import SEQUENCE_NUMBER
-from compactord.rewrite.checked_footer import Footer, read_footer
-from compactord.rewrite.conversion import check_convertible, converted
-from compactord.rewrite.footer import check_file, check_sequences, check_size
-from compactord.rewrite.headers import check_headers
-from compactord.rewrite.keyrange import RowRange, groups_in_range
-from compactord.rewrite.layout import Layout
-from compactord.rewrite.pages import open_pages_bytes
 from compactord.storage.base import Storage
 
 SMALL_FILE = 1 << 20

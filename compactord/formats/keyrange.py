@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.formats.parquet.footer import leaf_index
+from compactord.formats.values import one_row, statistics_order, value_order
 from compactord.kernels.keys import slice_range
 from compactord.model import KeyRange
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.rewrite.footer import leaf_index
-from compactord.rewrite.values import one_row, statistics_order, value_order
 
 _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
+from compactord.formats.parquet import assembly, thrift
+from compactord.formats.parquet.assembly import EncodedChunk, Location
+from compactord.formats.parquet.encoder import codec_of
+from compactord.formats.parquet.pages import DATA_PAGE, Page, checked_pages
+from compactord.formats.parquet.reader import WholeFile, check_rows
+from compactord.formats.parquet.thrift import Kind, Struct, Typed, required, required_list
+from compactord.formats.values import statistics_order
 from compactord.model import WriteSpec
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.rewrite import assembly, thrift
-from compactord.rewrite.assembly import EncodedChunk, Location
-from compactord.rewrite.pages import DATA_PAGE, Page, checked_pages
-from compactord.rewrite.parquet import codec_of
-from compactord.rewrite.reader import WholeFile, check_rows
-from compactord.rewrite.thrift import Kind, Struct, Typed, required, required_list
-from compactord.rewrite.values import statistics_order
 
 # Numbers of parquet.thrift, by Arrow's names. LZ4 has two framings, which Arrow names alike.
 _TYPES = {

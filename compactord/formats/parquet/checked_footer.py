@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
-from compactord.rewrite import int96, thrift
-from compactord.rewrite.tail import as_arrow_reads, footer_bytes
-from compactord.rewrite.thrift import Kind, Struct, required, required_list
+from compactord.formats.parquet import int96, thrift
+from compactord.formats.parquet.tail import as_arrow_reads, footer_bytes
+from compactord.formats.parquet.thrift import Kind, Struct, required, required_list
 
 # Fields of FileMetaData.
 _SCHEMA, _ROWS, _GROUPS, _KEY_VALUES = 2, 3, 4, 5

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
+from compactord.formats.layout import Layout, is_binary_like
 from compactord.model import InputFile
 from compactord.paimon.types import SEQUENCE_NUMBER
-from compactord.rewrite.layout import Layout, is_binary_like
 
 # Inputs and row groups looked at.
 SAMPLE_FILES = 16

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
-from compactord.rewrite import assembly, thrift
-from compactord.rewrite.checked_footer import Footer
-from compactord.rewrite.footer import top_column
-from compactord.rewrite.levels import are_levels, begins_with_levels
-from compactord.rewrite.thrift import Kind, Struct, Typed, required
+from compactord.formats.parquet import assembly, thrift
+from compactord.formats.parquet.checked_footer import Footer
+from compactord.formats.parquet.footer import top_column
+from compactord.formats.parquet.levels import are_levels, begins_with_levels
+from compactord.formats.parquet.thrift import Kind, Struct, Typed, required
 
 # Those of Java and ours take 30 bytes; statistics, which others put there, may take any number.
 _USUAL_BYTES = 128

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.rewrite import thrift
-from compactord.rewrite.footer import top_column
-from compactord.rewrite.thrift import Kind, required
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.footer import top_column
+from compactord.formats.parquet.thrift import Kind, required
 
 # Both forms of a page, as stored and as decoded, where its header cannot be read.
 UNKNOWN_BYTES = 2 << 20

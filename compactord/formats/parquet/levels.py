@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from compactord.rewrite import thrift
+from compactord.formats.parquet import thrift
 
 _LENGTH_BYTES = 4
 # By numbers of parquet.thrift; the older framing of LZ4 is not one of Arrow's codecs.

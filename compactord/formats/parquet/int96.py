@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.errors import FormatError
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.thrift import Kind, Struct, required, required_list
 from compactord.kernels.columns import Bools, Int64s
-from compactord.rewrite import thrift
-from compactord.rewrite.thrift import Kind, Struct, required, required_list
 
 WIDTH = 12
 _NANOS_PER_DAY = 86_400_000_000_000

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from compactord.formats.layout import is_binary_like, leaf_count
+from compactord.formats.values import from_statistics, statistics_order
 from compactord.paimon.binary_row import Value
 from compactord.paimon.stats import ColumnBounds
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.rewrite.layout import is_binary_like, leaf_count
-from compactord.rewrite.values import from_statistics, statistics_order
 
 # Arrow's limit for a bound in the footer (parquet/properties.h, DEFAULT_MAX_STATISTICS_SIZE).
 MAX_FOOTER_BOUND = 4096

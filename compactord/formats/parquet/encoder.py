@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import TaskError
+from compactord.formats.layout import Layout, leaf_count
+from compactord.formats.parquet.assembly import EncodedChunk, encoded_chunks, footer_of, renamed
+from compactord.formats.parquet.thrift import Struct
 from compactord.model import WriteSpec
-from compactord.rewrite.assembly import EncodedChunk, encoded_chunks, footer_of, renamed
-from compactord.rewrite.layout import Layout, leaf_count
-from compactord.rewrite.thrift import Struct
 
 # Paimon's `lz4` would be Hadoop's framing of it, which readers have but Arrow does not write.
 _CODECS = {

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.rewrite import thrift
-from compactord.rewrite.tail import MAGIC, as_arrow_reads, footer_bytes, with_tail
-from compactord.rewrite.thrift import Kind, Struct, Typed
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.tail import MAGIC, as_arrow_reads, footer_bytes, with_tail
+from compactord.formats.parquet.thrift import Kind, Struct, Typed
 from compactord.storage.base import Storage
 
 # Fields of ColumnMetaData, ColumnChunk, PageLocation, OffsetIndex, RowGroup and FileMetaData.

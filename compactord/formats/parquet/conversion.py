@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from compactord.errors import FormatError
-from compactord.rewrite.int96 import WIDTH, convert
+from compactord.formats.parquet.int96 import WIDTH, convert
 
 
 def check_convertible(found: pa.DataType, wanted: pa.DataType, path: str, name: str) -> None:

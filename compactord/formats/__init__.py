@@ -1,0 +1,1 @@
+"""Data files: one package or module for each file format."""
