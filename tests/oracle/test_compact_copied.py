@@ -21,7 +21,7 @@ from tests.oracle.differential import LiveTable, assert_same_outcome, canonical
 from tests.oracle.judge import Judge, Row, Value
 from tests.oracle.judge_jvm import JudgeError
 from tests.oracle.samples import ATOMIC, EVERY_TYPE
-from tests.unit.rewrite.stored_pages import assert_healthy, bodies
+from tests.unit.formats.parquet.stored_pages import assert_healthy, bodies
 
 COMMITS, ROWS = 5, 5_000
 LAYOUTS: dict[str, dict[str, str]] = {

@@ -22,8 +22,7 @@ from compactord.model import InputFile, Subcompaction
 from compactord.paimon.arrow import value_schema
 from compactord.rewrite.copying import GroupLimits, group_limits, packed
 from compactord.rewrite.task import rewrite
-from tests.unit.rewrite.builders import concat_part, output_paths
-from tests.unit.rewrite.small_files import (
+from tests.unit.formats.parquet.small_files import (
     PAD,
     ROWS,
     assert_same_as_by_decoding,
@@ -34,7 +33,8 @@ from tests.unit.rewrite.small_files import (
     table_of,
     write_small,
 )
-from tests.unit.rewrite.stored_pages import assert_healthy, bodies, is_copied
+from tests.unit.formats.parquet.stored_pages import assert_healthy, bodies, is_copied
+from tests.unit.rewrite.builders import concat_part, output_paths
 
 COLUMNS = padded(n="BIGINT", s="STRING", d="DOUBLE")
 

@@ -18,6 +18,7 @@ from compactord.paimon.arrow import value_schema
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.types import DataField
 from compactord.rewrite.task import rewrite
+from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied
 from tests.unit.rewrite.builders import (
     concat_part,
     fields,
@@ -25,7 +26,6 @@ from tests.unit.rewrite.builders import (
     output_paths,
     write_parquet,
 )
-from tests.unit.rewrite.stored_pages import assert_healthy, is_copied
 
 # Beside the columns of a test one that makes files large enough, and that tells whether its pages
 # were copied: what is encoded anew has one page where the inputs have one each.

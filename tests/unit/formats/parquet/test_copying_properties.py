@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.stats import parse_stats_mode
-from tests.unit.rewrite.builders import concat_part, output_paths
-from tests.unit.rewrite.small_files import (
+from tests.unit.formats.parquet.small_files import (
     FLAT,
     PAD,
     assert_same_as_by_decoding,
@@ -23,7 +22,8 @@ from tests.unit.rewrite.small_files import (
     table_of,
     write_small,
 )
-from tests.unit.rewrite.stored_pages import assert_healthy, is_copied
+from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied
+from tests.unit.rewrite.builders import concat_part, output_paths
 
 LIST = {"type": "ARRAY", "element": "STRING"}
 types = st.sampled_from([*FLAT.values(), *(f"{type_} NOT NULL" for type_ in FLAT.values()), LIST])

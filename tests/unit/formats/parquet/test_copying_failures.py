@@ -19,9 +19,9 @@ from compactord.paimon.types import DataField
 from compactord.rewrite.task import run_part
 from compactord.storage.local import LocalStorage
 from tests.storages import Fault, FaultyStorage
+from tests.unit.formats.parquet.small_files import PAD, ROWS, bits, inputs, padded, rows_of
+from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied, with_footer
 from tests.unit.rewrite.builders import concat_part, files_left, output_paths
-from tests.unit.rewrite.small_files import PAD, ROWS, bits, inputs, padded, rows_of
-from tests.unit.rewrite.stored_pages import assert_healthy, is_copied, with_footer
 from tests.unit.rewrite.test_task_failures import FailingStorage
 
 COLUMNS = padded(n="BIGINT", s="STRING NOT NULL", d="DOUBLE")

@@ -27,6 +27,7 @@ from compactord.model import InputFile
 from compactord.paimon.arrow import value_schema
 from compactord.rewrite.split import cut_ranges
 from compactord.storage.local import LocalStorage
+from tests.unit.formats.parquet.stored_pages import with_footer
 from tests.unit.rewrite.builders import (
     concat_part,
     fields,
@@ -34,7 +35,6 @@ from tests.unit.rewrite.builders import (
     merge_part,
     write_parquet,
 )
-from tests.unit.rewrite.stored_pages import with_footer
 
 ROWS = 24
 COLUMNS = fields(

@@ -11,8 +11,7 @@ from compactord.formats.parquet import thrift
 from compactord.formats.parquet.reader import InputReader
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.storage.local import LocalStorage
-from tests.unit.rewrite.builders import concat_part, input_file, write_parquet
-from tests.unit.rewrite.test_page_headers import (
+from tests.unit.formats.parquet.test_page_headers import (
     COLUMNS,
     KINDS,
     ROWS,
@@ -21,6 +20,7 @@ from tests.unit.rewrite.test_page_headers import (
     with_metas,
     written,
 )
+from tests.unit.rewrite.builders import concat_part, input_file, write_parquet
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])

@@ -22,8 +22,8 @@ from compactord.model import KeyRange
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import encode_row
 from compactord.storage.local import LocalStorage
+from tests.unit.formats.parquet.stored_pages import with_footer
 from tests.unit.rewrite.builders import concat_part, fields, input_file, write_parquet
-from tests.unit.rewrite.stored_pages import with_footer
 
 ROWS = 120
 COLUMNS = fields(k="BIGINT NOT NULL", s="STRING", c="STRING", a={"type": "ARRAY", "element": "INT"})

@@ -18,8 +18,7 @@ from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.thrift import Kind
 from compactord.paimon.arrow import value_schema
 from compactord.rewrite.task import rewrite
-from tests.unit.rewrite.builders import concat_part, input_file, output_paths
-from tests.unit.rewrite.small_files import (
+from tests.unit.formats.parquet.small_files import (
     EXACT,
     FLAT,
     PAD,
@@ -31,13 +30,14 @@ from tests.unit.rewrite.small_files import (
     table_of,
     write_small,
 )
-from tests.unit.rewrite.stored_pages import (
+from tests.unit.formats.parquet.stored_pages import (
     assert_healthy,
     bodies,
     column_index,
     is_copied,
     with_footer,
 )
+from tests.unit.rewrite.builders import concat_part, input_file, output_paths
 
 MADE: dict[str, dict[str, Any]] = {
     "several row groups": {"row_group_size": 700},

@@ -8,8 +8,7 @@ import pytest
 
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.stats import parse_stats_mode
-from tests.unit.rewrite.builders import concat_part, output_paths
-from tests.unit.rewrite.small_files import (
+from tests.unit.formats.parquet.small_files import (
     FLAT,
     LONG,
     PAD,
@@ -21,7 +20,8 @@ from tests.unit.rewrite.small_files import (
     table_of,
     write_small,
 )
-from tests.unit.rewrite.stored_pages import assert_healthy, is_copied
+from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied
+from tests.unit.rewrite.builders import concat_part, output_paths
 
 LIST = {"type": "ARRAY", "element": "BIGINT"}
 CODECS = ("zstd", "snappy", "gzip", "none")

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
 from compactord.rewrite.task import rewrite
+from tests.unit.formats.parquet.stored_pages import bodies
 from tests.unit.rewrite.builders import (
     concat_part,
     fields,
@@ -18,7 +19,6 @@ from tests.unit.rewrite.builders import (
     output_paths,
     write_parquet,
 )
-from tests.unit.rewrite.stored_pages import bodies
 
 PAGE_BYTES = 64 << 10
 _CHANCE = np.random.default_rng(5)

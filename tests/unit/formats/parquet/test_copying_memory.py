@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from compactord.paimon.arrow import value_schema
+from tests.unit.formats.parquet.small_files import write_small
+from tests.unit.formats.parquet.stored_pages import bodies
 from tests.unit.rewrite.builders import concat_part, fields, input_file
-from tests.unit.rewrite.small_files import write_small
-from tests.unit.rewrite.stored_pages import bodies
 
 MEMORY = 256 << 20
 FILES = 14
