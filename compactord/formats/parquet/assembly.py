@@ -16,18 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
+from compactord.formats.parquet.structs import Chunk, File, Group, Meta, OffsetIndex, PageLocation
 from compactord.formats.parquet.tail import MAGIC, as_arrow_reads, footer_bytes, with_tail
 from compactord.formats.parquet.thrift import Kind, Struct, Typed
 from compactord.storage.base import Storage
 
-# Fields of ColumnMetaData, ColumnChunk, PageLocation, OffsetIndex, RowGroup and FileMetaData.
-PATH, UNCOMPRESSED_SIZE, COMPRESSED_SIZE, DATA_OFFSET, DICTIONARY_OFFSET = 3, 6, 7, 9, 11
-CHUNK_OFFSET, CHUNK_META, OFFSET_INDEX_AT, COLUMN_INDEX_AT = 2, 3, 4, 6
-LOCATIONS = 1
-GROUP_COLUMNS, GROUP_SIZE, GROUP_ROWS, GROUP_OFFSET, GROUP_COMPRESSED = 1, 2, 3, 5, 6
-FILE_ROWS, FILE_GROUPS = 3, 4
-# How the first field of a struct begins that is a list, and the fields of a PageLocation.
-_LOCATION_LIST = 1 << 4 | Kind.LIST
+# How the list of an OffsetIndex begins, and the fields of a PageLocation: each id is one more.
+_LOCATION_LIST = OffsetIndex.LOCATIONS << 4 | Kind.LIST
+_LOCATION_FIELDS = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
 _LOCATION_HEADS = (1 << 4 | Kind.I64, 1 << 4 | Kind.I32, 1 << 4 | Kind.I64)
 
 
@@ -95,7 +91,7 @@ class AssembledOutput:
                 self._sink.write(piece)
             placed.append(
                 _Placed(
-                    meta=_moved(chunk.meta, start, DATA_OFFSET, DICTIONARY_OFFSET),
+                    meta=_moved(chunk.meta, start, Meta.DATA_AT, Meta.DICTIONARY_AT),
                     offset_index=_offset_index(chunk.locations, start),
                     column_index=chunk.column_index,
                 )
@@ -144,8 +140,8 @@ class AssembledOutput:
             first += len(chunks)
         footer = {
             **self._template,
-            FILE_ROWS: thrift.i64(self.rows),
-            FILE_GROUPS: thrift.items(Kind.STRUCT, groups),
+            File.ROWS: thrift.i64(self.rows),
+            File.GROUPS: thrift.items(Kind.STRUCT, groups),
         }
         return thrift.encode(footer)
 
@@ -165,20 +161,27 @@ def footer_of(content: bytes | memoryview) -> Struct:
 
 def encoded_chunks(content: memoryview) -> list[EncodedChunk]:
     """The chunks of a whole file of one row group, with page indexes; pages are not copied."""
-    (group,) = footer_of(content)[FILE_GROUPS].value.values
+    (group,) = footer_of(content)[File.GROUPS].value.values
     found = []
-    for chunk in group[GROUP_COLUMNS].value.values:
-        meta = chunk[CHUNK_META].value
-        start = meta.get(DICTIONARY_OFFSET, meta[DATA_OFFSET]).value
-        offset_index, column_index = (
-            _copied(content, chunk[field].value, chunk[field + 1].value) if field in chunk else None
-            for field in (OFFSET_INDEX_AT, COLUMN_INDEX_AT)
+    for chunk in group[Group.COLUMNS].value.values:
+        meta = chunk[Chunk.META].value
+        start = meta.get(Meta.DICTIONARY_AT, meta[Meta.DATA_AT]).value
+        offset_index = _copied(
+            content,
+            chunk[Chunk.OFFSET_INDEX_AT].value,
+            chunk[Chunk.OFFSET_INDEX_LENGTH].value,
         )
-        assert offset_index is not None, "our writer makes page indexes"
+        column_index = None
+        if Chunk.COLUMN_INDEX_AT in chunk:
+            column_index = _copied(
+                content,
+                chunk[Chunk.COLUMN_INDEX_AT].value,
+                chunk[Chunk.COLUMN_INDEX_LENGTH].value,
+            )
         found.append(
             EncodedChunk(
-                pieces=[content[start : start + meta[COMPRESSED_SIZE].value]],
-                meta=_moved(meta, -start, DATA_OFFSET, DICTIONARY_OFFSET),
+                pieces=[content[start : start + meta[Meta.STORED_SIZE].value]],
+                meta=_moved(meta, -start, Meta.DATA_AT, Meta.DICTIONARY_AT),
                 locations=[
                     Location(offset - start, size, row)
                     for offset, size, row in _locations(offset_index)
@@ -197,7 +200,7 @@ def _copied(content: bytes | memoryview, start: int, size: int) -> bytes:
 def renamed(chunk: EncodedChunk, name: str) -> EncodedChunk:
     """The same chunk as that of another column, which is not nested."""
     path = thrift.items(Kind.BINARY, [name.encode()])
-    return replace(chunk, meta={**chunk.meta, PATH: path})
+    return replace(chunk, meta={**chunk.meta, Meta.PATH: path})
 
 
 def _moved(fields: Struct, distance: int, *names: int) -> Struct:
@@ -229,8 +232,8 @@ def _locations(content: bytes) -> list[Location]:
 def _any_locations(content: bytes) -> list[Location]:
     index, _ = thrift.decode(content)
     return [
-        Location(*(location[field].value for field in (1, 2, 3)))
-        for location in index[LOCATIONS].value.values
+        Location(*(location[field].value for field in _LOCATION_FIELDS))
+        for location in index[OffsetIndex.LOCATIONS].value.values
     ]
 
 
@@ -254,10 +257,13 @@ def _offset_index(locations: Sequence[Location], distance: int) -> bytes:
 def _column_chunk(
     meta: Struct, offset_index: tuple[int, int] | None, column_index: tuple[int, int] | None
 ) -> Mapping[int, Typed]:
-    chunk = {CHUNK_OFFSET: thrift.i64(0), CHUNK_META: thrift.struct(meta)}
-    for field, place in ((OFFSET_INDEX_AT, offset_index), (COLUMN_INDEX_AT, column_index)):
-        if place is not None:
-            chunk |= {field: thrift.i64(place[0]), field + 1: thrift.i32(place[1])}
+    chunk = {Chunk.OFFSET: thrift.i64(0), Chunk.META: thrift.struct(meta)}
+    if offset_index is not None:
+        chunk[Chunk.OFFSET_INDEX_AT] = thrift.i64(offset_index[0])
+        chunk[Chunk.OFFSET_INDEX_LENGTH] = thrift.i32(offset_index[1])
+    if column_index is not None:
+        chunk[Chunk.COLUMN_INDEX_AT] = thrift.i64(column_index[0])
+        chunk[Chunk.COLUMN_INDEX_LENGTH] = thrift.i32(column_index[1])
     return chunk
 
 
@@ -266,9 +272,9 @@ def _row_group(
 ) -> Mapping[int, Typed]:
     first = placed[0].meta
     return {
-        GROUP_COLUMNS: thrift.items(Kind.STRUCT, chunks),
-        GROUP_SIZE: thrift.i64(sum(chunk.meta[UNCOMPRESSED_SIZE].value for chunk in placed)),
-        GROUP_ROWS: thrift.i64(rows),
-        GROUP_OFFSET: first.get(DICTIONARY_OFFSET, first[DATA_OFFSET]),
-        GROUP_COMPRESSED: thrift.i64(sum(chunk.meta[COMPRESSED_SIZE].value for chunk in placed)),
+        Group.COLUMNS: thrift.items(Kind.STRUCT, chunks),
+        Group.SIZE: thrift.i64(sum(chunk.meta[Meta.SIZE].value for chunk in placed)),
+        Group.ROWS: thrift.i64(rows),
+        Group.OFFSET: first.get(Meta.DICTIONARY_AT, first[Meta.DATA_AT]),
+        Group.STORED_SIZE: thrift.i64(sum(chunk.meta[Meta.STORED_SIZE].value for chunk in placed)),
     }

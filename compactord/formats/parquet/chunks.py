@@ -15,39 +15,49 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
-from compactord.formats.parquet import assembly, thrift
+from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import EncodedChunk, Location
 from compactord.formats.parquet.encoder import codec_of
-from compactord.formats.parquet.pages import DATA_PAGE, Page, checked_pages
+from compactord.formats.parquet.pages import Page, checked_pages
 from compactord.formats.parquet.reader import WholeFile, check_rows
+from compactord.formats.parquet.structs import (
+    Chunk,
+    Codec,
+    ColumnIndex,
+    Encoding,
+    EncodingStats,
+    Meta,
+    Order,
+    PageType,
+    Statistics,
+    Type,
+)
 from compactord.formats.parquet.thrift import Kind, Struct, Typed, required, required_list
 from compactord.formats.values import statistics_order
 from compactord.model import WriteSpec
 from compactord.paimon.types import AtomicType, TypeRoot
 
-# Numbers of parquet.thrift, by Arrow's names. LZ4 has two framings, which Arrow names alike.
+# By Arrow's names. LZ4 has two framings, which Arrow names alike.
 _TYPES = {
-    "BOOLEAN": 0,
-    "INT32": 1,
-    "INT64": 2,
-    "FLOAT": 4,
-    "DOUBLE": 5,
-    "BYTE_ARRAY": 6,
-    "FIXED_LEN_BYTE_ARRAY": 7,
+    "BOOLEAN": Type.BOOLEAN,
+    "INT32": Type.INT32,
+    "INT64": Type.INT64,
+    "FLOAT": Type.FLOAT,
+    "DOUBLE": Type.DOUBLE,
+    "BYTE_ARRAY": Type.BYTE_ARRAY,
+    "FIXED_LEN_BYTE_ARRAY": Type.FIXED_LEN_BYTE_ARRAY,
 }
-_CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "ZSTD": 6}
+_CODECS = {
+    "UNCOMPRESSED": Codec.UNCOMPRESSED,
+    "SNAPPY": Codec.SNAPPY,
+    "GZIP": Codec.GZIP,
+    "ZSTD": Codec.ZSTD,
+}
 _NAMES_OF_CODECS = {"none": "UNCOMPRESSED"}
 # Of chunks of plain values. RLE is for levels; those of required columns take no bytes, and are
 # BIT_PACKED as Java says.
-_PLAIN, _RLE, _BIT_PACKED = 0, 3, 4
-_ENCODINGS = {"PLAIN": _PLAIN, "RLE": _RLE, "BIT_PACKED": _BIT_PACKED}
+_ENCODINGS = {"PLAIN": Encoding.PLAIN, "RLE": Encoding.RLE, "BIT_PACKED": Encoding.BIT_PACKED}
 _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-# Fields of ColumnMetaData, Statistics, PageEncodingStats, PageLocation and ColumnIndex.
-_TYPE, _ENCODING_LIST, _CODEC, _VALUES = 1, 2, 4, 5
-_STATISTICS, _ENCODING_STATS = 12, 13
-_NULL_COUNT, _MAX, _MIN = 3, 5, 6
-_NULL_PAGES, _LOWS, _HIGHS, _ORDER, _NULL_COUNTS = 1, 2, 3, 4, 5
-_UNORDERED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +190,9 @@ def _pages(
 def _is_plain(page: Page, column: FlatColumn) -> bool:
     """Of encodings that every reader takes; it looks at those of levels that take no bytes, too."""
     values, definition, repetition = page.encodings
-    none = (_RLE, _BIT_PACKED)
-    some = (_RLE,) if column.schema.max_definition_level else none
-    return values == _PLAIN and definition in some and repetition in none
+    none = (Encoding.RLE, Encoding.BIT_PACKED)
+    some = (Encoding.RLE,) if column.schema.max_definition_level else none
+    return values == Encoding.PLAIN and definition in some and repetition in none
 
 
 def _chunk_bounds(chunk: pq.ColumnChunkMetaData) -> _Bounds:
@@ -219,14 +229,14 @@ def _part(whole: _Bounds, values: int) -> _Bounds:
 def _indexed(file: StoredFile, group: int, leaf: int, pages: int) -> list[_Bounds] | None:
     """The bounds of a chunk's pages by its column index, None when there is none of use."""
     try:
-        at = required(file.whole.footer.chunk(group, leaf), assembly.COLUMN_INDEX_AT, Kind.I64)
+        at = required(file.whole.footer.chunk(group, leaf), Chunk.COLUMN_INDEX_AT, Kind.I64)
         index, _ = thrift.decode(file.whole.content, at)
-        is_null = required_list(index, _NULL_PAGES, Kind.TRUE, Kind.FALSE)
-        lows = required_list(index, _LOWS, Kind.BINARY)
-        highs = required_list(index, _HIGHS, Kind.BINARY)
+        is_null = required_list(index, ColumnIndex.NULL_PAGES, Kind.TRUE, Kind.FALSE)
+        lows = required_list(index, ColumnIndex.LOWS, Kind.BINARY)
+        highs = required_list(index, ColumnIndex.HIGHS, Kind.BINARY)
         nulls: list[int | None] = [None] * pages
-        if _NULL_COUNTS in index:
-            nulls = required_list(index, _NULL_COUNTS, Kind.I64)
+        if ColumnIndex.NULL_COUNTS in index:
+            nulls = required_list(index, ColumnIndex.NULL_COUNTS, Kind.I64)
     except ValueError:
         return None
     if any(len(column) != pages for column in (is_null, lows, highs, nulls)):
@@ -259,12 +269,12 @@ def _statistics(chunks: Sequence[_Bounds], column: FlatColumn) -> Struct | None:
     """Over all chunks; None for floats."""
     if column.is_float:
         return None
-    found = {_NULL_COUNT: thrift.i64(sum(chunk.nulls or 0 for chunk in chunks))}
+    found = {Statistics.NULL_COUNT: thrift.i64(sum(chunk.nulls or 0 for chunk in chunks))}
     lows = [chunk.low for chunk in chunks if chunk.low is not None]
     highs = [chunk.high for chunk in chunks if chunk.high is not None]
     if lows:
-        found[_MAX] = thrift.binary(max(highs, key=lambda bound: _order(bound, column)))
-        found[_MIN] = thrift.binary(min(lows, key=lambda bound: _order(bound, column)))
+        found[Statistics.MAX] = thrift.binary(max(highs, key=lambda bound: _order(bound, column)))
+        found[Statistics.MIN] = thrift.binary(min(lows, key=lambda bound: _order(bound, column)))
     return found
 
 
@@ -277,20 +287,26 @@ def _meta(
 ) -> Struct:
     """ColumnMetaData; `chunk` is one of those copied."""
     meta: dict[int, Typed] = {
-        _TYPE: thrift.i32(_TYPES[chunk.physical_type]),
-        _ENCODING_LIST: thrift.items(Kind.I32, encodings),
-        assembly.PATH: thrift.items(Kind.BINARY, [column.name.encode()]),
-        _CODEC: thrift.i32(_CODECS[chunk.compression]),
-        _VALUES: thrift.i64(sum(page.values for page in pages)),
-        assembly.UNCOMPRESSED_SIZE: thrift.i64(sum(page.uncompressed_size for page in pages)),
-        assembly.COMPRESSED_SIZE: thrift.i64(sum(page.stored_size for page in pages)),
-        assembly.DATA_OFFSET: thrift.i64(0),
+        Meta.TYPE: thrift.i32(_TYPES[chunk.physical_type]),
+        Meta.ENCODINGS: thrift.items(Kind.I32, encodings),
+        Meta.PATH: thrift.items(Kind.BINARY, [column.name.encode()]),
+        Meta.CODEC: thrift.i32(_CODECS[chunk.compression]),
+        Meta.VALUES: thrift.i64(sum(page.values for page in pages)),
+        Meta.SIZE: thrift.i64(sum(page.uncompressed_size for page in pages)),
+        Meta.STORED_SIZE: thrift.i64(sum(page.stored_size for page in pages)),
+        Meta.DATA_AT: thrift.i64(0),
     }
     if statistics is not None:
-        meta[_STATISTICS] = thrift.struct(statistics)
-    meta[_ENCODING_STATS] = thrift.items(
+        meta[Meta.STATISTICS] = thrift.struct(statistics)
+    meta[Meta.ENCODING_STATS] = thrift.items(
         Kind.STRUCT,
-        [{1: thrift.i32(DATA_PAGE), 2: thrift.i32(_PLAIN), 3: thrift.i32(len(pages))}],
+        [
+            {
+                EncodingStats.PAGE_TYPE: thrift.i32(PageType.DATA),
+                EncodingStats.ENCODING: thrift.i32(Encoding.PLAIN),
+                EncodingStats.COUNT: thrift.i32(len(pages)),
+            }
+        ],
     )
     return meta
 
@@ -308,14 +324,14 @@ def _locations(pages: Sequence[Page]) -> list[Location]:
 
 def _column_index(pages: Sequence[_Bounds]) -> bytes:
     index = {
-        _NULL_PAGES: thrift.items(
+        ColumnIndex.NULL_PAGES: thrift.items(
             Kind.TRUE, [Kind.TRUE if page.low is None else Kind.FALSE for page in pages]
         ),
-        _LOWS: thrift.items(Kind.BINARY, [page.low or b"" for page in pages]),
-        _HIGHS: thrift.items(Kind.BINARY, [page.high or b"" for page in pages]),
-        _ORDER: thrift.i32(_UNORDERED),
+        ColumnIndex.LOWS: thrift.items(Kind.BINARY, [page.low or b"" for page in pages]),
+        ColumnIndex.HIGHS: thrift.items(Kind.BINARY, [page.high or b"" for page in pages]),
+        ColumnIndex.ORDER: thrift.i32(Order.UNORDERED),
     }
     counts = [page.nulls for page in pages]
     if None not in counts:
-        index[_NULL_COUNTS] = thrift.items(Kind.I64, counts)
+        index[ColumnIndex.NULL_COUNTS] = thrift.items(Kind.I64, counts)
     return thrift.encode(index)

@@ -21,29 +21,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
-from compactord.formats.parquet import assembly, thrift
+from compactord.formats.parquet import thrift
 from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.footer import top_column
 from compactord.formats.parquet.levels import are_levels, begins_with_levels
+from compactord.formats.parquet.structs import (
+    Chunk,
+    Codec,
+    DataHeader,
+    DataHeaderV2,
+    Encoding,
+    EncodingStats,
+    Header,
+    Meta,
+    PageType,
+)
 from compactord.formats.parquet.thrift import Kind, Struct, Typed, required
 
 # Those of Java and ours take 30 bytes; statistics, which others put there, may take any number.
 _USUAL_BYTES = 128
 _MOST_BYTES = 1 << 20
-# Fields of PageHeader, then of its parts: DataPageHeader, DictionaryPageHeader, DataPageHeaderV2.
-_TYPE, _SIZE, _STORED_SIZE = 1, 2, 3
-_DATA_HEADER, _DICTIONARY_HEADER, _DATA_HEADER_V2 = 5, 7, 8
-_VALUES, _ENCODING, _DEFINITION, _REPETITION = 1, 2, 3, 4
-_ENCODING_V2, _DEFINITION_BYTES, _REPETITION_BYTES, _IS_COMPRESSED = 4, 5, 6, 7
-# Of ColumnMetaData and PageEncodingStats.
-_ENCODINGS, _CODEC, _CHUNK_VALUES, _ENCODING_STATS = 2, 4, 5, 13
-_COUNTED_TYPE, _COUNTED_ENCODING, _COUNT = 1, 2, 3
-_UNCOMPRESSED = 0
-# Types of pages.
-_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
-# Encodings; both of dictionary indices mean the same.
-_RLE, _BIT_PACKED, _INDICES = 3, 4, 8
-_PLAIN_DICTIONARY = 2
 # Kinds of what statistics are made of, flags by their values. As plain numbers, which are quick.
 _LAST_FLAG, _I64, _BINARY = Kind.FALSE.value, Kind.I64.value, Kind.BINARY.value
 # A number as it is written, and a header as all writers write it: of a data page of version 1, with
@@ -101,7 +98,7 @@ def check_headers(
         rows = footer.arrow.row_group(group).num_rows
         # Of no rows Arrow reads nothing; its writer leaves empty dictionaries and no place of data.
         for leaf, column in leaves if rows else ():
-            meta = footer.chunk(group, leaf)[assembly.CHUNK_META].value
+            meta = footer.chunk(group, leaf)[Chunk.META].value
             try:
                 _check_chunk(pages, meta, column, rows)
                 if _is_doubtful(column, row_schema):
@@ -143,11 +140,12 @@ def _check_first_page(pages: _Pages, meta: Struct, most: int) -> None:
     position, end = _extent(meta)
     while position < end:
         fields, length = thrift.decode(pages.read(position, _MOST_BYTES))
-        stored_size = fields[_STORED_SIZE].value
-        if fields[_TYPE].value == _DATA:
+        stored_size = fields[Header.STORED_SIZE].value
+        if fields[Header.TYPE].value == PageType.DATA:
             body = pages.read(position + length, stored_size)
-            size, count = fields[_SIZE].value, fields[_DATA_HEADER].value[_VALUES].value
-            found = begins_with_levels(body, meta[_CODEC].value, size, count)
+            count = fields[Header.DATA].value[DataHeader.VALUES].value
+            size, codec = fields[Header.SIZE].value, meta[Meta.CODEC].value
+            found = begins_with_levels(body, codec, size, count)
             if found not in (None, bool(most)):
                 raise ValueError("its pages say otherwise whether it may be null")
             return
@@ -156,10 +154,10 @@ def _check_first_page(pages: _Pages, meta: Struct, most: int) -> None:
 
 def _extent(meta: Struct) -> tuple[int, int]:
     """Where a chunk begins and ends."""
-    start = meta[assembly.DATA_OFFSET].value
-    if assembly.DICTIONARY_OFFSET in meta and 0 < meta[assembly.DICTIONARY_OFFSET].value < start:
-        start = meta[assembly.DICTIONARY_OFFSET].value
-    return start, start + meta[assembly.COMPRESSED_SIZE].value
+    start = meta[Meta.DATA_AT].value
+    if Meta.DICTIONARY_AT in meta and 0 < meta[Meta.DICTIONARY_AT].value < start:
+        start = meta[Meta.DICTIONARY_AT].value
+    return start, start + meta[Meta.STORED_SIZE].value
 
 
 def _check_chunk(pages: _Pages, meta: Struct, column: pq.ColumnSchema, rows: int) -> None:
@@ -167,7 +165,7 @@ def _check_chunk(pages: _Pages, meta: Struct, column: pq.ColumnSchema, rows: int
     start, end = _extent(meta)
     if end > pages.size_bytes:
         raise ValueError("the footer says that it lies outside of the file")
-    is_plain = meta[_CODEC].value == _UNCOMPRESSED
+    is_plain = meta[Meta.CODEC].value == Codec.UNCOMPRESSED
     levels = (column.max_definition_level, column.max_repetition_level)
     found: Counter[tuple[int, ...]] = Counter()
     values = 0
@@ -177,7 +175,7 @@ def _check_chunk(pages: _Pages, meta: Struct, column: pq.ColumnSchema, rows: int
         body = position + header.length
         if is_plain and not header.is_plain:
             raise ValueError("a page that is not compressed has two sizes")
-        if header.type != _DICTIONARY:
+        if header.type != PageType.DICTIONARY:
             if header.version_2 is not None:
                 _check_version_2(pages, header, body, levels)
             found[header.encodings] += 1
@@ -185,8 +183,8 @@ def _check_chunk(pages: _Pages, meta: Struct, column: pq.ColumnSchema, rows: int
         position = body + header.stored_size
     if position != end:
         raise ValueError("its pages do not end where the footer says")
-    if values != meta[_CHUNK_VALUES].value:
-        said = meta[_CHUNK_VALUES].value
+    if values != meta[Meta.VALUES].value:
+        said = meta[Meta.VALUES].value
         raise ValueError(f"its pages hold {values} values, the footer says {said}")
     if not column.max_repetition_level and values != rows:
         raise ValueError(f"it has {values} values for {rows} rows")
@@ -196,20 +194,21 @@ def _check_chunk(pages: _Pages, meta: Struct, column: pq.ColumnSchema, rows: int
 def _check_encodings(
     meta: Struct, found: Mapping[tuple[int, ...], int], levels: tuple[int, int]
 ) -> None:
-    listed = {_one_name(encoding) for encoding in meta[_ENCODINGS].value.values}
+    listed = {_one_name(encoding) for encoding in meta[Meta.ENCODINGS].value.values}
     by_values: Counter[int] = Counter()
     for (of_values, *of_levels), count in found.items():
         by_values[of_values] += count
         # Nobody looks at how levels are encoded that take no bytes; some writers do not name RLE.
-        used = {each for each, most in zip(of_levels, levels, strict=True) if most} - {_RLE}
+        used = {each for each, most in zip(of_levels, levels, strict=True) if most} - {Encoding.RLE}
         if not used | {of_values} <= listed:
             raise ValueError("a page has an encoding that the footer does not name")
     # With a dictionary PLAIN is named for it, or for the pages behind it when it was full.
-    if len(listed - {_RLE, _BIT_PACKED}) > 1 and _ENCODING_STATS in meta:
+    if len(listed - {Encoding.RLE, Encoding.BIT_PACKED}) > 1 and Meta.ENCODING_STATS in meta:
         counts: Counter[int] = Counter()
-        for each in meta[_ENCODING_STATS].value.values:
-            if each[_COUNTED_TYPE].value != _DICTIONARY:
-                counts[_one_name(each[_COUNTED_ENCODING].value)] += each[_COUNT].value
+        for each in meta[Meta.ENCODING_STATS].value.values:
+            if each[EncodingStats.PAGE_TYPE].value != PageType.DICTIONARY:
+                encoding = _one_name(each[EncodingStats.ENCODING].value)
+                counts[encoding] += each[EncodingStats.COUNT].value
         if counts != by_values:
             raise ValueError("its pages have other encodings than the footer says")
 
@@ -218,9 +217,13 @@ def _check_version_2(pages: _Pages, header: _Header, body: int, levels: tuple[in
     """Levels stand before the values, their lengths in the header alone: they must fit."""
     fields = header.version_2
     assert fields is not None, "a page of version 2"
-    if not header.is_plain and fields.get(_IS_COMPRESSED) == Typed(Kind.FALSE, False):
+    if not header.is_plain and fields.get(DataHeaderV2.IS_COMPRESSED) == Typed(Kind.FALSE, False):
         raise ValueError("a page that is not compressed has two sizes")
-    for most, field in zip(reversed(levels), (_REPETITION_BYTES, _DEFINITION_BYTES), strict=True):
+    for most, field in zip(
+        reversed(levels),
+        (DataHeaderV2.REPETITION_BYTES, DataHeaderV2.DEFINITION_BYTES),
+        strict=True,
+    ):
         size = required(fields, field, Kind.I32)
         if not 0 <= size <= header.stored_size:
             raise ValueError("a page's levels are longer than the page")
@@ -244,7 +247,7 @@ def _header(data: bytes) -> _Header:
     return _checked(
         _Header(
             end,
-            _DATA,
+            PageType.DATA,
             size == stored_size,
             _number(stored_size),
             _number(values),
@@ -277,14 +280,21 @@ def _statistics_end(data: bytes, position: int) -> int:
 
 def _any_header(data: bytes) -> _Header:
     fields, length = thrift.decode(data)
-    type_ = required(fields, _TYPE, Kind.I32)
-    stored_size = required(fields, _STORED_SIZE, Kind.I32)
-    is_plain = required(fields, _SIZE, Kind.I32) == stored_size
-    found = {_DATA: _DATA_HEADER, _DICTIONARY: _DICTIONARY_HEADER, _DATA_V2: _DATA_HEADER_V2}
+    type_ = required(fields, Header.TYPE, Kind.I32)
+    stored_size = required(fields, Header.STORED_SIZE, Kind.I32)
+    is_plain = required(fields, Header.SIZE, Kind.I32) == stored_size
+    found = {
+        PageType.DATA: Header.DATA,
+        PageType.DICTIONARY: Header.DICTIONARY,
+        PageType.DATA_V2: Header.DATA_V2,
+    }
     if type_ not in found:
         raise ValueError(f"there is a page of the unknown type {type_}")
     part = required(fields, found[type_], Kind.STRUCT)
-    encodings = {_DATA: (_ENCODING, _DEFINITION, _REPETITION), _DATA_V2: (_ENCODING_V2,)}
+    encodings = {
+        PageType.DATA: (DataHeader.ENCODING, DataHeader.DEFINITION, DataHeader.REPETITION),
+        PageType.DATA_V2: (DataHeaderV2.ENCODING,),
+    }
     numbers = [required(part, field, Kind.I32) for field in encodings.get(type_, ())]
     return _checked(
         _Header(
@@ -292,9 +302,9 @@ def _any_header(data: bytes) -> _Header:
             type_,
             is_plain,
             stored_size,
-            required(part, _VALUES, Kind.I32),
-            (*map(_one_name, numbers), *[_RLE] * (3 - len(numbers))),
-            part if type_ == _DATA_V2 else None,
+            required(part, DataHeader.VALUES, Kind.I32),
+            (*map(_one_name, numbers), *[Encoding.RLE] * (3 - len(numbers))),
+            part if type_ == PageType.DATA_V2 else None,
         )
     )
 
@@ -324,4 +334,5 @@ def _encodings(encoded: bytes) -> tuple[int, ...]:
 
 
 def _one_name(encoding: int) -> int:
-    return _INDICES if encoding == _PLAIN_DICTIONARY else encoding
+    """Both encodings of dictionary indices mean the same."""
+    return Encoding.RLE_DICTIONARY if encoding == Encoding.PLAIN_DICTIONARY else encoding

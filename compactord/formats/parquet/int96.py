@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from compactord.errors import FormatError
 from compactord.formats.parquet import thrift
+from compactord.formats.parquet.structs import Chunk, Element, File, Group, Meta, Type
 from compactord.formats.parquet.thrift import Kind, Struct, required, required_list
 from compactord.kernels.columns import Bools, Int64s
 
@@ -25,42 +26,39 @@ _RAW = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 # Days whose nanoseconds fit 64 bits whatever the time of the day.
 _EDGE_DAY = (1 << 63) // _NANOS_PER_DAY - 1
 
-# Fields of FileMetaData, SchemaElement, RowGroup, ColumnChunk and ColumnMetaData, and types.
-_FILE_SCHEMA, _FILE_GROUPS, _ELEMENT_TYPE, _ELEMENT_LENGTH = 2, 4, 1, 2
-_GROUP_COLUMNS, _CHUNK_META, _META_TYPE = 1, 3, 1
-_INT96, _FIXED = thrift.i32(3), thrift.i32(7)
+_INT96, _FIXED = thrift.i32(Type.INT96), thrift.i32(Type.FIXED_LEN_BYTE_ARRAY)
 
 
 def declared(footer: Struct) -> Struct:
     """The decoded footer with INT96 columns as 12 fixed bytes; the same one if there are none."""
-    elements = required_list(footer, _FILE_SCHEMA, Kind.STRUCT)
-    if not any(element.get(_ELEMENT_TYPE) == _INT96 for element in elements):
+    elements = required_list(footer, File.SCHEMA, Kind.STRUCT)
+    if not any(element.get(Element.TYPE) == _INT96 for element in elements):
         return footer
     changed = [
         element
-        if element.get(_ELEMENT_TYPE) != _INT96
-        else {_ELEMENT_TYPE: _FIXED, _ELEMENT_LENGTH: thrift.i32(WIDTH)}
-        | {field: value for field, value in element.items() if field > _ELEMENT_LENGTH}
+        if element.get(Element.TYPE) != _INT96
+        else {Element.TYPE: _FIXED, Element.LENGTH: thrift.i32(WIDTH)}
+        | {field: value for field, value in element.items() if field > Element.LENGTH}
         for element in elements
     ]
-    groups = map(_declared_group, required_list(footer, _FILE_GROUPS, Kind.STRUCT))
+    groups = map(_declared_group, required_list(footer, File.GROUPS, Kind.STRUCT))
     return {
         **footer,
-        _FILE_SCHEMA: thrift.items(Kind.STRUCT, changed),
-        _FILE_GROUPS: thrift.items(Kind.STRUCT, groups),
+        File.SCHEMA: thrift.items(Kind.STRUCT, changed),
+        File.GROUPS: thrift.items(Kind.STRUCT, groups),
     }
 
 
 def _declared_group(group: Struct) -> Struct:
-    chunks = map(_declared_chunk, required_list(group, _GROUP_COLUMNS, Kind.STRUCT))
-    return {**group, _GROUP_COLUMNS: thrift.items(Kind.STRUCT, chunks)}
+    chunks = map(_declared_chunk, required_list(group, Group.COLUMNS, Kind.STRUCT))
+    return {**group, Group.COLUMNS: thrift.items(Kind.STRUCT, chunks)}
 
 
 def _declared_chunk(chunk: Struct) -> Struct:
-    meta = required(chunk, _CHUNK_META, Kind.STRUCT)
-    if meta.get(_META_TYPE) != _INT96:
+    meta = required(chunk, Chunk.META, Kind.STRUCT)
+    if meta.get(Meta.TYPE) != _INT96:
         return chunk
-    return {**chunk, _CHUNK_META: thrift.struct({**meta, _META_TYPE: _FIXED})}
+    return {**chunk, Chunk.META: thrift.struct({**meta, Meta.TYPE: _FIXED})}
 
 
 def to_nanoseconds(column: pa.Array, absent: Bools, path: str, name: str) -> pa.Array:

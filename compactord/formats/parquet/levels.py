@@ -5,11 +5,17 @@ from __future__ import annotations
 import pyarrow as pa
 
 from compactord.formats.parquet import thrift
+from compactord.formats.parquet.structs import Codec
 
 _LENGTH_BYTES = 4
-# By numbers of parquet.thrift; the older framing of LZ4 is not one of Arrow's codecs.
-_CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
-_PLAIN = 0
+# The older framing of LZ4 is not one of Arrow's codecs.
+_CODECS = {
+    Codec.SNAPPY: "snappy",
+    Codec.GZIP: "gzip",
+    Codec.BROTLI: "brotli",
+    Codec.ZSTD: "zstd",
+    Codec.LZ4_RAW: "lz4_raw",
+}
 
 
 def are_levels(encoded: bytes, most: int, count: int) -> bool:
@@ -37,7 +43,7 @@ def begins_with_levels(stored: bytes, codec: int, size: int, count: int) -> bool
 
     `size` is that of the decoded page, `count` of its values. None when it cannot be told.
     """
-    if codec != _PLAIN:
+    if codec != Codec.UNCOMPRESSED:
         if codec not in _CODECS:
             return None
         stored = pa.Codec(_CODECS[codec]).decompress(stored, size).to_pybytes()

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.footer import top_column
+from compactord.formats.parquet.structs import DataHeader, Header, PageType
 from compactord.formats.parquet.thrift import Kind, required
 
 # Both forms of a page, as stored and as decoded, where its header cannot be read.
@@ -24,11 +25,6 @@ UNKNOWN_BYTES = 2 << 20
 _HEADER_BYTES = 18
 # Thrift's compact protocol: an i32 whose field id is one more than the last.
 _NEXT_I32 = 0x15
-# Fields of PageHeader (sizes are without the header) and of DataPageHeader.
-_TYPE, _SIZE, _STORED_SIZE, _CHECKSUM, _DATA_HEADER = 1, 2, 3, 4, 5
-_VALUES, _ENCODING, _DEFINITION_LEVELS, _REPETITION_LEVELS = 1, 2, 3, 4
-# Types of pages.
-DATA_PAGE = 0
 
 
 def open_pages_bytes(
@@ -106,26 +102,29 @@ def checked_pages(chunk: memoryview) -> list[Page] | None:
     position = 0
     while position < len(chunk):
         header, start = thrift.decode(chunk, position)
-        if required(header, _TYPE, Kind.I32) != DATA_PAGE or _CHECKSUM not in header:
+        if (
+            required(header, Header.TYPE, Kind.I32) != PageType.DATA
+            or Header.CHECKSUM not in header
+        ):
             return None
-        data = required(header, _DATA_HEADER, Kind.STRUCT)
-        size = required(header, _STORED_SIZE, Kind.I32)
+        data = required(header, Header.DATA, Kind.STRUCT)
+        size = required(header, Header.STORED_SIZE, Kind.I32)
         body = chunk[start : start + size]
         if len(body) != size:
             raise ValueError("a page is longer than its column chunk")
-        if required(header, _CHECKSUM, Kind.I32) != _checksum(body):
+        if required(header, Header.CHECKSUM, Kind.I32) != _checksum(body):
             raise ValueError("a page's checksum is wrong: its bytes have changed")
         pages.append(
             Page(
                 header=chunk[position:start],
                 body=body,
                 encodings=(
-                    required(data, _ENCODING, Kind.I32),
-                    required(data, _DEFINITION_LEVELS, Kind.I32),
-                    required(data, _REPETITION_LEVELS, Kind.I32),
+                    required(data, DataHeader.ENCODING, Kind.I32),
+                    required(data, DataHeader.DEFINITION, Kind.I32),
+                    required(data, DataHeader.REPETITION, Kind.I32),
                 ),
-                values=required(data, _VALUES, Kind.I32),
-                uncompressed_size=start - position + required(header, _SIZE, Kind.I32),
+                values=required(data, DataHeader.VALUES, Kind.I32),
+                uncompressed_size=start - position + required(header, Header.SIZE, Kind.I32),
             )
         )
         position = start + size
