@@ -1,6 +1,7 @@
 """The part of the key space that one task reads.
 
-Row groups outside are not decoded; of the batches at its ends the rows outside are cut off.
+What lies outside is not decoded where the format can tell; of the batches at its ends the rows
+outside are cut off.
 """
 
 from __future__ import annotations
@@ -9,13 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from compactord.formats.parquet.footer import leaf_index
-from compactord.formats.values import one_row, statistics_order, value_order
+from compactord.formats.values import one_row, value_order
 from compactord.kernels.keys import slice_range
 from compactord.model import KeyRange
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 
@@ -26,8 +24,8 @@ _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 class RowRange:
     """`lower` (inclusive) and `upper` (exclusive) as batches of one row of the key columns.
 
-    `first_lower` and `first_upper` are the bounds of the first key column alone, in the order of
-    Parquet's statistics; None where statistics cannot be used.
+    `first_lower` and `first_upper` are the bounds of the first key column alone, by `value_order`,
+    for statistics of files; None where these cannot be used.
     """
 
     key_columns: tuple[str, ...]
@@ -57,7 +55,7 @@ def row_range(bounds: KeyRange, key_fields: tuple[DataField, ...]) -> RowRange |
         if key is None:
             return None, None
         values = decode_row(key, types, source="key range")
-        # Parquet's statistics of floats leave NaN out.
+        # Statistics of floats may leave NaN out.
         order = None if first_type.root in _FLOATS else value_order(values[0], first_type)
         return one_row(values, key_fields), order
 
@@ -71,30 +69,3 @@ def row_range(bounds: KeyRange, key_fields: tuple[DataField, ...]) -> RowRange |
         first_lower=first_lower,
         first_upper=first_upper,
     )
-
-
-def groups_in_range(footer: pq.FileMetaData, bounds: RowRange, path: str) -> list[int]:
-    """Row groups of a file that may hold keys of the range: neighbours, since files are sorted."""
-    name = bounds.key_columns[0]
-    if footer.schema.to_arrow_schema().field(name).type != arrow_type(bounds.first_type):
-        # An older file with another unit or scale: its statistics are in that unit.
-        return list(range(footer.num_row_groups))
-    column = leaf_index(footer, name, path)
-    kept = [
-        index
-        for index in range(footer.num_row_groups)
-        if _may_overlap(footer.row_group(index).column(column), bounds)
-    ]
-    return list(range(kept[0], kept[-1] + 1)) if kept else []
-
-
-def _may_overlap(chunk: pq.ColumnChunkMetaData, bounds: RowRange) -> bool:
-    statistics = chunk.statistics
-    if statistics is None or not statistics.has_min_max:
-        return True
-    low = statistics_order(statistics.min_raw, bounds.first_type)
-    high = statistics_order(statistics.max_raw, bounds.first_type)
-    if bounds.first_lower is not None and high < bounds.first_lower:
-        return False
-    # The first column alone does not exclude equality with a longer key's first column.
-    return bounds.first_upper is None or bool(low <= bounds.first_upper)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from compactord.model import MergeSpec, Subcompaction
-from compactord.paimon.arrow import arrow_field, arrow_type, file_fields, value_schema
+from compactord.paimon.arrow import arrow_field, file_fields, value_schema
 from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, DataField, TypeRoot
 
 _BINARY_ROOTS = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY)
@@ -39,7 +39,7 @@ class Layout:
 
     @property
     def file_schema(self) -> pa.Schema:
-        """Types, nullability and field ids for the Parquet writer."""
+        """Types, nullability and field ids of the columns of a file."""
         return pa.schema(
             [
                 _encoded(arrow_field(field), source, self.dictionaries)
@@ -98,20 +98,5 @@ def key_layout(keys: tuple[DataField, ...]) -> Layout:
 
 
 def is_binary_like(field: DataField) -> bool:
-    """Strings and binaries: what Parquet stores as byte arrays."""
+    """Strings and binaries: ordered by bytes, and what dictionaries are for."""
     return isinstance(field.type, AtomicType) and field.type.root in _BINARY_ROOTS
-
-
-def leaf_count(field: DataField) -> int:
-    """Parquet columns of a column: several when it is nested."""
-    return _leaves(arrow_type(field.type))
-
-
-def _leaves(type_: pa.DataType) -> int:
-    if pa.types.is_map(type_):
-        return _leaves(type_.key_type) + _leaves(type_.item_type)
-    if pa.types.is_list(type_):
-        return _leaves(type_.value_type)
-    if pa.types.is_struct(type_):
-        return sum(_leaves(type_.field(i).type) for i in range(type_.num_fields))
-    return 1

@@ -1,4 +1,4 @@
-"""Single values between Arrow columns, Parquet statistics and serialised rows.
+"""Single values between Arrow columns and serialised rows.
 
 The Python form is that of `paimon.binary_row`: dates as days, times as milliseconds, timestamps as
 nanoseconds since the epoch, texts as str, decimals as Decimal.
@@ -7,7 +7,6 @@ nanoseconds since the epoch, texts as str, decimals as Decimal.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +17,16 @@ from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot
 
 _TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
-_EXACT = Context(prec=80)
 
 
 def cell(column: pa.Array | pa.ChunkedArray, index: int, type_: DataType) -> Value:
     """One value of a column that is not nested."""
     assert isinstance(type_, AtomicType), "nested columns have no values outside of data files"
-    scalar = column[index]
+    return scalar_value(column[index], type_)
+
+
+def scalar_value(scalar: pa.Scalar, type_: AtomicType) -> Value:
+    """The value of an Arrow scalar."""
     if isinstance(scalar, pa.DictionaryScalar):
         scalar = scalar.value
     if not scalar.is_valid:
@@ -62,28 +64,8 @@ def nanos_per_unit(type_: AtomicType) -> int:
     return 1_000_000 if precision <= 3 else 1_000 if precision <= 6 else 1
 
 
-def from_statistics(raw: Any, type_: AtomicType) -> Value:
-    """A bound as Parquet's statistics hold it (`min_raw`), in its Python form."""
-    root = type_.root
-    if root is TypeRoot.DECIMAL:
-        number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-        return Decimal(number).scaleb(-(type_.scale or 0), _EXACT)
-    if root in _STRINGS:
-        return text_of(raw)
-    if root in _TIMES:
-        return raw * nanos_per_unit(type_)
-    return raw
-
-
-def statistics_order(raw: Any, type_: AtomicType) -> Any:
-    """What a bound of Parquet's statistics sorts by: bytes or a number."""
-    if type_.root is TypeRoot.DECIMAL and isinstance(raw, bytes):
-        return int.from_bytes(raw, "big", signed=True)
-    return raw
-
-
 def value_order(value: Value, type_: AtomicType) -> Any:
-    """What a value in its Python form sorts by, comparable with `statistics_order`."""
+    """What a value in its Python form sorts by: bytes, or a number in the unit of its column."""
     if type_.root is TypeRoot.DECIMAL:
         return unscaled(value, type_.scale or 0)
     if type_.root in _STRINGS:

@@ -20,19 +20,15 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.formats.layout import Layout, leaf_count
+from compactord.formats.layout import Layout
+from compactord.formats.opening import check_rows, reading
 from compactord.formats.parquet.assembly import AssembledOutput, EncodedChunk
 from compactord.formats.parquet.chunks import FlatColumn, StoredFile, copied_chunk
 from compactord.formats.parquet.conversion import converted
 from compactord.formats.parquet.encoder import Encoder
 from compactord.formats.parquet.footer import InputProfile
-from compactord.formats.parquet.reader import (
-    InputReader,
-    WholeFile,
-    check_indices,
-    check_rows,
-    reading,
-)
+from compactord.formats.parquet.leaves import leaf_count
+from compactord.formats.parquet.reader import NAME, InputReader, WholeFile, check_indices
 from compactord.model import ConcatSpec, InputFile, Subcompaction, WriteSpec
 from compactord.paimon.types import AtomicType
 from compactord.rewrite.ahead import Decoding, Encoding
@@ -201,7 +197,7 @@ def _flat_columns(layout: Layout, schema: pq.ParquetSchema) -> dict[str, FlatCol
 def _batches(file: WholeFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     path, rows = file.input.path, 0
     dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-    with reading(path):
+    with reading(path, NAME):
         for batch in file.parquet.iter_batches(
             batch_size=_BATCH_ROWS, columns=schema.names, use_threads=False
         ):

@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.formats.layout import key_layout
-from compactord.formats.parquet.footer import leaf_index
-from compactord.formats.parquet.reader import InputReader, reading
+from compactord.formats.opening import reading
+from compactord.formats.parquet.leaves import leaf_index
+from compactord.formats.parquet.reader import NAME, InputReader
 from compactord.formats.values import cell, nanos_per_unit
 from compactord.model import InputFile, KeyRange, MergeSpec
 from compactord.paimon.arrow import arrow_type
@@ -133,7 +134,7 @@ def _number_groups(source: MergeSpec, reader: InputReader) -> _NumberGroups | No
     for file in files:
         footer = reader.footer(file)
         column = leaf_index(footer, field.name, file.path)
-        with reading(file.path):
+        with reading(file.path, NAME):
             stored = footer.schema.to_arrow_schema().field(field.name)
         if stored.type != arrow_type(field.type):
             return None

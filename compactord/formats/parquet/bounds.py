@@ -1,4 +1,4 @@
-"""Smallest and largest values of a file's columns, before they are truncated for the manifest.
+"""Bounds of a file's columns out of its footer, as far as these are right.
 
 They come from the statistics that the Parquet writer has collected anyway, but for two cases that
 are computed from the values: floats, whose Parquet statistics leave out NaN and do not order zeros
@@ -9,15 +9,16 @@ than 4096 bytes, for which Arrow's writer drops the bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from compactord.formats.layout import is_binary_like, leaf_count
-from compactord.formats.values import from_statistics, statistics_order
+from compactord.formats.bounds import FloatBounds, TextBounds, text_bounds
+from compactord.formats.layout import is_binary_like
+from compactord.formats.parquet.leaves import leaf_count
+from compactord.formats.parquet.statistics import from_statistics, statistics_order
 from compactord.paimon.binary_row import Value
 from compactord.paimon.stats import ColumnBounds
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
@@ -29,8 +30,6 @@ _TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 # TIMESTAMP(7..9) is INT96 in Java's files, which have no statistics on it.
 _MAX_BOUNDED_PRECISION = 6
 
-_TextBounds: TypeAlias = tuple[bytes | None, bytes | None]
-
 
 class FileBounds:
     """Collects the bounds of one file's columns; each comes with the row column that it copies."""
@@ -38,13 +37,13 @@ class FileBounds:
     def __init__(self, columns: Sequence[tuple[DataField, str]]) -> None:
         self._columns = columns
         self._floats = {
-            source: _FloatBounds(field.type)
+            source: FloatBounds(field.type)
             for field, source in columns
             if isinstance(field.type, AtomicType) and field.type.root in _FLOATS
         }
         self._texts = sorted({source for field, source in columns if is_binary_like(field)})
         # Per text column and row group: bounds where the footer will have none.
-        self._long: dict[str, dict[int, _TextBounds]] = {name: {} for name in self._texts}
+        self._long: dict[str, dict[int, TextBounds]] = {name: {} for name in self._texts}
         self._groups = 0
 
     def add_group(self, rows: pa.Table) -> None:
@@ -60,7 +59,7 @@ class FileBounds:
                 continue
             column = rows.column(name)
             if _has_long_values(column) or _has_unused_words(column):
-                self._long[name][self._groups] = _text_bounds(column)
+                self._long[name][self._groups] = text_bounds(column)
         self._groups += 1
 
     def result(self, footer: pq.FileMetaData) -> list[ColumnBounds]:
@@ -118,67 +117,6 @@ class FileBounds:
         return from_statistics(low, type_), from_statistics(high, type_)
 
 
-class _FloatBounds:
-    """Bounds in the order of Double.compare: -0.0 before 0.0, NaN above all."""
-
-    def __init__(self, type_: Any) -> None:
-        single = type_.root is TypeRoot.FLOAT
-        self._integer = np.int32 if single else np.int64
-        self._float = np.float32 if single else np.float64
-        self._low: int | None = None
-        self._high: int | None = None
-        self._has_nan = False
-        self.nulls = 0
-
-    def add(self, column: pa.Array) -> None:
-        self.nulls += column.null_count
-        values = (column.drop_null() if column.null_count else column).to_numpy()
-        if not values.size:
-            return
-        # NaN is met seldom: fmin and fmax pass over it, and the sum shows whether there is one.
-        low, high = np.fmin.reduce(values), np.fmax.reduce(values)
-        self._has_nan = self._has_nan or bool(np.isnan(values).any())
-        if np.isnan(low):
-            return
-        for zero in (low, high):
-            if zero == 0:
-                low, high = self._signed_zeros(values, low, high)
-                break
-        self._low = _smaller(self._low, self._order(low))
-        self._high = _greater(self._high, self._order(high))
-
-    def _signed_zeros(self, values: Any, low: Any, high: Any) -> tuple[Any, Any]:
-        """Which zeros a bound of zero stands for."""
-        negative = np.signbit(values[values == 0])
-        if low == 0:
-            low = self._float(-0.0 if negative.any() else 0.0)
-        if high == 0:
-            high = self._float(-0.0 if negative.all() else 0.0)
-        return low, high
-
-    def _order(self, value: Any) -> int:
-        bits = int(np.asarray(value, self._float).view(self._integer))
-        return bits if bits >= 0 else bits ^ int(np.iinfo(self._integer).max)
-
-    def _value(self, order: int) -> float:
-        bits = order if order >= 0 else order ^ int(np.iinfo(self._integer).max)
-        return float(np.asarray(bits, self._integer).view(self._float))
-
-    def result(self) -> tuple[Value, Value]:
-        nan = float("nan")
-        if self._low is None or self._high is None:
-            return (nan, nan) if self._has_nan else (None, None)
-        return self._value(self._low), nan if self._has_nan else self._value(self._high)
-
-
-def _smaller(left: int | None, right: int) -> int:
-    return right if left is None else min(left, right)
-
-
-def _greater(left: int | None, right: int) -> int:
-    return right if left is None else max(left, right)
-
-
 def _has_long_values(column: pa.ChunkedArray) -> bool:
     """Whether a value may be longer than a bound in the footer can be."""
     for chunk in column.chunks:
@@ -198,11 +136,3 @@ def _has_unused_words(column: pa.ChunkedArray) -> bool:
     counts null as an index.
     """
     return column.null_count > 0 and bool(pa.types.is_dictionary(column.type))
-
-
-def _text_bounds(column: pa.ChunkedArray) -> _TextBounds:
-    """Both None where all is null, whatever words the dictionary has."""
-    if pa.types.is_dictionary(column.type):
-        column = column.drop_null().cast(column.type.value_type)
-    found = pc.min_max(column.cast(pa.binary()))
-    return found["min"].as_py(), found["max"].as_py()

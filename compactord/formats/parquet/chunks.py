@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
+from compactord.formats.opening import check_rows
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import EncodedChunk, Location
 from compactord.formats.parquet.encoder import codec_of
 from compactord.formats.parquet.pages import Page, checked_pages
-from compactord.formats.parquet.reader import WholeFile, check_rows
+from compactord.formats.parquet.reader import WholeFile
+from compactord.formats.parquet.statistics import statistics_order
 from compactord.formats.parquet.structs import (
     Chunk,
     Codec,
@@ -33,7 +35,6 @@ from compactord.formats.parquet.structs import (
     Type,
 )
 from compactord.formats.parquet.thrift import Kind, Struct, Typed, required, required_list
-from compactord.formats.values import statistics_order
 from compactord.model import WriteSpec
 from compactord.paimon.types import AtomicType, TypeRoot
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import TaskError
-from compactord.formats.layout import Layout, leaf_count
+from compactord.formats.layout import Layout
 from compactord.formats.parquet.assembly import EncodedChunk, encoded_chunks, footer_of, renamed
+from compactord.formats.parquet.leaves import leaf_count
 from compactord.formats.parquet.thrift import Struct
 from compactord.model import WriteSpec
 

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
 from compactord.formats.layout import Layout, is_binary_like
+from compactord.formats.opening import check_size
+from compactord.formats.parquet.leaves import leaf_index, top_column
 from compactord.model import InputFile
 from compactord.paimon.types import SEQUENCE_NUMBER
 
@@ -73,21 +75,6 @@ def check_sequences(file: InputFile, metadata: pq.FileMetaData) -> None:
                 f"the manifest says sequence numbers {file.min_sequence_number} to"
                 f" {file.max_sequence_number}, the file has {found.min_raw} to {found.max_raw}",
             )
-
-
-def leaf_index(metadata: pq.FileMetaData, name: str, path: str) -> int:
-    """The Parquet column of a column of the file `path` that is not nested."""
-    for leaf in range(metadata.num_columns):
-        if metadata.schema.column(leaf).path == name:
-            return leaf
-    raise FormatError(path, f"the file has no column {name}")
-
-
-def check_size(file: InputFile, size_bytes: int) -> None:
-    if size_bytes != file.size_bytes:
-        raise FormatError(
-            file.path, f"the manifest says {file.size_bytes} bytes, the store {size_bytes}"
-        )
 
 
 def sample(files: Sequence[InputFile]) -> list[InputFile]:
@@ -191,13 +178,3 @@ def _typical_length(chunk: pq.ColumnChunkMetaData) -> int:
         return 16
     low, high = statistics.min_raw, statistics.max_raw
     return max(len(low), len(high)) if isinstance(low, bytes) else 16
-
-
-def top_column(path: str, names: frozenset[str]) -> str | None:
-    """The row column that a leaf belongs to; names may contain dots themselves."""
-    if path in names:
-        return path
-    parts = path.split(".")
-    return next(
-        (top for n in range(len(parts) - 1, 0, -1) if (top := ".".join(parts[:n])) in names), None
-    )

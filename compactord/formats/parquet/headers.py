@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from compactord.errors import FormatError
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.checked_footer import Footer
-from compactord.formats.parquet.footer import top_column
+from compactord.formats.parquet.leaves import top_column
 from compactord.formats.parquet.levels import are_levels, begins_with_levels
 from compactord.formats.parquet.structs import (
     Chunk,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.footer import top_column
+from compactord.formats.parquet.leaves import top_column
 from compactord.formats.parquet.structs import DataHeader, Header, PageType
 from compactord.formats.parquet.thrift import Kind, required
 

@@ -1,12 +1,10 @@
 """Input files as batches of rows in the task's own types.
 
-One batch of an open file is alive in here at a time. Files of up to `SMALL_FILE` bytes are fetched
-whole, so that a part with many small runs does not hold many files open.
+One batch of an open file is alive in here at a time.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -14,24 +12,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
-from compactord.formats.keyrange import RowRange, groups_in_range
+from compactord.errors import FormatError
+from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
+from compactord.formats.opening import check_rows, check_size, opened, reading
 from compactord.formats.parquet.checked_footer import Footer, read_footer
 from compactord.formats.parquet.conversion import check_convertible, converted
-from compactord.formats.parquet.footer import check_file, check_sequences, check_size
+from compactord.formats.parquet.footer import check_file, check_sequences
 from compactord.formats.parquet.headers import check_headers
 from compactord.formats.parquet.pages import open_pages_bytes
+from compactord.formats.parquet.row_groups import groups_in_range
 from compactord.model import InputFile
 from compactord.paimon.arrow import FIELD_ID
 from compactord.paimon.types import SEQUENCE_NUMBER
 from compactord.storage.base import Storage
 
-SMALL_FILE = 1 << 20
+NAME = "Parquet"
 # Per open column chunk: more costs memory (times runs, times columns) and brings no speed. Pages
 # are larger than this and are read past the buffer.
 BUFFER_BYTES = 32 << 10
-_ENOENT = 2
 _NANOSECONDS = pa.timestamp("ns")
 
 
@@ -69,14 +68,14 @@ class InputReader:
     def footer(self, file: InputFile) -> pq.FileMetaData:
         """The file's footer, kept for when it is read."""
         if file.path not in self.footers:
-            with reading(file.path), self.storage.open_input(file.path) as stream:
+            with reading(file.path, NAME), self.storage.open_input(file.path) as stream:
                 self.footers[file.path] = _footer(stream, file)
         return self.footers[file.path].arrow
 
     def open_pages_bytes(self, file: InputFile) -> int:
         """Memory for one page of every column that is read, as stored and as decoded."""
         footer = self.footer(file)
-        with reading(file.path), self.storage.open_input(file.path) as stream:
+        with reading(file.path, NAME), self.storage.open_input(file.path) as stream:
             return open_pages_bytes(stream, footer, self.layout.row_names)
 
     def batches(self, file: InputFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -85,7 +84,7 @@ class InputReader:
         Raises `FormatError` when the file is not the one that `file` describes: another size,
         another number of rows, columns missing or of a type that is not the declared one.
         """
-        with reading(file.path), _opened(self.storage, file) as stream:
+        with reading(file.path, NAME), opened(self.storage, file) as stream:
             footer, parquet = self._open(stream, file)
             columns = _matched(parquet.schema_arrow, self.layout, file.path)
             if SEQUENCE_NUMBER.name in columns:
@@ -98,7 +97,7 @@ class InputReader:
 
     def whole(self, file: InputFile) -> WholeFile:
         """The file's bytes, checked as `batches` does but for its rows."""
-        with reading(file.path):
+        with reading(file.path, NAME):
             with self.storage.open_input(file.path) as stream:
                 check_size(file, stream.size())
                 content = stream.read_buffer()
@@ -171,12 +170,6 @@ class InputReader:
             self.counts.size_bytes += _share(end, *per_row) - _share(first, *per_row)
 
 
-def check_rows(file: InputFile, rows: int) -> None:
-    """Raise `FormatError` unless as many rows were read as the manifest says."""
-    if rows != file.row_count:
-        raise FormatError(file.path, f"{rows} rows were read instead of {file.row_count}")
-
-
 def check_indices(batch: pa.RecordBatch, dictionaries: Iterable[str], path: str) -> None:
     """Raise `FormatError` for indices that a column's dictionary does not have.
 
@@ -207,38 +200,6 @@ def _footer(stream: pa.NativeFile, file: InputFile) -> Footer:
     size = stream.size()
     check_size(file, size)
     return read_footer(lambda start, length: stream.read_at(length, start), size, file.path)
-
-
-@contextlib.contextmanager
-def _opened(storage: Storage, file: InputFile) -> Iterator[pa.NativeFile]:
-    with storage.open_input(file.path) as stream:
-        if file.size_bytes > SMALL_FILE:
-            yield stream
-            return
-        check_size(file, stream.size())
-        content = stream.read_buffer()
-    yield pa.BufferReader(content)
-
-
-@contextlib.contextmanager
-def reading(path: str) -> Iterator[None]:
-    """Name the file in what Arrow and decoding raise.
-
-    An error of the operating system has a number; without one it is Arrow's way to say that the
-    bytes are not what the format says.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno == _ENOENT:
-            raise ObjectNotFound(path, "read failed (no such file)") from error
-        if error.errno is not None:
-            raise TransientStorageError(path, f"read failed ({error.strerror})") from error
-        raise FormatError(path, f"not a readable Parquet file ({error})") from error
-    except pa.ArrowMemoryError:
-        raise
-    except pa.ArrowException as error:
-        raise FormatError(path, f"not a readable Parquet file ({error})") from error
 
 
 def _matched(found: pa.Schema, layout: Layout, path: str) -> list[str]:

@@ -12,8 +12,9 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.formats.layout import task_layout
+from compactord.formats.opening import SMALL_FILE
 from compactord.formats.parquet.int96 import convert
-from compactord.formats.parquet.reader import SMALL_FILE, InputReader, check_indices
+from compactord.formats.parquet.reader import InputReader, check_indices
 from compactord.paimon.arrow import value_schema
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import concat_part, fields, input_file, write_parquet

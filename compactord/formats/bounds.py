@@ -1,0 +1,83 @@
+"""Smallest and largest values of a file's columns, before they are truncated for the manifest."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from compactord.paimon.binary_row import Value
+from compactord.paimon.types import TypeRoot
+
+TextBounds: TypeAlias = tuple[bytes | None, bytes | None]
+
+
+class FloatBounds:
+    """Bounds in the order of Double.compare: -0.0 before 0.0, NaN above all."""
+
+    def __init__(self, type_: Any) -> None:
+        single = type_.root is TypeRoot.FLOAT
+        self._integer = np.int32 if single else np.int64
+        self._float = np.float32 if single else np.float64
+        self._low: int | None = None
+        self._high: int | None = None
+        self._has_nan = False
+        self.nulls = 0
+
+    def add(self, column: pa.Array) -> None:
+        self.nulls += column.null_count
+        values = (column.drop_null() if column.null_count else column).to_numpy()
+        if not values.size:
+            return
+        # NaN is met seldom: fmin and fmax pass over it, and the sum shows whether there is one.
+        low, high = np.fmin.reduce(values), np.fmax.reduce(values)
+        self._has_nan = self._has_nan or bool(np.isnan(values).any())
+        if np.isnan(low):
+            return
+        for zero in (low, high):
+            if zero == 0:
+                low, high = self._signed_zeros(values, low, high)
+                break
+        self._low = _smaller(self._low, self._order(low))
+        self._high = _greater(self._high, self._order(high))
+
+    def _signed_zeros(self, values: Any, low: Any, high: Any) -> tuple[Any, Any]:
+        """Which zeros a bound of zero stands for."""
+        negative = np.signbit(values[values == 0])
+        if low == 0:
+            low = self._float(-0.0 if negative.any() else 0.0)
+        if high == 0:
+            high = self._float(-0.0 if negative.all() else 0.0)
+        return low, high
+
+    def _order(self, value: Any) -> int:
+        bits = int(np.asarray(value, self._float).view(self._integer))
+        return bits if bits >= 0 else bits ^ int(np.iinfo(self._integer).max)
+
+    def _value(self, order: int) -> float:
+        bits = order if order >= 0 else order ^ int(np.iinfo(self._integer).max)
+        return float(np.asarray(bits, self._integer).view(self._float))
+
+    def result(self) -> tuple[Value, Value]:
+        nan = float("nan")
+        if self._low is None or self._high is None:
+            return (nan, nan) if self._has_nan else (None, None)
+        return self._value(self._low), nan if self._has_nan else self._value(self._high)
+
+
+def _smaller(left: int | None, right: int) -> int:
+    return right if left is None else min(left, right)
+
+
+def _greater(left: int | None, right: int) -> int:
+    return right if left is None else max(left, right)
+
+
+def text_bounds(column: pa.ChunkedArray) -> TextBounds:
+    """Both None where all is null, whatever words the dictionary has."""
+    if pa.types.is_dictionary(column.type):
+        column = column.drop_null().cast(column.type.value_type)
+    found = pc.min_max(column.cast(pa.binary()))
+    return found["min"].as_py(), found["max"].as_py()

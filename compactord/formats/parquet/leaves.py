@@ -1,0 +1,43 @@
+"""Leaf columns, which are what Parquet stores: a nested column has several."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.errors import FormatError
+from compactord.paimon.arrow import arrow_type
+from compactord.paimon.types import DataField
+
+
+def leaf_count(field: DataField) -> int:
+    """Parquet columns of a column: several when it is nested."""
+    return _leaves(arrow_type(field.type))
+
+
+def _leaves(type_: pa.DataType) -> int:
+    if pa.types.is_map(type_):
+        return _leaves(type_.key_type) + _leaves(type_.item_type)
+    if pa.types.is_list(type_):
+        return _leaves(type_.value_type)
+    if pa.types.is_struct(type_):
+        return sum(_leaves(type_.field(i).type) for i in range(type_.num_fields))
+    return 1
+
+
+def leaf_index(metadata: pq.FileMetaData, name: str, path: str) -> int:
+    """The Parquet column of a column of the file `path` that is not nested."""
+    for leaf in range(metadata.num_columns):
+        if metadata.schema.column(leaf).path == name:
+            return leaf
+    raise FormatError(path, f"the file has no column {name}")
+
+
+def top_column(path: str, names: frozenset[str]) -> str | None:
+    """The row column that a leaf belongs to; names may contain dots themselves."""
+    if path in names:
+        return path
+    parts = path.split(".")
+    return next(
+        (top for n in range(len(parts) - 1, 0, -1) if (top := ".".join(parts[:n])) in names), None
+    )
