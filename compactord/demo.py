@@ -16,7 +16,7 @@ import pyarrow as pa
 from compactord.clock import Clock
 from compactord.commit.metadata import MetadataFiles
 from compactord.formats.layout import task_layout
-from compactord.formats.parquet.encoder import Encoder
+from compactord.formats.registry import FORMATS, format_named
 from compactord.ids import Owner, random_uuid
 from compactord.model import ConcatSpec, KeyRange, MergeSpec, Subcompaction, WriteSpec
 from compactord.paimon import paths
@@ -157,7 +157,7 @@ class WriteOnlyWriter:
                 spec=part.write,
                 layout=layout,
                 size=GroupSize(rows=_GROUP_ROWS, size_bytes=_GROUP_BYTES, bytes_per_row=32),
-                encoder=Encoder(layout, part.write, dictionary_columns=()),
+                writer=format_named(part.write.file_format, FORMATS).writer(layout, part.write, ()),
                 encoding=encoding,
             )
             ordered = rows.select(layout.row_names).cast(layout.row_schema)

@@ -145,9 +145,10 @@ Compaction = MergeCompaction | AppendCompaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """What a worker needs to read one file; `path` is whole."""
+    """What a worker needs to read one file; `path` is whole, `file_format` as in `formats`."""
 
     path: str
+    file_format: str
     size_bytes: int
     row_count: int
     min_sequence_number: int
@@ -202,11 +203,12 @@ class WriteSpec:
     """How output files are made.
 
     `folder` is the whole path of the bucket's directory. `stats_modes` are by column name of the
-    file (system columns included). Options of the Parquet writer are resolved already;
+    file (system columns included). Options of the format's writer are resolved already;
     `keeps_encoding` says that this run changes none of them, so that what writers encoded may stay.
     """
 
     folder: str
+    file_format: str
     file_prefix: str
     file_suffix: str
     level: int

@@ -1,8 +1,8 @@
 """How many rows are held where, out of the memory that a part may use.
 
-With R runs in a section, w bytes of a decoded row, C columns, the memory of a part is
+With R runs in a section and w bytes of a decoded row, the memory of a part is
 
-    readers      R x min(C x buffer + pages, 3 x the largest file)     open column chunks
+    readers      R x min(open bytes, 3 x the largest file)      buffers and pages of open files
   + decoded      R x batch x w x (2 with decode-ahead, else 1)
   + window       4 x window x w      buffered, one merged, one column's copies, codes and order
   + row groups   3 x group x w       filling, being encoded, encoded pages
@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compactord.errors import TaskError
-from compactord.formats.parquet.reader import BUFFER_BYTES
 
 # Speed is flat in these ranges, memory is not (tests/bench/bench_rewrite.py).
 MAX_WINDOW_ROWS = 256 << 10
@@ -54,13 +53,12 @@ class Budget:
 class Load:
     """What a section asks for. `largest_file` in bytes on disk; `runs` at least 1.
 
-    `page_bytes`: of one page of every column in an open file, as stored and as decoded.
+    `open_bytes`: of an open file, besides its decoded rows.
     """
 
     runs: int
     row_bytes: float
-    columns: int
-    page_bytes: int
+    open_bytes: int
     largest_file: int
     decodes_ahead: bool
 
@@ -112,7 +110,7 @@ def _sizes(runs: int, share: float) -> tuple[int, int, int]:
 
 def _needed(load: Load, runs: int, row: float, share: float) -> int:
     batch, window, group = _sizes(runs, share)
-    reader = min(load.columns * BUFFER_BYTES + load.page_bytes, 3 * load.largest_file)
+    reader = min(load.open_bytes, 3 * load.largest_file)
     decoded = runs * batch * row * (2 if load.decodes_ahead else 1)
     merging = _WINDOW_COPIES * window * row if load.runs > 1 else 0
     return int(runs * reader + decoded + merging + _GROUP_COPIES * group * row)

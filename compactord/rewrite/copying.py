@@ -1,10 +1,7 @@
-"""Concatenating files without decoding them: pages go into the new files as they are stored.
+"""Concatenating files without decoding them, where their format can: bytes stay as they are stored.
 
-Most of an append table's compaction would be spent on decoding and encoding the same pages. A
-column's pages are copied where that gives the chunk that encoding would: the column is not nested,
-is stored in the output's types and codec, has checksums, which are verified, and no dictionary (a
-chunk has one, so those of many files are encoded anew). Statistics are those of the inputs'
-footers; floats are decoded for theirs.
+Most of an append table's compaction would be spent on decoding and encoding the same values. What
+can be copied, and what is decoded all the same, is the format's matter (`formats.base.Copier`).
 
 Inputs are held whole, one row group's worth being copied and one being fetched; so only parts of
 small files come here (`is_worthwhile`), and rows end up in the same order as by encoding.
@@ -13,27 +10,16 @@ small files come here (`is_worthwhile`), and rows end up in the same order as by
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from compactord.formats.layout import Layout
-from compactord.formats.opening import check_rows, reading
-from compactord.formats.parquet.assembly import AssembledOutput, EncodedChunk
-from compactord.formats.parquet.chunks import FlatColumn, StoredFile, copied_chunk
-from compactord.formats.parquet.conversion import converted
-from compactord.formats.parquet.encoder import Encoder
-from compactord.formats.parquet.footer import InputProfile
-from compactord.formats.parquet.leaves import leaf_count
-from compactord.formats.parquet.reader import NAME, InputReader, WholeFile, check_indices
-from compactord.model import ConcatSpec, InputFile, Subcompaction, WriteSpec
-from compactord.paimon.types import AtomicType
+from compactord.formats.base import Copier, InputProfile
+from compactord.model import ConcatSpec, InputFile, Subcompaction
 from compactord.rewrite.ahead import Decoding, Encoding
-from compactord.rewrite.description import FileFacts
 from compactord.rewrite.outputs import Outputs
+from compactord.rewrite.reader import ReadCounts
 
 # A row group's inputs, twice over (one being fetched), and what is decoded and encoded of them.
 _MEMORY_SHARE = 8
@@ -43,7 +29,6 @@ _MIN_COLUMN_BYTES = 16 << 10
 # Files end where an input ends: with larger ones they would miss their target by much.
 _TARGET_SHARE = 4
 _MIN_PLAIN_SHARE = 0.5
-_BATCH_ROWS = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +54,7 @@ def _limits(part: Subcompaction, facts: InputProfile) -> GroupLimits:
 
 
 def is_worthwhile(part: Subcompaction, source: ConcatSpec, facts: InputProfile) -> bool:
-    """Whether to copy the part: files that fit, with pages that are worth keeping."""
+    """Whether to copy the part: files that fit, with bytes that are worth keeping."""
     files, limits = source.files, _limits(part, facts)
     largest = max(file.size_bytes for file in files)
     return (
@@ -114,12 +99,10 @@ def packed(files: Sequence[InputFile], target: int, limits: GroupLimits) -> list
 
 def copy_files(
     part: Subcompaction,
-    source: ConcatSpec,
-    layout: Layout,
-    reader: InputReader,
     facts: InputProfile,
+    copier: Copier,
     *,
-    encoder: Encoder,
+    counts: ReadCounts,
     outputs: Outputs,
     decoding: Decoding,
     encoding: Encoding,
@@ -129,79 +112,23 @@ def copy_files(
     Raises `FormatError` for inputs that are not what the manifests say or whose bytes changed,
     `StorageError`.
     """
-    spec = part.write
-    planned = packed(source.files, spec.target_file_size, _limits(part, facts))
-    copier = _Copier(layout, spec, encoder)
+    planned = packed(part.source.files, part.write.target_file_size, _limits(part, facts))
 
-    def fetched() -> Generator[list[WholeFile], None, None]:
+    def fetched() -> Generator[list[Any], None, None]:
         for groups in planned:
             for group in groups:
-                yield [reader.whole(file) for file in group]
+                files = []
+                for file in group:
+                    files.append(copier.fetch(file))
+                    counts.add(file)
+                yield files
 
     with contextlib.closing(decoding.ahead(fetched())) as fetching:
         for groups in planned:
-            output = outputs.open(encoder.template)
+            output = outputs.open(copier.open)
             for _ in groups:
                 # Before the next ones are asked for: two groups are in memory, not three.
                 encoding.wait()
-                encoding.submit(partial(copier.copy, next(fetching), output, outputs.facts))
+                encoding.submit(partial(output.copy, next(fetching)))
             encoding.wait()
             outputs.close()
-
-
-class _Copier:
-    """Makes row groups of one layout."""
-
-    def __init__(self, layout: Layout, spec: WriteSpec, encoder: Encoder) -> None:
-        self._layout = layout
-        self._spec = spec
-        self._encoder = encoder
-        self._names = [field.name for field, _ in layout.file_columns]
-        self._columns = _flat_columns(layout, encoder.schema)
-
-    def copy(self, files: Sequence[WholeFile], output: AssembledOutput, facts: FileFacts) -> None:
-        """One row group out of all rows of `files`."""
-        rows = sum(file.input.row_count for file in files)
-        stored = [StoredFile(file) for file in files]
-        copied = {
-            name: chunk
-            for name, column in self._columns.items()
-            if (chunk := copied_chunk(stored, column, self._spec))
-        }
-        fresh = [name for name in self._names if name not in copied]
-        seen = [name for name in copied if self._columns[name].is_float]
-        decoded = self._decoded(files, [*fresh, *seen])
-        encoded = self._encoder.chunks(decoded.select(fresh))
-        chunks: list[EncodedChunk] = []
-        for name in self._names:
-            chunks += [copied[name]] if name in copied else encoded[name]
-        output.write_group(chunks, rows)
-        facts.add_group(decoded, rows)
-
-    def _decoded(self, files: Sequence[WholeFile], names: Sequence[str]) -> pa.Table:
-        schema = pa.schema([self._layout.row_schema.field(name) for name in names])
-        batches = [batch for file in files for batch in _batches(file, schema)] if names else []
-        return pa.Table.from_batches(batches, schema).unify_dictionaries()
-
-
-def _flat_columns(layout: Layout, schema: pq.ParquetSchema) -> dict[str, FlatColumn]:
-    """The columns that are not nested, as our files have them."""
-    found, leaf = {}, 0
-    for field, _ in layout.file_columns:
-        if isinstance(field.type, AtomicType):
-            found[field.name] = FlatColumn(field.name, field.type, schema.column(leaf))
-        leaf += leaf_count(field)
-    return found
-
-
-def _batches(file: WholeFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    path, rows = file.input.path, 0
-    dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-    with reading(path, NAME):
-        for batch in file.parquet.iter_batches(
-            batch_size=_BATCH_ROWS, columns=schema.names, use_threads=False
-        ):
-            rows += batch.num_rows
-            check_indices(batch, dictionaries, path)
-            yield converted(batch, schema, path)
-    check_rows(file.input, rows)

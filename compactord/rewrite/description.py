@@ -11,10 +11,8 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from compactord.formats.layout import Layout
-from compactord.formats.parquet.bounds import FileBounds
 from compactord.formats.values import cell
 from compactord.model import ConcatSpec, Subcompaction
 from compactord.paimon.binary_row import encode_row
@@ -24,30 +22,24 @@ from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND
 
 
 class FileFacts:
-    """What is learnt of a file's rows as its row groups go by."""
+    """What is learnt of a file's keys and kinds as its row groups go by."""
 
     def __init__(self, layout: Layout) -> None:
         self._keys = layout.key_fields
         self._types = [field.type for field in self._keys]
-        self.bounds = FileBounds(layout.file_columns)
         self.min_key = EMPTY_ROW
         self.max_key = EMPTY_ROW
-        self.rows = 0
         self.retracts = 0
 
-    def add_group(self, rows: pa.Table, row_count: int) -> None:
-        """Look at the next row group, in the layout's row columns.
-
-        Where pages are copied, only the columns that `FileBounds` asks for are there.
-        """
-        if self._keys:
-            if self.rows == 0:
-                self.min_key = self._key(rows, 0)
-            self.max_key = self._key(rows, row_count - 1)
-            for kinds in rows.column(VALUE_KIND.name).chunks:
-                self.retracts += int(np.count_nonzero(kinds.to_numpy() & 1))
-        self.bounds.add_group(rows)
-        self.rows += row_count
+    def add_group(self, rows: pa.Table) -> None:
+        """Look at the next row group, in the layout's row columns."""
+        if not self._keys:
+            return
+        if self.min_key == EMPTY_ROW:
+            self.min_key = self._key(rows, 0)
+        self.max_key = self._key(rows, rows.num_rows - 1)
+        for kinds in rows.column(VALUE_KIND.name).chunks:
+            self.retracts += int(np.count_nonzero(kinds.to_numpy() & 1))
 
     def _key(self, rows: pa.Table, index: int) -> bytes:
         values = [cell(rows.column(field.name), index, field.type) for field in self._keys]
@@ -60,8 +52,9 @@ class Describe(Protocol):
         *,
         name: str,
         size_bytes: int,
+        rows: int,
         facts: FileFacts,
-        footer: pq.FileMetaData,
+        bounds: Sequence[ColumnBounds],
         now_ms: int,
     ) -> DataFile: ...
 
@@ -79,23 +72,24 @@ class MergedFile:
         *,
         name: str,
         size_bytes: int,
+        rows: int,
         facts: FileFacts,
-        footer: pq.FileMetaData,
+        bounds: Sequence[ColumnBounds],
         now_ms: int,
     ) -> DataFile:
-        bounds = {column.name: column for column in facts.bounds.result(footer)}
-        sequence = bounds[SEQUENCE_NUMBER.name]
+        by_name = {column.name: column for column in bounds}
+        sequence = by_name[SEQUENCE_NUMBER.name]
         # `_KEY_` columns come first; thin files have their keys among the values only.
         copies = len(self._layout.file_columns) - len(self._layout.row_fields)
         key_names = [field.name for field, _ in self._layout.file_columns[:copies]]
         key_names = key_names or [field.name for field in self._layout.key_fields]
-        key_stats, _ = build_stats([bounds[key] for key in key_names], self._modes, dense=False)
-        values = [bounds[field.name] for field in self._layout.value_fields]
+        key_stats, _ = build_stats([by_name[key] for key in key_names], self._modes, dense=False)
+        values = [by_name[field.name] for field in self._layout.value_fields]
         value_stats, stats_columns = build_stats(values, self._modes, dense=self._write.stats_dense)
         return DataFile(
             file_name=name,
             file_size=size_bytes,
-            row_count=facts.rows,
+            row_count=rows,
             min_key=facts.min_key,
             max_key=facts.max_key,
             key_stats=key_stats,
@@ -130,27 +124,25 @@ class AppendedFile:
         *,
         name: str,
         size_bytes: int,
+        rows: int,
         facts: FileFacts,
-        footer: pq.FileMetaData,
+        bounds: Sequence[ColumnBounds],
         now_ms: int,
     ) -> DataFile:
         first = self._next_sequence
         if self._source.continues_across_outputs:
-            self._next_sequence += facts.rows
-        columns: Sequence[ColumnBounds] = facts.bounds.result(footer)
-        value_stats, stats_columns = build_stats(
-            columns, self._modes, dense=self._write.stats_dense
-        )
+            self._next_sequence += rows
+        value_stats, stats_columns = build_stats(bounds, self._modes, dense=self._write.stats_dense)
         return DataFile(
             file_name=name,
             file_size=size_bytes,
-            row_count=facts.rows,
+            row_count=rows,
             min_key=EMPTY_ROW,
             max_key=EMPTY_ROW,
             key_stats=EMPTY_STATS,
             value_stats=value_stats,
             min_sequence_number=first,
-            max_sequence_number=first + facts.rows - 1,
+            max_sequence_number=first + rows - 1,
             schema_id=self._write.schema_id,
             level=0,
             creation_time_ms=now_ms + self._write.creation_zone_offset_ms,

@@ -18,13 +18,13 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from compactord.errors import TaskError
-from compactord.formats.parquet.reader import InputReader
 from compactord.kernels.deduplicate import drop_retracts
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.model import InputFile, MergeSpec
 from compactord.rewrite.ahead import Decoding
 from compactord.rewrite.budget import Budget
+from compactord.rewrite.reader import InputReader
 from compactord.storage.local import named_errors
 
 Rows: TypeAlias = Generator[pa.RecordBatch, None, None]

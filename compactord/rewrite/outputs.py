@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from typing import TypeVar
 
 from compactord.clock import Clock
 from compactord.errors import StorageError
+from compactord.formats.base import OutputFile
 from compactord.formats.layout import Layout
-from compactord.formats.parquet.assembly import AssembledOutput
-from compactord.formats.parquet.thrift import Struct
 from compactord.model import WriteSpec
 from compactord.paimon.data_file import DataFile
 from compactord.rewrite.description import Describe, FileFacts
 from compactord.storage.base import Storage
+
+Output = TypeVar("Output", bound=OutputFile)
 
 
 class Outputs:
@@ -37,7 +40,7 @@ class Outputs:
         self._unique_name = unique_name
         self._describe = describe
         self._clock = clock
-        self._open: AssembledOutput | None = None
+        self._open: OutputFile | None = None
         self._created: list[str] = []
         self._name = ""
         self.facts = FileFacts(layout)
@@ -50,13 +53,13 @@ class Outputs:
         if error is not None:
             self._discard(error)
 
-    def open(self, template: Struct) -> AssembledOutput:
-        """The next file; `template` is the footer of such a file without rows."""
+    def open(self, create: Callable[[Storage, str], Output]) -> Output:
+        """The next file; `create` is the format's way to open it."""
         assert self._open is None, "one file at a time"
         spec = self._spec
         name = f"{spec.file_prefix}{self._unique_name}-{len(self._created)}{spec.file_suffix}"
         path = f"{spec.folder}/{name}"
-        output = AssembledOutput(self._storage, path, template)
+        output = create(self._storage, path)
         # Only now: a file that could not be created is not ours to remove.
         self._created.append(path)
         self._open, self._name = output, name
@@ -68,7 +71,7 @@ class Outputs:
         output, self._open = self._open, None
         if output is None:
             return
-        footer = output.close()
+        bounds = output.close()
         status = self._storage.status(output.path)
         if status is None:
             raise StorageError(output.path, "the file vanished while it was written")
@@ -79,8 +82,9 @@ class Outputs:
             self._describe(
                 name=status.name,
                 size_bytes=status.size_bytes,
+                rows=output.rows,
                 facts=self.facts,
-                footer=footer,
+                bounds=bounds,
                 now_ms=self._clock.now_ms(),
             )
         )

@@ -1,8 +1,9 @@
 """Where to cut the keys of a large merge, so that several tasks share it evenly.
 
-A key that is one number is cut by the row groups' statistics: rows are taken to be spread evenly
-between a group's bounds. Every other key is cut at quantiles of the keys themselves, read from the
-largest run of each section: keys are unique in a run, so a key of few first values is cut as well.
+A key that is one number is cut by the bounds of row groups, if files tell them: rows are taken to
+be spread evenly between these. Every other key is cut at quantiles of the keys themselves, read
+from the largest run of each section: keys are unique in a run, so a key of few first values is cut
+as well.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.formats.layout import key_layout
-from compactord.formats.opening import reading
-from compactord.formats.parquet.leaves import leaf_index
-from compactord.formats.parquet.reader import NAME, InputReader
+from compactord.formats.registry import FORMATS, Formats
 from compactord.formats.values import cell, nanos_per_unit
 from compactord.model import InputFile, KeyRange, MergeSpec
-from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.rewrite.reader import InputReader
 from compactord.storage.base import Storage
 
 _NUMBERS = (
@@ -46,7 +45,12 @@ _FEW_GROUPS = 2.0
 
 
 def cut_ranges(
-    source: MergeSpec, parts: int, fields: Sequence[DataField], storage: Storage
+    source: MergeSpec,
+    parts: int,
+    fields: Sequence[DataField],
+    storage: Storage,
+    *,
+    formats: Formats = FORMATS,
 ) -> tuple[KeyRange, ...]:
     """At most `parts` ranges that cover all keys without overlap, in key order.
 
@@ -57,7 +61,7 @@ def cut_ranges(
         return (KeyRange(),)
     by_name = {field.name: field for field in fields}
     keys = tuple(by_name[name] for name in source.key_columns)
-    reader = InputReader(storage, key_layout(keys))
+    reader = InputReader(storage, key_layout(keys), formats=formats)
     groups = _number_groups(source, reader) if _is_number(keys) else None
     bounds = groups.cut(parts) if groups is not None else _cut_by_keys(source, reader, parts)
     edges = [None, *bounds, None]
@@ -126,24 +130,16 @@ class _NumberGroups:
 
 
 def _number_groups(source: MergeSpec, reader: InputReader) -> _NumberGroups | None:
-    """None when a row group has no statistics, or in another unit."""
+    """None when the bounds of a row group are not known."""
     (field,) = reader.layout.key_fields
     assert isinstance(field.type, AtomicType), "numbers are atomic"
     groups: list[tuple[int, int, int]] = []
     files = source.files
     for file in files:
-        footer = reader.footer(file)
-        column = leaf_index(footer, field.name, file.path)
-        with reading(file.path, NAME):
-            stored = footer.schema.to_arrow_schema().field(field.name)
-        if stored.type != arrow_type(field.type):
-            return None
-        for index in range(footer.num_row_groups):
-            group = footer.row_group(index)
-            statistics = group.column(column).statistics
-            if statistics is None or not statistics.has_min_max:
+        for group in reader.row_groups(file, field):
+            if group.bounds is None:
                 return None
-            groups.append((statistics.min_raw, statistics.max_raw, group.num_rows))
+            groups.append((*group.bounds, group.rows))
     if not groups:
         return None
     few_groups = len(groups) < _FEW_GROUPS * len(files)
@@ -157,7 +153,7 @@ def _cut_by_keys(source: MergeSpec, reader: InputReader, parts: int) -> list[byt
     for section in source.sections:
         run = max(section, key=_row_count)
         files += len(run)
-        groups += sum(reader.footer(file).num_row_groups for file in run)
+        groups += sum(len(reader.row_groups(file)) for file in run)
         sample = _sample(run, reader)
         samples += sample
         sampled = sum(batch.num_rows for batch in sample)

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 
 from compactord.clock import Clock, SystemClock
 from compactord.errors import AccessDenied, StorageError
+from compactord.formats.base import Copier, InputProfile
 from compactord.formats.keyrange import row_range
 from compactord.formats.layout import Layout, task_layout
-from compactord.formats.parquet.encoder import Encoder
-from compactord.formats.parquet.footer import InputProfile, profile, sample
-from compactord.formats.parquet.reader import InputReader
+from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.model import (
     ConcatSpec,
     FailureKind,
@@ -36,6 +35,7 @@ from compactord.rewrite.description import AppendedFile, Describe, MergedFile
 from compactord.rewrite.merging import Rows, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs
+from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
 
 
@@ -72,14 +72,18 @@ def failure_kind(error: BaseException) -> FailureKind:
 
 
 def rewrite(
-    part: Subcompaction, *, clock: Clock | None = None, threaded: bool | None = None
+    part: Subcompaction,
+    *,
+    clock: Clock | None = None,
+    threaded: bool | None = None,
+    formats: Formats = FORMATS,
 ) -> SubcompactionResult:
     """Merge or concatenate the part's inputs into new files.
 
     Threads: one that decodes and one that encodes beside the caller's (None: for large inputs).
     Memory as `budget` says. Raises `FormatError` for inputs that are not what the manifests and the
     schema say, `TaskError` when the part's memory does not suffice, `StorageError`; every file that
-    was created is removed then.
+    was created is removed then. `formats` are those that files may have.
     """
     clock = clock or SystemClock()
     meter = Meter()
@@ -87,9 +91,9 @@ def rewrite(
     files = part.source.files
     bounds = part.source.key_range if isinstance(part.source, MergeSpec) else None
     reader = InputReader(
-        part.storage, layout, row_range(bounds, layout.key_fields) if bounds else None
+        part.storage, layout, row_range(bounds, layout.key_fields) if bounds else None, formats
     )
-    facts = profile(sample(files), layout, reader.footer)
+    facts = reader.profile(files)
     layout = layout.with_dictionaries(facts.dictionaries)
     reader = dataclasses.replace(reader, layout=layout)
     if threaded is None:
@@ -99,22 +103,20 @@ def rewrite(
         _outputs(part, layout, clock) as outputs,
         Encoding(threaded=threaded) as encoding,
     ):
-        encoder = Encoder(layout, part.write, dictionary_columns=_dictionary_columns(layout, facts))
-        if isinstance(part.source, ConcatSpec) and is_worthwhile(part, part.source, facts):
+        copier = _copier(part, facts, reader)
+        if copier is not None:
             copy_files(
                 part,
-                part.source,
-                layout,
-                reader,
                 facts,
-                encoder=encoder,
+                copier,
+                counts=reader.counts,
                 outputs=outputs,
                 decoding=decoding,
                 encoding=encoding,
             )
         else:
             budgets = _budgets(part, facts, reader, decodes_ahead=threaded)
-            writer = _writer(part, layout, budgets, outputs, encoder, encoding)
+            writer = _writer(part, facts, reader, budgets, outputs, encoding)
             with contextlib.closing(_rows(part.source, reader, decoding, budgets)) as rows:
                 for batch in rows:
                     writer.write(batch)
@@ -157,12 +159,23 @@ def _concatenated(
         yield from rows
 
 
+def _copier(part: Subcompaction, facts: InputProfile, reader: InputReader) -> Copier | None:
+    """None where rows are to be decoded, and encoded anew."""
+    source, spec = part.source, part.write
+    if not isinstance(source, ConcatSpec) or not is_worthwhile(part, source, facts):
+        return None
+    if any(file.file_format != spec.file_format for file in source.files):
+        return None
+    columns = _dictionary_columns(reader.layout, facts)
+    return reader.of(spec.file_format).copier(reader.layout, spec, columns)
+
+
 def _budgets(
     part: Subcompaction, facts: InputProfile, reader: InputReader, *, decodes_ahead: bool
 ) -> tuple[Budget, ...]:
     """One per section of a merge, one for a concatenation, which has one file open at a time."""
     largest = max(part.source.files, key=lambda file: file.size_bytes)
-    page_bytes = reader.open_pages_bytes(largest)
+    open_bytes = reader.open_bytes(largest)
     if isinstance(part.source, MergeSpec):
         sections = part.source.sections
     else:
@@ -173,8 +186,7 @@ def _budgets(
             Load(
                 runs=len(section),
                 row_bytes=facts.row_bytes,
-                columns=facts.columns,
-                page_bytes=page_bytes,
+                open_bytes=open_bytes,
                 largest_file=max(file.size_bytes for run in section for file in run),
                 decodes_ahead=decodes_ahead,
             ),
@@ -201,13 +213,14 @@ def _outputs(part: Subcompaction, layout: Layout, clock: Clock) -> Outputs:
 
 def _writer(
     part: Subcompaction,
-    layout: Layout,
+    facts: InputProfile,
+    reader: InputReader,
     budgets: Sequence[Budget],
     outputs: Outputs,
-    encoder: Encoder,
     encoding: Encoding,
 ) -> RollingWriter:
-    files = part.source.files
+    files, layout = part.source.files, reader.layout
+    file_format = format_named(part.write.file_format, reader.formats)
     return RollingWriter(
         outputs,
         spec=part.write,
@@ -218,7 +231,7 @@ def _writer(
             bytes_per_row=sum(f.size_bytes for f in files)
             / max(1, sum(f.row_count for f in files)),
         ),
-        encoder=encoder,
+        writer=file_format.writer(layout, part.write, _dictionary_columns(layout, facts)),
         encoding=encoding,
     )
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from compactord.formats.base import FileWriter, OutputFile
 from compactord.formats.layout import Layout
-from compactord.formats.parquet.assembly import AssembledOutput
-from compactord.formats.parquet.encoder import Encoder
 from compactord.kernels.columns import RowSizes
 from compactord.model import WriteSpec
 from compactord.rewrite.ahead import Encoding
@@ -48,7 +47,7 @@ class RollingWriter:
         spec: WriteSpec,
         layout: Layout,
         size: GroupSize,
-        encoder: Encoder,
+        writer: FileWriter,
         encoding: Encoding,
     ) -> None:
         self._outputs = outputs
@@ -58,12 +57,12 @@ class RollingWriter:
         self._size = size
         self._bytes_per_row = max(size.bytes_per_row, 0.01)
         self._max_group_bytes = min(size.size_bytes, spec.row_group_bytes)
-        self._encoder = encoder
+        self._writer = writer
         self._encoding = encoding
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        self._output: AssembledOutput | None = None
+        self._output: OutputFile | None = None
         self._group_rows = self._next_group_rows()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -122,19 +121,15 @@ class RollingWriter:
             rows = max(1, min(rows, fitting))
         table = self._take(rows)
         if self._output is None:
-            self._output = self._outputs.open(self._encoder.template)
+            self._output = self._outputs.open(self._writer.open)
         self._encoding.submit(self._encode_job(self._output, self._outputs.facts, table))
 
     def _encode_job(
-        self, output: AssembledOutput, facts: FileFacts, rows: pa.Table
+        self, output: OutputFile, facts: FileFacts, rows: pa.Table
     ) -> Callable[[], None]:
         def encode() -> None:
-            chunks = self._encoder.chunks(rows)
-            in_order = [
-                chunk for column, _ in self._layout.file_columns for chunk in chunks[column.name]
-            ]
-            output.write_group(in_order, rows.num_rows)
-            facts.add_group(rows, rows.num_rows)
+            output.write(rows)
+            facts.add_group(rows)
 
         return encode
 

@@ -30,6 +30,8 @@ from compactord.table.opening import OpenTable
 
 # A part of less input than this gains nothing from being split: its worker has threads of its own.
 _MIN_PART_BYTES = 256 << 20
+# The one that tables may ask for (`paimon.support`).
+_FILE_FORMAT = "parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,7 @@ def write_spec(
     now = clock.now_ms()
     return WriteSpec(
         folder=folder,
+        file_format=_FILE_FORMAT,
         file_prefix=files.data_file_prefix,
         file_suffix=file_suffix(table.options),
         level=level,
@@ -173,6 +176,7 @@ def _input(table: OpenTable, folder: str, file: DataFile) -> InputFile:
         raise UnsupportedTable(table.ref.full_name, [reason])
     return InputFile(
         path=paths.data_file_path(folder, file),
+        file_format=paths.format_of(file.file_name),
         size_bytes=file.file_size,
         row_count=file.row_count,
         min_sequence_number=file.min_sequence_number,

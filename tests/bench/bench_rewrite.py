@@ -171,6 +171,7 @@ def make_part(folder: Path, case: str, rows: int, files: int, memory_bytes: int)
         made.append(
             InputFile(
                 path=str(path),
+                file_format="parquet",
                 size_bytes=path.stat().st_size,
                 row_count=table.num_rows,
                 min_sequence_number=sequence,
@@ -198,6 +199,7 @@ def make_part(folder: Path, case: str, rows: int, files: int, memory_bytes: int)
         else ConcatSpec(files=tuple(made), first_sequence_number=0, continues_across_outputs=False),
         write=WriteSpec(
             folder=str(folder / "out"),
+            file_format="parquet",
             file_prefix="data-",
             file_suffix=".parquet",
             level=5,

@@ -114,6 +114,7 @@ def rewritten(path: Path, before: Sequence[Mapping[str, Any]], level: int) -> li
     files = tuple(
         InputFile(
             path=f"{path}/bucket-0/{file['file_name']}",
+            file_format="parquet",
             size_bytes=file["file_size"],
             row_count=file["row_count"],
             min_sequence_number=file["min_sequence_number"],
@@ -147,6 +148,7 @@ def rewritten(path: Path, before: Sequence[Mapping[str, Any]], level: int) -> li
         source=source,
         write=WriteSpec(
             folder=f"{path}/rewritten",
+            file_format="parquet",
             file_prefix="data-",
             file_suffix=".parquet",
             level=level,

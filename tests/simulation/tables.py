@@ -60,7 +60,12 @@ def part_of(number: int, part: int, *paths: str) -> Subcompaction:
     """Only its numbers and its files matter; a file has one row."""
     files = tuple(
         InputFile(
-            path=path, size_bytes=1, row_count=1, min_sequence_number=0, max_sequence_number=0
+            path=path,
+            file_format="parquet",
+            size_bytes=1,
+            row_count=1,
+            min_sequence_number=0,
+            max_sequence_number=0,
         )
         for path in paths or (str(part),)
     )

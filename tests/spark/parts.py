@@ -46,6 +46,7 @@ def append_part(folder: Path, number: int = 0, storage: Storage | None = None) -
         source=ConcatSpec(files=files, first_sequence_number=0, continues_across_outputs=True),
         write=WriteSpec(
             folder=str(bucket),
+            file_format="parquet",
             file_prefix="compacted-",
             file_suffix=".parquet",
             level=0,
@@ -78,6 +79,7 @@ def _input_file(path: Path, first: int) -> InputFile:
     pq.write_table(table, path, compression="zstd")
     return InputFile(
         path=str(path),
+        file_format="parquet",
         size_bytes=path.stat().st_size,
         row_count=ROWS,
         min_sequence_number=first,

@@ -1,1 +1,3 @@
 """All that knows Parquet."""
+
+NAME = "Parquet"

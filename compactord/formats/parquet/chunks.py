@@ -20,7 +20,6 @@ from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import EncodedChunk, Location
 from compactord.formats.parquet.encoder import codec_of
 from compactord.formats.parquet.pages import Page, checked_pages
-from compactord.formats.parquet.reader import WholeFile
 from compactord.formats.parquet.statistics import statistics_order
 from compactord.formats.parquet.structs import (
     Chunk,
@@ -35,6 +34,7 @@ from compactord.formats.parquet.structs import (
     Type,
 )
 from compactord.formats.parquet.thrift import Kind, Struct, Typed, required, required_list
+from compactord.formats.parquet.whole_file import WholeFile
 from compactord.model import WriteSpec
 from compactord.paimon.types import AtomicType, TypeRoot
 

@@ -6,20 +6,19 @@ Footers of a few inputs stand for all: the answers steer speed and memory, never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
+from compactord.formats.base import InputProfile
 from compactord.formats.layout import Layout, is_binary_like
 from compactord.formats.opening import check_size
 from compactord.formats.parquet.leaves import leaf_index, top_column
 from compactord.model import InputFile
 from compactord.paimon.types import SEQUENCE_NUMBER
 
-# Inputs and row groups looked at.
-SAMPLE_FILES = 16
+# Row groups looked at.
 SAMPLE_GROUPS = 2
 # A chunk is dictionary-encoded to its end if its values take less than this: indices take at most
 # two and a half bytes, whereas after a full dictionary (1 MiB) plain values follow.
@@ -29,24 +28,6 @@ _DICTIONARY_ENCODINGS = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY"})
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 _OFFSET_BYTES = 5
 _INDEX_BYTES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputProfile:
-    """Sampled facts about the inputs of a task.
-
-    `dictionary_paths`: leaf columns (dotted Parquet paths of row columns) that are mostly
-    dictionary-encoded. `row_bytes`: a decoded row in memory, `dictionaries` decoded as such.
-    `columns`: leaf columns that are read. `dictionaries`: row columns that are dictionary-encoded
-    in every sampled chunk and that Arrow can keep so. `plain_share`: of the stored bytes, those of
-    columns that are not nested in chunks without a dictionary; 0 to 1.
-    """
-
-    dictionary_paths: tuple[str, ...]
-    dictionaries: frozenset[str]
-    row_bytes: float
-    columns: int
-    plain_share: float
 
 
 def check_file(file: InputFile, size_bytes: int, metadata: pq.FileMetaData) -> None:
@@ -77,18 +58,16 @@ def check_sequences(file: InputFile, metadata: pq.FileMetaData) -> None:
             )
 
 
-def sample(files: Sequence[InputFile]) -> list[InputFile]:
-    """At most `SAMPLE_FILES`, spread over the inputs."""
-    step = max(1, -(-len(files) // SAMPLE_FILES))
-    return list(files[::step])
-
-
 def profile(
     files: Iterable[InputFile],
     layout: Layout,
     footer_of: Callable[[InputFile], pq.FileMetaData],
 ) -> InputProfile:
-    """Look at the footers of `files`."""
+    """Look at the footers of `files`.
+
+    `dictionaries` are encoded in every sampled chunk, `dictionary_paths` in most of their rows.
+    `plain_share` is that of columns that are not nested in chunks without a dictionary.
+    """
     names = frozenset(layout.row_names)
     leaves: dict[str, _Leaf] = {}
     for file in files:

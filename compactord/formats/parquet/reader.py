@@ -1,199 +1,130 @@
-"""Input files as batches of rows in the task's own types.
+"""Parquet files as batches of rows in the task's own types.
 
 One batch of an open file is alive in here at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
+from compactord.formats.base import FileReader, InputProfile, NumberedBatches, RowGroup
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
-from compactord.formats.opening import check_rows, check_size, opened, reading
+from compactord.formats.opening import check_size, opened, reading
+from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer, read_footer
 from compactord.formats.parquet.conversion import check_convertible, converted
-from compactord.formats.parquet.footer import check_file, check_sequences
+from compactord.formats.parquet.copying import ParquetCopier
+from compactord.formats.parquet.dictionaries import check_indices
+from compactord.formats.parquet.footer import check_file, check_sequences, profile
 from compactord.formats.parquet.headers import check_headers
+from compactord.formats.parquet.leaves import top_column
 from compactord.formats.parquet.pages import open_pages_bytes
-from compactord.formats.parquet.row_groups import groups_in_range
-from compactord.model import InputFile
+from compactord.formats.parquet.row_groups import groups_in_range, row_groups
+from compactord.formats.parquet.whole_file import WholeFile
+from compactord.model import InputFile, WriteSpec
 from compactord.paimon.arrow import FIELD_ID
-from compactord.paimon.types import SEQUENCE_NUMBER
+from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.storage.base import Storage
 
-NAME = "Parquet"
 # Per open column chunk: more costs memory (times runs, times columns) and brings no speed. Pages
 # are larger than this and are read past the buffer.
 BUFFER_BYTES = 32 << 10
 _NANOSECONDS = pa.timestamp("ns")
 
 
-@dataclass(slots=True)
-class ReadCounts:
-    """What was read so far; the bytes of a part of a file are in proportion to its rows."""
+class ParquetReader(FileReader):
+    """Reads footers once: what was asked of a file before it is read is kept until then."""
 
-    rows: int = 0
-    size_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WholeFile:
-    """A small file in memory. `parquet` reads out of `content`, with checksums verified."""
-
-    input: InputFile
-    content: memoryview
-    footer: Footer
-    parquet: pq.ParquetFile
-
-
-@dataclass(frozen=True, slots=True)
-class InputReader:
-    """Reads the inputs of one task.
-
-    `row_range` None reads whole files. `counts` grows as rows are handed out.
-    """
-
-    storage: Storage
-    layout: Layout
-    row_range: RowRange | None = None
-    footers: dict[str, Footer] = field(default_factory=dict)
-    counts: ReadCounts = field(default_factory=ReadCounts)
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._footers: dict[str, Footer] = {}
 
     def footer(self, file: InputFile) -> pq.FileMetaData:
         """The file's footer, kept for when it is read."""
-        if file.path not in self.footers:
-            with reading(file.path, NAME), self.storage.open_input(file.path) as stream:
-                self.footers[file.path] = _footer(stream, file)
-        return self.footers[file.path].arrow
+        if file.path not in self._footers:
+            with reading(file.path, NAME), self._storage.open_input(file.path) as stream:
+                self._footers[file.path] = _footer(stream, file)
+        return self._footers[file.path].arrow
 
-    def open_pages_bytes(self, file: InputFile) -> int:
-        """Memory for one page of every column that is read, as stored and as decoded."""
+    def profile(self, files: Sequence[InputFile], layout: Layout) -> InputProfile:
+        return profile(files, layout, self.footer)
+
+    def open_bytes(self, file: InputFile, layout: Layout) -> int:
+        """Buffers, and one page of every column that is read, as stored and as decoded."""
         footer = self.footer(file)
-        with reading(file.path, NAME), self.storage.open_input(file.path) as stream:
-            return open_pages_bytes(stream, footer, self.layout.row_names)
+        names = frozenset(layout.row_names)
+        leaves = sum(
+            top_column(footer.schema.column(leaf).path, names) is not None
+            for leaf in range(footer.num_columns)
+        )
+        with reading(file.path, NAME), self._storage.open_input(file.path) as stream:
+            return leaves * BUFFER_BYTES + open_pages_bytes(stream, footer, names)
 
-    def batches(self, file: InputFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The file's rows in their order, in the layout's row schema.
-
-        Raises `FormatError` when the file is not the one that `file` describes: another size,
-        another number of rows, columns missing or of a type that is not the declared one.
-        """
-        with reading(file.path, NAME), opened(self.storage, file) as stream:
-            footer, parquet = self._open(stream, file)
-            columns = _matched(parquet.schema_arrow, self.layout, file.path)
+    def batches(
+        self, file: InputFile, layout: Layout, batch_rows: int, row_range: RowRange | None
+    ) -> NumberedBatches:
+        with reading(file.path, NAME), opened(self._storage, file) as stream:
+            footer, parquet = self._open(stream, file, layout)
+            columns = _matched(parquet.schema_arrow, layout, file.path)
             if SEQUENCE_NUMBER.name in columns:
                 check_sequences(file, footer.arrow)
             groups = list(range(footer.arrow.num_row_groups))
-            if self.row_range is not None:
-                groups = groups_in_range(footer.arrow, self.row_range, file.path)
-            check_headers(stream, footer, groups, self.layout.row_schema, file.path)
-            yield from self._read(parquet, columns, groups, file, batch_rows)
+            if row_range is not None:
+                groups = groups_in_range(footer.arrow, row_range, file.path)
+            check_headers(stream, footer, groups, layout.row_schema, file.path)
+            row = sum(footer.arrow.row_group(i).num_rows for i in range(groups[0] if groups else 0))
+            for batch in parquet.iter_batches(
+                batch_size=batch_rows, row_groups=groups, columns=columns, use_threads=False
+            ):
+                check_indices(batch, layout.dictionaries, file.path)
+                yield row, converted(batch, layout.row_schema, file.path)
+                row += batch.num_rows
 
-    def whole(self, file: InputFile) -> WholeFile:
-        """The file's bytes, checked as `batches` does but for its rows."""
+    def row_groups(self, file: InputFile, column: DataField | None) -> Sequence[RowGroup]:
+        footer = self.footer(file)
         with reading(file.path, NAME):
-            with self.storage.open_input(file.path) as stream:
+            return row_groups(footer, column, file.path)
+
+    def copier(
+        self, layout: Layout, spec: WriteSpec, dictionary_columns: Sequence[str]
+    ) -> ParquetCopier:
+        return ParquetCopier(
+            lambda file: self._whole(file, layout), layout, spec, dictionary_columns
+        )
+
+    def _whole(self, file: InputFile, layout: Layout) -> WholeFile:
+        with reading(file.path, NAME):
+            with self._storage.open_input(file.path) as stream:
                 check_size(file, stream.size())
                 content = stream.read_buffer()
             stream = pa.BufferReader(content)
-            footer, parquet = self._open(stream, file)
-            _matched(parquet.schema_arrow, self.layout, file.path)
+            footer, parquet = self._open(stream, file, layout)
+            _matched(parquet.schema_arrow, layout, file.path)
             groups = range(len(footer.groups))
-            check_headers(stream, footer, groups, self.layout.row_schema, file.path)
-        self.counts.rows += file.row_count
-        self.counts.size_bytes += file.size_bytes
+            check_headers(stream, footer, groups, layout.row_schema, file.path)
         content = memoryview(content).cast("B")
         return WholeFile(input=file, content=content, footer=footer, parquet=parquet)
 
-    def _open(self, stream: pa.NativeFile, file: InputFile) -> tuple[Footer, pq.ParquetFile]:
-        footer = self.footers.pop(file.path, None) or _footer(stream, file)
+    def _open(
+        self, stream: pa.NativeFile, file: InputFile, layout: Layout
+    ) -> tuple[Footer, pq.ParquetFile]:
+        footer = self._footers.pop(file.path, None) or _footer(stream, file)
         check_file(file, stream.size(), footer.arrow)
         parquet = pq.ParquetFile(
             stream,
             metadata=footer.arrow,
-            read_dictionary=sorted(self.layout.dictionaries),
+            read_dictionary=sorted(layout.dictionaries),
             pre_buffer=False,
             buffer_size=BUFFER_BYTES,
             # Rewriting flipped bits would make them last; Java's files carry checksums, and ours.
             page_checksum_verification=True,
         )
         return footer, parquet
-
-    def _read(
-        self,
-        parquet: pq.ParquetFile,
-        columns: list[str],
-        groups: list[int],
-        file: InputFile,
-        batch_rows: int,
-    ) -> Iterator[pa.RecordBatch]:
-        schema = self.layout.row_schema
-        footer = parquet.metadata
-        row = sum(footer.row_group(i).num_rows for i in range(groups[0])) if groups else 0
-        first = end = None
-        seen = 0
-        for batch in parquet.iter_batches(
-            batch_size=batch_rows, row_groups=groups, columns=columns, use_threads=False
-        ):
-            if batch.num_rows == 0:
-                continue
-            check_indices(batch, self.layout.dictionaries, file.path)
-            rows = converted(batch, schema, file.path)
-            seen += rows.num_rows
-            if self.row_range is None:
-                self.counts.rows += rows.num_rows
-                yield rows
-                continue
-            above = self.row_range.from_lower(rows)
-            inside = self.row_range.below_upper(above)
-            if inside.num_rows:
-                start = row + rows.num_rows - above.num_rows
-                first = start if first is None else first
-                end = start + inside.num_rows
-                self.counts.rows += inside.num_rows
-                yield inside
-            row += rows.num_rows
-            if inside.num_rows < above.num_rows:
-                break
-        if self.row_range is None:
-            check_rows(file, seen)
-            self.counts.size_bytes += file.size_bytes
-        elif first is not None and end is not None:
-            # Rounded so that the parts of a file add up to the file.
-            per_row = (file.size_bytes, file.row_count)
-            self.counts.size_bytes += _share(end, *per_row) - _share(first, *per_row)
-
-
-def check_indices(batch: pa.RecordBatch, dictionaries: Iterable[str], path: str) -> None:
-    """Raise `FormatError` for indices that a column's dictionary does not have.
-
-    Of a dictionary whose header says too few values Arrow hands out what there is, unlooked at.
-    """
-    for name in dictionaries:
-        column = batch.column(name)
-        if not isinstance(column, pa.DictionaryArray):
-            continue
-        indices, size = column.indices, len(column.dictionary)
-        # What stands in the places of nulls may be anything, but rarely is.
-        if not (_are_below(size, indices) or _are_below(size, indices.drop_null())):
-            raise FormatError(path, f"column {name} has values outside of its dictionary")
-
-
-def _are_below(size: int, indices: pa.Array) -> bool:
-    """Whether 32-bit indices are from 0 to `size`, nulls or not; far quicker than Arrow's way."""
-    numbers = np.frombuffer(indices.buffers()[1] or b"", np.uint32)
-    numbers = numbers[indices.offset : indices.offset + len(indices)]
-    return not numbers.size or bool(numbers.max() < size)
-
-
-def _share(rows: int, size_bytes: int, row_count: int) -> int:
-    return size_bytes * rows // row_count
 
 
 def _footer(stream: pa.NativeFile, file: InputFile) -> Footer:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow.parquet as pq
 
+from compactord.formats.base import RowGroup
 from compactord.formats.keyrange import RowRange
 from compactord.formats.parquet.leaves import leaf_index
 from compactord.formats.parquet.statistics import statistics_order
 from compactord.paimon.arrow import arrow_type
+from compactord.paimon.types import AtomicType, DataField
 
 
 def groups_in_range(footer: pq.FileMetaData, bounds: RowRange, path: str) -> list[int]:
@@ -26,12 +30,35 @@ def groups_in_range(footer: pq.FileMetaData, bounds: RowRange, path: str) -> lis
 
 
 def _may_overlap(chunk: pq.ColumnChunkMetaData, bounds: RowRange) -> bool:
-    statistics = chunk.statistics
-    if statistics is None or not statistics.has_min_max:
+    found = _bounds(chunk, bounds.first_type)
+    if found is None:
         return True
-    low = statistics_order(statistics.min_raw, bounds.first_type)
-    high = statistics_order(statistics.max_raw, bounds.first_type)
+    low, high = found
     if bounds.first_lower is not None and high < bounds.first_lower:
         return False
     # The first column alone does not exclude equality with a longer key's first column.
     return bounds.first_upper is None or bool(low <= bounds.first_upper)
+
+
+def row_groups(footer: pq.FileMetaData, column: DataField | None, path: str) -> list[RowGroup]:
+    """All row groups, with the bounds of a column that is not nested.
+
+    Raises `FormatError` when the file does not have the column.
+    """
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    if column is None:
+        return [RowGroup(group.num_rows) for group in groups]
+    leaf = leaf_index(footer, column.name, path)
+    stored = footer.schema.to_arrow_schema().field(column.name)
+    if stored.type != arrow_type(column.type):
+        # In another unit or scale.
+        return [RowGroup(group.num_rows) for group in groups]
+    assert isinstance(column.type, AtomicType), "keys are not nested"
+    return [RowGroup(group.num_rows, _bounds(group.column(leaf), column.type)) for group in groups]
+
+
+def _bounds(chunk: pq.ColumnChunkMetaData, type_: AtomicType) -> tuple[Any, Any] | None:
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return None
+    return statistics_order(statistics.min_raw, type_), statistics_order(statistics.max_raw, type_)

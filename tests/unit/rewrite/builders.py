@@ -76,6 +76,7 @@ def write_parquet(path: Path, table: pa.Table, **options: Any) -> None:
 def input_file(path: Path, rows: int, low: int = 0, high: int = 0) -> InputFile:
     return InputFile(
         path=str(path),
+        file_format="parquet",
         size_bytes=path.stat().st_size,
         row_count=rows,
         min_sequence_number=low,
@@ -151,6 +152,7 @@ def _part(
     system, own = parse_stats_mode("truncate(128)"), parse_stats_mode("truncate(16)")
     settings: dict[str, Any] = {
         "folder": str(folder / "out"),
+        "file_format": "parquet",
         "file_prefix": "data-",
         "file_suffix": ".parquet",
         "level": 5,

@@ -8,8 +8,7 @@ from compactord.rewrite.budget import MAX_GROUP_ROWS, MAX_WINDOW_ROWS, Load, bud
 LOAD = Load(
     runs=10,
     row_bytes=70,
-    columns=9,
-    page_bytes=18 << 20,
+    open_bytes=(18 << 20) + 9 * (32 << 10),
     largest_file=20 << 20,
     decodes_ahead=True,
 )
@@ -45,7 +44,7 @@ def test_runs_beyond_the_memory_are_merged_in_passes():
 
 
 def test_small_pages_let_many_runs_be_open_at_once():
-    sizes = budget(512 << 20, load(runs=100, row_bytes=100, page_bytes=3 << 20))
+    sizes = budget(512 << 20, load(runs=100, row_bytes=100, open_bytes=(3 << 20) + 9 * (32 << 10)))
     assert sizes.fan_in == 100
 
 

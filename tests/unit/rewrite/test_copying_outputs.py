@@ -16,11 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactord.formats.layout import task_layout
-from compactord.formats.parquet.footer import SAMPLE_FILES, profile, sample
-from compactord.formats.parquet.reader import InputReader
 from compactord.model import InputFile, Subcompaction
 from compactord.paimon.arrow import value_schema
 from compactord.rewrite.copying import GroupLimits, group_limits, packed
+from compactord.rewrite.reader import SAMPLE_FILES, InputReader, sample
 from compactord.rewrite.task import rewrite
 from tests.unit.formats.parquet.small_files import (
     PAD,
@@ -42,6 +41,7 @@ COLUMNS = padded(n="BIGINT", s="STRING", d="DOUBLE")
 def file(size: int, rows: int, number: int = 0) -> InputFile:
     return InputFile(
         path=str(number),
+        file_format="parquet",
         size_bytes=size,
         row_count=rows,
         min_sequence_number=0,
@@ -165,9 +165,7 @@ def test_row_groups_end_at_the_limit_of_memory(tmp_path):
 
 def row_bytes(part: Subcompaction) -> float:
     """Of a decoded row, as a task finds it."""
-    layout = task_layout(part)
-    reader = InputReader(part.storage, layout)
-    return profile(part.source.files, layout, reader.footer).row_bytes
+    return InputReader(part.storage, task_layout(part)).profile(part.source.files).row_bytes
 
 
 def test_rows_are_limited_by_memory_too():

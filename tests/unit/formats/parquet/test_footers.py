@@ -20,11 +20,11 @@ from compactord.errors import FormatError
 from compactord.formats.layout import task_layout
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
-from compactord.formats.parquet.footer import profile
-from compactord.formats.parquet.reader import InputReader
+from compactord.formats.parquet.reader import ParquetReader
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import InputFile
 from compactord.paimon.arrow import value_schema
+from compactord.rewrite.reader import InputReader
 from compactord.rewrite.split import cut_ranges
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.stored_pages import with_footer
@@ -99,6 +99,9 @@ class File:
     def reader(self) -> InputReader:
         return InputReader(LocalStorage(), LAYOUT)
 
+    def footer(self) -> pq.FileMetaData:
+        return ParquetReader(LocalStorage()).footer(self.input)
+
     def rows(self) -> pa.Table:
         reader = self.reader()
         batches = list(reader.batches(self.input, 10))
@@ -107,8 +110,8 @@ class File:
 
     def profile(self) -> None:
         reader = self.reader()
-        profile([self.input], reader.layout, reader.footer)
-        reader.open_pages_bytes(self.input)
+        reader.profile([self.input])
+        reader.open_bytes(self.input)
 
     def cut(self) -> None:
         source = merge_part(self.path.parent, COLUMNS, ["k"], [[self.input]]).source
@@ -329,23 +332,22 @@ MICROSECONDS = thrift.struct({2: thrift.struct({})})
 
 
 @pytest.mark.parametrize(
-    ("type_", "stored", "changed"),
+    ("stored", "changed"),
     [
-        ("DECIMAL(9, 2)", pa.decimal128(9, 2), {5: {1: thrift.i32(3), 2: thrift.i32(9)}}),
-        ("TINYINT", pa.int8(), {10: {1: thrift.Typed(Kind.I8, 16), 2: YES}}),
-        ("TIME(3)", pa.time32("ms"), {7: {1: YES, 2: MICROSECONDS}}),
+        (pa.decimal128(9, 2), {5: {1: thrift.i32(3), 2: thrift.i32(9)}}),
+        (pa.int8(), {10: {1: thrift.Typed(Kind.I8, 16), 2: YES}}),
+        (pa.time32("ms"), {7: {1: YES, 2: MICROSECONDS}}),
     ],
 )
-def test_a_type_that_is_said_in_two_ways_must_be_one(tmp_path, type_, stored, changed):
+def test_a_type_that_is_said_in_two_ways_must_be_one(tmp_path, stored, changed):
     path = tmp_path / "in.parquet"
     write_parquet(path, pa.table({"v": pa.nulls(2, stored)}))
     logical = {field: thrift.struct(value) for field, value in changed.items()}
     file = File(input_file(path, 2), path.read_bytes())
-    layout = task_layout(concat_part(tmp_path, fields(v=type_), []))
-    assert InputReader(LocalStorage(), layout).footer(file.input).num_rows == 2
+    assert file.footer().num_rows == 2
     file = file.with_element(1, lambda element: {**element, 10: thrift.struct(logical)})
     with pytest.raises(FormatError, match="it says two things of a column's type"):
-        InputReader(LocalStorage(), layout).footer(file.input)
+        file.footer()
 
 
 # --- how it is read -------------------------------------------------------------------------------
@@ -356,7 +358,7 @@ def test_arrow_does_not_see_what_arrow_says_of_its_types(tmp_path):
     write_parquet(path, pa.table({"k": pa.array(["a"], pa.large_string())}), store_schema=True)
     assert pq.read_schema(path).field("k").type == pa.large_string()
     file = File(input_file(path, 1), path.read_bytes())
-    assert file.reader().footer(file.input).schema.to_arrow_schema().field("k").type == pa.string()
+    assert file.footer().schema.to_arrow_schema().field("k").type == pa.string()
 
 
 def test_a_footer_that_is_longer_than_one_request_is_read(tmp_path):
@@ -365,4 +367,4 @@ def test_a_footer_that_is_longer_than_one_request_is_read(tmp_path):
     write_parquet(path, table, row_group_size=2)
     file = File(input_file(path, 2_000), path.read_bytes())
     assert len(file.content) - file.footer_start > 64 << 10
-    assert file.reader().footer(file.input).num_row_groups == 1_000
+    assert file.footer().num_row_groups == 1_000

@@ -16,11 +16,11 @@ from compactord.formats.keyrange import row_range
 from compactord.formats.layout import task_layout
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
-from compactord.formats.parquet.reader import InputReader
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.model import KeyRange
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import encode_row
+from compactord.rewrite.reader import InputReader
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.stored_pages import with_footer
 from tests.unit.rewrite.builders import concat_part, fields, input_file, write_parquet

@@ -8,8 +8,8 @@ import pytest
 
 from compactord.formats.layout import task_layout
 from compactord.formats.parquet import thrift
-from compactord.formats.parquet.reader import InputReader
 from compactord.formats.parquet.thrift import Kind, Struct
+from compactord.rewrite.reader import InputReader
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.test_page_headers import (
     COLUMNS,

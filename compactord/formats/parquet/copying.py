@@ -1,0 +1,86 @@
+"""Row groups made of whole files, whose pages are copied as they are stored.
+
+A column's pages are copied where that gives the chunk that encoding would: the column is not
+nested, is stored in the output's types and codec, has checksums, which are verified, and no
+dictionary (a chunk has one, so those of many files are encoded anew). Statistics are those of the
+inputs' footers; floats are decoded for theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.formats.layout import Layout
+from compactord.formats.parquet.chunks import FlatColumn, StoredFile, copied_chunk
+from compactord.formats.parquet.encoder import Encoder
+from compactord.formats.parquet.leaves import leaf_count
+from compactord.formats.parquet.output import ParquetOutput
+from compactord.formats.parquet.whole_file import WholeFile
+from compactord.model import InputFile, WriteSpec
+from compactord.paimon.types import AtomicType
+from compactord.storage.base import Storage
+
+
+class ParquetCopier:
+    """Copies pages of files of one layout."""
+
+    def __init__(
+        self,
+        fetch: Callable[[InputFile], WholeFile],
+        layout: Layout,
+        spec: WriteSpec,
+        dictionary_columns: Sequence[str],
+    ) -> None:
+        self._fetch = fetch
+        self._layout = layout
+        self._spec = spec
+        self._encoder = Encoder(layout, spec, dictionary_columns=dictionary_columns)
+
+    def fetch(self, file: InputFile) -> WholeFile:
+        return self._fetch(file)
+
+    def open(self, storage: Storage, path: str) -> CopyingParquetOutput:
+        return CopyingParquetOutput(storage, path, self._layout, self._encoder, self._spec)
+
+
+class CopyingParquetOutput(ParquetOutput):
+    """An output that takes whole files, too."""
+
+    def __init__(
+        self, storage: Storage, path: str, layout: Layout, encoder: Encoder, spec: WriteSpec
+    ) -> None:
+        super().__init__(storage, path, layout, encoder)
+        self._layout = layout
+        self._spec = spec
+        self._columns = _flat_columns(layout, encoder.schema)
+
+    def copy(self, files: Sequence[WholeFile]) -> None:
+        stored = [StoredFile(file) for file in files]
+        copied = {
+            name: [chunk]
+            for name, column in self._columns.items()
+            if (chunk := copied_chunk(stored, column, self._spec))
+        }
+        fresh = [name for name in self.names if name not in copied]
+        seen = [name for name in copied if self._columns[name].is_float]
+        decoded = self._decoded(files, [*fresh, *seen])
+        encoded = self.encoder.chunks(decoded.select(fresh))
+        self.place({**copied, **encoded}, sum(file.input.row_count for file in files), decoded)
+
+    def _decoded(self, files: Sequence[WholeFile], names: Sequence[str]) -> pa.Table:
+        schema = pa.schema([self._layout.row_schema.field(name) for name in names])
+        batches = [batch for file in files for batch in file.batches(schema)] if names else []
+        return pa.Table.from_batches(batches, schema).unify_dictionaries()
+
+
+def _flat_columns(layout: Layout, schema: pq.ParquetSchema) -> dict[str, FlatColumn]:
+    """The columns that are not nested, as our files have them."""
+    found, leaf = {}, 0
+    for field, _ in layout.file_columns:
+        if isinstance(field.type, AtomicType):
+            found[field.name] = FlatColumn(field.name, field.type, schema.column(leaf))
+        leaf += leaf_count(field)
+    return found

@@ -1,0 +1,69 @@
+"""Parquet files that are made of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from compactord.formats.layout import Layout
+from compactord.formats.parquet.assembly import AssembledOutput, EncodedChunk
+from compactord.formats.parquet.bounds import FileBounds
+from compactord.formats.parquet.encoder import Encoder
+from compactord.model import WriteSpec
+from compactord.paimon.stats import ColumnBounds
+from compactord.storage.base import Storage
+
+
+class ParquetWriter:
+    """Encodes each row group in memory and places its chunks in the file (`assembly`)."""
+
+    def __init__(self, layout: Layout, spec: WriteSpec, dictionary_columns: Sequence[str]) -> None:
+        self._layout = layout
+        self._encoder = Encoder(layout, spec, dictionary_columns=dictionary_columns)
+
+    def open(self, storage: Storage, path: str) -> ParquetOutput:
+        return ParquetOutput(storage, path, self._layout, self._encoder)
+
+
+class ParquetOutput:
+    """An `OutputFile` of which each write is a row group; its bounds come from its footer."""
+
+    def __init__(self, storage: Storage, path: str, layout: Layout, encoder: Encoder) -> None:
+        self.names = [field.name for field, _ in layout.file_columns]
+        self.encoder = encoder
+        self._bounds = FileBounds(layout.file_columns)
+        self._file = AssembledOutput(storage, path, encoder.template)
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    @property
+    def rows(self) -> int:
+        return self._file.rows
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the finished row groups."""
+        return self._file.bytes_written
+
+    def write(self, rows: pa.Table) -> None:
+        self.place(self.encoder.chunks(rows), rows.num_rows, rows)
+
+    def place(
+        self, chunks: Mapping[str, Sequence[EncodedChunk]], rows: int, decoded: pa.Table
+    ) -> None:
+        """One row group of the chunks of all file columns.
+
+        `decoded` has the row columns at which `FileBounds` has to look.
+        """
+        in_order = [chunk for name in self.names for chunk in chunks[name]]
+        self._file.write_group(in_order, rows)
+        self._bounds.add_group(decoded)
+
+    def close(self) -> list[ColumnBounds]:
+        return self._bounds.result(self._file.close())
+
+    def abort(self, error: BaseException) -> None:
+        self._file.abort(error)

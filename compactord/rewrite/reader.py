@@ -1,0 +1,134 @@
+"""Input files, of whatever format, as batches of rows in the task's own types."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from compactord.formats.base import FileReader, InputProfile, NumberedBatches, RowGroup
+from compactord.formats.keyrange import RowRange
+from compactord.formats.layout import Layout
+from compactord.formats.opening import check_rows
+from compactord.formats.registry import FORMATS, Formats, format_named
+from compactord.model import InputFile
+from compactord.paimon.types import DataField
+from compactord.storage.base import Storage
+
+# Inputs looked at before they are read.
+SAMPLE_FILES = 16
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What was read so far; the bytes of a part of a file are in proportion to its rows."""
+
+    rows: int = 0
+    size_bytes: int = 0
+
+    def add(self, file: InputFile) -> None:
+        self.rows += file.row_count
+        self.size_bytes += file.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InputReader:
+    """Reads the inputs of one task.
+
+    `row_range` None reads whole files. `counts` grows as rows are handed out. `readers` are those
+    of the formats met so far.
+    """
+
+    storage: Storage
+    layout: Layout
+    row_range: RowRange | None = None
+    formats: Formats = field(default_factory=lambda: FORMATS)
+    readers: dict[str, FileReader] = field(default_factory=dict)
+    counts: ReadCounts = field(default_factory=ReadCounts)
+
+    def of(self, file_format: str) -> FileReader:
+        """The reader of a format. Raises `TaskError` for one that there is not."""
+        if file_format not in self.readers:
+            found = format_named(file_format, self.formats)
+            self.readers[file_format] = found.reader(self.storage)
+        return self.readers[file_format]
+
+    def profile(self, files: Sequence[InputFile]) -> InputProfile:
+        """Sampled facts about the files; where there are several formats, what holds of all."""
+        by_format: dict[str, list[InputFile]] = {}
+        for file in sample(files):
+            by_format.setdefault(file.file_format, []).append(file)
+        found = [self.of(name).profile(sampled, self.layout) for name, sampled in by_format.items()]
+        paths = dict.fromkeys(path for each in found for path in each.dictionary_paths)
+        return InputProfile(
+            row_bytes=max(each.row_bytes for each in found),
+            columns=max(each.columns for each in found),
+            dictionaries=frozenset.intersection(*(each.dictionaries for each in found)),
+            dictionary_paths=tuple(paths),
+            plain_share=min(each.plain_share for each in found),
+        )
+
+    def open_bytes(self, file: InputFile) -> int:
+        """Memory that the file takes while it is read, besides its decoded rows."""
+        return self.of(file.file_format).open_bytes(file, self.layout)
+
+    def row_groups(self, file: InputFile, column: DataField | None = None) -> Sequence[RowGroup]:
+        """The parts of a file that can be read by themselves, with the bounds of a column."""
+        return self.of(file.file_format).row_groups(file, column)
+
+    def batches(self, file: InputFile, batch_rows: int) -> Generator[pa.RecordBatch, None, None]:
+        """The file's rows in their order, in the layout's row schema.
+
+        Raises `FormatError` when the file is not the one that `file` describes: another size,
+        another number of rows, columns missing or of a type that is not the declared one.
+        """
+        reader = self.of(file.file_format)
+        found = reader.batches(file, self.layout, batch_rows, self.row_range)
+        with contextlib.closing(found) as batches:
+            if self.row_range is None:
+                yield from self._all(file, batches)
+            else:
+                yield from self._within(file, batches, self.row_range)
+
+    def _all(
+        self, file: InputFile, batches: NumberedBatches
+    ) -> Generator[pa.RecordBatch, None, None]:
+        seen = 0
+        for _, rows in batches:
+            if rows.num_rows:
+                seen += rows.num_rows
+                self.counts.rows += rows.num_rows
+                yield rows
+        check_rows(file, seen)
+        self.counts.size_bytes += file.size_bytes
+
+    def _within(
+        self, file: InputFile, batches: NumberedBatches, row_range: RowRange
+    ) -> Generator[pa.RecordBatch, None, None]:
+        first = end = None
+        for row, rows in batches:
+            above = row_range.from_lower(rows)
+            inside = row_range.below_upper(above)
+            if inside.num_rows:
+                start = row + rows.num_rows - above.num_rows
+                first = start if first is None else first
+                end = start + inside.num_rows
+                self.counts.rows += inside.num_rows
+                yield inside
+            if inside.num_rows < above.num_rows:
+                break
+        if first is not None and end is not None:
+            # Rounded so that the parts of a file add up to the file.
+            self.counts.size_bytes += _bytes_below(end, file) - _bytes_below(first, file)
+
+
+def sample(files: Sequence[InputFile]) -> list[InputFile]:
+    """At most `SAMPLE_FILES`, spread over the inputs."""
+    step = max(1, -(-len(files) // SAMPLE_FILES))
+    return list(files[::step])
+
+
+def _bytes_below(row: int, file: InputFile) -> int:
+    return file.size_bytes * row // file.row_count
