@@ -1,0 +1,114 @@
+"""A file format that the product does not have: Arrow's own files (Feather version 2)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.formats.base import FileFormat, FileReader, InputProfile, NumberedBatches
+from compactord.formats.bounds import RowBounds
+from compactord.formats.keyrange import RowRange
+from compactord.formats.layout import Layout
+from compactord.formats.opening import opened, reading
+from compactord.model import InputFile, WriteSpec
+from compactord.paimon.stats import ColumnBounds
+from compactord.storage.base import Storage
+
+
+class ArrowReader(FileReader):
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    @contextlib.contextmanager
+    def _open(self, file: InputFile) -> Iterator[pa.RecordBatchFileReader]:
+        with reading(file.path, "Arrow"), opened(self._storage, file) as stream:
+            yield pa.ipc.open_file(stream)
+
+    def profile(self, files: Sequence[InputFile], layout: Layout) -> InputProfile:
+        widest = 0.0
+        for file in files:
+            with self._open(file) as stored:
+                first = stored.get_batch(0).select(layout.row_names)
+                widest = max(widest, first.nbytes / first.num_rows)
+        return InputProfile(row_bytes=widest, columns=len(layout.row_fields))
+
+    def open_bytes(self, file: InputFile, layout: Layout) -> int:
+        return file.size_bytes
+
+    def batches(
+        self, file: InputFile, layout: Layout, batch_rows: int, row_range: RowRange | None
+    ) -> NumberedBatches:
+        with self._open(file) as stored:
+            row = 0
+            for number in range(stored.num_record_batches):
+                rows = stored.get_batch(number).select(layout.row_names).cast(layout.row_schema)
+                for start in range(0, rows.num_rows, batch_rows):
+                    yield row + start, rows.slice(start, batch_rows)
+                row += rows.num_rows
+
+
+class ArrowOutput:
+    def __init__(self, storage: Storage, path: str, layout: Layout) -> None:
+        self.path = path
+        self.rows = 0
+        self._columns = layout.file_columns
+        self._schema = layout.with_dictionaries(()).file_schema
+        self._bounds = RowBounds(layout.file_columns)
+        self._context = storage.open_output(path)
+        self._sink = self._context.__enter__()
+        self._writer = pa.ipc.new_file(self._sink, self._schema)
+
+    @property
+    def bytes_written(self) -> int:
+        return self._sink.tell()
+
+    def write(self, rows: pa.Table) -> None:
+        columns = [rows.column(source) for _, source in self._columns]
+        table = pa.Table.from_arrays(columns, self._schema.names).cast(self._schema)
+        self._writer.write_table(table)
+        self._bounds.add(rows)
+        self.rows += rows.num_rows
+
+    def close(self) -> list[ColumnBounds]:
+        self._writer.close()
+        self._context.__exit__(None, None, None)
+        return self._bounds.result()
+
+    def abort(self, error: BaseException) -> None:
+        self._context.__exit__(type(error), error, error.__traceback__)
+
+
+class ArrowWriter:
+    def __init__(self, layout: Layout, spec: WriteSpec, dictionary_columns: Sequence[str]) -> None:
+        self._layout = layout
+
+    def open(self, storage: Storage, path: str) -> ArrowOutput:
+        return ArrowOutput(storage, path, self._layout)
+
+
+ARROW = FileFormat(ArrowReader, ArrowWriter)
+
+
+def as_arrow(file: InputFile) -> InputFile:
+    """The same rows as a Parquet file has, in a file of Arrow's beside it."""
+    path = Path(file.path).with_suffix(".arrow")
+    table = pq.read_table(file.path, partitioning=None)
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1_000)
+    return InputFile(
+        path=str(path),
+        file_format="arrow",
+        size_bytes=path.stat().st_size,
+        row_count=file.row_count,
+        min_sequence_number=file.min_sequence_number,
+        max_sequence_number=file.max_sequence_number,
+    )
+
+
+def arrow_rows(path: Path) -> pa.Table:
+    with pa.ipc.open_file(path) as stored:
+        return stored.read_all()
