@@ -196,7 +196,7 @@ class WriteOnlyWriter:
             fields=table.schema.fields,
             source=source,
             write=spec,
-            storage=self._storage,
+            storage=self._storage.spec,
             owner=self._owner,
             memory_bytes=0,
         )

@@ -14,7 +14,7 @@ from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.stats import ColumnStatsMode
 from compactord.paimon.types import DataField
-from compactord.storage.base import Storage
+from compactord.storage.base import StorageSpec
 
 
 class CompactReason(enum.Enum):
@@ -240,7 +240,7 @@ class Subcompaction:
     fields: tuple[DataField, ...]
     source: MergeSpec | ConcatSpec
     write: WriteSpec
-    storage: Storage
+    storage: StorageSpec
     owner: Owner
     memory_bytes: int
 

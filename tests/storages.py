@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from compactord.errors import ObjectNotFound, StorageError
-from compactord.storage.base import Creation, ObjectStatus, Storage
+from compactord.storage.base import Creation, ObjectStatus, Storage, StorageSpec
 
 T = TypeVar("T")
 MUTATIONS = frozenset(
@@ -54,6 +54,14 @@ class WatchedStorage:
         self.inner = inner
         self.calls = 0
         self._one_at_a_time = threading.RLock()
+
+    @property
+    def spec(self) -> StorageSpec:
+        """Itself: what runs in this process shares the store."""
+        return self
+
+    def open(self) -> Storage:
+        return self
 
     def around(self, call: Call, effect: Callable[[], T]) -> T:
         return effect()
@@ -283,6 +291,14 @@ class MemoryStorage:
         self.changed_ms: dict[str, int] = {}
         self.now_ms = 0
         self._lock = threading.Lock()
+
+    @property
+    def spec(self) -> StorageSpec:
+        """Itself: what runs in this process shares the store."""
+        return self
+
+    def open(self) -> Storage:
+        return self
 
     def copy(self) -> MemoryStorage:
         return MemoryStorage(self.objects)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,45 +10,20 @@ from compactord.paimon.paths import is_file_name
 from compactord.paimon.schema import schema_ids
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
-from compactord.storage.local import LocalStorage
+from compactord.storage.open import open_storage
 
 _DATABASE_SUFFIX = ".db"
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 
 def open_warehouse(warehouse: str) -> tuple[Storage, str]:
     """The store that holds a warehouse and the warehouse's path in it.
 
-    A path, or a `file:` URI as RFC 8089 has it, but for `%`: the path is taken as it is written, as
-    Java does. Raises UsageError for schemes that are not supported and URIs that name no folder of
-    this machine.
+    Raises UsageError as `open_storage` does.
     """
-    found = _SCHEME.fullmatch(warehouse)
-    if found is None:
-        return LocalStorage(), os.path.abspath(warehouse)
-    scheme, rest = found[1].lower(), found[2]
-    if scheme != "file":
-        if not rest.startswith("/"):
-            # A name with a colon in it.
-            return LocalStorage(), os.path.abspath(warehouse)
-        raise UsageError(
-            f"warehouse {warehouse}: scheme {scheme}:// is not supported yet; "
-            "only local and mounted file systems are"
-        )
-    host, path = "", rest
-    if rest.startswith("//"):
-        host, slash, path = rest[2:].partition("/")
-        path = slash + path
-    if host.lower() not in ("", "localhost"):
-        raise UsageError(
-            f"warehouse {warehouse}: {host} is taken for another machine's name, whose files are "
-            "not within reach; a folder of this machine is written file:///folder"
-        )
-    if not path.startswith("/"):
-        raise UsageError(
-            f"warehouse {warehouse}: a file: URI needs an absolute path, as in file:///data/wh"
-        )
-    return LocalStorage(), os.path.abspath("/" + path.lstrip("/"))
+    try:
+        return open_storage(warehouse)
+    except UsageError as error:
+        raise UsageError(f"warehouse {error}") from error
 
 
 def find_table(storage: Storage, warehouse: str, name: str) -> TableRef:

@@ -86,10 +86,12 @@ def file_names(outcome: TaskOutcome | None) -> list[str]:
 
 def discard(part: Subcompaction, names: Iterable[str]) -> None:
     """Remove files of an attempt that nobody uses."""
-    for name in names:
-        # The next clean-up finds by its name what cannot be removed now.
-        with contextlib.suppress(StorageError):
-            part.storage.delete(f"{part.write.folder}/{name}")
+    # The next clean-up finds by its name what cannot be removed now.
+    with contextlib.suppress(StorageError):
+        storage = part.storage.open()
+        for name in names:
+            with contextlib.suppress(StorageError):
+                storage.delete(f"{part.write.folder}/{name}")
 
 
 class StopWatch:

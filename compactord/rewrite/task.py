@@ -37,6 +37,7 @@ from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs
 from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
+from compactord.storage.base import Storage
 
 
 def run_part(part: Subcompaction, *, threaded: bool | None = None) -> TaskOutcome:
@@ -90,8 +91,9 @@ def rewrite(
     layout = task_layout(part)
     files = part.source.files
     bounds = part.source.key_range if isinstance(part.source, MergeSpec) else None
+    storage = part.storage.open()
     reader = InputReader(
-        part.storage, layout, row_range(bounds, layout.key_fields) if bounds else None, formats
+        storage, layout, row_range(bounds, layout.key_fields) if bounds else None, formats
     )
     facts = reader.profile(files)
     layout = layout.with_dictionaries(facts.dictionaries)
@@ -100,7 +102,7 @@ def rewrite(
         threaded = use_threads(sum(file.size_bytes for file in files))
     with (
         Decoding(threaded=threaded) as decoding,
-        _outputs(part, layout, clock) as outputs,
+        _outputs(part, storage, layout, clock) as outputs,
         Encoding(threaded=threaded) as encoding,
     ):
         copier = _copier(part, facts, reader)
@@ -195,14 +197,14 @@ def _budgets(
     )
 
 
-def _outputs(part: Subcompaction, layout: Layout, clock: Clock) -> Outputs:
+def _outputs(part: Subcompaction, storage: Storage, layout: Layout, clock: Clock) -> Outputs:
     describe: Describe
     if isinstance(part.source, MergeSpec):
         describe = MergedFile(part, layout)
     else:
         describe = AppendedFile(part, part.source, layout)
     return Outputs(
-        storage=part.storage,
+        storage=storage,
         spec=part.write,
         layout=layout,
         unique_name=part.owner.unique_name(),

@@ -36,8 +36,24 @@ class ObjectStatus:
     changed_ms: int
 
 
+class StorageSpec(Protocol):
+    """How a store is opened, by the driver and by every worker for itself.
+
+    A value that pickles and holds no secret: `open` finds credentials where it is called.
+    """
+
+    def open(self) -> Storage:
+        """Raises `StorageError` when the store cannot be used."""
+        ...
+
+
 class Storage(Protocol):
-    """A store. Implementations are picklable values: a worker opens its own from the spec."""
+    """A store."""
+
+    @property
+    def spec(self) -> StorageSpec:
+        """What opens the same store in another process."""
+        ...
 
     def read(self, path: str) -> bytes:
         """The whole object."""

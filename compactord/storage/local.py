@@ -17,9 +17,11 @@ from compactord.errors import (
     StorageError,
     StoreFull,
     TransientStorageError,
+    UsageError,
 )
 from compactord.storage.base import Creation, ObjectStatus
 
+_URI = "file:"
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TRANSIENT = {errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.EBUSY, errno.EIO}
@@ -78,8 +80,16 @@ class LocalStorage:
     """Files of this machine. Paths are absolute, without a scheme.
 
     `create_if_absent` is link(2): it fails when the target exists, and a reader never sees part of
-    the file. Files and their folders are synced before anyone can learn their names.
+    the file. Files and their folders are synced before anyone can learn their names. There is
+    nothing to open and nothing to hide, so it is its own spec.
     """
+
+    @property
+    def spec(self) -> LocalStorage:
+        return self
+
+    def open(self) -> LocalStorage:
+        return self
 
     def read(self, path: str) -> bytes:
         with named_errors(path, "read"), open(path, "rb", opener=_open_at_once) as file:
@@ -195,3 +205,29 @@ def _status(name: str, found: os.stat_result) -> ObjectStatus:
         size_bytes=found.st_size,
         changed_ms=found.st_ctime_ns // 1_000_000,
     )
+
+
+def locate(location: str) -> tuple[LocalStorage, str]:
+    """The absolute path of a plain path, or of a `file:` URI as RFC 8089 has it.
+
+    But for `%`: the path is taken as it is written, as Java does. Raises `UsageError` for URIs that
+    name no folder of this machine.
+    """
+    path = location
+    if location[: len(_URI)].lower() == _URI:
+        path = location[len(_URI) :]
+        host = ""
+        if path.startswith("//"):
+            host, slash, path = path[2:].partition("/")
+            path = slash + path
+        if host.lower() not in ("", "localhost"):
+            raise UsageError(
+                f"{location}: {host} is taken for another machine's name, whose files are not "
+                "within reach; a folder of this machine is written file:///folder"
+            )
+        if not path.startswith("/"):
+            raise UsageError(
+                f"{location}: a file: URI needs an absolute path, as in file:///data/wh"
+            )
+        path = "/" + path.lstrip("/")
+    return LocalStorage(), os.path.abspath(path)

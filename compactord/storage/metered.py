@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from compactord.clock import Clock
 from compactord.errors import ObjectNotFound
-from compactord.storage.base import Creation, ObjectStatus, Storage
+from compactord.storage.base import Creation, ObjectStatus, Storage, StorageSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class MeteredStorage:
     `report` is called in the caller's thread after each call, failed ones included; it must not
     raise. Of streams only opening and closing are the store's time: a read one is reported when
     it is open, a written one when it is closed, and not at all when its writer gave it up. A
-    listing is reported when it ends. Pickled, this is the store inside: workers have nobody to
+    listing is reported when it ends. Its spec is that of the store inside: workers have nobody to
     report to.
     """
 
@@ -56,8 +56,9 @@ class MeteredStorage:
         self._report = report
         self._now_s = clock.monotonic_s
 
-    def __reduce__(self) -> tuple[Callable[[Storage], Storage], tuple[Storage]]:
-        return _without_meter, (self._inner,)
+    @property
+    def spec(self) -> StorageSpec:
+        return self._inner.spec
 
     def read(self, path: str) -> bytes:
         return self._timed(StorageOp.GET, self._inner.read, path)
@@ -140,7 +141,3 @@ class MeteredStorage:
 
 def _outcome(error: Exception) -> StorageOutcome:
     return StorageOutcome.OK if isinstance(error, ObjectNotFound) else StorageOutcome.ERROR
-
-
-def _without_meter(inner: Storage) -> Storage:
-    return inner

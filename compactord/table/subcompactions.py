@@ -86,7 +86,7 @@ def subcompactions(
             fields=table.schema.fields,
             source=source,
             write=write,
-            storage=table.storage,
+            storage=table.storage.spec,
             owner=worker.owner,
             memory_bytes=worker.memory_bytes,
         )

@@ -165,7 +165,8 @@ def test_row_groups_end_at_the_limit_of_memory(tmp_path):
 
 def row_bytes(part: Subcompaction) -> float:
     """Of a decoded row, as a task finds it."""
-    return InputReader(part.storage, task_layout(part)).profile(part.source.files).row_bytes
+    reader = InputReader(part.storage.open(), task_layout(part))
+    return reader.profile(part.source.files).row_bytes
 
 
 def test_rows_are_limited_by_memory_too():

@@ -153,7 +153,7 @@ def test_results_are_those_of_the_store_inside() -> None:
 
 def test_a_worker_gets_the_store_without_the_meter() -> None:
     storage = MeteredStorage(LocalStorage(), Log(), TickingClock())
-    assert pickle.loads(pickle.dumps(storage)) == LocalStorage()
+    assert pickle.loads(pickle.dumps(storage.spec)).open() == LocalStorage()
 
 
 def test_metering_costs_microseconds() -> None:

@@ -1,0 +1,38 @@
+"""From a location to its store: the one place that knows which stores there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from compactord.errors import UsageError
+from compactord.storage import local
+from compactord.storage.base import Storage, StorageSpec
+
+# A location to how its store is opened, and the location's path in that store.
+Locate = Callable[[str], tuple[StorageSpec, str]]
+STORES: Mapping[str, Locate] = {
+    "file": local.locate,
+}
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+
+
+def open_storage(location: str, stores: Mapping[str, Locate] = STORES) -> tuple[Storage, str]:
+    """The store that holds `location`, and the location's path in it.
+
+    Raises `UsageError` for schemes that are not among `stores` and for what their stores refuse.
+    """
+    found = _SCHEME.fullmatch(location)
+    locate: Locate = local.locate
+    if found is not None:
+        scheme, rest = found[1].lower(), found[2]
+        if scheme in stores:
+            locate = stores[scheme]
+        # Else, without a slash: a file's name with a colon in it.
+        elif rest.startswith("/"):
+            raise UsageError(
+                f"{location}: scheme {scheme}:// is not supported yet; "
+                "only local and mounted file systems are"
+            )
+    spec, path = locate(location)
+    return spec.open(), path
