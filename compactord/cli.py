@@ -30,6 +30,7 @@ from compactord.cli_arguments import (
     strategy_of,
 )
 from compactord.clock import SystemClock
+from compactord.commit.publish import StorePublisher
 from compactord.config.model import LogFormat, LogLevel
 from compactord.engine.spark import start_spark
 from compactord.errors import (
@@ -258,6 +259,7 @@ def _compact(args: argparse.Namespace) -> int:
             table,
             request,
             storage=storage,
+            publisher=StorePublisher(storage),
             start_engine=lambda: closing.enter_context(start_spark(where.master, where.spark_conf)),
             clock=clock,
             worker=worker,

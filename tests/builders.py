@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from compactord import ids
 from compactord.clock import SystemClock
+from compactord.commit.publish import StorePublisher
 from compactord.demo import WriteOnlyWriter, create_table
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
@@ -157,6 +158,7 @@ def one_shot(
             quiet_for_ms=quiet_for_ms,
         ),
         storage=storage,
+        publisher=StorePublisher(storage),
         start_engine=start_engine,
         clock=clock,
         worker=WorkerSpec(owner=owner, memory_bytes=64 << 20, zone=clock.time_zone),

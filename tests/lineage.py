@@ -17,6 +17,7 @@ from typing import Any
 from compactord.clock import Clock
 from compactord.commit.attempt import CommitSettings
 from compactord.commit.committer import Committer
+from compactord.commit.publish import StorePublisher
 from compactord.demo import create_table
 from compactord.ids import Owner
 from compactord.model import BucketChange
@@ -97,8 +98,10 @@ class Lineage:
     def committer(
         self, owner: Owner, storage: Storage | None = None, clock: Clock | None = None
     ) -> Committer:
+        storage = storage or self.storage
         return Committer(
-            storage=storage or self.storage,
+            storage=storage,
+            publisher=StorePublisher(storage),
             clock=clock or builders.VirtualClock(),
             owner=owner,
             user_prefix=None,

@@ -7,7 +7,7 @@ One attempt, in this order (operation/FileStoreCommitImpl.java, for kind COMPACT
    others add is there and will be live (`added_files`),
 3. merge manifests (first attempt only; the result is reused while it still fits),
 4. write base list, delta manifests, delta list,
-5. create snapshot-(N+1) if absent, then the hint, then read it back.
+5. publish snapshot N+1 unless another was first (`publish`), then the hint, then read it back.
 
 Right before step 5 the snapshot that we stand on is looked at once more, because preparing takes
 time and a rollback or another writer's rename may have removed it. A lost race deletes what step 4
@@ -31,6 +31,7 @@ from compactord.commit.attempt import CommitSettings, Stamp, is_merge_due, prepa
 from compactord.commit.conflicts import already_live, conflict
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
+from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import (
     CommitGaveUp,
     CommitUnknown,
@@ -58,7 +59,6 @@ from compactord.paimon.snapshot import (
     Snapshot,
     read_snapshot,
     snapshot_ids,
-    snapshot_json,
     still_stands,
 )
 from compactord.paimon.table import TableRef
@@ -104,12 +104,14 @@ class Committer:
         self,
         *,
         storage: Storage,
+        publisher: SnapshotPublisher,
         clock: Clock,
         owner: Owner,
         user_prefix: str | None,
         jitter: random.Random | None = None,
     ) -> None:
         self._storage = storage
+        self._publisher = publisher
         self._clock = clock
         self._owner = owner
         self._jitter = jitter or random.Random()
@@ -267,14 +269,11 @@ class Committer:
         """Create the snapshot. Raises `CommitUnknown` when it cannot be told what happened."""
         location = state.table.location
         path = paths.snapshot_path(location, snapshot.id)
-        data = snapshot_json(snapshot)
         is_in_doubt = False
         for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
-            folder = paths.snapshot_folder(location)
-            temporary = f"{folder}/.snapshot-{snapshot.id}.{self._owner.unique_name()}.tmp"
             failure: StorageError | None = None
             try:
-                created = self._storage.create_if_absent(path, data, temporary=temporary)
+                created = self._publisher.publish(state.table, snapshot, owner=self._owner)
                 if created is Creation.CREATED:
                     return created
             except StorageError as error:
@@ -301,7 +300,7 @@ class Committer:
                 files.take_back()
                 why = f"{failure.message}; there is no snapshot {snapshot.id}"
                 raise type(failure)(failure.path, f"{why}, nothing was published") from failure
-            # The same bytes again: should the first call take effect late, it is still our commit.
+            # The same snapshot again: should the first call take effect late, it is still ours.
             self._clock.sleep(0.01 * 2**attempt)
         raise CommitUnknown(
             f"{path}: the store neither confirms nor denies that it was created; "

@@ -9,6 +9,7 @@ import structlog
 
 from compactord.catalog.filesystem import TableList, list_tables
 from compactord.clock import Clock
+from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.config.model import Discovery
 from compactord.config.policy import is_included
 from compactord.errors import CompactordError
@@ -28,6 +29,7 @@ class Listing:
 
     catalog: str
     storage: Storage
+    publisher: SnapshotPublisher
     found: dict[TableName, TableRef]
     is_listed: bool
     unreadable: frozenset[str]
@@ -68,6 +70,7 @@ def _listing(
     return Listing(
         catalog=catalog,
         storage=storage,
+        publisher=StorePublisher(storage),
         found={TableName(catalog, table.database, table.name): table for table in included},
         is_listed=is_listed,
         unreadable=frozenset(listed.unreadable),

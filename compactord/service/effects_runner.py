@@ -15,6 +15,7 @@ from typing import TypeVar
 import structlog
 
 from compactord.clock import Clock
+from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import CompactordError
 from compactord.maintenance.expire import Expired
 from compactord.model import Subcompaction, TableName
@@ -52,6 +53,7 @@ class TableSpec:
     ref: TableRef
     request: SessionRequest
     storage: Storage
+    publisher: SnapshotPublisher
     stop_trigger_fallback: int
 
 
@@ -180,6 +182,7 @@ class EffectsRunner:
                 spec.ref,
                 spec.request,
                 storage=spec.storage,
+                publisher=spec.publisher,
                 clock=self._clock,
                 worker=self._worker,
                 stop_trigger_fallback=spec.stop_trigger_fallback,

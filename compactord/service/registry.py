@@ -60,6 +60,7 @@ class TableRegistry:
                 ref=ref,
                 request=_request(policy),
                 storage=listing.storage,
+                publisher=listing.publisher,
                 stop_trigger_fallback=self._config.alerts.stop_trigger_fallback,
             )
             self._set_interval(tables[name])

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from compactord.clock import Clock
+from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import CommitUnknown, CompactordError
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.model import Compaction, Subcompaction
@@ -107,6 +108,7 @@ class TableCompactor:
         request: SessionRequest,
         *,
         storage: Storage,
+        publisher: SnapshotPublisher,
         clock: Clock,
         worker: WorkerSpec,
         stop_trigger_fallback: int,
@@ -114,7 +116,9 @@ class TableCompactor:
         self._storage = storage
         self._clock = clock
         self._fallback = stop_trigger_fallback
-        self._session = TableSession(ref, request, storage=storage, clock=clock, worker=worker)
+        self._session = TableSession(
+            ref, request, storage=storage, publisher=publisher, clock=clock, worker=worker
+        )
         self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
         self._planner: StatePlanner | None = None
         self._planned_on: TableState | None = None

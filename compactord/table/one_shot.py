@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 
 from compactord.clock import Clock
+from compactord.commit.publish import SnapshotPublisher
 from compactord.engine.base import Engine
 from compactord.errors import (
     AccessDenied,
@@ -95,6 +96,7 @@ class OneShot:
         request: SessionRequest,
         *,
         storage: Storage,
+        publisher: SnapshotPublisher,
         start_engine: Callable[[], Engine],
         clock: Clock,
         worker: WorkerSpec,
@@ -106,7 +108,9 @@ class OneShot:
         self._clock = clock
         self._progress = progress
         self._stop = stop
-        self._session = TableSession(table, request, storage=storage, clock=clock, worker=worker)
+        self._session = TableSession(
+            table, request, storage=storage, publisher=publisher, clock=clock, worker=worker
+        )
         self._partitions = request.partitions
         self._is_first_round = True
         self._in_flight = InFlight(part_attempts=_ATTEMPTS)

@@ -17,6 +17,7 @@ from compactord import ids
 from compactord.clock import Clock
 from compactord.commit.committer import Committer, Drift, index_entries
 from compactord.commit.discard import discard_outputs, remove_files
+from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import CommitUnknown, CompactordError, ObjectNotFound
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.model import (
@@ -112,6 +113,7 @@ class TableSession:
         request: SessionRequest,
         *,
         storage: Storage,
+        publisher: SnapshotPublisher,
         clock: Clock,
         worker: WorkerSpec,
     ) -> None:
@@ -125,6 +127,7 @@ class TableSession:
         PartitionTest(self.table, request.partitions)
         self._committer = Committer(
             storage=storage,
+            publisher=publisher,
             clock=clock,
             owner=worker.owner,
             user_prefix=self.table.options.commit.user_prefix,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compactord.clock import SystemClock
+from compactord.commit.publish import StorePublisher
 from compactord.engine.base import Engine
 from compactord.ids import this_process
 from compactord.model import Committed, Compaction
@@ -71,7 +72,7 @@ class OurSide:
 
     def compact(self, path: Path, *, full: bool) -> OurRun:
         """Compact the table at `path` until nothing is left to do, as the command does."""
-        clock = SystemClock()
+        clock, storage = SystemClock(), LocalStorage()
         timeline = _Timeline()
         tree_cpu_s = tree_cpu_seconds(self._excluded)
         start = time.perf_counter()
@@ -80,7 +81,8 @@ class OurSide:
             SessionRequest(
                 strategy=Strategy.FULL if full else Strategy.MINOR,
             ),
-            storage=LocalStorage(),
+            storage=storage,
+            publisher=StorePublisher(storage),
             start_engine=lambda: self._engine,
             clock=clock,
             worker=WorkerSpec(

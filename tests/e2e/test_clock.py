@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compactord import ids
+from compactord.commit.publish import StorePublisher
 from compactord.engine.inline import InlineEngine
 from compactord.ids import Owner
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
@@ -67,6 +68,7 @@ def _one_shot(warehouse: Path, clock: JumpingClock, *, owner: Owner = FIRST) -> 
             overrides={"compaction.optimization-interval": "1 h"},
         ),
         storage=LOCAL,
+        publisher=StorePublisher(LOCAL),
         start_engine=InlineEngine,
         clock=clock,
         worker=WorkerSpec(owner=owner, memory_bytes=64 << 20, zone=clock.time_zone),

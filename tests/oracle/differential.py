@@ -18,6 +18,7 @@ from typing import Any
 from compactord import ids
 from compactord.catalog.filesystem import find_table
 from compactord.clock import SystemClock
+from compactord.commit.publish import StorePublisher
 from compactord.engine.inline import InlineEngine
 from compactord.model import Committed, Compaction
 from compactord.plan.table import Strategy
@@ -232,6 +233,7 @@ def compact(
             quiet_for_ms=quiet_for_ms,
         ),
         storage=storage,
+        publisher=StorePublisher(storage),
         start_engine=InlineEngine,
         clock=clock,
         worker=WorkerSpec(owner=ids.this_process(), memory_bytes=256 << 20, zone=clock.time_zone),

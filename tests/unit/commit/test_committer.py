@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from compactord.commit.committer import Committer
+from compactord.commit.publish import StorePublisher
 from compactord.errors import (
     AccessDenied,
     CommitGaveUp,
@@ -97,9 +98,10 @@ def test_pauses_double_up_to_the_largest_with_jitter_of_a_fifth() -> None:
 def test_two_committers_do_not_wait_the_same_time() -> None:
     def pauses(seed: int) -> list[float]:
         table, change = _table(**{"commit.min-retry-wait": "1 s", "commit.max-retries": "5"})
-        clock = VirtualClock()
+        storage, clock = _losing(table), VirtualClock()
         committer = Committer(
-            storage=_losing(table),
+            storage=storage,
+            publisher=StorePublisher(storage),
             clock=clock,
             owner=FIRST,
             user_prefix=None,
@@ -395,7 +397,11 @@ def test_attempts_of_one_commit_share_the_identifier_but_not_the_uuid() -> None:
 def test_the_users_prefix_is_kept() -> None:
     table, _ = _table()
     committer = Committer(
-        storage=table.storage, clock=VirtualClock(), owner=FIRST, user_prefix="night"
+        storage=table.storage,
+        publisher=StorePublisher(table.storage),
+        clock=VirtualClock(),
+        owner=FIRST,
+        user_prefix="night",
     )
     assert committer.user.startswith("night_c0ac7d")
 

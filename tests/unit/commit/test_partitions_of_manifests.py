@@ -8,6 +8,7 @@ import pytest
 
 from compactord.commit.attempt import CommitSettings
 from compactord.commit.committer import Committer
+from compactord.commit.publish import StorePublisher
 from compactord.demo import create_table
 from compactord.model import BucketChange, Committed
 from compactord.paimon import paths
@@ -80,7 +81,13 @@ def test_files_stay_deleted_when_the_manifests_are_merged_in_full(
         key_of=None,
         bucket_folder=lambda bucket: paths.bucket_folder(TABLE.location, "p", bucket.bucket),
     )
-    committer = Committer(storage=storage, clock=VirtualClock(), owner=FIRST, user_prefix=None)
+    committer = Committer(
+        storage=storage,
+        publisher=StorePublisher(storage),
+        clock=VirtualClock(),
+        owner=FIRST,
+        user_prefix=None,
+    )
     one, two = _change(first, files[:2], "merged-1"), _change(first, files[2:4], "merged-2")
     all_ = _change(first, [*one.after, *two.after], "merged-3")
     for change in (one, two, all_):

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from compactord.commit.publish import StorePublisher
 from compactord.errors import CompactordError, StorageError
 from compactord.model import Subcompaction, TableName
 from compactord.paimon.data_file import BucketId
@@ -64,10 +65,12 @@ class Theatre:
             orphan_grace_ms=1,
             jobs_max=2,
         )
+        storage = HookedStorage(self.inner, before=self._before)
         self.runner.specs[NAME] = TableSpec(
             ref=self.table,
             request=SessionRequest(),
-            storage=HookedStorage(self.inner, before=self._before),
+            storage=storage,
+            publisher=StorePublisher(storage),
             stop_trigger_fallback=3,
         )
 

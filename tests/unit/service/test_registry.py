@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timezone
 
 from compactord.clock import WallTime
+from compactord.commit.publish import StorePublisher
 from compactord.config.model import Retry, ServiceConfig
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
@@ -30,9 +31,11 @@ def _listing(
         database, name = table.split(".")
         ref = TableRef(database=database, name=name, location=f"/wh/{database}.db/{name}")
         found[TableName("c", database, name)] = ref
+    storage = MemoryStorage()
     return Listing(
         catalog="c",
-        storage=MemoryStorage(),
+        storage=storage,
+        publisher=StorePublisher(storage),
         found=found,
         is_listed=is_listed,
         unreadable=unreadable,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compactord.clock import Clock
+from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_part
 from compactord.errors import CompactordError
 from compactord.model import FailureKind, Subcompaction, TaskFailure
@@ -36,6 +37,7 @@ def compactor_of(
             overrides=overrides or {}, append_wait_ms=append_wait_ms, quiet_for_ms=quiet_for_ms
         ),
         storage=storage,
+        publisher=StorePublisher(storage),
         clock=clock,
         worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=VirtualClock().time_zone),
         stop_trigger_fallback=3,

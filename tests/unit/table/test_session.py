@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from compactord.commit.publish import StorePublisher
 from compactord.demo import WriteOnlyWriter
 from compactord.engine.worker import run_part
 from compactord.errors import UnsupportedTable
@@ -54,6 +55,7 @@ def _session(
         table,
         SessionRequest(strategy=strategy, overrides=overrides or {}),
         storage=storage,
+        publisher=StorePublisher(storage),
         clock=clock or VirtualClock(),
         worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=VirtualClock().time_zone),
     )
