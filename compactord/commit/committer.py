@@ -31,6 +31,7 @@ from compactord.commit.attempt import CommitSettings, Stamp, is_merge_due, prepa
 from compactord.commit.conflicts import already_live, conflict
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
+from compactord.commit.outcome import Publication
 from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import (
     CommitGaveUp,
@@ -69,10 +70,8 @@ from compactord.state.table_state import (
     load_newest,
     refresh_state,
 )
-from compactord.storage.base import Creation, Storage
+from compactord.storage.base import Storage
 
-# How often an unknown outcome is looked into before we say that we do not know.
-_OUTCOME_ATTEMPTS = 5
 _log = structlog.get_logger()
 
 
@@ -111,9 +110,7 @@ class Committer:
         jitter: random.Random | None = None,
     ) -> None:
         self._storage = storage
-        self._publisher = publisher
         self._clock = clock
-        self._owner = owner
         self._jitter = jitter or random.Random()
         user = owner.unique_name()
         self.user = f"{user_prefix}_{user}" if user_prefix else user
@@ -127,6 +124,9 @@ class Committer:
         self.replaced_snapshots = 0
         self._drift = Drift()
         self._added_files = AddedFilesCheck(storage)
+        self._publication = Publication(
+            storage=storage, publisher=publisher, clock=clock, owner=owner
+        )
 
     def commit(
         self, state: TableState, changes: Sequence[BucketChange], settings: CommitSettings
@@ -183,7 +183,7 @@ class Committer:
             except BaseException:
                 files.take_back()
                 raise
-            if stands and self._publish(state, snapshot, files) is Creation.CREATED:
+            if stands and self._publication.published(state.table, snapshot, files):
                 newest, why_lost = self._confirm(state, snapshot)
                 if why_lost is not None:
                     lost = Replaced(changes=tuple(pending), dropped=tuple(dropped), why=why_lost)
@@ -265,65 +265,6 @@ class Committer:
             time_ms=self._clock.now_ms(),
         )
 
-    def _publish(self, state: TableState, snapshot: Snapshot, files: MetadataFiles) -> Creation:
-        """Create the snapshot. Raises `CommitUnknown` when it cannot be told what happened."""
-        location = state.table.location
-        path = paths.snapshot_path(location, snapshot.id)
-        is_in_doubt = False
-        for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
-            failure: StorageError | None = None
-            try:
-                created = self._publisher.publish(state.table, snapshot, owner=self._owner)
-                if created is Creation.CREATED:
-                    return created
-            except StorageError as error:
-                failure, is_in_doubt = error, True
-            is_refused = failure is not None and not isinstance(failure, TransientStorageError)
-            if failure is not None and not is_refused:
-                _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(failure))
-            found = self._found_at(location, snapshot.id)
-            if is_refused and found is not None:
-                # An error that says no, and yet there is a snapshot: ours after all, or another's.
-                _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(failure))
-            if found is not None and found.uuid == snapshot.uuid:
-                return Creation.CREATED
-            if found is not None:
-                if is_in_doubt:
-                    # Ours may have been there before it, and another snapshot built upon ours.
-                    files.let_go()
-                return Creation.EXISTS
-            if failure is not None and is_refused:
-                if attempt > 1:
-                    raise CommitUnknown(
-                        f"{failure}; an earlier call may still take effect, so nothing was removed"
-                    ) from failure
-                files.take_back()
-                why = f"{failure.message}; there is no snapshot {snapshot.id}"
-                raise type(failure)(failure.path, f"{why}, nothing was published") from failure
-            # The same snapshot again: should the first call take effect late, it is still ours.
-            self._clock.sleep(0.01 * 2**attempt)
-        raise CommitUnknown(
-            f"{path}: the store neither confirms nor denies that it was created; "
-            "nothing was removed, the next run finds out"
-        )
-
-    def _found_at(self, location: str, snapshot_id: int) -> Snapshot | None:
-        """The snapshot under this id; None when there certainly is none."""
-        reason = ""
-        for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
-            try:
-                return read_snapshot(self._storage, location, snapshot_id)
-            except ObjectNotFound:
-                return None
-            except CompactordError as error:
-                reason = str(error)
-                _log.warning("commit_outcome_unknown", attempt=attempt, reason=reason)
-                self._clock.sleep(0.01 * 2**attempt)
-        raise CommitUnknown(
-            f"{paths.snapshot_path(location, snapshot_id)} cannot be read ({reason}), so it cannot "
-            "be told whether our snapshot was published; nothing was removed"
-        )
-
     def _confirm(self, state: TableState, snapshot: Snapshot) -> tuple[TableState, str | None]:
         """Write the hint and look back; the newest state, and why the snapshot is lost, if it is.
 
@@ -339,7 +280,7 @@ class Committer:
         # for ours. After its base: a rollback removes the newest snapshot first.
         try:
             trouble = self._trouble_below(state, snapshot)
-            found = self._found_at(location, snapshot.id)
+            found = self._publication.found_at(location, snapshot.id)
             if found is None:
                 # Rolled back already, or expired below newer ones: the next refresh tells.
                 return newest, None

@@ -1,0 +1,101 @@
+"""A snapshot is published, and nothing else happens before it is known whether it was."""
+
+from __future__ import annotations
+
+import structlog
+
+from compactord.clock import Clock
+from compactord.commit.metadata import MetadataFiles
+from compactord.commit.publish import SnapshotPublisher
+from compactord.errors import (
+    CommitUnknown,
+    CompactordError,
+    ObjectNotFound,
+    StorageError,
+    TransientStorageError,
+)
+from compactord.ids import Owner
+from compactord.paimon import paths
+from compactord.paimon.snapshot import Snapshot, read_snapshot
+from compactord.paimon.table import TableRef
+from compactord.storage.base import Creation, Storage
+
+# How often an unknown outcome is looked into before we say that we do not know.
+_OUTCOME_ATTEMPTS = 5
+_log = structlog.get_logger()
+
+
+class Publication:
+    """Publishes snapshots for one committer and reads back what became of them."""
+
+    def __init__(
+        self, *, storage: Storage, publisher: SnapshotPublisher, clock: Clock, owner: Owner
+    ) -> None:
+        self._storage = storage
+        self._publisher = publisher
+        self._clock = clock
+        self._owner = owner
+
+    def published(self, table: TableRef, snapshot: Snapshot, files: MetadataFiles) -> bool:
+        """Publish the snapshot; False when another has its id.
+
+        `files` are those that only it names: they are taken back when it was refused, and let go
+        when it may have been there for a moment. Raises `StorageError` when it was refused and
+        `CommitUnknown` when it cannot be told what happened.
+        """
+        location = table.location
+        path = paths.snapshot_path(location, snapshot.id)
+        is_in_doubt = False
+        for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
+            failure: StorageError | None = None
+            try:
+                created = self._publisher.publish(table, snapshot, owner=self._owner)
+                if created is Creation.CREATED:
+                    return True
+            except StorageError as error:
+                failure, is_in_doubt = error, True
+            is_refused = failure is not None and not isinstance(failure, TransientStorageError)
+            if failure is not None and not is_refused:
+                _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(failure))
+            found = self.found_at(location, snapshot.id)
+            if is_refused and found is not None:
+                # An error that says no, and yet there is a snapshot: ours after all, or another's.
+                _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(failure))
+            if found is not None and found.uuid == snapshot.uuid:
+                return True
+            if found is not None:
+                if is_in_doubt:
+                    # Ours may have been there before it, and another snapshot built upon ours.
+                    files.let_go()
+                return False
+            if failure is not None and is_refused:
+                if attempt > 1:
+                    raise CommitUnknown(
+                        f"{failure}; an earlier call may still take effect, so nothing was removed"
+                    ) from failure
+                files.take_back()
+                why = f"{failure.message}; there is no snapshot {snapshot.id}"
+                raise type(failure)(failure.path, f"{why}, nothing was published") from failure
+            # The same snapshot again: should the first call take effect late, it is still ours.
+            self._clock.sleep(0.01 * 2**attempt)
+        raise CommitUnknown(
+            f"{path}: the store neither confirms nor denies that it was created; "
+            "nothing was removed, the next run finds out"
+        )
+
+    def found_at(self, location: str, snapshot_id: int) -> Snapshot | None:
+        """The snapshot under this id; None when there certainly is none."""
+        reason = ""
+        for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
+            try:
+                return read_snapshot(self._storage, location, snapshot_id)
+            except ObjectNotFound:
+                return None
+            except CompactordError as error:
+                reason = str(error)
+                _log.warning("commit_outcome_unknown", attempt=attempt, reason=reason)
+                self._clock.sleep(0.01 * 2**attempt)
+        raise CommitUnknown(
+            f"{paths.snapshot_path(location, snapshot_id)} cannot be read ({reason}), so it cannot "
+            "be told whether our snapshot was published; nothing was removed"
+        )
