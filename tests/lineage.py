@@ -16,7 +16,7 @@ from typing import Any
 
 from compactord.clock import Clock
 from compactord.commit.attempt import CommitSettings
-from compactord.commit.committer import Committer
+from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
 from compactord.demo import create_table
 from compactord.ids import Owner
@@ -37,6 +37,7 @@ from compactord.paimon.snapshot import (
     snapshot_json,
 )
 from compactord.paimon.table import TableRef
+from compactord.state.follower import Follower
 from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage
 from tests import builders
@@ -102,9 +103,9 @@ class Lineage:
         return Committer(
             storage=storage,
             publisher=StorePublisher(storage),
+            follower=Follower(storage, user=commit_user(owner, None)),
             clock=clock or builders.VirtualClock(),
             owner=owner,
-            user_prefix=None,
         )
 
     def state(self) -> TableState:

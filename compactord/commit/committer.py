@@ -21,7 +21,6 @@ import contextlib
 import itertools
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import structlog
 
@@ -62,67 +61,39 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     still_stands,
 )
-from compactord.paimon.table import TableRef
-from compactord.state.table_state import (
-    Refreshed,
-    TableState,
-    data_manifests,
-    load_newest,
-    refresh_state,
-)
+from compactord.state.follower import Follower, lost_text
+from compactord.state.table_state import TableState, data_manifests
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()
 
 
-@dataclass(slots=True, kw_only=True)
-class Drift:
-    """What refreshing has met: changed buckets (None: any may be), bytes appended, reads."""
-
-    changed: set[BucketId] | None = field(default_factory=set)
-    appended_bytes: int = 0
-    manifests: int = 0
-    entries: int = 0
-    skipped_entries: int = 0
-
-    def add(self, refreshed: Refreshed) -> None:
-        self.appended_bytes += refreshed.appended_bytes
-        self.manifests += refreshed.manifests
-        self.entries += refreshed.entries
-        self.skipped_entries += refreshed.skipped_entries
-        if refreshed.changed is None or self.changed is None:
-            self.changed = None
-        else:
-            self.changed |= refreshed.changed
+def commit_user(owner: Owner, prefix: str | None) -> str:
+    """A commit user that never comes again; `prefix` is the table option `commit.user-prefix`."""
+    user = owner.unique_name()
+    return f"{prefix}_{user}" if prefix else user
 
 
 class Committer:
-    """Commits to one table under one commit user; identifiers grow and are never used twice."""
+    """Commits to one table as the user of its follower; identifiers grow and never come twice."""
 
     def __init__(
         self,
         *,
         storage: Storage,
         publisher: SnapshotPublisher,
+        follower: Follower,
         clock: Clock,
         owner: Owner,
-        user_prefix: str | None,
         jitter: random.Random | None = None,
     ) -> None:
+        self.follower = follower
         self._storage = storage
         self._clock = clock
         self._jitter = jitter or random.Random()
-        user = owner.unique_name()
-        self.user = f"{user_prefix}_{user}" if user_prefix else user
         self._last_identifier = 0
         self._metadata_name = owner.unique_name()
         self._metadata_numbers = itertools.count()
-        # Snapshots of ours that other writers replaced, as texts, until somebody takes them.
-        self.lost_snapshots: list[str] = []
-        # Those whose id now holds another snapshot: nobody but an unsafe publication does that.
-        # The others were rolled back, or their table was dropped.
-        self.replaced_snapshots = 0
-        self._drift = Drift()
         self._added_files = AddedFilesCheck(storage)
         self._publication = Publication(
             storage=storage, publisher=publisher, clock=clock, owner=owner
@@ -149,7 +120,7 @@ class Committer:
         attempt, reason = 0, ""
         for attempt in self._attempts(options):
             try:
-                state = self.refreshed(state)
+                state = self.follower.refreshed(state)
                 manifests = self._manifests(state)
                 pending, refused = self._publishable(state, pending, manifests, settings)
                 dropped += refused
@@ -260,7 +231,7 @@ class Committer:
     def _stamp(self, identifier: int) -> Stamp:
         return Stamp(
             uuid=random_uuid(),
-            user=self.user,
+            user=self.follower.user,
             identifier=identifier,
             time_ms=self._clock.now_ms(),
         )
@@ -275,7 +246,7 @@ class Committer:
         # A missing or old hint is legal: readers probe the next id.
         with contextlib.suppress(StorageError):
             self._storage.overwrite(paths.latest_hint(location), str(snapshot.id).encode())
-        newest = self._newest_after(state)
+        newest = self.follower.newest_after(state)
         # Ours is looked at last. After the refresh: a state that holds a replacement must not pass
         # for ours. After its base: a rollback removes the newest snapshot first.
         try:
@@ -285,22 +256,14 @@ class Committer:
                 # Rolled back already, or expired below newer ones: the next refresh tells.
                 return newest, None
             if found.uuid != snapshot.uuid:
-                why_lost = _lost(snapshot, found)
-                self._report_lost(state, why_lost, is_replaced=True)
-                return self._newest_after(newest), why_lost
+                why_lost = lost_text(snapshot, found)
+                self.follower.report_lost(state.table, why_lost, is_replaced=True)
+                return self.follower.newest_after(newest), why_lost
             if trouble is not None:
-                self._report_lost(state, trouble, is_replaced=False)
+                self.follower.report_lost(state.table, trouble, is_replaced=False)
         except CompactordError as error:
             _log.warning("confirmation_failed", snapshot_id=snapshot.id, reason=str(error))
         return newest, None
-
-    def _newest_after(self, state: TableState) -> TableState:
-        """The newest state, or the known one when it cannot be read."""
-        try:
-            return self._refresh(state).state
-        except CompactordError as error:
-            _log.warning("refresh_failed", reason=str(error))
-            return state
 
     def _trouble_below(self, state: TableState, ours: Snapshot) -> str | None:
         """What happened to the snapshot under ours between the last look and the publication."""
@@ -321,36 +284,6 @@ class Committer:
             effect = "what the replacement changed is not in the table"
         return f"snapshot {base.id} {what} while we published {ours.id} on top of it: {effect}"
 
-    def refreshed(self, state: TableState) -> TableState:
-        """The newest state; a snapshot of ours that it no longer builds upon is reported."""
-        refreshed = self._refresh(state)
-        if refreshed.lost is not None and refreshed.lost.commit_user == self.user:
-            newest = refreshed.state.snapshot
-            is_replaced = newest is not None and newest.id >= refreshed.lost.id
-            self._report_lost(state, _lost(refreshed.lost, None), is_replaced=is_replaced)
-        return refreshed.state
-
-    def loaded(self, table: TableRef) -> TableState:
-        """The newest state of a table of which nothing is known."""
-        refreshed = load_newest(self._storage, table)
-        self._drift.add(refreshed)
-        return refreshed.state
-
-    def take_drift(self) -> Drift:
-        """What all refreshing since the last call has met, commits included."""
-        drift, self._drift = self._drift, Drift()
-        return drift
-
-    def _refresh(self, state: TableState) -> Refreshed:
-        refreshed = refresh_state(self._storage, state)
-        self._drift.add(refreshed)
-        return refreshed
-
-    def _report_lost(self, state: TableState, why: str, *, is_replaced: bool) -> None:
-        self.lost_snapshots.append(why)
-        self.replaced_snapshots += is_replaced
-        _log.error("snapshot_lost", table=state.table.full_name, reason=why)
-
 
 def _gave_up(state: TableState, attempts: int, reason: str) -> CommitGaveUp:
     return CommitGaveUp(
@@ -358,11 +291,6 @@ def _gave_up(state: TableState, attempts: int, reason: str) -> CommitGaveUp:
         f"the last one failed because: {reason}; raise commit.max-retries or commit.timeout, "
         "or try again later"
     )
-
-
-def _lost(ours: Snapshot, found: Snapshot | None) -> str:
-    now = f"is now {found.uuid} by {found.commit_user}" if found else "is not there any more"
-    return f"snapshot {ours.id}, which we published with uuid {ours.uuid}, {now}"
 
 
 def _still_valid(

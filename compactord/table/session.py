@@ -15,7 +15,7 @@ import structlog
 
 from compactord import ids
 from compactord.clock import Clock
-from compactord.commit.committer import Committer, Drift, index_entries
+from compactord.commit.committer import Committer, commit_user, index_entries
 from compactord.commit.discard import discard_outputs, remove_files
 from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import CommitUnknown, CompactordError, ObjectNotFound
@@ -35,6 +35,7 @@ from compactord.paimon.schema import TableSchema, read_schema, schema_ids
 from compactord.paimon.snapshot import SnapshotIdentity
 from compactord.paimon.table import TableRef
 from compactord.plan.table import BucketPlan, Strategy, settled_by
+from compactord.state.follower import Drift, Follower
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.in_flight import Failed, Finished
@@ -125,12 +126,14 @@ class TableSession:
         self.table = open_table(storage, ref, request.overrides)
         # What cannot be meant is said before anything is touched.
         PartitionTest(self.table, request.partitions)
+        prefix = self.table.options.commit.user_prefix
+        self._follower = Follower(storage, user=commit_user(worker.owner, prefix))
         self._committer = Committer(
             storage=storage,
             publisher=publisher,
+            follower=self._follower,
             clock=clock,
             owner=worker.owner,
-            user_prefix=self.table.options.commit.user_prefix,
         )
         self.state: TableState | None = None
         # Snapshots that seemed to be replaced because the table had been made anew.
@@ -147,17 +150,17 @@ class TableSession:
     @property
     def lost_snapshots(self) -> Sequence[str]:
         """Snapshots of ours that another writer replaced, as texts, since the last `take_lost`."""
-        return self._committer.lost_snapshots
+        return self._follower.lost_snapshots
 
     def take_lost(self) -> tuple[str, ...]:
         """These, for the last time."""
-        lost, self._committer.lost_snapshots = tuple(self._committer.lost_snapshots), []
+        lost, self._follower.lost_snapshots = tuple(self._follower.lost_snapshots), []
         return lost
 
     @property
     def replaced_snapshots(self) -> int:
         """How many of these had another snapshot put in their place."""
-        return self._committer.replaced_snapshots - self._excused
+        return self._follower.replaced_snapshots - self._excused
 
     def refresh(self) -> bool:
         """Take in the newest snapshot and schema; whether anything is different.
@@ -180,20 +183,20 @@ class TableSession:
     def _take_in(self) -> bool:
         known, schema = self.state, self.table.schema
         if known is None:
-            self.state = self._committer.loaded(self.ref)
+            self.state = self._follower.loaded(self.ref)
         else:
-            self.state = self._committer.refreshed(known)
+            self.state = self._follower.refreshed(known)
         is_checked = self._checked == (self._request, schema.id, _identity(self.state))
         if is_checked and schema_ids(self._storage, self.ref.location)[-1:] == (schema.id,):
             return False
         self.table = open_table(self._storage, self.ref, self._request.overrides)
         if self._was_made_anew(schema):
             # Its snapshots were not replaced: they belonged to the table of that name before.
-            self._excused += self._committer.replaced_snapshots - self._replaced_before
-            self.state = self._committer.loaded(self.ref)
+            self._excused += self._follower.replaced_snapshots - self._replaced_before
+            self.state = self._follower.loaded(self.ref)
         refuse_live_state(self.table, self.state)
         self._checked = (self._request, self.table.schema.id, _identity(self.state))
-        self._replaced_before = self._committer.replaced_snapshots
+        self._replaced_before = self._follower.replaced_snapshots
         return True
 
     def _was_made_anew(self, known: TableSchema) -> bool:
@@ -222,7 +225,7 @@ class TableSession:
 
     def take_drift(self) -> Drift:
         """What refreshing has met since the last call."""
-        return self._committer.take_drift()
+        return self._follower.take_drift()
 
     def plans(self) -> Iterator[BucketPlan]:
         """Plans of the buckets of the newest state that may have something to do."""
@@ -311,7 +314,7 @@ class TableSession:
     def is_outrun(self, compaction: Compaction) -> bool:
         """Whether some of its inputs are not live any more in the newest snapshot."""
         assert self.state is not None, "refreshed before"
-        self.state = self._committer.refreshed(self.state)
+        self.state = self._follower.refreshed(self.state)
         live = {file.file_name for file in self.state.files.files_in(compaction.bucket)}
         return not live.issuperset(file.file_name for file in compaction.inputs)
 

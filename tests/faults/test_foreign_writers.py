@@ -57,7 +57,7 @@ class Trial:
         assert self.committer is not None
         return any(
             read_snapshot(self.table.storage, TABLE.location, id_).commit_user
-            == self.committer.user
+            == self.committer.follower.user
             for id_ in snapshot_ids(self.table.storage, TABLE.location)
         )
 
@@ -149,7 +149,7 @@ def test_a_rollback_between_any_two_steps_stands_but_for_one_instant_and_that_is
     undone = 0
     for trial, outcome, was_published in _every_step(lambda trial: trial.table.roll_back(1)):
         assert trial.committer is not None
-        table, lost = trial.table, trial.committer.lost_snapshots
+        table, lost = trial.table, trial.committer.follower.lost_snapshots
         ids = snapshot_ids(table.storage, TABLE.location)
         if ids == (1, 3):
             # Between the last look and the publication: no store can tell us in time.
@@ -199,23 +199,24 @@ def _one_replacement(looks: int, renames: int) -> str:
     state = table.state()
     assert state.snapshot is not None
     is_ours_there = any(
-        read_snapshot(table.storage, TABLE.location, id_).commit_user == trial.committer.user
+        read_snapshot(table.storage, TABLE.location, id_).commit_user
+        == trial.committer.follower.user
         for id_ in snapshot_ids(table.storage, TABLE.location)
     )
     # Whoever came first: no output has gone that a snapshot named even for an instant.
     assert trial.outputs_there() == [True, True]
     if is_ours_there:
         assert isinstance(outcome, Committed)
-        assert trial.committer.lost_snapshots == []
+        assert trial.committer.follower.lost_snapshots == []
         return "came after" if trial.published_before[looks] else "came first"
     if isinstance(outcome, Replaced):
-        assert len(trial.committer.lost_snapshots) == 1
+        assert len(trial.committer.follower.lost_snapshots) == 1
         assert "which we published" in outcome.why
         _assert_can_go_on(trial)
         return "replaced"
     assert isinstance(outcome, Committed), "it was replaced after we had looked"
     _assert_can_go_on(trial)
-    assert trial.committer.lost_snapshots == [] or renames <= calls
+    assert trial.committer.follower.lost_snapshots == [] or renames <= calls
     return "replaced later"
 
 
@@ -245,8 +246,10 @@ def test_a_replacement_found_by_the_next_commit_is_reported_by_then() -> None:
     second, _ = committer.commit(state, [trial.changes[1]], table.settings)
     assert isinstance(second, Committed)
     assert _names(second.published) == [1]
-    assert len(committer.lost_snapshots) == 1
-    assert f"snapshot {first.snapshot_id}, which we published" in committer.lost_snapshots[0]
+    assert len(committer.follower.lost_snapshots) == 1
+    assert (
+        f"snapshot {first.snapshot_id}, which we published" in committer.follower.lost_snapshots[0]
+    )
     table.check()
 
 
@@ -285,7 +288,7 @@ def test_a_base_replaced_in_the_last_instant_is_reported_with_what_it_costs() ->
             # Java's snapshot is history without a future. It can be said when it happened before
             # we looked back, which is the call after the hint; later it is Java's own damage.
             if number <= published[0] + 7:
-                assert any("was replaced by" in why for why in committer.lost_snapshots)
+                assert any("was replaced by" in why for why in committer.follower.lost_snapshots)
                 seen["reported"] += 1
         else:
             table.expected.update(replacement_rows)

@@ -91,7 +91,7 @@ def test_the_demo_is_imported_by_the_command_line_alone() -> None:
         ("pyspark", {"engine"}),
         ("py4j", {"engine"}),
         ("fastavro", {"paimon"}),
-        ("structlog", {"commit", "maintenance", "engine", "service", "table", "cli"}),
+        ("structlog", {"state", "commit", "maintenance", "engine", "service", "cli"}),
         ("pydantic", {"config"}),
         ("yaml", {"config"}),
         ("apscheduler", {"service"}),

@@ -7,7 +7,7 @@ import random
 import pytest
 from structlog.testing import capture_logs
 
-from compactord.commit.committer import Committer
+from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
 from compactord.errors import (
     AccessDenied,
@@ -23,6 +23,7 @@ from compactord.ids import Owner
 from compactord.model import BucketChange, Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, parse_snapshot, read_snapshot
+from compactord.state.follower import Follower
 from compactord.storage.base import Creation
 from tests.builders import FIRST, VirtualClock
 from tests.lineage import TABLE, Lineage
@@ -102,9 +103,9 @@ def test_two_committers_do_not_wait_the_same_time() -> None:
         committer = Committer(
             storage=storage,
             publisher=StorePublisher(storage),
+            follower=Follower(storage, user=commit_user(FIRST, None)),
             clock=clock,
             owner=FIRST,
-            user_prefix=None,
             jitter=random.Random(seed),
         )
         with pytest.raises(CommitGaveUp):
@@ -364,7 +365,7 @@ def test_identifiers_grow_and_never_claim_a_full_compaction(
         change = table.change(table.append(2, bucket=bucket), owner=FIRST, bucket=bucket)
         outcome = _commit(table, change, committer=committer)
         snapshot = read_snapshot(table.storage, TABLE.location, outcome.snapshot_id)
-        assert snapshot.commit_user == committer.user
+        assert snapshot.commit_user == committer.follower.user
         found.append(snapshot.commit_identifier)
     assert found == identifiers
 
@@ -395,15 +396,7 @@ def test_attempts_of_one_commit_share_the_identifier_but_not_the_uuid() -> None:
 
 
 def test_the_users_prefix_is_kept() -> None:
-    table, _ = _table()
-    committer = Committer(
-        storage=table.storage,
-        publisher=StorePublisher(table.storage),
-        clock=VirtualClock(),
-        owner=FIRST,
-        user_prefix="night",
-    )
-    assert committer.user.startswith("night_c0ac7d")
+    assert commit_user(FIRST, "night").startswith("night_c0ac7d")
 
 
 class _Unlucky(Owner):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from compactord.commit.attempt import CommitSettings
-from compactord.commit.committer import Committer
+from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
 from compactord.demo import create_table
 from compactord.model import BucketChange, Committed
@@ -18,6 +18,7 @@ from compactord.paimon.options import parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.state.follower import Follower
 from compactord.state.table_state import load_state
 from tests.builders import FIRST, VirtualClock
 from tests.storages import MemoryStorage
@@ -84,9 +85,9 @@ def test_files_stay_deleted_when_the_manifests_are_merged_in_full(
     committer = Committer(
         storage=storage,
         publisher=StorePublisher(storage),
+        follower=Follower(storage, user=commit_user(FIRST, None)),
         clock=VirtualClock(),
         owner=FIRST,
-        user_prefix=None,
     )
     one, two = _change(first, files[:2], "merged-1"), _change(first, files[2:4], "merged-2")
     all_ = _change(first, [*one.after, *two.after], "merged-3")

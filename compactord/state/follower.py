@@ -1,0 +1,99 @@
+"""Follows a table: takes in new snapshots, notices lost ones, sums up what was met and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import structlog
+
+from compactord.errors import CompactordError
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.snapshot import Snapshot
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
+from compactord.storage.base import Storage
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class Drift:
+    """What refreshing has met: changed buckets (None: any may be), bytes appended, reads."""
+
+    changed: set[BucketId] | None = field(default_factory=set)
+    appended_bytes: int = 0
+    manifests: int = 0
+    entries: int = 0
+    skipped_entries: int = 0
+
+    def add(self, refreshed: Refreshed) -> None:
+        self.appended_bytes += refreshed.appended_bytes
+        self.manifests += refreshed.manifests
+        self.entries += refreshed.entries
+        self.skipped_entries += refreshed.skipped_entries
+        if refreshed.changed is None or self.changed is None:
+            self.changed = None
+        else:
+            self.changed |= refreshed.changed
+
+
+class Follower:
+    """Follows one table for `user`, whose snapshots others must neither replace nor roll back."""
+
+    def __init__(self, storage: Storage, *, user: str) -> None:
+        self.user = user
+        # Snapshots of the user's that other writers replaced, as texts, until somebody takes them.
+        self.lost_snapshots: list[str] = []
+        # Those whose id now holds another snapshot: nobody but an unsafe publication does that.
+        # The others were rolled back, or their table was dropped.
+        self.replaced_snapshots = 0
+        self._storage = storage
+        self._drift = Drift()
+
+    def loaded(self, table: TableRef) -> TableState:
+        """The newest state of a table of which nothing is known. Raises what reading raises."""
+        refreshed = load_newest(self._storage, table)
+        self._drift.add(refreshed)
+        return refreshed.state
+
+    def refreshed(self, state: TableState) -> TableState:
+        """The newest state; a snapshot of the user's that it does not build upon is reported.
+
+        Raises what `refresh_state` raises.
+        """
+        refreshed = self._refresh(state)
+        if refreshed.lost is not None and refreshed.lost.commit_user == self.user:
+            newest = refreshed.state.snapshot
+            is_replaced = newest is not None and newest.id >= refreshed.lost.id
+            self.report_lost(state.table, lost_text(refreshed.lost, None), is_replaced=is_replaced)
+        return refreshed.state
+
+    def newest_after(self, state: TableState) -> TableState:
+        """The newest state, or the known one when it cannot be read; reports no lost snapshot."""
+        try:
+            return self._refresh(state).state
+        except CompactordError as error:
+            _log.warning("refresh_failed", reason=str(error))
+            return state
+
+    def report_lost(self, table: TableRef, why: str, *, is_replaced: bool) -> None:
+        """Note a lost snapshot that was found by other means than a refresh."""
+        self.lost_snapshots.append(why)
+        self.replaced_snapshots += is_replaced
+        _log.error("snapshot_lost", table=table.full_name, reason=why)
+
+    def take_drift(self) -> Drift:
+        """What all refreshing since the last call has met, that of commits included."""
+        drift, self._drift = self._drift, Drift()
+        return drift
+
+    def _refresh(self, state: TableState) -> Refreshed:
+        refreshed = refresh_state(self._storage, state)
+        self._drift.add(refreshed)
+        return refreshed
+
+
+def lost_text(ours: Snapshot, found: Snapshot | None) -> str:
+    """That `ours` is lost; `found` is what has its id now."""
+    now = f"is now {found.uuid} by {found.commit_user}" if found else "is not there any more"
+    return f"snapshot {ours.id}, which we published with uuid {ours.uuid}, {now}"
