@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 
 from compactord import __version__, ids, serve
-from compactord.catalog.filesystem import find_table, open_warehouse
+from compactord.catalog.base import Catalog
+from compactord.catalog.open import open_catalog
 from compactord.cli_arguments import (
     Parser,
     add_engine_arguments,
@@ -30,7 +31,6 @@ from compactord.cli_arguments import (
     strategy_of,
 )
 from compactord.clock import SystemClock
-from compactord.commit.publish import StorePublisher
 from compactord.config.model import LogFormat, LogLevel
 from compactord.engine.spark import start_spark
 from compactord.errors import (
@@ -235,7 +235,7 @@ def _top(args: argparse.Namespace) -> int:
 
 
 def _compact(args: argparse.Namespace) -> int:
-    storage, table = _find(args)
+    catalog, table = _find(args)
     request = SessionRequest(
         strategy=strategy_of(args),
         overrides=overrides_of(args),
@@ -258,8 +258,8 @@ def _compact(args: argparse.Namespace) -> int:
         run = OneShot(
             table,
             request,
-            storage=storage,
-            publisher=StorePublisher(storage),
+            storage=catalog.storage,
+            publisher=catalog.publisher,
             start_engine=lambda: closing.enter_context(start_spark(where.master, where.spark_conf)),
             clock=clock,
             worker=worker,
@@ -291,11 +291,11 @@ def _demo(args: argparse.Namespace) -> int:
         folder = args.warehouse
         if folder is None:
             folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="compactord-demo-"))
-        storage, warehouse = _open_warehouse(folder)
-        _refuse_used(storage, warehouse)
+        catalog = _open_catalog(folder)
+        _refuse_used(catalog.storage, catalog.warehouse)
         went_well = show.run(
-            storage,
-            warehouse,
+            catalog.storage,
+            catalog.warehouse,
             seconds=seconds,
             owner=ids.this_process(),
             clock=SystemClock(),
@@ -319,7 +319,8 @@ def _demo_seconds(text: str) -> int:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    storage, ref = _find(args)
+    catalog, ref = _find(args)
+    storage = catalog.storage
     engine_arguments(args)
     clock = SystemClock()
     quiet_ms = quiet_for_ms(args)
@@ -367,7 +368,8 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    storage, ref = _find(args)
+    catalog, ref = _find(args)
+    storage = catalog.storage
     table = describe_table(storage, ref, latest_schema(storage, ref.location), overrides_of(args))
     state = remember_rewrites(
         storage, table, load_state(storage, ref), quiet_for_ms=0, now_ms=SystemClock().now_ms()
@@ -382,15 +384,15 @@ def _inspect(args: argparse.Namespace) -> int:
     return _OK
 
 
-def _find(args: argparse.Namespace) -> tuple[Storage, TableRef]:
-    storage, warehouse = _open_warehouse(args.warehouse)
-    return storage, find_table(storage, warehouse, args.table)
+def _find(args: argparse.Namespace) -> tuple[Catalog, TableRef]:
+    catalog = _open_catalog(args.warehouse)
+    return catalog, catalog.find_table(args.table)
 
 
-def _open_warehouse(text: str) -> tuple[Storage, str]:
-    if not text:
+def _open_catalog(warehouse: str) -> Catalog:
+    if not warehouse:
         raise UsageError("--warehouse is empty")
-    return open_warehouse(text)
+    return open_catalog(warehouse)
 
 
 @contextlib.contextmanager

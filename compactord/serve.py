@@ -8,14 +8,14 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import tzinfo
 from functools import partial
 
 import tzlocal
 
 from compactord import __version__, ids
-from compactord.catalog.filesystem import open_warehouse
+from compactord.catalog.open import OpenStorage, open_catalog
 from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig, load_config
 from compactord.config.problems import ConfigInvalid, Problem
@@ -34,9 +34,7 @@ from compactord.service.page.pages import render
 from compactord.service.site import Site
 from compactord.storage.base import Storage
 from compactord.storage.metered import MeteredStorage
-
-# The store that holds a warehouse, and the warehouse's path in it.
-OpenStore = Callable[[str], tuple[Storage, str]]
+from compactord.storage.open import open_storage
 
 DEFAULT_PATH = "/etc/compactord/compactord.yaml"
 _SERVE_EXAMPLES = """\
@@ -96,7 +94,7 @@ def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> int:
+def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> int:
     """Run the daemon until a signal ends it. Raises `UsageError` for what cannot be served."""
     read = partial(_load, args, open_store)
     loaded = read()
@@ -114,7 +112,9 @@ def serve(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> i
         clock=clock,
         zone=zone,
         owner=ids.this_process(),
-        open_warehouse=partial(_open_metered, metrics, clock, open_store),
+        open_catalog=partial(
+            open_catalog, open_storage=partial(_open_metered, metrics, clock, open_store)
+        ),
         start_engine=partial(_start_engine, loaded),
         reload=read,
         apply_logs=partial(_configure_logs, instance=instance),
@@ -154,14 +154,14 @@ def _local_zone() -> tzinfo:
         ) from None
 
 
-def _load(args: argparse.Namespace, open_store: OpenStore = open_warehouse) -> LoadedConfig:
+def _load(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> LoadedConfig:
     loaded = load_config(args.config, environ=os.environ, overrides=args.overrides)
     if found := list(_unusable(loaded, open_store)):
         raise ConfigInvalid(found, digest=loaded.digest)
     return loaded
 
 
-def _unusable(loaded: LoadedConfig, open_store: OpenStore) -> Iterator[Problem]:
+def _unusable(loaded: LoadedConfig, open_store: OpenStorage) -> Iterator[Problem]:
     """Values that are well-formed, and yet nothing could be served with them."""
 
     def problem(key: str, value: str, expected: str) -> Problem:
@@ -199,7 +199,7 @@ def _configure_logs(loaded: LoadedConfig, *, instance: str) -> None:
 
 
 def _open_metered(
-    metrics: Metrics, clock: Clock, open_store: OpenStore, warehouse: str
+    metrics: Metrics, clock: Clock, open_store: OpenStorage, warehouse: str
 ) -> tuple[Storage, str]:
     storage, root = open_store(warehouse)
     return MeteredStorage(storage, metrics.storage_request, clock), root

@@ -2,88 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
+from compactord.catalog.base import TableList
+from compactord.commit.publish import StorePublisher
 from compactord.errors import ObjectNotFound, StorageError, TableNotFound, UsageError
 from compactord.paimon.paths import is_file_name
 from compactord.paimon.schema import schema_ids
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
-from compactord.storage.open import open_storage
 
 _DATABASE_SUFFIX = ".db"
 
 
-def open_warehouse(warehouse: str) -> tuple[Storage, str]:
-    """The store that holds a warehouse and the warehouse's path in it.
+class FilesystemCatalog:
+    """Tables below `warehouse`, a path of `storage`, which publishes their snapshots itself."""
 
-    Raises UsageError as `open_storage` does.
-    """
-    try:
-        return open_storage(warehouse)
-    except UsageError as error:
-        raise UsageError(f"warehouse {error}") from error
+    def __init__(self, storage: Storage, warehouse: str) -> None:
+        self.storage = storage
+        self.warehouse = warehouse
+        self.publisher = StorePublisher(storage)
 
+    def find_table(self, name: str) -> TableRef:
+        storage, warehouse = self.storage, self.warehouse
+        database, dot, table = name.partition(".")
+        if not (dot and is_file_name(database) and is_file_name(table)):
+            raise UsageError(f"table {name!r} is not of the form database.table")
+        if "$" in table:
+            raise UsageError(f"table {name!r}: branches and system tables are not supported yet")
+        location = f"{warehouse}/{database}{_DATABASE_SUFFIX}/{table}"
+        for path, what in (
+            (warehouse, "warehouse"),
+            (
+                f"{warehouse}/{database}{_DATABASE_SUFFIX}",
+                f"database {database} of warehouse {warehouse}",
+            ),
+            (location, f"table {name} of warehouse {warehouse}"),
+        ):
+            status = storage.status(path)
+            if status is None or not status.is_folder:
+                raise TableNotFound(f"{what} does not exist: {path}")
+        if not _may_be_table(storage, location):
+            raise TableNotFound(f"{location} is no Paimon table: it has no schema")
+        return TableRef(database=database, name=table, location=location)
 
-def find_table(storage: Storage, warehouse: str, name: str) -> TableRef:
-    """The table `database.table`. Raises UsageError for a malformed name, TableNotFound else."""
-    database, dot, table = name.partition(".")
-    if not (dot and is_file_name(database) and is_file_name(table)):
-        raise UsageError(f"table {name!r} is not of the form database.table")
-    if "$" in table:
-        raise UsageError(f"table {name!r}: branches and system tables are not supported yet")
-    location = f"{warehouse}/{database}{_DATABASE_SUFFIX}/{table}"
-    for path, what in (
-        (warehouse, "warehouse"),
-        (
-            f"{warehouse}/{database}{_DATABASE_SUFFIX}",
-            f"database {database} of warehouse {warehouse}",
-        ),
-        (location, f"table {name} of warehouse {warehouse}"),
-    ):
-        status = storage.status(path)
+    def list_tables(self) -> TableList:
+        """As the protocol says.
+
+        A table is a folder with a schema in it; other folders are skipped, as Java's catalog does
+        (catalog/FileSystemCatalog.java), and so are names that are no text: nobody could ask for
+        them.
+        """
+        storage, warehouse = self.storage, self.warehouse
+        status = storage.status(warehouse)
         if status is None or not status.is_folder:
-            raise TableNotFound(f"{what} does not exist: {path}")
-    if not _may_be_table(storage, location):
-        raise TableNotFound(f"{location} is no Paimon table: it has no schema")
-    return TableRef(database=database, name=table, location=location)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableList:
-    """Tables by name; `unreadable` are databases that could not be listed, with the reason."""
-
-    tables: tuple[TableRef, ...]
-    unreadable: Mapping[str, str]
-
-
-def list_tables(storage: Storage, warehouse: str) -> TableList:
-    """Every table of every database. Raises TableNotFound without a warehouse.
-
-    A table is a folder with a schema in it; other folders are skipped, as Java's catalog does
-    (catalog/FileSystemCatalog.java), and so are names that are no text: nobody could ask for them.
-    """
-    status = storage.status(warehouse)
-    if status is None or not status.is_folder:
-        raise TableNotFound(f"warehouse does not exist: {warehouse}")
-    tables: list[TableRef] = []
-    unreadable: dict[str, str] = {}
-    for database in storage.list(warehouse):
-        if not database.is_folder or not database.name.endswith(_DATABASE_SUFFIX):
-            continue
-        folder, name = f"{warehouse}/{database.name}", database.name.removesuffix(_DATABASE_SUFFIX)
-        try:
-            found = [child for child in storage.list(folder) if child.is_folder]
-        except StorageError as error:
-            unreadable[name] = str(error)
-            continue
-        for table in found:
-            location = f"{folder}/{table.name}"
-            if _is_text(location) and _may_be_table(storage, location):
-                tables.append(TableRef(database=name, name=table.name, location=location))
-    tables.sort(key=lambda table: (table.database, table.name))
-    return TableList(tables=tuple(tables), unreadable=unreadable)
+            raise TableNotFound(f"warehouse does not exist: {warehouse}")
+        tables: list[TableRef] = []
+        unreadable: dict[str, StorageError] = {}
+        for database in storage.list(warehouse):
+            if not database.is_folder or not database.name.endswith(_DATABASE_SUFFIX):
+                continue
+            folder = f"{warehouse}/{database.name}"
+            name = database.name.removesuffix(_DATABASE_SUFFIX)
+            try:
+                found = [child for child in storage.list(folder) if child.is_folder]
+            except StorageError as error:
+                unreadable[name] = error
+                continue
+            for table in found:
+                location = f"{folder}/{table.name}"
+                if _is_text(location) and _may_be_table(storage, location):
+                    tables.append(TableRef(database=name, name=table.name, location=location))
+        tables.sort(key=lambda table: (table.database, table.name))
+        return TableList(tables=tuple(tables), unreadable=unreadable)
 
 
 def _is_text(path: str) -> bool:

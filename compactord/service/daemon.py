@@ -18,6 +18,7 @@ from functools import partial
 import structlog
 
 from compactord import __version__
+from compactord.catalog.base import Catalog
 from compactord.clock import Clock, WallTime
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
@@ -39,7 +40,6 @@ from compactord.service.settings import Settings
 from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
-from compactord.storage.base import Storage
 from compactord.table.compactor import Cycle, Dispatch, Phase
 from compactord.table.detail import bucket_details
 from compactord.table.subcompactions import WorkerSpec
@@ -77,7 +77,7 @@ class Daemon:
         clock: Clock,
         zone: tzinfo,
         owner: Owner,
-        open_warehouse: Callable[[str], tuple[Storage, str]],
+        open_catalog: Callable[[str], Catalog],
         start_engine: Callable[[], Engine],
         reload: Callable[[], LoadedConfig],
         apply_logs: Callable[[LoadedConfig], None],
@@ -90,8 +90,8 @@ class Daemon:
         )
         self._clock = clock
         # Opened once: what cannot be opened ends the start.
-        self._warehouses = {
-            name: open_warehouse(catalog.warehouse) for name, catalog in config.catalogs.items()
+        self._catalogs = {
+            name: open_catalog(catalog.warehouse) for name, catalog in config.catalogs.items()
         }
         self._metrics = metrics
         self._capacity = Capacity(config, clock)
@@ -398,7 +398,7 @@ class Daemon:
         discovery = self._settings.config.discovery
 
         def list_all() -> None:
-            listings = list_catalogs(self._warehouses, discovery, self._clock)
+            listings = list_catalogs(self._catalogs, discovery, self._clock)
             self._events.put(partial(self._listed, listings))
 
         self._chores.submit(list_all)

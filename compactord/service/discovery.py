@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from compactord.catalog.filesystem import TableList, list_tables
+from compactord.catalog.base import Catalog, TableList
 from compactord.clock import Clock
-from compactord.commit.publish import SnapshotPublisher, StorePublisher
+from compactord.commit.publish import SnapshotPublisher
 from compactord.config.model import Discovery
 from compactord.config.policy import is_included
 from compactord.errors import CompactordError
@@ -39,39 +39,31 @@ class Listing:
 
 
 def list_catalogs(
-    warehouses: Mapping[str, tuple[Storage, str]], discovery: Discovery, clock: Clock
+    catalogs: Mapping[str, Catalog], discovery: Discovery, clock: Clock
 ) -> list[Listing]:
-    """Every catalog, one after the other; the trouble of one is not that of another.
-
-    `warehouses` are the store of each catalog and the warehouse's path in it.
-    """
-    return [
-        _listing(catalog, storage, root, discovery, clock)
-        for catalog, (storage, root) in warehouses.items()
-    ]
+    """Every catalog, one after the other; the trouble of one is not that of another."""
+    return [_listing(name, catalog, discovery, clock) for name, catalog in catalogs.items()]
 
 
-def _listing(
-    catalog: str, storage: Storage, root: str, discovery: Discovery, clock: Clock
-) -> Listing:
+def _listing(name: str, catalog: Catalog, discovery: Discovery, clock: Clock) -> Listing:
     start_s = clock.monotonic_s()
     listed = TableList(tables=(), unreadable={})
     error = ""
     is_listed = False
     try:
-        listed, is_listed = list_tables(storage, root), True
-        error = "; ".join(listed.unreadable.values())
+        listed, is_listed = catalog.list_tables(), True
+        error = "; ".join(str(trouble) for trouble in listed.unreadable.values())
     except CompactordError as found:
         error = str(found)
     except Exception as found:  # noqa: BLE001 - a listing that fails must not end all listings
-        _log.error("discovery_defect", catalog=catalog, exc_info=True)
+        _log.error("discovery_defect", catalog=name, exc_info=True)
         error = f"{type(found).__name__}: {found}"
     included = [t for t in listed.tables if is_included(discovery, t.database, t.name)]
     return Listing(
-        catalog=catalog,
-        storage=storage,
-        publisher=StorePublisher(storage),
-        found={TableName(catalog, table.database, table.name): table for table in included},
+        catalog=name,
+        storage=catalog.storage,
+        publisher=catalog.publisher,
+        found={TableName(name, table.database, table.name): table for table in included},
         is_listed=is_listed,
         unreadable=frozenset(listed.unreadable),
         excluded=len(listed.tables) - len(included),

@@ -6,6 +6,7 @@ import argparse
 import math
 import threading
 
+from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
 from compactord.errors import UsageError
 from compactord.top.daemon import DaemonSource
@@ -62,7 +63,7 @@ def _source(args: argparse.Namespace, stop: threading.Event) -> Source:
         return DaemonSource(args.url)
     if not args.warehouse:
         raise UsageError("--warehouse is empty")
-    return WarehouseSource(args.warehouse, clock=SystemClock(), stop=stop)
+    return WarehouseSource(open_catalog(args.warehouse), clock=SystemClock(), stop=stop)
 
 
 def _interval_s(text: str) -> float:

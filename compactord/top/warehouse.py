@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
 
-from compactord.catalog.filesystem import open_warehouse
+from compactord.catalog.base import Catalog
 from compactord.clock import Clock
-from compactord.errors import CompactordError, ObjectNotFound, TableNotFound, UnsupportedTable
+from compactord.errors import CompactordError, ObjectNotFound, UnsupportedTable
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.support import reasons_to_refuse
@@ -23,60 +22,44 @@ from compactord.table.planning import PlanContext, StatePlanner
 from compactord.table.status import Backlog, TableShape
 from compactord.top.look import Look, NoAnswer, TopCommit, TopTable
 
-_DATABASE_SUFFIX = ".db"
 # So far back the newest compaction of a table is looked for.
 _SNAPSHOTS_READ = 8
 _RECENT_KEPT = 32
 
 
 class WarehouseSource:
-    """All tables below a warehouse's path; `stop` ends a look between two tables."""
+    """All tables of a catalog; `stop` ends a look between two tables."""
 
-    def __init__(self, warehouse: str, *, clock: Clock, stop: threading.Event) -> None:
-        self._storage, self._warehouse = open_warehouse(warehouse)
+    def __init__(self, catalog: Catalog, *, clock: Clock, stop: threading.Event) -> None:
+        self._catalog = catalog
         self._clock = clock
         self._stop = stop
         self._watched: dict[TableRef, _WatchedTable] = {}
 
     def look(self) -> Look:
-        """Raises `TableNotFound` when there is no warehouse, `NoAnswer` when told to stop."""
-        status = self._storage.status(self._warehouse)
-        if status is None or not status.is_folder:
-            raise TableNotFound(f"warehouse does not exist: {self._warehouse}")
+        """Raises what listing raises, of one database, too, and `NoAnswer` when told to stop."""
+        listed = self._catalog.list_tables()
+        for trouble in listed.unreadable.values():
+            raise trouble
         known, self._watched = self._watched, {}
         tables = []
-        for ref in sorted(self._refs(), key=lambda ref: ref.full_name):
+        for ref in sorted(listed.tables, key=lambda ref: ref.full_name):
             if self._stop.is_set():
                 raise NoAnswer("stopped")
-            watched = known.get(ref) or _WatchedTable(self._storage, ref, self._clock)
+            watched = known.get(ref) or _WatchedTable(self._catalog.storage, ref, self._clock)
             self._watched[ref] = watched
             tables.append(watched.look())
         commits = (
             commit for watched in self._watched.values() for commit in reversed(watched.commits)
         )
         return Look(
-            source=self._warehouse,
+            source=self._catalog.warehouse,
             now_ms=self._clock.now_ms(),
             service=None,
             tables=tuple(tables),
             running=(),
             recent=tuple(sorted(commits, key=lambda commit: -commit.finished_ms)[:_RECENT_KEPT]),
         )
-
-    def _refs(self) -> Iterator[TableRef]:
-        """Every folder that has a schema."""
-        for database in self._storage.list(self._warehouse):
-            if not database.is_folder or not database.name.endswith(_DATABASE_SUFFIX):
-                continue
-            folder = f"{self._warehouse}/{database.name}"
-            for child in self._storage.list(folder):
-                ref = TableRef(
-                    database=database.name.removesuffix(_DATABASE_SUFFIX),
-                    name=child.name,
-                    location=f"{folder}/{child.name}",
-                )
-                if child.is_folder and self._storage.status(f"{ref.location}/schema") is not None:
-                    yield ref
 
 
 class _WatchedTable:

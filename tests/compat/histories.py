@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from compactord import ids
-from compactord.catalog.filesystem import find_table
+from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
 from compactord.ids import Liveness
 from compactord.maintenance.expire import expire_snapshots
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.paimon.options import ExpireOptions
+from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.table.one_shot import CompactTotals
 from compactord.table.opening import open_table
@@ -343,7 +344,7 @@ class History:
         """What a service does, which has known the table from the first time on."""
         self._say("turns")
         if self._driver is None:
-            table = find_table(STORAGE, str(self.table.path.parent.parent), self.table.name)
+            table = self._ref()
             self._driver = Driver(compactor_of(STORAGE, table, clock=SystemClock()))
         known = len(self._driver.cycles)
         self._driver.run(cycles=_TURNS)
@@ -387,10 +388,14 @@ class History:
     def _expire(self) -> None:
         self._expire_all_but(self.chance.choice([1, 1, 2, 4]), limit=self.chance.choice([2, 50]))
 
+    def _ref(self) -> TableRef:
+        catalog = FilesystemCatalog(STORAGE, str(self.table.path.parent.parent))
+        return catalog.find_table(self.table.name)
+
     def _expire_all_but(self, keep: int, *, limit: int) -> None:
         """What a write under way may ask for stays, too."""
         self._say("expire, keeping", keep)
-        table = find_table(STORAGE, str(self.table.path.parent.parent), self.table.name)
+        table = self._ref()
         expired = expire_snapshots(
             STORAGE,
             table,

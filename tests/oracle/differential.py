@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from compactord import ids
-from compactord.catalog.filesystem import find_table
+from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.engine.inline import InlineEngine
@@ -225,7 +225,7 @@ def compact(
     storage, clock = storage or LocalStorage(), SystemClock()
     name = f"{path.parent.name.removesuffix('.db')}.{path.name}"
     run = OneShot(
-        find_table(storage, str(path.parent.parent), name),
+        FilesystemCatalog(storage, str(path.parent.parent)).find_table(name),
         SessionRequest(
             strategy=strategy,
             overrides=overrides or {},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.catalog.filesystem import find_table
+from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state, with_rewrites
 from compactord.storage.local import LocalStorage
@@ -73,7 +73,7 @@ def test_what_drops_partitions_is_no_rewrite(judge: Judge, table: LiveTable) -> 
     rewritten = _newest(table)
     judge.truncate(table.path, [{"dt": "b"}])
     storage = LocalStorage()
-    ref = find_table(storage, str(table.path.parent.parent), "db.t")
+    ref = FilesystemCatalog(storage, str(table.path.parent.parent)).find_table("db.t")
     state = with_rewrites(storage, load_state(storage, ref), since_ms=0, now_ms=1 << 60)
     assert state.snapshot is not None
     assert (state.snapshot.id, state.snapshot.operation) == (rewritten + 1, "TRUNCATE")

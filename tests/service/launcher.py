@@ -7,14 +7,14 @@ import os
 import sys
 from pathlib import Path
 
-from compactord.catalog.filesystem import open_warehouse
 from compactord.serve import add_serve_arguments, serve
 from compactord.storage.base import Storage
+from compactord.storage.open import open_storage
 from tests.service.switched import SwitchedStorage
 
 
 def open_switched(warehouse: str) -> tuple[Storage, str]:
-    storage, root = open_warehouse(warehouse)
+    storage, root = open_storage(warehouse)
     return SwitchedStorage(storage, Path(os.environ["FAULTS"])), root
 
 

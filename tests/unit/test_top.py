@@ -18,8 +18,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from compactord.catalog.base import Catalog
+from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
-from compactord.errors import TableNotFound, UsageError
+from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.service import api
 from compactord.service.http import HttpServer, PageResponse, Request
 from compactord.service.view import ServiceView, TableStatus
@@ -32,6 +35,7 @@ from compactord.top.warehouse import WarehouseSource
 from compactord.top.watch import run
 from tests.builders import compact, fill_keyed, keyed_table, writer
 from tests.pictures import GIB, MIB, NOW_MS, busy_night, fleet_view, halt, table_view
+from tests.storages import Call, HookedStorage, MemoryStorage
 
 HOST = "127.0.0.1"
 
@@ -345,11 +349,15 @@ def test_nothing_to_look_at_from_the_start_is_an_error() -> None:
         run(source, interval_s=1, once=False, stop=threading.Event(), stream=io.StringIO())
 
 
+def _source(catalog: Catalog) -> WarehouseSource:
+    return WarehouseSource(catalog, clock=SystemClock(), stop=threading.Event())
+
+
 def test_a_warehouse_is_looked_at_without_a_daemon_and_followed(tmp_path: Path) -> None:
     storage = LocalStorage()
     table = keyed_table(storage, f"{tmp_path}/db.db/t", buckets=1)
     fill_keyed(writer(storage, table), commits=6)
-    source = WarehouseSource(str(tmp_path), clock=SystemClock(), stop=threading.Event())
+    source = _source(open_catalog(str(tmp_path)))
     first = source.look()
     [line] = first.tables
     assert (line.name, line.status) == ("db.t", "active")
@@ -378,7 +386,7 @@ def test_tables_of_a_warehouse_that_cannot_be_served_say_why(tmp_path: Path) -> 
     (tmp_path / "a.db/torn/schema/schema-0").write_text("{")
     (tmp_path / "a.db/no_table").mkdir()
     (tmp_path / "other").mkdir()
-    source = WarehouseSource(str(tmp_path), clock=SystemClock(), stop=threading.Event())
+    source = _source(open_catalog(str(tmp_path)))
     sums, torn = source.look().tables
     assert (sums.name, sums.status) == ("a.sums", "unsupported")
     assert "aggregation" in sums.note
@@ -389,7 +397,7 @@ def test_tables_of_a_warehouse_that_cannot_be_served_say_why(tmp_path: Path) -> 
 def test_tables_that_are_dropped_and_made_are_followed(tmp_path: Path) -> None:
     storage = LocalStorage()
     keyed_table(storage, f"{tmp_path}/a.db/first")
-    source = WarehouseSource(str(tmp_path), clock=SystemClock(), stop=threading.Event())
+    source = _source(open_catalog(str(tmp_path)))
     assert [table.name for table in source.look().tables] == ["a.first"]
     (tmp_path / "a.db/first/schema/schema-0").unlink()
     (tmp_path / "a.db/first/schema").rmdir()
@@ -398,8 +406,20 @@ def test_tables_that_are_dropped_and_made_are_followed(tmp_path: Path) -> None:
 
 
 def test_no_warehouse_is_an_error(tmp_path: Path) -> None:
-    source = WarehouseSource(f"{tmp_path}/gone", clock=SystemClock(), stop=threading.Event())
+    source = _source(open_catalog(f"{tmp_path}/gone"))
     with pytest.raises(TableNotFound, match="gone"):
+        source.look()
+
+
+def test_a_database_that_cannot_be_listed_is_an_error() -> None:
+    def fail(call: Call) -> None:
+        if call.path == "/wh/a.db":
+            raise AccessDenied(call.path, "list failed")
+
+    inner = MemoryStorage()
+    keyed_table(inner, "/wh/a.db/t")
+    source = _source(FilesystemCatalog(HookedStorage(inner, before=fail), "/wh"))
+    with pytest.raises(AccessDenied, match=r"list failed: /wh/a\.db"):
         source.look()
 
 

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.catalog.filesystem import find_table, open_warehouse
+from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.catalog.open import open_catalog
 from compactord.errors import AccessDenied, TableNotFound, UsageError
+from compactord.storage.base import Storage
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 
 WAREHOUSE = "/w"
@@ -13,14 +15,18 @@ def _storage(*objects: str) -> MemoryStorage:
     return MemoryStorage({f"{WAREHOUSE}/{name}": b"" for name in objects})
 
 
+def _catalog(storage: Storage) -> FilesystemCatalog:
+    return FilesystemCatalog(storage, WAREHOUSE)
+
+
 def test_a_table_is_found_by_its_folder_and_its_schema() -> None:
-    table = find_table(_storage("sales.db/orders/schema/schema-0"), WAREHOUSE, "sales.orders")
+    table = _catalog(_storage("sales.db/orders/schema/schema-0")).find_table("sales.orders")
     assert (table.database, table.name) == ("sales", "orders")
     assert (table.full_name, table.location) == ("sales.orders", "/w/sales.db/orders")
 
 
 def test_a_dot_in_the_table_name_belongs_to_the_table() -> None:
-    table = find_table(_storage("a.db/b.c/schema/schema-3"), WAREHOUSE, "a.b.c")
+    table = _catalog(_storage("a.db/b.c/schema/schema-3")).find_table("a.b.c")
     assert (table.database, table.name) == ("a", "b.c")
 
 
@@ -33,13 +39,13 @@ def test_a_dot_in_the_table_name_belongs_to_the_table() -> None:
 )
 def test_a_name_without_two_parts_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"database\.table"):
-        find_table(_storage(), WAREHOUSE, name)
+        _catalog(_storage()).find_table(name)
 
 
 @pytest.mark.parametrize("name", ["sales.orders$snapshots", "sales.orders$branch_dev"])
 def test_system_tables_and_branches_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="not supported yet"):
-        find_table(_storage("sales.db/orders/schema/schema-0"), WAREHOUSE, name)
+        _catalog(_storage("sales.db/orders/schema/schema-0")).find_table(name)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,7 @@ def test_system_tables_and_branches_are_refused(name: str) -> None:
 )
 def test_what_is_missing_is_named(objects: tuple[str, ...], what: str) -> None:
     with pytest.raises(TableNotFound, match=what):
-        find_table(_storage(*objects), WAREHOUSE, "sales.orders")
+        _catalog(_storage(*objects)).find_table("sales.orders")
 
 
 def test_a_table_whose_schemas_cannot_be_listed_is_found_and_its_own_error_says_why() -> None:
@@ -64,7 +70,7 @@ def test_a_table_whose_schemas_cannot_be_listed_is_found_and_its_own_error_says_
         _storage("sales.db/orders/schema/schema-0"),
         Fault(at=1, error=AccessDenied, concerns=lambda call: call.path.endswith("/schema")),
     )
-    assert find_table(storage, WAREHOUSE, "sales.orders").name == "orders"
+    assert _catalog(storage).find_table("sales.orders").name == "orders"
     assert len(storage.failed) == 1
 
 
@@ -81,5 +87,5 @@ def test_a_table_whose_schemas_cannot_be_listed_is_found_and_its_own_error_says_
 )
 def test_a_place_that_cannot_be_opened_is_refused_as_a_warehouse(text: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        open_warehouse(text)
+        open_catalog(text)
     assert str(refused.value) == message

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
 from compactord.errors import EngineUnavailable
@@ -44,7 +45,7 @@ def _daemon(
         clock=clock,
         zone=clock.time_zone,
         owner=FIRST,
-        open_warehouse=lambda _: (LocalStorage(), str(folder)),
+        open_catalog=lambda _: FilesystemCatalog(LocalStorage(), str(folder)),
         start_engine=start_engine,
         reload=lambda: loaded,
         apply_logs=lambda _: None,

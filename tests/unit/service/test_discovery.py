@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.config.model import Discovery
 from compactord.demo import create_table
 from compactord.errors import AccessDenied, StorageError
@@ -23,6 +24,10 @@ def _warehouse(*tables: str) -> MemoryStorage:
     return storage
 
 
+def _catalog(storage: Storage) -> FilesystemCatalog:
+    return FilesystemCatalog(storage, "/wh")
+
+
 def _broken(error: Exception) -> Storage:
     def fail(call: Call) -> None:
         raise error
@@ -32,9 +37,9 @@ def _broken(error: Exception) -> Storage:
 
 @pytest.mark.parametrize("error", [StorageError("/wh", "no answer"), ValueError("no answer")])
 def test_the_trouble_of_one_catalog_is_not_that_of_another(error: Exception) -> None:
-    warehouses = {"bad": (_broken(error), "/wh"), "good": (_warehouse("a.x", "b.y"), "/wh")}
+    catalogs = {"bad": _catalog(_broken(error)), "good": _catalog(_warehouse("a.x", "b.y"))}
     with capture_logs():
-        bad, good = list_catalogs(warehouses, Discovery(), VirtualClock())
+        bad, good = list_catalogs(catalogs, Discovery(), VirtualClock())
     assert sorted(good.found) == [TableName("good", "a", "x"), TableName("good", "b", "y")]
     assert good.error == ""
     assert bad.found == {}
@@ -42,9 +47,9 @@ def test_the_trouble_of_one_catalog_is_not_that_of_another(error: Exception) -> 
 
 
 def test_what_is_left_out_is_counted() -> None:
-    warehouses = {"c": (_warehouse("a.x", "a.tmp_1", "b.y"), "/wh")}
+    catalogs = {"c": _catalog(_warehouse("a.x", "a.tmp_1", "b.y"))}
     discovery = Discovery(excluding_tables=r".*\.tmp_.*")
-    (listing,) = list_catalogs(warehouses, discovery, VirtualClock())
+    (listing,) = list_catalogs(catalogs, discovery, VirtualClock())
     assert {name.table for name in listing.found} == {"x", "y"}
     assert listing.excluded == 1
     assert listing.found[TableName("c", "a", "x")].location == "/wh/a.db/x"
@@ -56,7 +61,7 @@ def test_a_database_that_cannot_be_listed_is_named_and_the_others_are_found() ->
             raise AccessDenied("/wh/a.db", "list failed")
 
     storage = HookedStorage(_warehouse("a.x", "b.y"), before=fail)
-    (listing,) = list_catalogs({"c": (storage, "/wh")}, Discovery(), VirtualClock())
+    (listing,) = list_catalogs({"c": _catalog(storage)}, Discovery(), VirtualClock())
     assert list(listing.found) == [TableName("c", "b", "y")]
     assert (listing.is_listed, listing.unreadable) == (True, {"a"})
     assert listing.error == "list failed: /wh/a.db"

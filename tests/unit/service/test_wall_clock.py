@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.engine.inline import InlineEngine
 from compactord.errors import StorageError
 from compactord.model import CompactReason, TableName
@@ -63,7 +64,7 @@ class Running:
             clock=self.clock,
             zone=self.clock.time_zone,
             owner=FIRST,
-            open_warehouse=lambda _: (self.storage, ROOT),
+            open_catalog=lambda _: FilesystemCatalog(self.storage, ROOT),
             start_engine=InlineEngine,
             reload=lambda: load(folder, CONFIG),
             apply_logs=lambda _: None,

@@ -1,0 +1,54 @@
+"""The catalog seam: which tables there are, where each is, and how its snapshots are published.
+
+A catalog says where a table is; its schemas are read there, as those of release 2.0.0 do it that
+know tables by path (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from compactord.commit.publish import SnapshotPublisher
+from compactord.errors import StorageError
+from compactord.paimon.table import TableRef
+from compactord.storage.base import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableList:
+    """Tables by name; `unreadable` are databases that could not be listed, with the reason."""
+
+    tables: tuple[TableRef, ...]
+    unreadable: Mapping[str, StorageError]
+
+
+class Catalog(Protocol):
+    """The tables of one warehouse; any number of threads may ask."""
+
+    @property
+    def warehouse(self) -> str:
+        """The warehouse's path in `storage`."""
+        ...
+
+    @property
+    def storage(self) -> Storage:
+        """The store of all its tables; locations of tables are paths in it."""
+        ...
+
+    @property
+    def publisher(self) -> SnapshotPublisher:
+        """What publishes the snapshots of its tables."""
+        ...
+
+    def list_tables(self) -> TableList:
+        """Every table of every database. Raises `TableNotFound` without a warehouse."""
+        ...
+
+    def find_table(self, name: str) -> TableRef:
+        """The table `database.table`.
+
+        Raises `UsageError` for a malformed name, `TableNotFound` for one that is not there.
+        """
+        ...
