@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from compactord import ids
 from compactord.clock import SystemClock
-from compactord.commit.publish import StorePublisher
+from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.demo import WriteOnlyWriter, create_table
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
@@ -138,6 +138,7 @@ def one_shot(
     storage: Storage,
     table: TableRef,
     *,
+    publisher: SnapshotPublisher | None = None,
     owner: Owner = FIRST,
     strategy: Strategy = Strategy.MINOR,
     overrides: Mapping[str, str] | None = None,
@@ -158,7 +159,7 @@ def one_shot(
             quiet_for_ms=quiet_for_ms,
         ),
         storage=storage,
-        publisher=StorePublisher(storage),
+        publisher=publisher or StorePublisher(storage),
         start_engine=start_engine,
         clock=clock,
         worker=WorkerSpec(owner=owner, memory_bytes=64 << 20, zone=clock.time_zone),
