@@ -91,7 +91,7 @@ def test_the_demo_is_imported_by_the_command_line_alone() -> None:
         ("pyspark", {"engine"}),
         ("py4j", {"engine"}),
         ("fastavro", {"paimon"}),
-        ("structlog", {"state", "commit", "maintenance", "engine", "service", "cli"}),
+        ("structlog", {"state", "commit", "maintenance", "engine", "service", "table", "cli"}),
         ("pydantic", {"config"}),
         ("yaml", {"config"}),
         ("apscheduler", {"service"}),
@@ -109,15 +109,16 @@ def test_a_library_has_its_home(library: str, homes: set[str]) -> None:
     assert users <= homes
 
 
-def test_a_file_format_is_known_by_name_to_the_registry_alone() -> None:
-    parquet = PACKAGE / "formats" / "parquet"
-    users = {
-        str(path.relative_to(PACKAGE))
-        for path in _modules()
-        if any(name.startswith("compactord.formats.parquet") for name in _imports(path))
-        and not path.is_relative_to(parquet)
-    }
-    assert users == {"formats/registry.py"}
+@pytest.mark.parametrize(
+    ("module", "homes"),
+    [
+        # A merge that spills writes temporary files of its machine.
+        ("compactord.storage.local", {"storage", "rewrite"}),
+        ("compactord.catalog.filesystem", {"catalog"}),
+    ],
+)
+def test_what_stands_behind_a_seam_is_known_to_what_opens_it(module: str, homes: set[str]) -> None:
+    assert {_home(path) for path in _modules() if module in _imports(path)} == homes
 
 
 @pytest.mark.parametrize("home", ["plan", "kernels"])
