@@ -6,15 +6,16 @@ Functions of the scheduler over one `ScheduledTable`; nothing here decides what 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from compactord.config.model import Backoff, Retry
-from compactord.errors import CommitGaveUp, CompactordError, FormatError
+from compactord.errors import CommitGaveUp, CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.expire import Expired
 from compactord.model import Conflict, MergeCompaction, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.scheduled_table import (
     CompactionRecord,
+    Drops,
     Lifted,
     Quarantined,
     ScheduledTable,
@@ -23,7 +24,7 @@ from compactord.scheduler.scheduled_table import (
 )
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
 from compactord.table.compactor import Cycle
-from compactord.table.in_flight import Finished
+from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import Settled
 
 # A bucket whose compactions came to nothing so often in a row is quarantined: writers outrun us
@@ -67,6 +68,10 @@ def settle(
     """Account for what a cycle did with the compactions handed in."""
     settling, scheduled.settling = scheduled.settling, {}
     in_flight = {id(ended): record for record, ended in settling.values()}
+    for number, (record, ended) in settling.items():
+        if is_undecided(ended):
+            is_outrun = number in cycle.outrun
+            yield _inputs_gone(scheduled, record, ended, is_outrun, retry, now_ms, observer)
     finished = [ended for _, ended in settling.values() if isinstance(ended, Finished)]
     if cycle.in_commit and cycle.error is not None:
         gave_up = isinstance(cycle.error, CommitGaveUp)
@@ -96,6 +101,32 @@ def settle(
         _waste(scheduled, each)
         text = "another writer's snapshot took the place of ours"
         yield _counted(scheduled, in_flight[id(each)], Outcome.CONFLICT, text, now_ms, each)
+
+
+def is_undecided(ended: Finished | Failed) -> TypeGuard[Failed]:
+    """Whether it is the next cycle that finds out who is to blame: writers, or the table."""
+    return isinstance(ended, Failed) and ended.failure.error == ObjectNotFound.__name__
+
+
+def _inputs_gone(
+    scheduled: ScheduledTable,
+    record: CompactionRecord,
+    failed: Failed,
+    is_outrun: bool,
+    retry: Retry,
+    now_ms: int,
+    observer: Observer,
+) -> EndedCompaction:
+    """Inputs could not be found: others replaced and expired them, or they are lost."""
+    message = failed.failure.message
+    if not is_outrun:
+        quarantine(scheduled, record, message, retry.backoff, now_ms, observer)
+        fail(scheduled, message, failed.failure.error, retry, now_ms, observer)
+        return unpublished(scheduled, record, Outcome.FAILED, message, now_ms)
+    scheduled.counts.conflicts[Conflict.FILE_REMOVED] += 1
+    text = f"{message}; writers came first {DROPS_MAX} times"
+    in_vain(scheduled, record, text, retry.backoff, now_ms, observer)
+    return unpublished(scheduled, record, Outcome.CONFLICT, message, now_ms)
 
 
 def take_in(
@@ -200,11 +231,17 @@ def in_vain(
     now_ms: int,
     observer: Observer,
 ) -> None:
-    """Quarantine the bucket after DROPS_MAX compactions in a row that came to nothing."""
+    """Quarantine the bucket after DROPS_MAX times in a row that compactions came to nothing.
+
+    One act of a writer may be the end of many that are in flight: they count once.
+    """
     bucket = record.pending.bucket
-    scheduled.drops[bucket] += 1
-    if scheduled.drops[bucket] >= DROPS_MAX:
-        del scheduled.drops[bucket]
+    drops = scheduled.drops.setdefault(bucket, Drops())
+    if record.dispatch.number <= drops.up_to:
+        return
+    drops.count, drops.up_to = drops.count + 1, scheduled.last_number
+    if drops.count >= DROPS_MAX:
+        drops.count = 0
         quarantine(scheduled, record, message, backoff, now_ms, observer)
 
 

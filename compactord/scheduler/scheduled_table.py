@@ -72,6 +72,14 @@ class Quarantined:
 
 
 @dataclass(slots=True, kw_only=True)
+class Drops:
+    """How often in a row compactions of a bucket came to nothing; `up_to` were dispatched then."""
+
+    count: int = 0
+    up_to: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
 class Counts:
     """The growing numbers of a table; `frozen` is a copy of them."""
 
@@ -128,7 +136,9 @@ class ScheduledTable:
     slots: int = 0
     virtual_time: float = 0.0
     quarantined: dict[BucketId, Quarantined] = field(default_factory=dict)
-    drops: Counter[BucketId] = field(default_factory=Counter)
+    drops: dict[BucketId, Drops] = field(default_factory=dict)
+    # The number of the compaction that was dispatched last.
+    last_number: int = 0
     # In a row: of compactions and commits, and of looks at the table.
     failures: int = 0
     look_failures: int = 0

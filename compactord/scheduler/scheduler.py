@@ -166,6 +166,7 @@ class Scheduler:
             return
         number = result.number
         self._table_of[number] = name
+        scheduled.last_number = number
         record = CompactionRecord(
             dispatch=result,
             pending=pending,
@@ -252,7 +253,7 @@ class Scheduler:
             self._cycle_wanted[name] = None
         settling, scheduled.settling = scheduled.settling, {}
         for record, ended in settling.values():
-            if isinstance(ended, Finished):
+            if isinstance(ended, Finished) or accounting.is_undecided(ended):
                 why = "stopped before it could be committed"
                 view = accounting.unpublished(scheduled, record, Outcome.CANCELLED, why, now_ms)
                 self._ended(view)
@@ -408,6 +409,14 @@ class Scheduler:
         return dropped
 
     def _fail(self, scheduled: ScheduledTable, number: int, failed: Failed, now_ms: int) -> None:
+        if not accounting.is_undecided(failed):
+            self._blame(scheduled, number, failed, now_ms)
+        # What was chosen next may be of this very bucket.
+        scheduled.head = None
+        self._drop_parts(scheduled, number)
+        self._finish(scheduled, number, failed)
+
+    def _blame(self, scheduled: ScheduledTable, number: int, failed: Failed, now_ms: int) -> None:
         record, message = scheduled.in_flight[number], failed.failure.message
         was_stopped = self.is_draining and failed.failure.kind is FailureKind.LOST
         outcome = Outcome.CANCELLED if was_stopped else Outcome.FAILED
@@ -418,10 +427,6 @@ class Scheduler:
             )
             kind = failed.failure.error
             accounting.fail(scheduled, message, kind, self.retry, now_ms, self._observer)
-        # What was chosen next may be of this very bucket.
-        scheduled.head = None
-        self._drop_parts(scheduled, number)
-        self._finish(scheduled, number, failed)
 
     def _ended(self, view: EndedCompaction) -> None:
         self.recent.appendleft(view)

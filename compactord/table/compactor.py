@@ -84,6 +84,8 @@ class Cycle:
     replaced_snapshots: int
     error: CompactordError | None
     in_commit: bool
+    # Those handed in that failed because others had replaced and expired their inputs.
+    outrun: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,7 @@ class TableCompactor:
         settled, planned, error = None, None, None
         in_commit = bool(finished)
         commit_seconds = 0.0
+        outrun: frozenset[int] = frozenset()
         try:
             if finished:
                 self.phase = Phase.COMMIT
@@ -165,6 +168,11 @@ class TableCompactor:
             self._session.discard(failed=failed)
             self._release(ended)
             planned = self._plan(skip)
+            outrun = frozenset(
+                number
+                for number, each in ended.items()
+                if isinstance(each, Failed) and self._is_outrun(each)
+            )
             if planned is not None and settled is None and self._is_idle(planned, skip):
                 self.phase = Phase.COMMIT
                 start = self._clock.monotonic_s()
@@ -192,12 +200,14 @@ class TableCompactor:
             replaced_snapshots=self._session.replaced_snapshots,
             error=error,
             in_commit=in_commit,
+            outrun=outrun,
         )
 
     def dispatch(self, bucket: BucketId, *, number: int, free_slots: int) -> Dispatch | None:
         """The next decision on a bucket, cut into parts; None when there is nothing to do any more.
 
-        Raises what cutting into key ranges raises: footers of the inputs are read.
+        Raises what cutting into key ranges raises: footers of the inputs are read. Nothing is to be
+        done, either, when others have replaced and expired an input: the next cycle plans anew.
         """
         # Whatever comes of it, the bucket is looked at again: its due has been taken.
         self._touched.add(bucket)
@@ -209,9 +219,13 @@ class TableCompactor:
         snapshot = state.snapshot
         assert snapshot is not None, "a decision is about files"
         size = sum(file.file_size for file in compaction.inputs)
-        parts = self._session.parts(
-            compaction, number=number, free_slots=max(free_slots, -(-size // _PART_BYTES_MAX))
-        )
+        slots = max(free_slots, -(-size // _PART_BYTES_MAX))
+        try:
+            parts = self._session.parts(compaction, number=number, free_slots=slots)
+        except CompactordError as error:
+            if self._session.is_outrun(compaction, type(error).__name__, str(error)):
+                return None
+            raise
         dispatched = Dispatch(
             number=number,
             compaction=compaction,
@@ -321,6 +335,10 @@ class TableCompactor:
                 for partition, rest in self._backlog.rests().items()
             ),
         )
+
+    def _is_outrun(self, failed: Failed) -> bool:
+        failure = failed.failure
+        return self._session.is_outrun(failed.compaction, failure.error, failure.message)
 
     def _is_idle(self, planned: Planned, skip: Skip) -> bool:
         """Whether manifests wait in vain for the commit of a compaction."""

@@ -21,7 +21,6 @@ from compactord.errors import (
     AccessDenied,
     CompactordError,
     EngineUnavailable,
-    ObjectNotFound,
     TransientStorageError,
 )
 from compactord.model import Committed, Compaction, MergeCompaction, Subcompaction
@@ -118,6 +117,8 @@ class OneShot:
         self._ready: list[Finished] = []
         self._quarantined: set[BucketId] = set()
         self._drops: Counter[BucketId] = Counter()
+        # Buckets of which a compaction of this round came to nothing.
+        self._dropped: set[BucketId] = set()
         self._start_s = 0.0
         self._is_abandoned = False
         self.totals = CompactTotals()
@@ -169,6 +170,7 @@ class OneShot:
     def _round(self) -> bool:
         """One pass over the table; whether there was anything to do."""
         session = self._session
+        self._dropped.clear()
         session.refresh()
         planned_on, indexes = session.state, session.index_entries()
         assert planned_on is not None, "just refreshed"
@@ -297,12 +299,8 @@ class OneShot:
         self._progress.committed(committed)
 
     def _fail(self, compaction: Compaction, error: str, why: str) -> None:
-        """It failed for good, by an error of this class.
-
-        Files that others replaced may have been expired before they were read.
-        """
-        if error == ObjectNotFound.__name__ and self._session.is_outrun(compaction):
-            _log.warning("inputs_gone", **self._session.named(compaction.bucket), reason=why)
+        """It failed for good, by an error of this class."""
+        if self._session.is_outrun(compaction, error, why):
             self._drop(compaction, 0, why)
         else:
             self._quarantine(compaction, why)
@@ -311,6 +309,10 @@ class OneShot:
         """The bucket moved on under us: the next round plans it anew."""
         self.totals.dropped += 1
         self.totals.wasted_bytes += wasted_bytes
+        if compaction.bucket in self._dropped:
+            # One act of a writer may be the end of many that one round planned.
+            return
+        self._dropped.add(compaction.bucket)
         self._drops[compaction.bucket] += 1
         if self._drops[compaction.bucket] >= _DROPS_PER_BUCKET:
             self._quarantine(compaction, f"{why}; writers outran {_DROPS_PER_BUCKET} attempts")

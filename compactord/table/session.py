@@ -311,12 +311,21 @@ class TableSession:
         self._merged_on = _identity(self.state)
         return outcome if isinstance(outcome, Committed) else None
 
-    def is_outrun(self, compaction: Compaction) -> bool:
-        """Whether some of its inputs are not live any more in the newest snapshot."""
+    def is_outrun(self, compaction: Compaction, error: str, why: str) -> bool:
+        """Whether it failed, by an error of this class, because others came first.
+
+        They replaced some of its inputs, and expiry removed these before they were read: they are
+        not live any more in the newest snapshot.
+        """
+        if error != ObjectNotFound.__name__:
+            return False
         assert self.state is not None, "refreshed before"
         self.state = self._follower.refreshed(self.state)
         live = {file.file_name for file in self.state.files.files_in(compaction.bucket)}
-        return not live.issuperset(file.file_name for file in compaction.inputs)
+        if live.issuperset(file.file_name for file in compaction.inputs):
+            return False
+        _log.warning("inputs_gone", **self.named(compaction.bucket), reason=why)
+        return True
 
     def discard(self, *, finished: Iterable[Finished] = (), failed: Iterable[Failed] = ()) -> None:
         """Remove the files of compactions that will not be published."""

@@ -126,6 +126,8 @@ class WatchedTable:
         self.snapshots = {id_: rows for id_, rows in self.snapshots.items() if id_ <= to}
         self.tags = {name: tag for name, tag in self.tags.items() if tag[0] <= to}
         self.rows = self.snapshots[to].copy()
+        # Of a manifest that Java had listed since then, an older list tells what Java's could not.
+        self._said.clear()
 
     # What must hold.
 

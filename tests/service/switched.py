@@ -5,15 +5,27 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from compactord.errors import AccessDenied, StorageError, StoreFull, TransientStorageError
-from compactord.storage.base import Storage
+from compactord.storage.base import Storage, StorageSpec
 from tests.storages import Call, WatchedStorage
 
 T = TypeVar("T")
 KINDS = (TransientStorageError, StoreFull, StorageError, AccessDenied)
+
+
+@dataclass(frozen=True)
+class SwitchedSpec:
+    """Opens the store in a worker, which counts its own calls."""
+
+    inner: StorageSpec
+    control: Path
+
+    def open(self) -> SwitchedStorage:
+        return SwitchedStorage(self.inner.open(), self.control)
 
 
 class SwitchedStorage(WatchedStorage):
@@ -27,12 +39,12 @@ class SwitchedStorage(WatchedStorage):
         super().__init__(inner)
         self._control = control
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # The lock of its class does not go to workers.
-        return SwitchedStorage, (self.inner, self._control)
+    @property
+    def spec(self) -> SwitchedSpec:
+        return SwitchedSpec(self.inner.spec, self._control)
 
     def _watch(self, method: str, path: str, effect: Callable[[], T]) -> T:
-        # Beside one another: a call that hangs must hold up no other.
+        # Not one after the other: a call that hangs holds up no other.
         self.calls += 1
         return self.around(Call(self.calls, method, path), effect)
 

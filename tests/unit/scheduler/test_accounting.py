@@ -7,8 +7,11 @@ import pytest
 from compactord.config.model import Backoff, Retry
 from compactord.errors import StorageError
 from compactord.maintenance.expire import Expired
+from compactord.model import Conflict, FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler import accounting
+from compactord.scheduler.scheduled_table import Drops
+from compactord.scheduler.status import Outcome
 from compactord.table.backlog import Skip
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
@@ -76,10 +79,49 @@ def test_of_a_bucket_that_is_gone_nothing_is_remembered_although_others_wait() -
     stage.add(buckets=2)
     scheduled = stage.scheduler.tables[NAME]
     bucket = _failed_once(stage)
-    scheduled.drops[bucket] = 2
+    scheduled.drops[bucket] = Drops(count=2)
     planned = stage.tables[NAME].cycle({}, Skip(), error=None)
     assert planned.planned is not None
     # More is due than was offered: the other bucket.
     cycle = replace(planned, planned=replace(planned.planned, offered=(), gone=frozenset({bucket})))
     accounting.take_in(scheduled, cycle, Retry(), stage.now, stage.observer)  # type: ignore[arg-type]
     assert (scheduled.quarantined, scheduled.drops) == ({}, {})
+
+
+def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> None:
+    stage = Stage()
+    stage.add()
+    number = stage.flying()[0].part.compaction
+    scheduled = stage.scheduler.tables[NAME]
+    record = scheduled.in_flight[number]
+
+    def dropped(number: int) -> None:
+        one = replace(record, dispatch=replace(record.dispatch, number=number))
+        backoff = Retry().backoff
+        accounting.in_vain(scheduled, one, "gone", backoff, stage.now, stage.observer)  # type: ignore[arg-type]
+
+    # Each act ends a hundred; those of the next one were dispatched after it.
+    for act in range(accounting.DROPS_MAX):
+        assert not scheduled.quarantined, f"after {act} acts"
+        scheduled.last_number = (act + 1) * 100
+        for each in range(act * 100, scheduled.last_number):
+            dropped(each + 1)
+    assert list(scheduled.quarantined) == [record.pending.bucket]
+    assert scheduled.quarantined[record.pending.bucket].failures == 1
+
+
+@pytest.mark.parametrize("is_outrun", [True, False])
+def test_a_table_is_not_to_blame_for_inputs_that_others_replaced(*, is_outrun: bool) -> None:
+    stage = Stage()
+    stage.add()
+    (submit,) = stage.flying()
+    stage.ends(submit, FailureKind.POISON, error="ObjectNotFound")
+    scheduled = stage.scheduler.tables[NAME]
+    assert (scheduled.failures, scheduled.quarantined) == (0, {}), "nobody knows yet"
+    cycle = only(stage.decide())
+    stage.cycle_ended(cycle, outrun={submit.part.compaction} if is_outrun else ())
+    assert scheduled.failures == (0 if is_outrun else 1)
+    assert bool(scheduled.quarantined) != is_outrun
+    outcomes = {outcome: n for (_, outcome), n in scheduled.counts.compactions.items()}
+    assert outcomes == {Outcome.CONFLICT if is_outrun else Outcome.FAILED: 1}
+    assert scheduled.counts.conflicts == ({Conflict.FILE_REMOVED: 1} if is_outrun else {})

@@ -87,7 +87,9 @@ class Stage:
     def cycle_ended(self, effect: Effect, **how: object) -> None:
         assert isinstance(effect, StartCycle)
         how.setdefault("error", None)
+        outrun = frozenset(how.pop("outrun", ()))  # type: ignore[call-overload]
         cycle = self.tables[effect.name].cycle(effect.ended, effect.skip, **how)  # type: ignore[arg-type]
+        cycle = replace(cycle, outrun=outrun)
         self.scheduler.cycle_ended(effect.name, cycle, self.now)
 
     def dispatched(self, effect: Effect, *, parts: int | None = None) -> None:
@@ -125,14 +127,14 @@ class Stage:
     def poll(self, name: TableName = NAME) -> None:
         self.scheduler.poll_due(name, self.now)
 
-    def ends(self, submit: Submit, kind: FailureKind | None = None) -> None:
+    def ends(self, submit: Submit, kind: FailureKind | None = None, *, error: str = "E") -> None:
         number, part = submit.part.compaction, submit.part.part
         if kind is None:
             done = SubcompactionResult(compaction=number, part=part, after=(), stats=STATS)
             self.scheduler.part_ended(done, self.now)
             return
         failure = TaskFailure(
-            compaction=number, part=part, kind=kind, error="E", message="bad", traceback=""
+            compaction=number, part=part, kind=kind, error=error, message="bad", traceback=""
         )
         self.scheduler.part_ended(failure, self.now)
 

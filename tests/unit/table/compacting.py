@@ -82,17 +82,17 @@ class Driver:
         self._number = after
 
     def run(self, *, cycles: int) -> Planned | None:
-        """The plan in the end; at most so many turns."""
+        """The plan in the end; at most so many cycles, of which the last one begins nothing."""
         planned: Planned | None = None
         ended: dict[int, Finished | Failed] = {}
-        for _ in range(cycles):
+        for left in reversed(range(cycles)):
             cycle = self.compactor.cycle(ended, ALL)
             self.cycles.append(cycle)
             ended = {}
             if cycle.error is not None:
                 self.errors.append(cycle.error)
             planned = cycle.planned or planned
-            for pending in cycle.planned.offered if cycle.planned is not None else ():
+            for pending in cycle.planned.offered if cycle.planned is not None and left else ():
                 self._number += 1
                 try:
                     dispatched = self.compactor.dispatch(

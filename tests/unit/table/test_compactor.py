@@ -17,9 +17,11 @@ from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import SessionRequest
 from tests.builders import (
     FIRST,
+    SECOND,
     VirtualClock,
     append_table,
     check_chain,
+    compact,
     fill_keyed,
     keyed_table,
     leftovers,
@@ -181,6 +183,28 @@ class BreakableClock(VirtualClock):
         if self.is_broken:
             raise StorageError("/clock", "stands still")
         return super().now_ms()
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
+    *, is_replaced: bool
+) -> None:
+    storage, table, _ = _keyed()
+    compactor = compactor_of(storage, table)
+    planned = compactor.cycle({}, ALL).planned
+    assert planned is not None
+    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    assert dispatched is not None
+    if is_replaced:
+        compact(storage, table, owner=SECOND)
+    folder = paths.bucket_folder(table.location, "", dispatched.compaction.bucket.bucket)
+    for file in dispatched.compaction.inputs:
+        storage.delete(paths.data_file_path(folder, file))
+    ended = flown(dispatched)
+    assert isinstance(ended, Failed)
+    assert ended.failure.error == "ObjectNotFound"
+    cycle = compactor.cycle({1: ended}, ALL)
+    assert cycle.outrun == ({1} if is_replaced else set())
 
 
 def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> None:
