@@ -6,7 +6,6 @@ which they finish. It decides nothing: retries and the order of work belong to t
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Protocol
 
 from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
@@ -61,12 +60,7 @@ class Engine(Protocol):
 
     def __enter__(self) -> Engine: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 def cancelled(part: Subcompaction) -> TaskFailure:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from types import TracebackType
 
 from compactord.engine.base import cancelled
 from compactord.engine.worker import run_part
@@ -45,10 +44,5 @@ class InlineEngine:
     def __enter__(self) -> InlineEngine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -11,7 +11,6 @@ import queue
 import threading
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from types import TracebackType
 from typing import Protocol
 
 from compactord.clock import Clock, SystemClock
@@ -144,12 +143,7 @@ class PooledEngine:
     def __enter__(self) -> PooledEngine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _carry(self, part: Subcompaction, generation: int) -> None:

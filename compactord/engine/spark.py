@@ -12,7 +12,6 @@ each task, which costs 80 ms a task whatever is done here.
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import threading
 from collections.abc import Mapping
@@ -28,6 +27,7 @@ from compactord.engine.shipping import check_workers
 from compactord.engine.worker import Assignment, discard, file_names, run_payloads
 from compactord.errors import EngineUnavailable, UsageError
 from compactord.model import FailureKind, Subcompaction, TaskOutcome
+from compactord.rewrite.ahead import usable_cores
 
 START_SECONDS_MAX = 120.0
 # With no executor at all for so long, running parts are given up.
@@ -68,11 +68,6 @@ def start_spark(
             master, settings, clock, start_seconds_max, no_executor_seconds_max
         )
     return PooledEngine(carrier, clock=clock)
-
-
-def usable_cores() -> int:
-    """Cores on which the scheduler may put this process."""
-    return len(os.sched_getaffinity(0))
 
 
 class ClassicCarrier:

@@ -17,7 +17,7 @@ import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from compactord.engine.inspection import TASK_MODULE
@@ -123,12 +123,7 @@ class StopWatch:
         self._watcher.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._watcher is None or self._over is None:
             return
         os.close(self._over)

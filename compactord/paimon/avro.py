@@ -69,12 +69,12 @@ class AvroSchema:
     ints: Json = field(repr=False)
 
 
-def compile_schema(schema: Json, path: str = "") -> AvroSchema:
-    """Raises `FormatError` with `path` when it is not an Avro schema."""
+def compile_schema(schema: Json) -> AvroSchema:
+    """Raises `FormatError` without a path when it is not an Avro schema."""
     try:
         parsed = fastavro.parse_schema(_without_logical_types(schema))
     except (SchemaParseException, UnknownType, *_DAMAGE) as error:
-        raise FormatError(path, f"not an Avro schema ({error})") from error
+        raise FormatError("", f"not an Avro schema ({error})") from error
     return AvroSchema(schema, parsed, _ints_of(parsed))
 
 

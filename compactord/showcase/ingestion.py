@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 
 from compactord.clock import Clock
 from compactord.showcase.jobs import Job
@@ -55,12 +54,7 @@ class Ingestion:
         self._futures = [self._threads.submit(self._work, job) for job in self._jobs]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._threads.shutdown()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import IO, Any
+from typing import Any
 
 from compactord.clock import iso_text
 from compactord.errors import FormatError
@@ -269,8 +269,8 @@ def _shapes_text(table: OpenTable, shapes: Sequence[BucketShape]) -> Iterator[st
 class TerminalProgress:
     """One line on a terminal that is rewritten as work goes on; silent elsewhere."""
 
-    def __init__(self, stream: IO[str] | None = None) -> None:
-        self._stream = stream or sys.stderr
+    def __init__(self) -> None:
+        self._stream = sys.stderr
         self._shown = self._stream is not None and self._stream.isatty()
         self._planned = self._finished = self._snapshots = 0
         self._bytes_planned = self._bytes_landed = 0

@@ -112,9 +112,7 @@ def _service(status: _Json) -> TopService:
     engine = _object(status, "engine")
     queued = _object(status, "queued")
     return TopService(
-        version=_text(status, "version"),
         is_draining=status.get("is_draining") is True,
-        engine=_text(engine, "master"),
         slots=_number(engine, "slots"),
         running=_number(engine, "running"),
         memory_reserved_bytes=_number(engine, "memory_reserved_bytes"),
@@ -163,7 +161,6 @@ def _table(table: _Json) -> TopTable:
         oldest_ms=_number(backlog, "oldest_ms"),
         max_backlog_age_ms=_number(table, "max_backlog_age_ms"),
         last_commit_ms=_number(table, "last_commit_ms"),
-        running_tasks=_number(table, "running_tasks"),
         is_failing=_number(table, "consecutive_failures") + _number(table, "quarantined_count") > 0,
         note=_text(table, "error") or note,
         input_bytes=_number(counters, "input_bytes"),

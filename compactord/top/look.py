@@ -33,7 +33,6 @@ class TopTable:
     oldest_ms: int
     max_backlog_age_ms: int
     last_commit_ms: int
-    running_tasks: int
     is_failing: bool
     note: str
     input_bytes: int
@@ -89,9 +88,7 @@ class TopCommit:
 class TopService:
     """The daemon itself. `troubles` are sentences."""
 
-    version: str
     is_draining: bool
-    engine: str
     slots: int
     running: int
     memory_reserved_bytes: int

@@ -32,8 +32,8 @@ def runs_bar(runs: int, compaction_trigger: int, stop_trigger: int) -> Markup:
     ticks = [compaction_trigger, *([stop_trigger] if is_near else [])]
     drawn = element(
         "svg",
-        _rect(0, 100, "track"),
-        _rect(0, 100 * runs / scale, f"{state.value.replace('_', '-')}-fill"),
+        _rect(100, "track"),
+        _rect(100 * runs / scale, f"{state.value.replace('_', '-')}-fill"),
         *(_tick(100 * tick / scale) for tick in ticks),
         aria_hidden="true",
     )
@@ -51,14 +51,12 @@ def meter(used: float, total: float) -> Markup:
     share = 100 * min(1.0, used / total) if total > 0 else 0.0
     fill = "near-stop-fill" if share >= 95 else "plain-fill"
     return element(
-        "svg", _rect(0, 100, "track"), _rect(0, share, fill), class_="meter", aria_hidden="true"
+        "svg", _rect(100, "track"), _rect(share, fill), class_="meter", aria_hidden="true"
     )
 
 
-def _rect(x: float, width: float, kind: str) -> Markup:
-    return element(
-        "rect", x=f"{x:.2f}%", y="2", width=f"{width:.2f}%", height="8", rx="2", class_=kind
-    )
+def _rect(width: float, kind: str) -> Markup:
+    return element("rect", x="0.00%", y="2", width=f"{width:.2f}%", height="8", rx="2", class_=kind)
 
 
 def _tick(x: float) -> Markup:

@@ -186,7 +186,7 @@ def _attention(tables: Sequence[TableView], query: Mapping[str, str], now_ms: in
         "attention-part",
         "Left alone, and what to do",
         notice_list(shown),
-        element("p", f"{count(more)} more; ", _all_link(query, "show all")) if more else None,
+        element("p", f"{count(more)} more; ", _all_link(query)) if more else None,
     )
 
 
@@ -214,11 +214,11 @@ def _tables(tables: Sequence[TableView], query: Mapping[str, str], now_ms: int) 
         empty="No table is served.",
     )
     rest = f"{count(more)} more tables need less; "
-    return join((found, element("p", rest, _all_link(query, "show all")) if more else None))
+    return join((found, element("p", rest, _all_link(query)) if more else None))
 
 
-def _all_link(query: Mapping[str, str], text: str) -> Markup:
-    return element("a", text, href="/?" + urlencode({**query, "all": "1"}))
+def _all_link(query: Mapping[str, str]) -> Markup:
+    return element("a", "show all", href="/?" + urlencode({**query, "all": "1"}))
 
 
 def _table_row(table: TableView, now_ms: int) -> tuple[str, ...]:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.engine.spark import start_spark, usable_cores
+from compactord.engine.spark import start_spark
 from compactord.errors import UsageError
+from compactord.rewrite.ahead import usable_cores
 
 
 def test_a_setting_that_is_not_spark_s_is_refused_before_anything_starts() -> None:
