@@ -4,12 +4,13 @@
     ├── UsageError                a command line or option that cannot be meant (exit code 2)
     ├── TableNotFound             no such warehouse, database or table (exit code 2)
     ├── UnsupportedTable          a feature we refuse, named; nothing was read or written
-    ├── StorageError              a store did not do what was asked; `path` names the object
-    │   ├── ObjectNotFound
-    │   ├── AccessDenied          permissions or a read-only store (exit code 77)
-    │   ├── StoreFull             no space or quota left
-    │   └── TransientStorageError worth another try
-    ├── FormatError               bytes that are not what the format says; `path` names the file
+    ├── ErrorAtPath               `path` names the object
+    │   ├── StorageError          a store did not do what was asked
+    │   │   ├── ObjectNotFound
+    │   │   ├── AccessDenied      permissions or a read-only store (exit code 77)
+    │   │   ├── StoreFull         no space or quota left
+    │   │   └── TransientStorageError worth another try
+    │   └── FormatError           bytes that are not what the format says
     ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
     │   ├── CommitGaveUp          retries or time used up; the table is as it was
@@ -49,16 +50,20 @@ class UnsupportedTable(CompactordError):
         return UnsupportedTable, (self.table, self.reasons)
 
 
-class StorageError(CompactordError):
-    """A store failed; `path` is the object that was asked for."""
+class ErrorAtPath(CompactordError):
+    """What went wrong with the object at `path`."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
         self.message = message
         super().__init__(f"{message}: {path}")
 
-    def __reduce__(self) -> tuple[type[StorageError], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[ErrorAtPath], tuple[str, str]]:
         return type(self), (self.path, self.message)
+
+
+class StorageError(ErrorAtPath):
+    """A store failed; `path` is the object that was asked for."""
 
 
 class ObjectNotFound(StorageError):
@@ -77,16 +82,8 @@ class TransientStorageError(StorageError):
     """A failure that may pass: time-outs, interrupted calls, I/O errors."""
 
 
-class FormatError(CompactordError):
+class FormatError(ErrorAtPath):
     """Bytes that are not what the format says; `path` is the file that holds them."""
-
-    def __init__(self, path: str, message: str) -> None:
-        self.path = path
-        self.message = message
-        super().__init__(f"{message}: {path}")
-
-    def __reduce__(self) -> tuple[type[FormatError], tuple[str, str]]:
-        return type(self), (self.path, self.message)
 
 
 class EngineUnavailable(CompactordError):
