@@ -23,20 +23,20 @@ class TopTable:
 
     name: str
     status: str
-    sorted_runs: int
-    compaction_trigger: int
-    stop_trigger: int
-    level0_files: int
-    files: int
-    size_bytes: int
-    backlog_bytes: int
-    oldest_ms: int
-    max_backlog_age_ms: int
-    last_commit_ms: int
-    is_failing: bool
-    note: str
-    input_bytes: int
-    output_bytes: int
+    sorted_runs: int = 0
+    compaction_trigger: int = 0
+    stop_trigger: int = 0
+    level0_files: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    backlog_bytes: int = 0
+    oldest_ms: int = 0
+    max_backlog_age_ms: int = 0
+    last_commit_ms: int = 0
+    is_failing: bool = False
+    note: str = ""
+    input_bytes: int = 0
+    output_bytes: int = 0
 
     def standing(self, now_ms: int) -> Standing:
         return Standing(
@@ -73,14 +73,14 @@ class TopCommit:
     """
 
     table: str
-    place: str
-    why: str
+    place: str = ""
+    why: str = ""
     outcome: str
     detail: str
-    files_in: int | None
-    files_out: int | None
-    bytes_in: int | None
-    bytes_out: int | None
+    files_in: int | None = None
+    files_out: int | None = None
+    bytes_in: int | None = None
+    bytes_out: int | None = None
     finished_ms: int
 
 

@@ -128,33 +128,11 @@ class _WatchedTable:
             size_bytes=shape.size_bytes,
             backlog_bytes=backlog.size_bytes,
             oldest_ms=backlog.oldest_ms + lead_ms if backlog.oldest_ms else 0,
-            max_backlog_age_ms=0,
             last_commit_ms=max((commit.finished_ms for commit in self.commits), default=0),
-            is_failing=False,
-            note="",
-            input_bytes=0,
-            output_bytes=0,
         )
 
     def _left_alone(self, status: TableStatus, why: str) -> TopTable:
-        return TopTable(
-            name=self._ref.full_name,
-            status=status.value,
-            sorted_runs=0,
-            compaction_trigger=0,
-            stop_trigger=0,
-            level0_files=0,
-            files=0,
-            size_bytes=0,
-            backlog_bytes=0,
-            oldest_ms=0,
-            max_backlog_age_ms=0,
-            last_commit_ms=0,
-            is_failing=False,
-            note=why,
-            input_bytes=0,
-            output_bytes=0,
-        )
+        return TopTable(name=self._ref.full_name, status=status.value, note=why)
 
     def _note_commits(self, state: TableState) -> None:
         """Remember compactions among the snapshots since the last look, the newest few of them."""
@@ -179,14 +157,8 @@ class _WatchedTable:
 def _commit(ref: TableRef, snapshot: Snapshot) -> TopCommit:
     return TopCommit(
         table=ref.full_name,
-        place="",
-        why="",
         outcome="committed",
         detail=f"snapshot {snapshot.id}",
-        files_in=None,
-        files_out=None,
-        bytes_in=None,
-        bytes_out=None,
         finished_ms=snapshot.time_ms,
     )
 
