@@ -25,10 +25,13 @@ _MARK_BYTES = (_HOST_BITS + _START_BITS + _PID_BITS + _SPARE_BITS) // 8
 _FOLDERS_MAX = 1000
 
 
-def new_scratch() -> Path:
-    """A new empty folder of this process. Raises `EngineUnavailable` when none can be made."""
+def new_scratch(parent: Path | None = None) -> Path:
+    """A new empty folder of this process, in that for temporary files unless `parent` is given.
+
+    Raises `EngineUnavailable` when none can be made.
+    """
     try:
-        parent = Path(tempfile.gettempdir())
+        parent = parent or Path(tempfile.gettempdir())
         _remove_abandoned(parent)
         return _made(parent / f"{_PREFIX}{_mark(ids.this_process())}")
     except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ from compactord.errors import EngineUnavailable
 
 _MAKE = "from compactord.engine.scratch import new_scratch; print(new_scratch(), flush=True)"
 _MAKE_AND_WAIT = f"{_MAKE}; input()"
-
-
-@pytest.fixture(autouse=True)
-def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
 
 
 def _made_by_another(program: str, parent: Path) -> tuple[Path, subprocess.Popen[str]]:
@@ -39,33 +32,33 @@ def _made_by_another(program: str, parent: Path) -> tuple[Path, subprocess.Popen
     return folder, process
 
 
-def test_the_folder_of_a_killed_process_is_removed_with_all_that_is_in_it(parent: Path) -> None:
-    folder, process = _made_by_another(_MAKE_AND_WAIT, parent)
+def test_the_folder_of_a_killed_process_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
+    folder, process = _made_by_another(_MAKE_AND_WAIT, tmp_path)
     (folder / "java-home").mkdir()
     (folder / "java-home" / "java").write_text("x")
     process.kill()
     process.communicate()
-    ours = new_scratch()
-    assert list(parent.iterdir()) == [ours]
+    ours = new_scratch(tmp_path)
+    assert list(tmp_path.iterdir()) == [ours]
 
 
-def test_the_folder_of_a_living_process_stays(parent: Path) -> None:
-    folder, process = _made_by_another(_MAKE_AND_WAIT, parent)
+def test_the_folder_of_a_living_process_stays(tmp_path: Path) -> None:
+    folder, process = _made_by_another(_MAKE_AND_WAIT, tmp_path)
     try:
-        new_scratch()
+        new_scratch(tmp_path)
         assert folder.is_dir()
     finally:
         process.communicate("\n")
 
 
-def test_folders_of_one_process_differ_and_the_next_one_keeps_them() -> None:
-    first, second = new_scratch(), new_scratch()
+def test_folders_of_one_process_differ_and_the_next_one_keeps_them(tmp_path: Path) -> None:
+    first, second = new_scratch(tmp_path), new_scratch(tmp_path)
     assert first != second
     assert first.is_dir()
     assert first.stat().st_mode & 0o777 == 0o700
 
 
-def test_folders_of_other_hosts_and_of_unknown_names_stay(parent: Path) -> None:
+def test_folders_of_other_hosts_and_of_unknown_names_stay(tmp_path: Path) -> None:
     me = ids.this_process()
     stranger = ids.Owner(host=me.host ^ 1, start_ticks=1, pid=1)
     names = [
@@ -74,29 +67,29 @@ def test_folders_of_other_hosts_and_of_unknown_names_stay(parent: Path) -> None:
         "compactord-spark-.0",
     ]
     for name in names:
-        (parent / name).mkdir()
-    new_scratch()
-    assert all((parent / name).is_dir() for name in names)
+        (tmp_path / name).mkdir()
+    new_scratch(tmp_path)
+    assert all((tmp_path / name).is_dir() for name in names)
 
 
-def test_a_link_with_a_dead_name_is_not_followed(parent: Path) -> None:
-    folder, process = _made_by_another(_MAKE, parent)
+def test_a_link_with_a_dead_name_is_not_followed(tmp_path: Path) -> None:
+    folder, process = _made_by_another(_MAKE, tmp_path)
     process.communicate()
     folder.rmdir()
-    elsewhere = parent / "elsewhere"
+    elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").write_text("x")
     folder.symlink_to(elsewhere)
-    new_scratch()
+    new_scratch(tmp_path)
     assert (elsewhere / "file").exists()
 
 
-def test_a_process_id_that_was_given_anew_is_told_apart(parent: Path) -> None:
+def test_a_process_id_that_was_given_anew_is_told_apart(tmp_path: Path) -> None:
     me = ids.this_process()
     before = ids.Owner(host=me.host, start_ticks=(me.start_ticks + 1) % (1 << 28), pid=me.pid)
-    folder = parent / f"compactord-spark-{scratch._mark(before)}.0"
+    folder = tmp_path / f"compactord-spark-{scratch._mark(before)}.0"
     folder.mkdir()
-    new_scratch()
+    new_scratch(tmp_path)
     assert not folder.exists()
 
 
@@ -114,7 +107,6 @@ def test_a_name_tells_its_owner_and_is_short(owner: ids.Owner) -> None:
     assert len(name) == 33
 
 
-def test_no_folder_can_be_made_is_no_engine(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(parent / "none"))
+def test_no_folder_can_be_made_is_no_engine(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable, match="temporary files"):
-        new_scratch()
+        new_scratch(tmp_path / "none")
