@@ -12,8 +12,9 @@ Agrees with table/ExpireSnapshotsImpl.java; `expire_plan` says where it spares m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
@@ -61,7 +62,6 @@ class Expired:
     changelog_files: int = 0
     manifests: int = 0
     index_files: int = 0
-    folders: int = 0
     size_bytes: int = 0
     more: bool = False
     why_not: str | None = None
@@ -107,13 +107,15 @@ def expire_snapshots(
         if not has_earliest_hint(storage, table.location):
             write_earliest_hint(storage, table.location, earliest)
         return Expired(first=earliest, end=earliest, more=wanted.more)
-    tally = _Tally(first=wanted.first, end=wanted.end, more=wanted.more)
+    counts: Counter[str] = Counter()
+    why_not = None
     try:
         round_ = _Round(storage, table.location, wanted, latest, snapshots)
-        round_.delete(bucket_folder, tally, remove_empty_folder, options)
+        round_.delete(bucket_folder, counts, remove_empty_folder, options)
     except _TableMoved as moved:
-        tally.why_not = str(moved)
-    return tally.expired()
+        why_not = str(moved)
+    more = wanted.more and why_not is None
+    return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
 
 
 class _TableMoved(Exception):
@@ -144,28 +146,6 @@ class _Snapshots:
 
     def those_of(self, ids: Iterable[int]) -> tuple[Snapshot, ...]:
         return tuple(found for id_ in ids if (found := self.get(id_)) is not None)
-
-
-@dataclass(slots=True)
-class _Tally:
-    """`Expired` while it grows."""
-
-    first: int
-    end: int
-    more: bool
-    counts: dict[str, int] = field(default_factory=dict)
-    size_bytes: int = 0
-    why_not: str | None = None
-
-    def expired(self) -> Expired:
-        return Expired(
-            first=self.first,
-            end=self.end,
-            more=self.more and self.why_not is None,
-            size_bytes=self.size_bytes,
-            why_not=self.why_not,
-            **self.counts,
-        )
 
 
 class _Round:
@@ -199,10 +179,11 @@ class _Round:
     def delete(
         self,
         bucket_folder: Callable[[BucketId], str],
-        tally: _Tally,
+        counts: Counter[str],
         remove_empty_folder: Callable[[str], bool] | None,
         options: ExpireOptions,
     ) -> None:
+        """`counts` grow by fields of `Expired`: right also when it ends half-way."""
         reader = MetadataReader(self._storage, self._location)
         try:
             plan = plan_expiry(reader, self._history, bucket_folder=bucket_folder)
@@ -211,21 +192,19 @@ class _Round:
             self._check()
             raise
         self._check()
-        self._delete("data_files", plan.data_files, tally)
-        self._delete("changelog_files", plan.changelog_files, tally)
+        self._delete("data_files", plan.data_files, counts)
+        self._delete("changelog_files", plan.changelog_files, counts)
         if options.clean_empty_directories and remove_empty_folder is not None:
-            tally.counts["folders"] = _remove_folders(
-                self._location, plan.bucket_folders, remove_empty_folder
-            )
+            _remove_folders(self._location, plan.bucket_folders, remove_empty_folder)
         self._check()
-        self._delete("manifests", plan.manifests, tally)
-        self._delete("index_files", (*plan.index_files, *plan.statistics), tally)
-        self._delete("manifests", plan.lists, tally)
-        tally.size_bytes = plan.size_bytes
+        self._delete("manifests", plan.manifests, counts)
+        self._delete("index_files", (*plan.index_files, *plan.statistics), counts)
+        self._delete("manifests", plan.lists, counts)
+        counts["size_bytes"] = plan.size_bytes
         for snapshot in self._history.expiring:
             self._check()
             path = paths.snapshot_path(self._location, snapshot.id)
-            self._delete("snapshots", [path], tally)
+            self._delete("snapshots", [path], counts)
         self._check()
         try:
             write_earliest_hint(self._storage, self._location, self._end.id)
@@ -233,12 +212,12 @@ class _Round:
             # Readers that miss it list the folder.
             _log.warning("earliest_hint_not_written", table=self._location, error=str(error))
 
-    def _delete(self, kind: str, doomed: Iterable[str], tally: _Tally) -> None:
+    def _delete(self, kind: str, doomed: Iterable[str], counts: Counter[str]) -> None:
         for number, path in enumerate(doomed, 1):
             if number % _CHECK_INTERVAL == 0:
                 self._check()
             self._storage.delete(path)
-            tally.counts[kind] = tally.counts.get(kind, 0) + 1
+            counts[kind] += 1
 
     def _check(self) -> None:
         try:
@@ -268,20 +247,17 @@ def _others(storage: Storage, location: str) -> Iterator[Snapshot]:
 
 def _remove_folders(
     location: str, bucket_folders: Iterable[str], remove_empty: Callable[[str], bool]
-) -> int:
+) -> None:
     """Bucket folders that have become empty, then their partitions', from the deepest up.
 
-    Returns how many are gone. As operation/FileDeletionBase.java (cleanEmptyDirectories).
+    As operation/FileDeletionBase.java (cleanEmptyDirectories).
     """
-    removed = 0
     level = dict.fromkeys(bucket_folders)
     while level:
         above: dict[str, None] = {}
         for folder in level:
-            gone = remove_empty(folder)
-            removed += gone
+            remove_empty(folder)
             parent = folder.rsplit("/", 1)[0]
             if parent != location:
                 above[parent] = None
         level = above
-    return removed

@@ -410,11 +410,10 @@ def test_empty_folders_go_when_the_table_says_so(
 ) -> None:
     twin = twins(judge, made(shape), tmp_path)
     folders = twin.folders(twin.ours)
-    done = twin.expire(**{"snapshot.clean-empty-directories": "true"})
+    twin.expire(**{"snapshot.clean-empty-directories": "true"})
     twin.check()
     assert twin.folders(twin.ours) == twin.folders(twin.java)
-    assert done.folders == len(folders - twin.folders(twin.ours))
-    assert (done.folders > 0) == (shape is shape_partitioned)
+    assert (twin.folders(twin.ours) < folders) == (shape is shape_partitioned)
 
 
 def test_both_may_take_turns(judge: Judge, made: Callable[[Shape], Path], tmp_path: Path) -> None:
