@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from compactord.paimon.option_catalogue import LEVELS_MAX, canonical_key, find
+from compactord.paimon.option_catalogue import canonical_key, find
 from compactord.paimon.option_rules import value_reasons
 from compactord.paimon.options import ChangelogProducer, MergeEngine, TableOptions
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema, same_columns
@@ -113,14 +113,14 @@ REFUSED_OPTIONS = (
 )
 
 # Options of the Parquet writer. Tuning that only shapes pages is not needed for a right file.
-_PARQUET_HONOURED = (
+PARQUET_HONOURED = (
     "parquet.block.size",
     "parquet.page.size",
     "parquet.enable.dictionary",
     "parquet.compression",
     "parquet.compression.codec.zstd.level",
 )
-_PARQUET_REFUSED = (
+PARQUET_REFUSED = (
     ("parquet.bloom.filter.enabled", "new files would have no bloom filters"),
     ("parquet.compression#", "codecs per column are not written"),
     ("parquet.crypto.", "encrypted files are neither read nor written"),
@@ -187,7 +187,7 @@ def warnings(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
     found += [
         f"option {key}={text}: not applied to new files"
         for key, text in sorted(texts.items())
-        if key.lower().startswith("parquet.") and key not in _PARQUET_HONOURED
+        if key.lower().startswith("parquet.") and key not in PARQUET_HONOURED
     ]
     unknown = sorted(key for key in options.raw if find(key) is None)
     if unknown:
@@ -308,7 +308,7 @@ def _pattern_reasons(texts: Mapping[str, str]) -> Iterator[str]:
             yield f"option {key}={text}: maps are stored as several columns"
         elif "encrypt" in lower and not lower.startswith("parquet."):
             yield f"option {key}: encrypted files are neither read nor written"
-        for prefix, why in _PARQUET_REFUSED:
+        for prefix, why in PARQUET_REFUSED:
             if lower.startswith(prefix) and text.strip().lower() != "false":
                 yield f"option {key}={text}: {why}"
 
@@ -332,68 +332,3 @@ def _codec_reasons(options: TableOptions) -> Iterator[str]:
         yield f"data files of compression {codec} cannot be written"
     if options.commit.manifest_compression.lower() not in MANIFEST_CODECS:
         yield f"manifests of compression {options.commit.manifest_compression} cannot be written"
-
-
-def compatibility_table() -> str:
-    """What is supported and what is refused, as Markdown for the README."""
-    rows = [
-        (
-            "Primary-key tables",
-            "fixed buckets (`bucket` > 0)",
-            "dynamic (`bucket` = -1) and postponed (`bucket` = -2) buckets, "
-            "keys without all partition columns",
-        ),
-        ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
-        ("`merge-engine`", *_choices(MERGE_ENGINES, MergeEngine)),
-        ("`changelog-producer`", *_choices(CHANGELOG_PRODUCERS, ChangelogProducer)),
-        ("File formats", _code(FILE_FORMATS), "all others, also per level"),
-        ("Compression of data files", _code(CODECS), "all others"),
-        ("Compression of manifests", _code(MANIFEST_CODECS), "all others"),
-        ("Column types", "all others", _code(REFUSED_TYPES)),
-        (
-            "Schema evolution",
-            "options, comments and default values may differ",
-            "live files whose columns differ from the latest schema's",
-        ),
-        ("File indexes", "", "`file-index.<type>.columns`"),
-        ("Shredded maps", "", "`fields.<column>.map.storage-layout`"),
-        (
-            "Parquet options",
-            _code(_PARQUET_HONOURED),
-            _code(tuple(f"{key}*" for key, _ in _PARQUET_REFUSED))
-            + "; others are not applied, with a warning",
-        ),
-        ("External paths", "", "`data-file.external-paths` with a strategy"),
-        (
-            "Names of data files",
-            "any `data-file.prefix` that is part of a name",
-            "those with `/`, `\\`, `:` or control characters, blank or very long ones",
-        ),
-        ("`num-levels`", f"2 to {LEVELS_MAX}", "fewer and more"),
-        ("Values of options", "those that Java takes", "others; of columns that do not exist"),
-    ]
-    rows += [(f"`{rule.key}`", _supported(rule), _refused(rule)) for rule in REFUSED_OPTIONS]
-    lines = ["| feature | supported | refused |", "|---|---|---|"]
-    lines += [f"| {feature} | {yes or '–'} | {no or '–'} |" for feature, yes, no in rows]
-    return "\n".join(lines) + "\n"
-
-
-def _choices(
-    supported: tuple[MergeEngine, ...] | tuple[ChangelogProducer, ...],
-    kind: type[MergeEngine] | type[ChangelogProducer],
-) -> tuple[str, str]:
-    others = tuple(member.value for member in kind if member not in supported)
-    return _code(tuple(member.value for member in supported)), _code(others)
-
-
-def _supported(rule: RefusedOption) -> str:
-    return "not set" if rule.allowed is None else f"`{rule.allowed}`"
-
-
-def _refused(rule: RefusedOption) -> str:
-    what = {None: "set", "false": "`true`"}.get(rule.allowed, "other values")
-    return f"{what}: {rule.why}"
-
-
-def _code(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

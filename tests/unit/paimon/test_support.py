@@ -11,7 +11,6 @@ from compactord.paimon.options import parse_options
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.support import (
     REFUSED_OPTIONS,
-    compatibility_table,
     reasons_in_files,
     reasons_to_refuse,
     warnings,
@@ -288,11 +287,3 @@ def test_operators_are_warned(options: Mapping[str, str], warning: str) -> None:
 def test_usual_tables_need_no_warning() -> None:
     schema = table({"tag.automatic-creation": "none", "write-only": "true", "owner": "me"})
     assert warnings(schema, parse_options(schema)) == ()
-
-
-def test_the_compatibility_table_has_a_row_for_every_rule() -> None:
-    lines = compatibility_table().splitlines()
-    assert all(line.count("|") == 4 for line in lines)
-    for rule in REFUSED_OPTIONS:
-        assert sum(line.startswith(f"| `{rule.key}` |") for line in lines) == 1
-    assert "| `merge-engine` | `deduplicate` | `partial-update`" in compatibility_table()
