@@ -7,17 +7,13 @@ never misses a bucket that `plan_bucket` would pick; it may name one that turns 
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
+from compactord.paimon.entry_columns import Mask
 from compactord.paimon.options import CompactionOptions
 from compactord.plan.append import FULL_MIN_FILES
 from compactord.plan.table import Strategy, TableKind
 from compactord.state.bucket_summaries import BucketSummaries
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def candidates(
