@@ -10,7 +10,7 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from compactord.errors import FormatError
 
@@ -378,21 +378,15 @@ _ELEMENT_ID_BASE = (2**31 - 1) // 4
 _ELEMENT_DEPTHS = 1024
 
 
-class ElementIds(NamedTuple):
-    """Field ids inside a collection: `value` is that of array elements and map values."""
-
-    key: int
-    value: int
-
-
-def element_field_ids(field_id: int, depth: int) -> ElementIds:
+def element_field_ids(field_id: int, depth: int) -> tuple[int, int]:
     """Ids that files give to the inside of the collection at `depth` in field `field_id`.
 
+    The first is that of map keys, the second that of array elements and map values.
     The outermost collection of a field has depth 1, one inside it 2, and so on; a ROW in between
     starts anew with the ids of its own fields. 32-bit arithmetic that wraps, as Java's.
     """
     step = field_id * _ELEMENT_DEPTHS + depth
-    return ElementIds(_int32(_ELEMENT_ID_BASE - step), _int32(_ELEMENT_ID_BASE + step))
+    return _int32(_ELEMENT_ID_BASE - step), _int32(_ELEMENT_ID_BASE + step)
 
 
 def _int32(number: int) -> int:

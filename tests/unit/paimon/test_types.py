@@ -157,11 +157,11 @@ def test_fields_keep_description_and_default() -> None:
 
 
 def test_ids_of_elements_are_derived_as_java_derives_them() -> None:
-    assert element_field_ids(22, 1).value == 536893440
+    assert element_field_ids(22, 1)[1] == 536893440
     assert element_field_ids(23, 1) == (536847358, 536894464)
-    assert [element_field_ids(30, depth).value for depth in (1, 2)] == [536901632, 536901633]
+    assert [element_field_ids(30, depth)[1] for depth in (1, 2)] == [536901632, 536901633]
     # 32-bit arithmetic wraps.
-    assert element_field_ids(2**21, 1).value == 536870911 + 2**31 + 1 - 2**32
+    assert element_field_ids(2**21, 1)[1] == 536870911 + 2**31 + 1 - 2**32
 
 
 def test_key_columns_are_copies_with_ids_of_their_own() -> None:
