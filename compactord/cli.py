@@ -307,9 +307,11 @@ def _demo(args: argparse.Namespace) -> int:
 def _refuse_used(storage: Storage, warehouse: str) -> None:
     status = storage.status(warehouse)
     if status is not None and not status.is_folder:
-        raise UsageError(f"--warehouse {warehouse} is no folder")
+        raise UsageError(f"--warehouse {warehouse} is not a folder")
     if status is not None and any(True for _ in storage.list(warehouse)):
-        raise UsageError(f"--warehouse {warehouse} is not empty: the demo makes its own tables")
+        raise UsageError(
+            f"--warehouse {warehouse} is not empty: give the demo an empty or a new folder"
+        )
 
 
 def _demo_seconds(text: str) -> int:

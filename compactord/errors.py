@@ -44,7 +44,7 @@ class UnsupportedTable(CompactordError):
     def __init__(self, table: str, reasons: Sequence[str]) -> None:
         self.table = table
         self.reasons = tuple(reasons)
-        super().__init__(f"table {table} is left alone: " + "; ".join(self.reasons))
+        super().__init__(f"table {table} is refused: " + "; ".join(self.reasons))
 
     def __reduce__(self) -> tuple[type[UnsupportedTable], tuple[str, tuple[str, ...]]]:
         return UnsupportedTable, (self.table, self.reasons)

@@ -150,7 +150,7 @@ def _local_zone() -> tzinfo:
         named = os.environ.get("TZ")
         raise UsageError(
             f"this machine's time zone{f' (TZ={named})' if named else ''} has no name of the form "
-            "Continent/City: give service.timezone one, such as Asia/Shanghai or Etc/GMT-3"
+            "Continent/City: set service.timezone, such as Asia/Shanghai or Etc/GMT-3"
         ) from None
 
 

@@ -41,7 +41,7 @@ class FilesystemCatalog:
             if status is None or not status.is_folder:
                 raise TableNotFound(f"{what} does not exist: {path}")
         if not _may_be_table(storage, location):
-            raise TableNotFound(f"{location} is no Paimon table: it has no schema")
+            raise TableNotFound(f"{location} is not a Paimon table: it has no schema")
         return TableRef(database=database, name=table, location=location)
 
     def list_tables(self) -> TableList:

@@ -104,7 +104,7 @@ class AddedFilesCheck:
             for identity in again:
                 troubles[added[identity]] = (
                     f"manifest {manifest.file_name} deletes a file called {identity.file_name}: "
-                    "a new one of that name would not be live"
+                    "readers would take a new file of that name for deleted"
                 )
         return troubles
 

@@ -311,7 +311,7 @@ def _still_valid(
         if live_output is not None:
             raise CommitUnknown(
                 f"table {state.table.full_name}: {live_output} is live although no snapshot of "
-                "ours was confirmed; nothing was removed, the next run plans anew"
+                "ours was confirmed; nothing was deleted, the next run plans again"
             )
         summary = state.files.summary(change.bucket)
         found = conflict(

@@ -38,7 +38,7 @@ def conflict(
         if file_identity(change.bucket, file) not in now:
             is_empty = total_buckets is None
             gone = Conflict.PARTITION_EXPIRED if is_empty else Conflict.FILE_REMOVED
-            return gone, f"input {file.file_name} of level {file.level} is no longer there"
+            return gone, f"input {file.file_name} of level {file.level} is no longer live"
     if index_entries != change.index_entries:
         return Conflict.DV_CHANGED, "the bucket's index entries have changed"
     before = {file.file_name for file in change.before}

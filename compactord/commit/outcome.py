@@ -71,7 +71,7 @@ class Publication:
             if failure is not None and is_refused:
                 if attempt > 1:
                     raise CommitUnknown(
-                        f"{failure}; an earlier call may still take effect, so nothing was removed"
+                        f"{failure}; an earlier call may still take effect, so nothing was deleted"
                     ) from failure
                 files.take_back()
                 why = f"{failure.message}; there is no snapshot {snapshot.id}"
@@ -79,8 +79,8 @@ class Publication:
             # The same snapshot again: should the first call take effect late, it is still ours.
             self._clock.sleep(0.01 * 2**attempt)
         raise CommitUnknown(
-            f"{path}: the store neither confirms nor denies that it was created; "
-            "nothing was removed, the next run finds out"
+            f"{path}: the store did not confirm whether it was created; "
+            "nothing was deleted, the next run checks again"
         )
 
     def found_at(self, location: str, snapshot_id: int) -> Snapshot | None:
@@ -96,6 +96,6 @@ class Publication:
                 _log.warning("commit_outcome_unknown", attempt=attempt, reason=reason)
                 self._clock.sleep(0.01 * 2**attempt)
         raise CommitUnknown(
-            f"{paths.snapshot_path(location, snapshot_id)} cannot be read ({reason}), so it cannot "
-            "be told whether our snapshot was published; nothing was removed"
+            f"{paths.snapshot_path(location, snapshot_id)} cannot be read ({reason}), so it is "
+            "unknown whether our snapshot was published; nothing was deleted"
         )

@@ -24,12 +24,12 @@ MASTERS = (
     "or yarn"
 )
 _INSTEAD = {
-    "spark.master": "the master is given by itself",
-    "spark.remote": "a server of Spark Connect is given as the master, sc://HOST:PORT",
+    "spark.master": "give the master by itself, not among the settings",
+    "spark.remote": "give a server of Spark Connect as the master, sc://HOST:PORT",
     "spark.pyspark.driver.python": "start compactord with that Python",
 }
 _EMBEDDED_INSTEAD = {
-    "spark.pyspark.python": "the embedded Spark has this program's: start compactord with that one"
+    "spark.pyspark.python": "the embedded Spark uses compactord's: start compactord with that one"
 }
 
 
@@ -40,7 +40,7 @@ def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
     """
     if master is not None and not is_master(master):
         shown = shown_master(master)
-        raise UsageError(f"--master {shown!r} is no Spark master; expected is {MASTERS}")
+        raise UsageError(f"--master {shown!r} is not a Spark master; expected {MASTERS}")
     for name in settings:
         if not name.startswith("spark."):
             raise UsageError(f"Spark settings begin with 'spark.', this one does not: {name}")

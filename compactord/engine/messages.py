@@ -67,7 +67,7 @@ def last_words(log: str, redacted: Callable[[str], str]) -> str:
     said = [line for line in said if not _WARNING.match(line)] or said
     # Redacted before it is cut: of half a secret nobody could tell that it is one.
     tail = redacted(" | ".join(line.strip() for line in said[-3:]))[-MESSAGE_CHARACTERS_MAX:]
-    return f" Its last words: {tail}" if tail else ""
+    return f" Its last output: {tail}" if tail else ""
 
 
 def _secrets(master: str, settings: Mapping[str, str]) -> Iterator[str]:

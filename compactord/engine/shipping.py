@@ -33,6 +33,6 @@ def check_workers(master: str, workers: Sequence[WorkerFacts]) -> None:
             )
         if worker.compactord != compactord.__version__:
             raise EngineUnavailable(
-                f"the workers of {master} have compactord {worker.compactord} installed, this is "
-                f"{compactord.__version__}: uninstall theirs (it is sent along) or make them equal"
+                f"the workers of {master} have compactord {worker.compactord}, but this is "
+                f"{compactord.__version__}: uninstall theirs (ours is sent along) or update it"
             )

@@ -88,7 +88,7 @@ def expire_snapshots(
     Raises `StorageError` when a deletion fails: the next round takes it up.
     """
     if options.changelog_decoupled:
-        return Expired(why_not="its changelogs are to be kept longer than its snapshots")
+        return Expired(why_not="its options keep changelogs longer than snapshots")
     latest = latest_snapshot_id(storage, table.location)
     earliest = earliest_snapshot_id(storage, table.location)
     if latest is None or earliest is None:
@@ -227,7 +227,7 @@ class _Round:
         if found.identity != self._end.identity:
             raise _TableMoved(f"snapshot {self._end.id} was replaced by another one")
         if self._list_tags() != self._tag_names:
-            raise _TableMoved("tags were made or deleted meanwhile")
+            raise _TableMoved("tags were created or deleted meanwhile")
 
     def _list_tags(self) -> frozenset[tuple[str, int]]:
         """Names and times of writing: a tag may be replaced by one on another snapshot."""

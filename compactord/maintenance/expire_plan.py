@@ -290,5 +290,5 @@ def _refuse_external(location: str, file: FileChange) -> None:
     if file.external_path is not None:
         name = file.key.file_name
         raise UnsupportedTable(
-            location, [f"file {name} lies outside of the table, at {file.external_path}"]
+            location, [f"file {name} is outside the table, at {file.external_path}"]
         )

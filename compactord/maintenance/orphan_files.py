@@ -95,7 +95,7 @@ def remove_orphans(
         return ()
     for root in _roots(storage, location):
         if not is_complete(storage, root):
-            reason = f"{root} lacks snapshots: it may be being restored or copied"
+            reason = f"{root} lacks snapshots: a restore or copy may be under way"
             _log.warning("sweep_skipped", table=location, reason=reason, files=len(orphans))
             return ()
     named = _named(storage, location, {orphan.name for orphan in orphans})
@@ -174,7 +174,8 @@ def _named_by_snapshots(
         if is_whole:
             return found
     raise TransientStorageError(
-        paths.snapshot_folder(root), f"the newest snapshot went {_LISTINGS_MAX} times while read"
+        paths.snapshot_folder(root),
+        f"the newest snapshot expired {_LISTINGS_MAX} times while it was read",
     )
 
 

@@ -281,7 +281,7 @@ def _read_record(schema: AvroSchema, stream: io.BytesIO, path: str) -> dict[str,
     except _DAMAGE as error:
         raise FormatError(path, f"a damaged Avro record ({error!r})") from error
     if not isinstance(record, dict):
-        raise FormatError(path, "an Avro file of something other than records")
+        raise FormatError(path, "an Avro file whose values are not records")
     if schema.ints and not _ints_fit(record, schema.ints):
         raise FormatError(path, "an Avro int of more than 32 bits")
     return record

@@ -279,13 +279,13 @@ class _BrokenRowError(Exception):
 def _body(data: bytes, types: Sequence[DataType]) -> bytes:
     (arity,) = struct.unpack_from(">i", data)
     if arity != len(types):
-        raise _BrokenRowError(f"it says that it has {arity} fields")
+        raise _BrokenRowError(f"its header has {arity} fields")
     return data[4:]
 
 
 def _part(body: bytes, offset: int, size: int) -> bytes:
     if size < 0 or offset + size > len(body):
-        raise _BrokenRowError(f"{size} bytes at {offset} lie outside")
+        raise _BrokenRowError(f"{size} bytes at {offset} are outside the row")
     return body[offset : offset + size]
 
 

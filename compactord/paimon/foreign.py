@@ -187,7 +187,7 @@ class CarriedColumns:
         for value in values:
             if types.setdefault(value.column, value.type) != value.type:
                 raise TypesDiffer(
-                    f"column {value.column}, which is not known, has the types "
+                    f"unknown column {value.column} has two types, "
                     f"{types[value.column]} and {value.type}"
                 )
         if len(types) == len(self.columns):

@@ -69,7 +69,7 @@ def _same_in_both(value: Value, type_: DataType) -> str:
         return _floating(value, np.format_float_scientific(np.float32(value), unique=True))
     if root is TypeRoot.DOUBLE:
         return _floating(value, np.format_float_scientific(np.float64(value), unique=True))
-    raise FormatError("partition", f"a value of type {type_text(type_)} has no text of its own")
+    raise FormatError("partition", f"a value of type {type_text(type_)} cannot be written as text")
 
 
 def _utf8(value: bytes) -> str:
@@ -163,7 +163,7 @@ def _date(days: int) -> str:
 
 def _calendar_day(moment: _Civil) -> str:
     if moment.year < 0:
-        raise FormatError("partition", f"the year {moment.year} has no text")
+        raise FormatError("partition", f"the year {moment.year} cannot be written as text")
     # Java prints the last four digits of a year, whatever it is.
     return f"{moment.year % 10_000:04d}-{moment.month:02d}-{moment.day:02d}"
 

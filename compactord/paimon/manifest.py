@@ -249,14 +249,14 @@ def _partition_stats(entries: Sequence[ManifestEntry], types: Sequence[DataType]
 
 def _require_size(path: str, *, found: int, recorded: int) -> None:
     if found != recorded:
-        raise FormatError(path, f"has {found} bytes, {recorded} are recorded")
+        raise FormatError(path, f"has {found} bytes, but {recorded} are recorded")
 
 
 def _require_version(record: Mapping[str, Any], path: str) -> None:
     version = record["_VERSION"]
     if version == 1:
         raise UnsupportedTable(
-            table_of(path), [f"{path} has entry version 1: the table must be made again"]
+            table_of(path), [f"{path} has entry version 1: the table must be created again"]
         )
     if version != MANIFEST_VERSION:
         raise UnsupportedTable(table_of(path), [f"{path} has entry version {version}"])

@@ -92,7 +92,7 @@ def name_part(text: str) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise ValueError("text without halves of characters") from None
+        raise ValueError("text without unpaired surrogates") from None
     if any(character in "/\\:" or character < " " or character == "\x7f" for character in text):
         raise ValueError("part of a file's name, without / \\ : and control characters")
     if not text.strip() or size > _NAME_PART_BYTES_MAX:

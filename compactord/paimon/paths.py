@@ -62,7 +62,7 @@ def checked_name(name: str, source: str) -> str:
     Raises `FormatError` naming both unless `is_file_name`.
     """
     if not is_file_name(name):
-        raise FormatError(source, f"{name!r} is no name of a file in its folder")
+        raise FormatError(source, f"{name!r} is not a plain file name")
     return name
 
 
@@ -215,7 +215,7 @@ def format_of(file_name: str) -> str:
     if parts and f".{parts[-1].lower()}" in _COMPRESSION_SUFFIXES.values():
         parts.pop()
     if not parts:
-        raise FormatError(file_name, "a data file's name does not tell its format")
+        raise FormatError(file_name, "the data file's name has no known format")
     return parts[-1]
 
 

@@ -195,7 +195,7 @@ def latest_schema(storage: Storage, location: str) -> TableSchema:
     """The schema of the largest id; `TableNotFound` when the location holds no schema at all."""
     ids = schema_ids(storage, location)
     if not ids:
-        raise TableNotFound(f"no Paimon table: {location} has no schema")
+        raise TableNotFound(f"not a Paimon table: {location} has no schema")
     return read_schema(storage, location, ids[-1])
 
 

@@ -191,7 +191,7 @@ def warnings(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
     ]
     unknown = sorted(key for key in options.raw if find(key) is None)
     if unknown:
-        found.append(f"options of schema {schema.id} that are not Paimon's: {', '.join(unknown)}")
+        found.append(f"unknown options in schema {schema.id}: {', '.join(unknown)}")
     return tuple(found)
 
 
@@ -203,8 +203,8 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
     found = list(_asked_for(_canonical(options.raw), _UNSERVED_MAINTENANCE))
     if options.expire.changelog_decoupled:
         found.append(
-            "changelogs are to be kept longer than snapshots (options changelog.num-retained.* and "
-            "changelog.time-retained): neither are expired"
+            "changelogs are kept longer than snapshots (options changelog.num-retained.* and "
+            "changelog.time-retained): neither is expired"
         )
     return tuple(found)
 
@@ -239,7 +239,7 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
     elif options.bucket == -2:
         yield "option bucket=-2 (postponed buckets) is not supported"
     elif options.bucket < -1 or options.bucket == 0:
-        yield f"option bucket={options.bucket} is no number of buckets"
+        yield f"option bucket={options.bucket} is not a number of buckets"
 
 
 def _column_reasons(schema: TableSchema) -> Iterator[str]:

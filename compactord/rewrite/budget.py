@@ -70,9 +70,9 @@ def budget(memory_bytes: int, load: Load) -> Budget:
     while _needed(load, fan_in, row, 0.0) > memory_bytes:
         if fan_in <= min(2, load.runs):
             raise TaskError(
-                f"a part of {load.runs} runs with rows of {row:.0f} bytes needs at least"
-                f" {_needed(load, fan_in, row, 0.0):,} bytes of memory, it has {memory_bytes:,}:"
-                " raise the memory per task"
+                f"a merge of {load.runs} runs with rows of {row:.0f} bytes needs at least"
+                f" {_needed(load, fan_in, row, 0.0):,} bytes of memory and has {memory_bytes:,}:"
+                " raise --memory (spark.task_memory)"
             )
         fan_in = max(2, fan_in // 2)
     low, high = 0.0, 1.0

@@ -45,7 +45,7 @@ def merged_rows(
                     # A lone retract stays, two vanish: that cannot be told after a partial merge.
                     raise TaskError(
                         f"{len(runs)} runs with ignore-delete cannot be merged {sizes.fan_in} at"
-                        " a time: raise the memory per task"
+                        " a time: raise --memory (spark.task_memory)"
                     )
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compactord-"))
                 runs = _fewer_runs(runs, order, sizes, folder)

@@ -222,8 +222,8 @@ def locate(location: str) -> tuple[LocalStorage, str]:
             path = slash + path
         if host.lower() not in ("", "localhost"):
             raise UsageError(
-                f"{location}: {host} is taken for another machine's name, whose files are not "
-                "within reach; a folder of this machine is written file:///folder"
+                f"{location}: {host} names another machine, whose files cannot be "
+                "reached; write file:///folder for a folder of this machine"
             )
         if not path.startswith("/"):
             raise UsageError(

@@ -315,7 +315,9 @@ class OneShot:
         self._dropped.add(compaction.bucket)
         self._drops[compaction.bucket] += 1
         if self._drops[compaction.bucket] >= _DROPS_PER_BUCKET:
-            self._quarantine(compaction, f"{why}; writers outran {_DROPS_PER_BUCKET} attempts")
+            self._quarantine(
+                compaction, f"{why}; writers changed it during {_DROPS_PER_BUCKET} attempts"
+            )
 
     def _quarantine(self, compaction: Compaction, why: str) -> None:
         """Leave a bucket alone for the rest of this run."""

@@ -42,7 +42,9 @@ def unescaped(text: str) -> str:
 def partition_value(text: str, type_: DataType) -> Value:
     """The value that a text means. Raises `ValueError` that says what was expected."""
     if not isinstance(type_, AtomicType):
-        raise ValueError(f"nothing: a column of type {type_text(type_)} cannot be asked for")
+        raise ValueError(
+            f"another column: values of type {type_text(type_)} cannot be given as text"
+        )
     if len(text) > _DIGITS_MAX and type_.root not in _TEXTUAL:
         raise ValueError("a shorter text")
     return _READERS[type_.root](text, type_)
@@ -168,7 +170,7 @@ def _clock_nanos(text: str) -> int:
 
 
 def _none(text: str, type_: AtomicType) -> Value:
-    raise ValueError(f"nothing: a column of type {type_text(type_)} cannot be asked for")
+    raise ValueError(f"another column: values of type {type_text(type_)} cannot be given as text")
 
 
 _TEXTUAL = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY)

@@ -163,7 +163,7 @@ class PartitionTest:
                 return frozenset({unnamed})
             raise UsageError(
                 f"partition {name}={text}: {table.ref.full_name} has {name} of type "
-                f"{type_text(field.type)}, expected is {error}; "
+                f"{type_text(field.type)}, expected {error}; "
                 f"{self._default_name} stands for null"
             ) from error
         return frozenset({unnamed, value} if text == self._default_name else {value})

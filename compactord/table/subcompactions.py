@@ -165,7 +165,7 @@ def write_spec(
 
 def _input(table: OpenTable, folder: str, file: DataFile) -> InputFile:
     if file.external_path is not None:
-        reason = f"file {file.file_name} lies outside of the table, at {file.external_path}"
+        reason = f"file {file.file_name} is outside the table, at {file.external_path}"
         raise UnsupportedTable(table.ref.full_name, [reason])
     if file.foreign:
         columns = ", ".join(value.column for value in file.foreign)

@@ -91,7 +91,7 @@ def _base_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or not has_port:
         raise UsageError(f"--url {url}: not an http URL with a host; {example}")
     if parts.query or parts.fragment or any(c.isspace() or not c.isprintable() for c in url):
-        raise UsageError(f"--url {url}: only the address of the daemon is wanted; {example}")
+        raise UsageError(f"--url {url}: give only the address of the daemon; {example}")
     return url.rstrip("/")
 
 

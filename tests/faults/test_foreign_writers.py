@@ -123,7 +123,7 @@ def test_an_overwrite_between_any_two_steps_costs_its_bucket_only() -> None:
         else:
             assert _names(outcome.published) == [1]
             assert [drop.change for drop in outcome.dropped] == [trial.changes[0]]
-            assert "no longer there" in outcome.dropped[0].why
+            assert "no longer live" in outcome.dropped[0].why
             # The dropped output is the caller's to remove.
             assert trial.table.leftovers(FIRST) == {trial.changes[0].after[0].file_name}
         trial.table.check()

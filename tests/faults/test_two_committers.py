@@ -126,7 +126,7 @@ def test_of_changes_that_meet_one_is_published_and_one_dropped(
         won = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Committed)]
         lost = [outcome for outcome in outcomes if isinstance(outcome, NothingCommitted)]
         assert (len(won), len(lost)) == (1, 1), schedule.trace
-        assert "no longer there" in lost[0].dropped[0].why
+        assert "no longer live" in lost[0].dropped[0].why
         table.check()
         # The output of the loser belongs to the caller, who removes it; metadata has gone.
         loser = (FIRST, SECOND)[1 - won[0]]

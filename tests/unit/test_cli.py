@@ -65,9 +65,9 @@ def _files(folder: Path) -> dict[str, bytes]:
         (["--table", "d.t", "--orphan-grace", "59 min"], "1 h or more"),
         (["--table", "d.t", "--orphan-grace", "86400000"], "with its unit"),
         (["--table", "d.t", "--quiet-for", "a while"], "--quiet-for"),
-        (["--table", "d.t", "--master", ""], "is no Spark master"),
-        (["--table", "d.t", "--master", "local[0]"], "is no Spark master"),
-        (["--table", "d.t", "--spark-conf", "spark.master=local"], "given by itself"),
+        (["--table", "d.t", "--master", ""], "is not a Spark master"),
+        (["--table", "d.t", "--master", "local[0]"], "is not a Spark master"),
+        (["--table", "d.t", "--spark-conf", "spark.master=local"], "give the master by itself"),
         (["--table", "d.t", "--spark-conf", "executor.memory=1g"], "begin with 'spark.'"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else None,
@@ -209,7 +209,7 @@ def test_a_demo_keeps_away_from_a_folder_in_use(
     assert main(["demo", "--warehouse", str(tmp_path)]) == 2
     assert f"{tmp_path} is not empty" in capsys.readouterr().err
     assert main(["demo", "--warehouse", str(tmp_path / "file")]) == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
     assert main(["demo", "--warehouse", ""]) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

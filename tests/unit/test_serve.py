@@ -33,7 +33,7 @@ def test_a_check_finds_settings_of_spark_that_have_no_effect(
     assert _check(tmp_path, text) == 2
     (problem,) = [line for line in capsys.readouterr().err.splitlines() if "spark." in line]
     assert "spark.conf.spark.master is yarn" in problem
-    assert "as it has no effect: the master is given by itself" in problem
+    assert "as it has no effect: give the master by itself" in problem
 
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://head:7077", "sc://head", "null"])

@@ -186,7 +186,7 @@ def read_footer(read: Callable[[int, int], bytes | memoryview], size: int, path:
 def _checked(encoded: bytes) -> Footer:
     fields, end = thrift.decode(encoded)
     if end != len(encoded):
-        raise ValueError("there is something behind it")
+        raise ValueError("trailing bytes after the footer")
     _check_kinds(fields, _FILE_KINDS)
     # The first one is the root, of which none of this is asked.
     for element in required_list(fields, File.SCHEMA, Kind.STRUCT)[1:]:
@@ -239,7 +239,7 @@ def _check_element(element: Struct) -> None:
     """What is said twice of a type must be the same; Arrow looks at the newer way alone."""
     _check_kinds(element, _ELEMENT_KINDS)
     if not 0 <= required(element, Element.REPETITION, Kind.I32) <= Repetition.REPEATED:
-        raise ValueError("it has a repetition that is unknown")
+        raise ValueError("unknown repetition type")
     if Element.LOGICAL not in element:
         return
     logical = required(element, Element.LOGICAL, Kind.STRUCT)
@@ -262,13 +262,13 @@ def _check_element(element: Struct) -> None:
             bits, is_signed = integer.get(Integer.BITS), integer.get(Integer.IS_SIGNED)
             are_same = (bits and bits.value, is_signed and is_signed.value) == _OLD_INTEGERS[old]
     if not are_same:
-        raise ValueError("it says two things of a column's type")
+        raise ValueError("contradictory types of a column")
 
 
 def _check_chunk(chunk: Struct, leaf: _Leaf) -> None:
     _check_kinds(chunk, _CHUNK_KINDS)
     if not _ELSEWHERE.isdisjoint(chunk):
-        raise ValueError(f"a chunk of column {leaf.path} is encrypted or lies in another file")
+        raise ValueError(f"a chunk of column {leaf.path} is encrypted or in another file")
     meta = required(chunk, Chunk.META, Kind.STRUCT)
     _check_kinds(meta, _META_KINDS)
     type_ = required(meta, Meta.TYPE, Kind.I32)
@@ -278,9 +278,9 @@ def _check_chunk(chunk: Struct, leaf: _Leaf) -> None:
     if b".".join(name).decode() != leaf.path:
         raise ValueError(f"a chunk of column {leaf.path} has another name")
     if required(meta, Meta.CODEC, Kind.I32) not in _CODECS:
-        raise ValueError(f"a chunk of column {leaf.path} is compressed in an unknown way")
+        raise ValueError(f"a chunk of column {leaf.path} has an unknown codec")
     if not _KNOWN_ENCODINGS.issuperset(required_list(meta, Meta.ENCODINGS, Kind.I32)):
-        raise ValueError(f"a chunk of column {leaf.path} is encoded in an unknown way")
+        raise ValueError(f"a chunk of column {leaf.path} has an unknown encoding")
     for field in (Meta.VALUES, Meta.SIZE, Meta.STORED_SIZE, Meta.DATA_AT):
         _natural(meta, field)
     if Meta.STATISTICS in meta:
@@ -291,7 +291,7 @@ def _check_chunk(chunk: Struct, leaf: _Leaf) -> None:
             encoding = required(each, EncodingStats.ENCODING, Kind.I32)
             required(each, EncodingStats.COUNT, Kind.I32)
             if type_ not in _PAGE_TYPES or encoding not in _KNOWN_ENCODINGS:
-                raise ValueError(f"column {leaf.path} has pages of an unknown kind")
+                raise ValueError(f"column {leaf.path} has pages of an unknown type or encoding")
     if Meta.SIZE_STATISTICS in meta:
         _check_sizes(meta[Meta.SIZE_STATISTICS].value, leaf)
 
@@ -307,14 +307,14 @@ def _check_sizes(sizes: Struct, leaf: _Leaf) -> None:
     """Of levels either nothing is counted, or all of them."""
     _check_kinds(sizes, _SIZE_KINDS)
     if SizeStatistics.UNENCODED_BYTES in sizes and leaf.type != Type.BYTE_ARRAY:
-        raise ValueError(f"column {leaf.path} has the size of texts")
+        raise ValueError(f"column {leaf.path} has a size statistic of text")
     for field, most in zip(
         (SizeStatistics.REPETITIONS, SizeStatistics.DEFINITIONS), leaf.levels, strict=True
     ):
         if field in sizes:
             counts = required_list(sizes, field, Kind.I64)
             if counts and len(counts) != most + 1:
-                raise ValueError(f"column {leaf.path} has counts of other levels")
+                raise ValueError(f"column {leaf.path} has level histograms of the wrong length")
 
 
 def _check_kinds(fields: Struct, kinds: Mapping[int, Kind]) -> None:

@@ -147,7 +147,7 @@ def _check_first_page(pages: _Pages, meta: Struct, most: int) -> None:
             size, codec = fields[Header.SIZE].value, meta[Meta.CODEC].value
             found = begins_with_levels(body, codec, size, count)
             if found not in (None, bool(most)):
-                raise ValueError("its pages say otherwise whether it may be null")
+                raise ValueError("its pages and the footer disagree on whether it may be null")
             return
         position += length + stored_size
 
@@ -164,7 +164,7 @@ def _check_chunk(pages: _Pages, meta: Struct, column: pq.ColumnSchema, rows: int
     """Walk the chunk of which `meta` tells; `ValueError` for what is wrong with it."""
     start, end = _extent(meta)
     if end > pages.size_bytes:
-        raise ValueError("the footer says that it lies outside of the file")
+        raise ValueError("the footer places it outside the file")
     is_plain = meta[Meta.CODEC].value == Codec.UNCOMPRESSED
     levels = (column.max_definition_level, column.max_repetition_level)
     found: Counter[tuple[int, ...]] = Counter()
@@ -174,7 +174,7 @@ def _check_chunk(pages: _Pages, meta: Struct, column: pq.ColumnSchema, rows: int
         header = pages.header(position)
         body = position + header.length
         if is_plain and not header.is_plain:
-            raise ValueError("a page that is not compressed has two sizes")
+            raise ValueError("an uncompressed page has two different sizes")
         if header.type != PageType.DICTIONARY:
             if header.version_2 is not None:
                 _check_version_2(pages, header, body, levels)
@@ -218,7 +218,7 @@ def _check_version_2(pages: _Pages, header: _Header, body: int, levels: tuple[in
     fields = header.version_2
     assert fields is not None, "a page of version 2"
     if not header.is_plain and fields.get(DataHeaderV2.IS_COMPRESSED) == Typed(Kind.FALSE, False):
-        raise ValueError("a page that is not compressed has two sizes")
+        raise ValueError("an uncompressed page has two different sizes")
     for most, field in zip(
         reversed(levels),
         (DataHeaderV2.REPETITION_BYTES, DataHeaderV2.DEFINITION_BYTES),
@@ -289,7 +289,7 @@ def _any_header(data: bytes) -> _Header:
         PageType.DATA_V2: Header.DATA_V2,
     }
     if type_ not in found:
-        raise ValueError(f"there is a page of the unknown type {type_}")
+        raise ValueError(f"unknown page type {type_}")
     part = required(fields, found[type_], Kind.STRUCT)
     encodings = {
         PageType.DATA: (DataHeader.ENCODING, DataHeader.DEFINITION, DataHeader.REPETITION),
@@ -311,7 +311,7 @@ def _any_header(data: bytes) -> _Header:
 
 def _checked(header: _Header) -> _Header:
     if header.stored_size < 0 or header.values < 0:
-        raise ValueError("a page has less than nothing")
+        raise ValueError("negative size or value count in a page header")
     return header
 
 

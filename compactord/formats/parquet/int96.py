@@ -78,8 +78,8 @@ def to_nanoseconds(column: pa.Array, absent: Bools, path: str, name: str) -> pa.
     if bool(_outside(day, nanos).any()):
         raise FormatError(
             path,
-            f"column {name} holds a timestamp outside 1677-09-21 … 2262-04-11, which cannot be"
-            " kept with nanoseconds",
+            f"column {name} holds a timestamp outside 1677-09-21 … 2262-04-11, which 64 bits of"
+            " nanoseconds cannot hold",
         )
     total = day * _NANOS_PER_DAY + nanos
     return pa.array(total, pa.int64(), mask=~valid).view(pa.timestamp("ns"))

@@ -154,5 +154,8 @@ def _matched(found: pa.Schema, layout: Layout, path: str) -> list[str]:
         check_convertible(there.type, wanted.type, path, wanted.name)
         if there.type == _NANOSECONDS and wanted.type.unit != "ns":
             # No writer of Paimon's makes them: bits of the unit have changed.
-            raise FormatError(path, f"column {wanted.name} is of nanoseconds as 64 bits")
+            raise FormatError(
+                path,
+                f"column {wanted.name} is stored as nanoseconds in 64 bits, not {wanted.type.unit}",
+            )
     return list(layout.row_names)

@@ -24,7 +24,7 @@ def footer_bytes(read: Callable[[int, int], bytes | memoryview], size: int) -> b
     end = len(tail) - _TAIL_BYTES
     length = int.from_bytes(tail[end : end + _LENGTH_BYTES], "little", signed=True)
     if end < 0 or tail[-len(MAGIC) :] != MAGIC or not 0 <= length <= size - _TAIL_BYTES:
-        raise ValueError("there is no Parquet footer in it")
+        raise ValueError("no Parquet footer")
     if length <= end:
         return tail[end - length : end]
     return read(size - _TAIL_BYTES - length, length)

@@ -54,9 +54,9 @@ def test_system_tables_and_branches_are_refused(name: str) -> None:
         ((), "warehouse does not exist"),
         (("other.db/x/schema/schema-0",), "database sales of warehouse /w does not exist"),
         (("sales.db/x/schema/schema-0",), "table sales.orders of warehouse /w does not exist"),
-        (("sales.db/orders/data",), "is no Paimon table"),
-        (("sales.db/orders/schema/other",), "is no Paimon table"),
-        (("sales.db/orders/schema/schema-new",), "is no Paimon table"),
+        (("sales.db/orders/data",), "is not a Paimon table"),
+        (("sales.db/orders/schema/other",), "is not a Paimon table"),
+        (("sales.db/orders/schema/schema-new",), "is not a Paimon table"),
         (("sales.db/orders",), "table sales.orders of warehouse /w does not exist"),
     ],
 )

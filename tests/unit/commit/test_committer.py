@@ -199,7 +199,7 @@ def test_a_no_after_a_call_that_may_take_effect_late_removes_nothing() -> None:
     late = Fault(at=1, error=TransientStorageError, concerns=_creates)
     refused = Fault(at=2, error=StoreFull, concerns=_creates)
     storage = FaultyStorage(FaultyStorage(table.storage, late), refused)
-    with capture_logs() as events, pytest.raises(CommitUnknown, match="nothing was removed"):
+    with capture_logs() as events, pytest.raises(CommitUnknown, match="nothing was deleted"):
         _commit(table, change, storage)
     assert len({path for path in set(table.storage.objects) - known if "/manifest/" in path}) == 3
     assert [event["event"] for event in events] == ["commit_outcome_unknown"]

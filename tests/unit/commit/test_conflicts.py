@@ -74,15 +74,15 @@ def test_new_level_0_files_are_no_conflict_whatever_their_keys() -> None:
 
 
 def test_an_input_that_is_gone_is_a_conflict() -> None:
-    assert _why(live=[A]) == "input b of level 0 is no longer there"
+    assert _why(live=[A]) == "input b of level 0 is no longer live"
 
 
 def test_a_bucket_without_files_is_a_conflict() -> None:
-    assert _why(live=[], total_buckets=None) == "input a of level 0 is no longer there"
+    assert _why(live=[], total_buckets=None) == "input a of level 0 is no longer live"
 
 
 def test_an_input_that_moved_to_another_level_is_a_conflict() -> None:
-    assert _why(live=[A, replace(B, level=3)]) == "input b of level 0 is no longer there"
+    assert _why(live=[A, replace(B, level=3)]) == "input b of level 0 is no longer live"
 
 
 @pytest.mark.parametrize(

@@ -58,16 +58,16 @@ def test_masters_that_spark_can_mean_pass(master: str | None) -> None:
     ],
 )
 def test_masters_that_no_spark_can_mean_are_refused(master: str) -> None:
-    with pytest.raises(UsageError, match=r"--master .* is no Spark master; expected is local"):
+    with pytest.raises(UsageError, match=r"--master .* is not a Spark master; expected local"):
         check_spark(master, {})
 
 
 @pytest.mark.parametrize(
     ("master", "setting", "instead"),
     [
-        (None, "spark.master", "given by itself"),
-        ("spark://head:7077", "spark.master", "given by itself"),
-        (None, "spark.remote", "given as the master, sc://"),
+        (None, "spark.master", "give the master by itself"),
+        ("spark://head:7077", "spark.master", "give the master by itself"),
+        (None, "spark.remote", "as the master, sc://"),
         (None, "spark.pyspark.python", "start compactord with that one"),
         ("local[2]", "spark.pyspark.python", "start compactord with that one"),
         ("spark://head:7077", "spark.pyspark.driver.python", "start compactord with that Python"),
@@ -107,6 +107,6 @@ def test_a_master_is_shown_without_what_gives_access(master: str, shown: str) ->
     "master", ["SC://head/;token={}", "sc:/head;x-own-header={} {}", "x token={}"]
 )
 def test_a_master_that_is_refused_is_quoted_without_secrets(master: str) -> None:
-    with pytest.raises(UsageError, match="no Spark master") as raised:
+    with pytest.raises(UsageError, match="not a Spark master") as raised:
         check_spark(master.format(SECRET, SECRET), {})
     assert SECRET not in str(raised.value)

@@ -14,10 +14,10 @@ _REASON = 'Exception in thread "main" org.apache.spark.SparkException: it cannot
     ("log", "expected"),
     [
         ("", ""),
-        (f"{_WARN}\n{_WARN}\n{_REASON}\n\tat a.b(C.java:1)\n", f" Its last words: {_REASON}"),
-        (f"{_WARN}\n{_ERROR}\n{_REASON}", f" Its last words: {_ERROR} | {_REASON}"),
-        (f"{_WARN}\n", f" Its last words: {_WARN}"),
-        ("a WARN b\n", " Its last words: a WARN b"),
+        (f"{_WARN}\n{_WARN}\n{_REASON}\n\tat a.b(C.java:1)\n", f" Its last output: {_REASON}"),
+        (f"{_WARN}\n{_ERROR}\n{_REASON}", f" Its last output: {_ERROR} | {_REASON}"),
+        (f"{_WARN}\n", f" Its last output: {_WARN}"),
+        ("a WARN b\n", " Its last output: a WARN b"),
     ],
 )
 def test_the_last_words_are_the_reason_without_warnings_and_stacks(log: str, expected: str) -> None:

@@ -283,6 +283,6 @@ def test_a_manifest_does_not_lead_to_files_of_another_table(name: str, is_extra:
     table._foreign([table._entry(file, 0)], CommitKind.APPEND)
     table._foreign([deleted(table._entry(file, 0))], CommitKind.OVERWRITE)
     before = dict(table.storage.objects)
-    with pytest.raises(FormatError, match="is no name of a file in its folder"):
+    with pytest.raises(FormatError, match="is not a plain file name"):
         expire(table)
     assert table.storage.objects == before

@@ -100,12 +100,12 @@ def test_bytes_have_a_text_only_when_cast() -> None:
     assert cast_text("é".encode(), parse_type("BYTES")) == "é"
     with pytest.raises(FormatError, match="not UTF-8"):
         cast_text(b"\xff", parse_type("BYTES"))
-    with pytest.raises(FormatError, match="BYTES has no text"):
+    with pytest.raises(FormatError, match="BYTES cannot be written as text"):
         to_string(b"a", parse_type("BYTES"))
 
 
 def test_a_zoned_moment_has_no_text_when_cast_because_it_depends_on_the_machine() -> None:
     zoned = parse_type("TIMESTAMP_LTZ(3)")
     assert to_string(MOMENT, zoned) == "2023-11-14T22:13:20"
-    with pytest.raises(FormatError, match="no text of its own"):
+    with pytest.raises(FormatError, match="cannot be written as text"):
         cast_text(MOMENT, zoned)

@@ -76,7 +76,7 @@ SNAPSHOT = Snapshot(
 
 
 def _said(name: str) -> str:
-    return f"{name!r} is no name"
+    return f"{name!r} is not a plain file name"
 
 
 def _table(names: list[str]) -> History:
@@ -108,7 +108,7 @@ def test_a_live_file_is_named_within_its_bucket(name: str, cursors: int) -> None
     assert _said(name) in str(caught.value)
     path = paths.manifest_path(ROOT, manifests[1].file_name)
     assert caught.value.path == path
-    with pytest.raises(FormatError, match="is no name") as caught:
+    with pytest.raises(FormatError, match="is not a plain file name") as caught:
         read_entries(history.storage, ROOT, manifests[1])
     assert caught.value.path == path
 
@@ -125,7 +125,7 @@ def test_a_file_whose_name_no_store_takes_is_refused_when_it_is_looked_at(
     name: str, cursors: int
 ) -> None:
     history = _table([name])
-    with pytest.raises(FormatError, match="is no name") as caught:
+    with pytest.raises(FormatError, match="is not a plain file name") as caught:
         _live_names(history, cursors)
     assert _said(name) in str(caught.value)
 
@@ -137,10 +137,10 @@ def test_an_extra_file_is_named_within_the_bucket_of_its_file(name: str, cursors
     file = data_file("data-0.parquet", extra_files=("data-0.parquet.index", name))
     history.commit([entry(file)])
     manifests = _manifests(history)
-    with pytest.raises(FormatError, match="is no name") as caught:
+    with pytest.raises(FormatError, match="is not a plain file name") as caught:
         read_entries(history.storage, ROOT, manifests[0])
     assert _said(name) in str(caught.value)
-    with pytest.raises(FormatError, match="is no name"):
+    with pytest.raises(FormatError, match="is not a plain file name"):
         _live_names(history, cursors)
 
 
@@ -151,7 +151,7 @@ def test_a_manifest_is_named_within_its_folder(name: str) -> None:
     data = encode_manifest_list([manifest, replace(manifest, file_name=name)], CODEC)
     with pytest.raises(FormatError) as caught:
         read_manifest_list(MemoryStorage({"/m/list": data}), "/m/list")
-    assert str(caught.value) == f"{_said(name)} of a file in its folder: /m/list"
+    assert str(caught.value) == f"{_said(name)}: /m/list"
 
 
 @pytest.mark.parametrize("name", [*PATHS, *CONTROLS])
@@ -168,7 +168,7 @@ def test_an_index_file_is_named_within_its_folder(name: str) -> None:
     }
     path = paths.manifest_path(ROOT, "i")
     storage = MemoryStorage({path: encode_container(INDEX_MANIFEST, [record], CODEC)})
-    with pytest.raises(FormatError, match="is no name") as caught:
+    with pytest.raises(FormatError, match="is not a plain file name") as caught:
         read_index_entries(storage, ROOT, "i")
     assert (caught.value.path, _said(name) in str(caught.value)) == (path, True)
 
@@ -188,7 +188,7 @@ def test_a_snapshot_names_files_within_their_folders(key: str, name: str) -> Non
     path = f"{ROOT}/snapshot/snapshot-7"
     assert parse_snapshot(snapshot_json(SNAPSHOT), path) == SNAPSHOT
     damaged = replace(SNAPSHOT, **{key: name})  # type: ignore[arg-type]
-    with pytest.raises(FormatError, match="is no name") as caught:
+    with pytest.raises(FormatError, match="is not a plain file name") as caught:
         parse_snapshot(snapshot_json(damaged), path)
     assert (caught.value.path, _said(name) in str(caught.value)) == (path, True)
 
@@ -205,7 +205,7 @@ def test_tags_and_changelogs_are_read_as_snapshots_are(
     path: str, read: Callable[[MemoryStorage, str], object]
 ) -> None:
     damaged = snapshot_json(replace(SNAPSHOT, base_manifest_list="../../x"))
-    with pytest.raises(FormatError, match="is no name"):
+    with pytest.raises(FormatError, match="is not a plain file name"):
         read(MemoryStorage({path: damaged}), ROOT)
 
 

@@ -109,5 +109,7 @@ def test_parts_of_file_names_are_taken_as_they_are(text: str) -> None:
     ids=ascii,
 )
 def test_what_is_no_part_of_a_file_name_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^(part of a file's name|text without halves)"):
+    with pytest.raises(
+        ValueError, match=r"^(part of a file's name|text without unpaired surrogates)"
+    ):
         name_part(text)

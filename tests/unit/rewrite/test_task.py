@@ -439,7 +439,7 @@ def test_large_pages_need_memory_and_small_ones_do_not(tmp_path, rows_per_page, 
     if fits:
         assert rewrite(part).stats.rows_out == 2 * rows
     else:
-        with pytest.raises(TaskError, match="raise the memory"):
+        with pytest.raises(TaskError, match="raise --memory"):
             rewrite(part)
 
 

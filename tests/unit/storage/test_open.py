@@ -45,8 +45,8 @@ def test_a_relative_path_is_below_the_working_folder(
         ("file:", "absolute path"),
         ("file://", "absolute path"),
         ("file://localhost", "absolute path"),
-        ("file://./w", "machine's name"),
-        ("file://server/share", "server is taken for another machine's name"),
+        ("file://./w", "names another machine"),
+        ("file://server/share", "server names another machine"),
     ],
 )
 def test_a_file_uri_that_names_no_folder_of_this_machine_is_refused(text: str, why: str) -> None:

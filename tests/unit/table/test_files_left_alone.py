@@ -45,7 +45,7 @@ def _foreign(file: DataFile) -> DataFile:
 
 
 CASES = {
-    "outside": (_outside, f"lies outside of the table, at {OUTSIDE}"),
+    "outside": (_outside, f"is outside the table, at {OUTSIDE}"),
     "foreign": (
         _foreign,
         "has values of columns that are not known, _FILE._WRITE_COLS_SEQUENCES: "

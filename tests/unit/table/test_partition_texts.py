@@ -78,7 +78,7 @@ def test_a_text_is_read_by_its_columns_type(type_: AtomicType, text: str, value:
         (MILLIS, "2024-01-01 00:00:00.0001", "at most 3 digits"),
         (MILLIS, "2024-01-01", "a moment such as"),
         (MILLIS, "2024-13-01 00:00:00", "a moment such as"),
-        (ArrayType(element=DATE), "1", "cannot be asked for"),
+        (ArrayType(element=DATE), "1", "cannot be given as text"),
     ],
 )
 def test_a_text_that_the_type_cannot_mean_is_refused_with_what_was_expected(

@@ -190,7 +190,7 @@ def test_values_are_compared_not_texts() -> None:
 
 @pytest.mark.parametrize("text", ["abc", "1.0", "99999999999", ""])
 def test_a_value_that_the_column_cannot_hold_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"db\.t has p of type INT, expected is a whole number"):
+    with pytest.raises(UsageError, match=r"db\.t has p of type INT, expected a whole number"):
         _chosen(_INT, [], text)
 
 

@@ -242,15 +242,15 @@ def test_chunks_of_another_type_are_refused(file):
 
 def test_unknown_codecs_and_encodings_are_refused(file):
     changed = file.with_metas(lambda m: {**m, 4: thrift.i32(3)})
-    assert_refused(changed, "compressed in an unknown way")
+    assert_refused(changed, "has an unknown codec")
     changed = file.with_metas(lambda m: {**m, 2: thrift.items(Kind.I32, [11])})
-    assert_refused(changed, "encoded in an unknown way")
+    assert_refused(changed, "has an unknown encoding")
 
 
 def test_level_counts_of_another_column_are_refused(file):
     sizes = {3: thrift.items(Kind.I64, [1, 2, 3, 4, 5, 6])}
     changed = file.with_metas(lambda m: {**m, SIZES: thrift.struct(sizes)})
-    assert_refused(changed, "column k has counts of other levels")
+    assert_refused(changed, "column k has level histograms of the wrong length")
 
 
 def test_encrypted_chunks_are_refused(file):
@@ -297,12 +297,17 @@ def test_a_column_that_is_wrongly_said_to_have_no_nulls_is_refused(tmp_path, cod
     options = {"compression": codec, "data_page_version": version, "use_dictionary": False}
     file = written(tmp_path / "in.parquet", has_sizes=False, nulls=False, **options)
     changed = file.with_element(2, lambda element: {**element, 3: thrift.i32(0)})
-    assert_refused(changed, "column c, row group 0: (its pages say otherwise|a page's levels)")
+    assert_refused(
+        changed, "column c, row group 0: (its pages and the footer disagree|a page's levels)"
+    )
 
 
 def test_a_column_that_is_wrongly_said_to_have_nulls_is_refused(file):
     changed = file.with_element(1, lambda element: {**element, 3: thrift.i32(1)})
-    assert_refused(changed, "column k, row group 0: its pages say otherwise whether it may be null")
+    assert_refused(
+        changed,
+        "column k, row group 0: its pages and the footer disagree on whether it may be null",
+    )
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "lz4"])
@@ -324,7 +329,7 @@ def test_nanoseconds_that_no_writer_makes_are_refused(file):
         {1: thrift.Typed(Kind.FALSE, False), 2: thrift.struct({3: thrift.struct({})})}
     )
     changed = file.with_element(3, lambda e: {**without(e, 6), 10: thrift.struct({8: kind})})
-    assert_refused(changed, "column u is of nanoseconds")
+    assert_refused(changed, "column u is stored as nanoseconds")
 
 
 YES = thrift.Typed(Kind.TRUE, True)
@@ -346,7 +351,7 @@ def test_a_type_that_is_said_in_two_ways_must_be_one(tmp_path, stored, changed):
     file = File(input_file(path, 2), path.read_bytes())
     assert file.footer().num_rows == 2
     file = file.with_element(1, lambda element: {**element, 10: thrift.struct(logical)})
-    with pytest.raises(FormatError, match="it says two things of a column's type"):
+    with pytest.raises(FormatError, match="contradictory types of a column"):
         file.footer()
 
 

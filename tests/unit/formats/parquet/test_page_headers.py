@@ -202,7 +202,7 @@ def test_a_page_that_arrow_would_pass_over_is_refused(tmp_path):
     file = written(tmp_path, **KINDS["as Java"])
     page = file.pages("s")[1]
     file.with_header(page, thrift.encode({**page.header, TYPE: thrift.i32(1)}))
-    assert_refused(file, "column s, row group 0: there is a page of the unknown type 1")
+    assert_refused(file, "column s, row group 0: unknown page type 1")
 
 
 def test_only_the_row_groups_of_a_range_are_looked_at(tmp_path):
@@ -262,14 +262,14 @@ def test_a_page_that_is_said_not_to_be_compressed_is_refused(tmp_path):
     page = file.pages("s")[0]
     part = {**page.part, 7: thrift.Typed(Kind.FALSE, False)}
     file.with_header(page, thrift.encode({**page.header, 8: thrift.struct(part)}))
-    assert_refused(file, "column s, row group 0: a page that is not compressed has two sizes")
+    assert_refused(file, "column s, row group 0: an uncompressed page has two different sizes")
 
 
 def test_two_sizes_of_a_page_that_is_not_compressed_are_refused(tmp_path):
     file = written(tmp_path, **KINDS["statistics, no checksums"])
     page = file.pages("s")[0]
     file.with_header(page, thrift.encode({**page.header, 2: thrift.i32(page.header[2].value + 1)}))
-    assert_refused(file, "column s, row group 0: a page that is not compressed has two sizes")
+    assert_refused(file, "column s, row group 0: an uncompressed page has two different sizes")
 
 
 @pytest.mark.parametrize(("kind", "column"), [("as Java", "c"), ("full dictionary", "s")])
@@ -354,13 +354,13 @@ def test_a_page_of_less_than_no_bytes_is_refused(tmp_path):
     page = file.pages("s")[1]
     negative = thrift.i32(-page.header[3].value)
     file.with_header(page, thrift.encode({**page.header, 3: negative}))
-    assert_refused(file, "column s, row group 0: a page has less than nothing")
+    assert_refused(file, "column s, row group 0: negative size or value count in a page header")
 
 
 def test_a_chunk_outside_of_the_file_is_refused(tmp_path):
     file = written(tmp_path, **KINDS["as Java"])
     file = with_metas(file, lambda meta: {**meta, 9: thrift.i64(1 << 40)})
-    assert_refused(file, "column k, row group 0: the footer says that it lies outside of the file")
+    assert_refused(file, "column k, row group 0: the footer places it outside the file")
 
 
 def test_row_groups_with_other_numbers_of_rows_are_refused(tmp_path):
