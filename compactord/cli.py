@@ -73,7 +73,7 @@ examples:
   compactord compact --warehouse /data/wh --table sales.orders --master spark://head:7077 \\
       --spark-conf spark.cores.max=16
 
-exit codes: 0 done, also when there was nothing to do; 2 usage or configuration; 3 something failed
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed
 or the table is refused; 69 no engine; 77 permission denied; 1 a defect of compactord
 """
 _PLAN_EXAMPLES = """\
@@ -175,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, command, summary, examples in (
         ("compact", _compact, "compact a table until nothing is left to do", _COMPACT_EXAMPLES),
-        ("plan", _plan, "show what compact would do, and why, doing nothing", _PLAN_EXAMPLES),
+        ("plan", _plan, "show what compact would do, and why, without doing it", _PLAN_EXAMPLES),
         ("inspect", _inspect, "show a table's LSM tree against its triggers", _INSPECT_EXAMPLES),
     ):
         sub = commands.add_parser(
@@ -217,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds",
         default=_DEMO_SECONDS,
         metavar="N",
-        help=f"how long the jobs write (default {_DEMO_SECONDS}); the rest takes about twenty more",
+        help=f"how long the jobs write (default {_DEMO_SECONDS}); the demo takes about 20 s more",
     )
     demo.set_defaults(command=_demo, json=False, verbose=False)
     return parser

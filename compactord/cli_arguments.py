@@ -58,7 +58,7 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a table option for this run, over the table's own; may be repeated",
+        help="a table option for this run; overrides the table's own; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, last on stdout")
     parser.add_argument("-v", "--verbose", action="store_true", help="log more on stderr")
@@ -69,35 +69,35 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         "--strategy",
         default=Strategy.MINOR.value,
         metavar="{minor,full}",
-        help="minor (default): what the table's triggers ask for; full: everything into the "
-        "highest level, or every file below the target size on an append table",
+        help="minor (default): compact what the table's triggers ask for; full: everything into "
+        "the highest level, or every file below the target size on an append table",
     )
     parser.add_argument(
         "--partition",
         action="append",
         default=[],
         metavar="K=V[,K=V]",
-        help="only these partitions; may be repeated. Null is called by the table's "
+        help="only these partitions; may be repeated. Null is written as the table's "
         "partition.default-name (__DEFAULT_PARTITION__); %%2C is a comma, %%25 a percent sign",
     )
     parser.add_argument(
         "--append-wait",
         metavar="DURATION",
-        help="merge small append files that have waited longer, although they are fewer than "
-        "compaction.min.file-num (default: they wait for more)",
+        help="merge small append files that have waited longer, even if there are fewer than "
+        "compaction.min.file-num (default: wait for more)",
     )
     parser.add_argument(
         "--quiet-for",
         default="0 s",
         metavar="DURATION",
-        help="leave alone partitions of an append table that somebody rewrote (DELETE, UPDATE, "
-        "MERGE) within this time (default 0 s: none)",
+        help="skip partitions of an append table that a command rewrote (DELETE, UPDATE, "
+        "MERGE) within this time (default 0 s: skip none)",
     )
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "where and how it runs", "For compact; plan checks them and has no use for them."
+        "where and how it runs", "For compact; plan checks these arguments but does not use them."
     )
     group.add_argument(
         "--master",
@@ -108,20 +108,20 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a Spark setting; may be repeated. Others can see command lines: here and in --master "
-        "secrets go as ${env:NAME} or ${file:/path}",
+        help="a Spark setting; may be repeated. Other users can see command lines: write "
+        "secrets as ${env:NAME} or ${file:/path}, here and in --master",
     )
     group.add_argument(
         "--memory",
         default="512mb",
-        help="memory of one merge beside the idle worker (default 512mb)",
+        help="memory of one merge, in addition to the idle worker's (default 512mb)",
     )
     group.add_argument(
         "--orphan-grace",
         default="1 d",
         metavar="DURATION",
-        help="files of earlier runs go after this time when it cannot be proved that their run "
-        "has ended (default 1 d, at least 1 h); must exceed the longest compaction",
+        help="age at which left-over files of earlier runs are deleted when it cannot be proved "
+        "that their run has ended (default 1 d, at least 1 h); must exceed the longest compaction",
     )
 
 

@@ -43,10 +43,10 @@ examples:
   compactord serve --config compactord.yaml --set service.http.port=9500 --set log.level=debug
   COMPACTORD__CATALOGS__LAKE__WAREHOUSE=/data/wh compactord serve --config compactord.yaml
 
-signals: SIGTERM and SIGINT drain (running merges finish and are committed), a second one cancels;
+signals: SIGTERM and SIGINT drain (running merges finish and are committed); a second one cancels;
 SIGHUP reads the configuration again; SIGUSR1 writes the stacks of all threads to the log
 
-exit codes: 0 stopped as asked; 2 usage or configuration; 69 neither Spark nor a catalog in time;
+exit codes: 0 stopped on request; 2 arguments or configuration; 69 no Spark or no catalog in time;
 1 a defect of compactord
 """
 _CONFIG_EXAMPLES = """\
@@ -55,7 +55,7 @@ examples:
   compactord config show --config config/compactord.yaml --set defaults.priority=80
   compactord config schema > compactord.schema.json
 
-what wins, from high to low: --set, COMPACTORD__SECTION__KEY in the environment, the file, defaults
+precedence, high to low: --set, COMPACTORD__SECTION__KEY in the environment, the file, defaults
 """
 
 
@@ -69,7 +69,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _CONFIG_EXAMPLES
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     for name, command, summary in (
-        ("check", _check, "say whether the configuration can be used, and all that is wrong"),
+        ("check", _check, "check the configuration and list all errors"),
         ("show", _show, "print every value in effect and where it came from"),
         ("schema", _schema, "print the JSON Schema of the file"),
     ):
@@ -90,7 +90,7 @@ def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a value over that of the file, e.g. limits.task_slots=2; may be repeated",
+        help="a value that overrides the file, e.g. limits.task_slots=2; may be repeated",
     )
 
 

@@ -20,7 +20,7 @@ examples:
   compactord top --warehouse /data/wh --interval 5
   compactord top --url http://daemon:9464 --once
 
-on a terminal, q ends it; elsewhere it prints plain frames
+on a terminal, q ends it; otherwise it prints plain frames
 """
 _LEAST_INTERVAL_S, _MOST_INTERVAL_S = 0.2, 3600.0
 _LEAST_WIDTH = 40
@@ -30,12 +30,12 @@ def add_top_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that `top` reads."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--url", help="the address of a running daemon")
-    what.add_argument("--warehouse", help="root folder of a warehouse, looked at without a daemon")
+    what.add_argument("--warehouse", help="root folder of a warehouse, read without a daemon")
     parser.add_argument(
         "--interval",
         default="2",
         metavar="SECONDS",
-        help="time between two looks (default 2)",
+        help="time between two polls (default 2)",
     )
     parser.add_argument("--once", action="store_true", help="print one frame and end")
     parser.add_argument(
