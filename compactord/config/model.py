@@ -178,7 +178,7 @@ class Spark(Section):
     task_memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] = Field(
         default=memory_size("512 mb"),
         alias="task_memory",
-        description="memory of one merge beside its idle worker",
+        description="memory of one merge, in addition to its idle worker's",
     )
 
 
@@ -206,10 +206,10 @@ class Discovery(Section):
         description="regular expression that the whole of database.table must match",
     )
     excluding_tables: TablePattern | None = Field(
-        default=None, description="tables left out by database.table; wins over including"
+        default=None, description="tables to exclude, by database.table; overrides including"
     )
     only_write_only: Flag = Field(
-        default=True, description="leave alone tables whose writers compact themselves"
+        default=True, description="skip tables whose writers compact themselves"
     )
 
 
@@ -222,12 +222,12 @@ class TableSettings(Section):
     )
     windows: Several[Window] = Field(default=(), description="when which kinds of work may start")
     windows_strict: Flag = Field(
-        default=False, description="hold to the windows also when writers are about to stall"
+        default=False, description="keep to the windows even when writers are about to stall"
     )
     max_backlog_age_ms: Annotated[DurationMs, _SECOND] = Field(
         default=duration_ms("30 min"),
         alias="max_backlog_age",
-        description="how long work may wait before it goes first",
+        description="how long work may wait before it gets priority",
     )
     max_concurrent_tasks: Annotated[StrictInt, Field(ge=1), Digits] = Field(
         default=4, description="task slots that one table may hold"
@@ -235,25 +235,27 @@ class TableSettings(Section):
     discovery_interval_ms: Annotated[DurationMs, _SECOND] | None = Field(
         default=None,
         alias="discovery_interval",
-        description="how often a table is looked at; null: its own continuous.discovery-interval",
+        description="how often a table is polled; null: its own continuous.discovery-interval",
     )
     append_wait_ms: DurationMs | None = Field(
         default=duration_ms("30 min"),
         alias="append_wait",
-        description="small append files that waited longer are merged although they are few; "
+        description="small append files that waited longer are merged even if they are few; "
         "null: they wait for more",
     )
     quiet_for_ms: DurationMs = Field(
         default=0,
         alias="quiet_for",
-        description="partitions of append tables that somebody rewrote (DELETE, UPDATE, MERGE) are "
-        "left alone for so long; 0 s: they are not",
+        description="how long partitions of append tables are skipped after a command rewrote "
+        "them (DELETE, UPDATE, MERGE); 0 s: not at all",
     )
     expire_snapshots: SnapshotExpiry = Field(
         default=SnapshotExpiry.FROM_TABLE,
         description="from_table: expire snapshots as the table's options say; off: never",
     )
-    options: TableOptions = Field(default={}, description="table options over the table's own")
+    options: TableOptions = Field(
+        default={}, description="table options that override the table's own"
+    )
 
 
 def _without_defaults(schema: dict[str, Any]) -> None:
@@ -276,7 +278,7 @@ class Match(Section):
 
 class Rule(Section):
     match: Match = Field(description="which tables the rule concerns")
-    settings: RuleSettings = Field(alias="set", description="what holds for them")
+    settings: RuleSettings = Field(alias="set", description="settings of these tables")
 
 
 class Limits(Section):
@@ -313,14 +315,14 @@ class Backoff(Section):
 
 class Retry(Section):
     task_attempts: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=3, description="tries of one merge before its bucket waits"
+        default=3, description="attempts of one merge before its bucket is left alone"
     )
     halt_after_consecutive_failures: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=10, description="failures of a table in a row after which it is left alone"
+        default=10, description="consecutive failures after which a table is halted"
     )
     halt_after_lost_snapshots: Annotated[StrictInt, Field(ge=1), Digits] = Field(
         default=1,
-        description="snapshots replaced by another writer after which a table is left alone",
+        description="snapshots replaced by another writer after which a table is halted",
     )
     backoff: Backoff = Backoff()
 
@@ -329,20 +331,22 @@ class Recovery(Section):
     orphan_grace_ms: OrphanGraceMs = Field(
         default=duration_ms("1 d"),
         alias="orphan_grace",
-        description="age at which files go whose run cannot be proved dead; above that of a merge, "
-        "1 h or more",
+        description="age at which left-over files are deleted whose process cannot be proved "
+        "dead; longer than any merge, 1 h or more",
     )
     interval_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("1 h"), alias="interval", description="how often orphans are looked for"
+        default=duration_ms("1 h"),
+        alias="interval",
+        description="how often orphan files are searched for",
     )
 
 
 class Metrics(Section):
     max_tables: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=2000, description="tables with metrics of their own; the rest is summed up"
+        default=2000, description="tables with metrics of their own; the others are aggregated"
     )
     top_n: Annotated[StrictInt, Field(ge=0), Digits] = Field(
-        default=20, description="buckets that lists of the worst ones hold"
+        default=20, description="length of the lists of the worst buckets"
     )
 
 
@@ -356,19 +360,21 @@ class Alerts(Section):
 
 class Startup(Section):
     timeout_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("5 min"), alias="timeout", description="to reach Spark and a catalog"
+        default=duration_ms("5 min"),
+        alias="timeout",
+        description="how long to wait for Spark and a catalog",
     )
 
 
 class Shutdown(Section):
     grace_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("300 s"), alias="grace", description="from the signal to the end"
+        default=duration_ms("300 s"), alias="grace", description="time from the signal to the end"
     )
     commit_reserve_ms: DurationMs = Field(
         default=duration_ms("30 s"),
         alias="commit_reserve",
         validate_default=True,
-        description="part of the grace that is kept for commits; merges are cancelled before it",
+        description="part of the grace reserved for commits; merges are cancelled before it",
     )
 
     @field_validator("commit_reserve_ms")
@@ -382,12 +388,12 @@ class Shutdown(Section):
 
 class Reload(Section):
     interval_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("30 s"), alias="interval", description="how often the file is looked at"
+        default=duration_ms("30 s"), alias="interval", description="how often the file is checked"
     )
 
 
 class Log(Section):
-    level: LogLevel = Field(default=LogLevel.INFO, description="least level that is written")
+    level: LogLevel = Field(default=LogLevel.INFO, description="lowest level that is logged")
     format: LogFormat = Field(
         default=LogFormat.AUTO, description="auto: readable on a terminal, JSON elsewhere"
     )
@@ -408,9 +414,7 @@ class ServiceConfig(Section):
         description="catalogs by name"
     )
     discovery: Discovery = Discovery()
-    defaults: TableSettings = Field(
-        default=TableSettings(), description="what holds for every table"
-    )
+    defaults: TableSettings = Field(default=TableSettings(), description="settings of all tables")
     rules: Several[Rule] = Field(
         default=(),
         description="top to bottom, later keys win, merged per key; options merged per option",
