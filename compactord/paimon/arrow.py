@@ -1,7 +1,7 @@
 """Arrow schemas of data files: exactly the types, units, nullability and field ids of Java's files.
 
-A timestamp of another unit than its precision asks for is read wrongly by Java without an error, so
-nothing here is a matter of taste. Source: format/parquet/ParquetSchemaConverter.java.
+Every detail matters: Java reads a timestamp whose unit does not fit its precision wrongly and
+without an error. Source: format/parquet/ParquetSchemaConverter.java.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Avro object container files: blocks of records under a schema that the file carries itself.
 
-The container is read and written here, strictly: magic, metadata, sync marks and the end of every
-block are checked, because Java reads a cut file up to the cut without an error. Records go through
-fastavro, whose only user this module is. Logical types are off: a timestamp is the stored integer.
+This module reads and writes the container strictly: it checks magic, metadata, sync marks and the
+end of every block, because Java reads a truncated file up to the cut without an error. fastavro,
+which only this module uses, encodes and decodes records. Logical types are off: a timestamp is the
+stored integer.
 Sources: format/avro/AvroFileFormat.java, the Avro 1.11 specification (object container files).
 """
 
@@ -36,12 +37,12 @@ _MAGIC = b"Obj\x01"
 _SYNC_SIZE = 16
 # As Java's DataFileConstants.DEFAULT_SYNC_INTERVAL: a block ends once it has this many bytes.
 _BLOCK_BYTES = 64_000
-# No writer makes blocks near this size; a damaged block must not eat the memory.
+# No writer makes blocks near this size; the bound keeps a damaged block from filling the memory.
 _MAX_BLOCK_BYTES = 256 << 20
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 
 Json = Any
-# What damaged bytes make of fastavro's reader and of the decompressors.
+# Errors that fastavro's reader and the decompressors raise for damaged bytes.
 _DAMAGE = (
     ValueError,
     KeyError,
@@ -90,7 +91,7 @@ def _ints_of(schema: Json) -> Json:
     """Where a value holds 32-bit integers: "int" for itself, a tuple of (column, where) for a
     record, a list of one for the items of an array, None where there are none.
 
-    Larger unions and maps, which none of our columns is, are not looked into.
+    Larger unions and maps are not searched: none of our columns is one.
     """
     match schema:
         case "int":
@@ -110,7 +111,7 @@ def _ints_of(schema: Json) -> Json:
 
 
 def _ints_fit(value: Any, ints: Json) -> bool:
-    """fastavro reads as many bits as there are."""
+    """Whether all 32-bit integers are within their range, which fastavro does not check."""
     if value is None:
         return True
     if ints == "int":
@@ -152,7 +153,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A file whose frame has been checked; blocks are decompressed when they are asked for."""
+    """A file whose frame has been checked; blocks are decompressed on demand."""
 
     path: str
     schema: AvroSchema
@@ -163,7 +164,7 @@ class Container:
         """In file order. Raises `FormatError` for a block that does not decompress."""
         for count, packed in self._blocks:
             data = _decompress(self.codec, packed, self.path)
-            # Every record of ours takes at least a byte: a larger count is damage, and expensive.
+            # Every record of ours takes at least a byte: a larger count is damage.
             if count > len(data):
                 raise FormatError(self.path, f"a block of {len(data)} bytes claims {count} records")
             yield Block(count, data)
@@ -224,7 +225,7 @@ def _read_metadata(cursor: _Cursor) -> dict[str, bytes]:
 
 
 class _Cursor:
-    """Reads the container's frame; every short read is a `FormatError`."""
+    """Reads the container's frame. Raises `FormatError` when the bytes end too early."""
 
     def __init__(self, data: bytes, path: str) -> None:
         self._data = memoryview(data)
@@ -321,7 +322,7 @@ class ContainerWriter:
             self._flush()
 
     def finish(self) -> bytes:
-        """The whole file; the writer is of no use afterwards."""
+        """The whole file; the writer cannot be used afterwards."""
         if self._count:
             self._flush()
         return self._file.getvalue()
@@ -373,7 +374,7 @@ _COMPRESSORS: Mapping[str, Callable[[bytes, int | None], bytes]] = {
 def _un_deflate(packed: memoryview) -> bytes:
     unpacker = zlib.decompressobj(-15)
     data = unpacker.decompress(packed, _MAX_BLOCK_BYTES)
-    # fastavro leaves part of a zlib checksum behind the stream; only its end can be required.
+    # fastavro leaves part of a zlib checksum after the stream, so trailing bytes are allowed.
     if not unpacker.eof:
         raise ValueError("the compressed block is not complete")
     return data

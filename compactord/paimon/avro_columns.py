@@ -1,13 +1,13 @@
 """Avro records decoded into columns, many blocks at a time.
 
-Avro has no index: where a field starts is known only after the field before it. But blocks are
-independent. So one cursor per block is kept, and all cursors move over the same field of their
-i-th record together, as vector operations. A block of Java holds about 150 entries, a large table
-has thousands of blocks: the cost per record falls to a few hundred nanoseconds.
+Avro has no index: the start of a field is known only once the field before it has been read. But
+blocks are independent. So there is one cursor per block, and all cursors move over the same field
+of their i-th record together, in vector operations. Java's blocks hold about 150 entries and a
+large table has thousands of blocks, so a record costs a few hundred nanoseconds.
 
-Every cursor is checked against the end of its block before anything is taken from there. Encodings
-that Avro allows and nobody writes (arrays in several or sized blocks) raise `UnusualEncoding`, and
-so do values of types that no column of ours has; the caller then reads the file record by record.
+Every cursor is checked against the end of its block before it is used. Encodings that Avro allows
+and no known writer uses (arrays in several or sized blocks) raise `UnusualEncoding`, and so do
+values of types that no column of ours has; the caller then reads the file record by record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from compactord.paimon.avro import INT_MAX, INT_MIN, Block
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 _LONGEST_VARINT = 10
-# An integer that is null. Columns that are asked for hold nothing negative where that matters.
+# Stands for a null integer; wanted columns in which nulls matter have no negative values.
 NULL = -1
 # A number that starts at the last byte is still loaded as a whole word, or as ten bytes.
 _PADDING = 16
@@ -228,7 +228,7 @@ class _Decoder:
             count, at = self._longs(at, ends)
             if (count < 0).any():
                 raise UnusualEncoding
-            # A false count ends at the end of the block: an item takes a byte at least.
+            # A wrong count stops at the end of the block: an item takes at least a byte.
             longest = int(count.max())
             for item in range(longest):
                 lanes = np.flatnonzero(count > item)
@@ -247,7 +247,7 @@ class _Decoder:
         return read
 
     def _longs(self, at: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """Zigzag variable-length integers at the cursors, and the cursors behind them."""
+        """Zigzag variable-length integers at the cursors, and the cursors after them."""
         if (at >= ends).any():
             raise FormatError(self._path, _OVERRUN)
         first = self._data[at]
@@ -281,7 +281,7 @@ _Read = Callable[[Ints, Ints, Ints], Ints]
 
 
 def _left_to_others(at: Ints, ends: Ints, rows: Ints) -> Ints:
-    """For values of types that none of our columns has: they are not met where all are null."""
+    """For a type that none of our columns has; not called where all values are null."""
     raise UnusualEncoding
 
 

@@ -1,6 +1,6 @@
-"""Avro types as they lie in files: without names, and how many bytes a value takes.
+"""Avro types without their names, and how many bytes a value takes.
 
-What others wrote may hold any type of the Avro 1.11 specification in columns that are not known.
+Unknown columns of files by other writers may have any type of the Avro 1.11 specification.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from compactord.errors import FormatError
 
 Json = Any
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-# What says nothing of how values lie or what they mean.
+# Keys of a schema that change neither the encoding nor the meaning of values.
 _DECORATION = frozenset({"doc", "aliases", "namespace", "default", "order"})
 _RECURSIVE = "recursive"
 _COLUMN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-# Names that name each other can make a small schema a very large one.
+# Named types that refer to each other can expand a small schema into a very large one.
 _MAX_DEPTH = 16
 _MAX_TYPES = 10_000
 _FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def plain_schema(schema: Json, path: str) -> Json:
-    """The schema with named references replaced by what they name, and all decoration gone.
+    """The schema with references replaced by the named types, and without decoration.
 
-    Left are type names, {"record": {name: type}}, {"array": type}, {"map": type}, {"fixed": bytes},
+    It has type names, {"record": {name: type}}, {"array": type}, {"map": type}, {"fixed": bytes},
     "enum", lists (unions), and "recursive" for a type within itself. Raises `FormatError` with
     `path` for what is no such schema.
     """
@@ -33,14 +33,14 @@ def plain_schema(schema: Json, path: str) -> Json:
 
 
 def resolved_schema(schema: Json, path: str) -> Json:
-    """The schema with named references replaced by what they name, logical types and names kept.
+    """The schema with references replaced by the named types; logical types and names are kept.
 
     A type within itself is "recursive". Raises `FormatError` with `path` for what is no schema.
     """
     try:
         return _Resolver(path).resolve(schema, "", 0)
     except (KeyError, TypeError, AttributeError) as error:
-        # fastavro lets records without columns and columns without names pass.
+        # fastavro accepts records without columns and columns without names.
         raise FormatError(path, f"not an Avro schema ({error!r})") from error
 
 
@@ -104,7 +104,7 @@ class _Resolver:
     def _items(self, items: Json, namespace: str, depth: int) -> Json:
         found = self.resolve(items, namespace, depth + 1)
         if not _takes_bytes(plain_type(found)):
-            # Any number of them would fit into a file.
+            # Otherwise a file of any size could claim any number of items.
             raise FormatError(self._path, "an Avro array of items that take no bytes")
         return found
 
@@ -154,9 +154,9 @@ def is_recursive(plain: Json) -> bool:
 
 
 def renamed(resolved: Json, prefix: str) -> Json:
-    """What `resolved_schema` gave with names of its own in place of those that it had.
+    """The result of `resolved_schema` with new, unique names for its types.
 
-    As many columns of a schema may have been made from one definition, which Avro allows once.
+    Several columns may come from one definition, but Avro allows a name to be defined only once.
     """
     numbers = iter(range(_MAX_TYPES))
 
@@ -199,7 +199,7 @@ def branch_at(branches: list[Json], data: bytes, at: int) -> tuple[int, int]:
 
 
 def end_of(plain: Json, data: bytes, at: int) -> int:
-    """Where a value that begins there ends. Raises `IndexError` where it does not."""
+    """Where the value that begins there ends. Raises `IndexError` when the bytes end too early."""
     match plain:
         case "int" | "long" | "enum":
             return long_at(data, at)[1]
@@ -230,7 +230,7 @@ def _end_of_blocks(item: tuple[Json, ...], data: bytes, at: int) -> int:
         if count == 0:
             return at
         if count < 0:
-            # A block that tells its size in bytes, too.
+            # A negative count: the block's size in bytes follows.
             _, at = long_at(data, at)
         for _ in range(abs(count)):
             for type_ in item:

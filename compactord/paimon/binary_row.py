@@ -66,7 +66,7 @@ def encode_row(values: Sequence[Value], types: Sequence[DataType]) -> bytes:
 def decode_row(
     data: bytes, types: Sequence[DataType], *, source: str = "binary row"
 ) -> tuple[Value, ...]:
-    """The values of a serialised row; `FormatError` names `source` when the bytes are none."""
+    """The values of a serialised row. Raises `FormatError` naming `source` for other bytes."""
     return _guarded(lambda: _read_row(_body(data, types), types, _plain), data, types, source)
 
 
@@ -126,7 +126,7 @@ def _row_body(values: Sequence[Value], types: Sequence[DataType]) -> bytes:
         slot = nulls + _SLOT * index
         if value is None:
             body[(index + 8) // 8] |= 1 << (index % 8)
-            # Room is kept so that Java can update the value in place.
+            # Java reserves room to update the value in place.
             if reserved := _reserved_bytes(type_):
                 struct.pack_into("<Q", body, slot, len(body) << 32)
                 body += bytes(reserved)
@@ -241,7 +241,7 @@ def _element_width(element: DataType) -> int:
 
 # --- decoding ---------------------------------------------------------------------------------
 
-# How a value found in the bytes is handed out: numbers as stored, text as bytes, DECIMAL unscaled.
+# How decoded values are returned: numbers as stored, text as bytes, DECIMAL unscaled.
 _Form: TypeAlias = Callable[[AtomicType, Any], Any]
 
 

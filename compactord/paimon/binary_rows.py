@@ -1,7 +1,7 @@
 """BinaryRow for whole columns: the hash and the bucket of many rows at once.
 
 Rows of numbers, dates, texts and binaries are encoded side by side into one buffer without a Python
-object per row; other key types take the way of `binary_row` row by row. Equal to it in every bit.
+object per row; other key types are encoded row by row by `binary_row`. The bytes are the same.
 """
 
 from __future__ import annotations

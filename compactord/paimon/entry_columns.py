@@ -1,7 +1,7 @@
 """Manifest entries as columns: the few that planning needs, and each entry's bytes for the rest.
 
-An entry becomes an object only when its bucket is looked at. Until then it is its own Avro
-encoding, which is the smallest lossless form at hand, beside numbers for selecting and summing up.
+An entry becomes an object only when its bucket is planned. Until then it is kept as its Avro
+encoding, the smallest lossless form available, with numbers for selecting and summing.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) 
 
 
 def _check_names(opened: Sequence[_Opened], rows: Ints, names: pa.LargeBinaryArray) -> None:
-    """Raises `FormatError` naming the manifest for what is no name of a file, of these rows."""
+    """Raises `FormatError` naming the manifest when one of these rows has no plain file name."""
     ends = np.cumsum([one.entry_count for one in opened])
     for index, name in zip(np.searchsorted(ends, rows, side="right"), names, strict=True):
         path = opened[index].path
@@ -248,7 +248,7 @@ def _check_names(opened: Sequence[_Opened], rows: Ints, names: pa.LargeBinaryArr
 def _identities(
     decoded: DecodedBlocks, schema: AvroSchema, rows: Ints, path: str
 ) -> list[FileIdentity]:
-    """Built from columns where the rare parts say nothing, else from the whole record."""
+    """Built from columns if the rare parts of the record are empty, else from the whole record."""
     plain = np.ones(len(rows), np.bool_)
     for name in (_EXTRA_FILES, _EMBEDDED_INDEX, _EXTERNAL_PATH):
         if name in decoded.spans:
@@ -353,7 +353,7 @@ def identity_hashes(identities: Sequence[FileIdentity]) -> Hashes:
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _ONES, _HIGH_BITS = (np.uint64(byte * 0x0101010101010101) for byte in (0x01, 0x80))
 _SLASHES, _BACKSLASHES = (np.uint64(ord(c) * 0x0101010101010101) for c in "/\\")
-# Neighbours are hashed together: what they share with the next words is still in the cache then.
+# Neighbouring rows are hashed together because their bytes are still in the processor's cache.
 _HASHED_TOGETHER = 4096
 
 

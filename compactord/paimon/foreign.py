@@ -1,7 +1,7 @@
-"""Columns of manifests and manifest lists that newer releases added: carried, never understood.
+"""Columns that newer releases added to manifests and manifest lists: preserved, not interpreted.
 
-They are matched by name. Nulls say nothing. A value is kept as its bytes and its type, and written
-again wherever its entry is copied; who would have to understand it refuses it by name.
+They are matched by name. Nulls are ignored. A value is kept as bytes with its type and written
+again wherever its entry is copied. Code that would have to interpret it refuses it by name.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from compactord.paimon.avro_types import (
 from compactord.paimon.manifest_schema import plain_of, table_of
 
 Json = Any
-# Columns are carried beside those of an entry or list row, and beside those of the file in it,
-# which must be the last column: then unknown ones are the end of the encoding.
+# Unknown columns may belong to an entry or list row, or to the file's record in it. That record
+# must be the last known column, so that unknown columns are the end of the encoding.
 NESTED = "_FILE"
 _Path = tuple[str, ...]
 
 
 class ForeignValue(NamedTuple):
-    """A value that is not null. `column` is dotted where it is the file's.
+    """A value that is not null. `column` is dotted if it belongs to the file's record.
 
     `type` is the JSON text of the column's Avro type, a union whose first branch is null; `data` is
     the value encoded as such. Equal columns and types have equal texts, whoever wrote them.
@@ -182,7 +182,7 @@ class CarriedColumns:
     columns: tuple[tuple[str, str], ...] = ()
 
     def including(self, values: Iterable[ForeignValue]) -> CarriedColumns:
-        """With the columns of these values, too. Raises `TypesDiffer`."""
+        """With the columns of these values added. Raises `TypesDiffer`."""
         types = dict(self.columns)
         for value in values:
             if types.setdefault(value.column, value.type) != value.type:
@@ -206,7 +206,7 @@ class CarriedColumns:
 
 
 class TypesDiffer(Exception):
-    """A column that is not known has two types in what is to be written together."""
+    """An unknown column has two types in entries that are to be written together."""
 
 
 @lru_cache(maxsize=64)

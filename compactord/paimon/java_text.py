@@ -1,7 +1,8 @@
 """Values as Java prints them: partition folders are named with these texts.
 
-Floating-point numbers follow Java 19 and later (the shortest text that reads back); older Java
-prints some of them with more digits, so tables partitioned by such numbers have no one true path.
+Floating-point numbers are printed as by Java 19 and later (the shortest text that reads back).
+Older Java prints some of them with more digits, so the path of such a partition depends on the
+writer's Java.
 
 Sources: java.lang.Double.toString, java.time.LocalDateTime.toString, casting/*ToStringCastRule.java
 and utils/DateTimeUtils.java.

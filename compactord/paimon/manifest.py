@@ -1,7 +1,7 @@
 """Manifests (data files added and deleted) and manifest lists (which manifests make a snapshot).
 
-Recorded sizes and counts are held against what is read: a file that was cut must stop the work and
-not look like a smaller table. Sources: manifest/{ManifestFile,ManifestList,ManifestEntry,
+Recorded sizes and counts are compared with what is read, so that a truncated file is an error and
+does not look like a smaller table. Sources: manifest/{ManifestFile,ManifestList,ManifestEntry,
 ManifestFileMeta}.java, io/{DataFileMetaSerializer,RollingFileWriterImpl}.java.
 """
 
@@ -37,7 +37,7 @@ from compactord.paimon.manifest_schema import (
 from compactord.paimon.types import DataType
 from compactord.storage.base import Storage
 
-# Java looks at the size of the manifest it writes once in so many entries.
+# Java checks the size of the manifest that it writes once in this many entries.
 _ROLL_CHECK_INTERVAL = 1000
 
 
@@ -45,9 +45,9 @@ _ROLL_CHECK_INTERVAL = 1000
 class ManifestFile:
     """One row of a manifest list. Sizes in bytes; ranges are inclusive, None: not known.
 
-    `partition_stats` cover the partition columns of all entries, untruncated. `extra_files` lie
-    beside the manifest and belong to it (its index, in tables of release 2.1). `foreign` are values
-    of columns of newer releases.
+    `partition_stats` cover the partition columns of all entries, untruncated. `extra_files` are in
+    the manifest's folder and belong to it (its index, in tables of release 2.1). `foreign` are
+    values of columns of newer releases.
     """
 
     file_name: str
@@ -85,7 +85,7 @@ def read_manifest_list(
 def encode_manifest_list(manifests: Iterable[ManifestFile], codec: Codec) -> bytes:
     """A manifest list file; it never rolls and may be empty. Raises `TypesDiffer`.
 
-    It has the columns of release 2.0.0, and those that some of the rows bring.
+    It has the columns of release 2.0.0, and the unknown columns of its rows.
     """
     rows = tuple(manifests)
     carried = CarriedColumns().including(value for row in rows for value in row.foreign)
@@ -123,7 +123,7 @@ def open_manifest(storage: Storage, location: str, manifest: ManifestFile) -> Co
 
 
 def require_counts(manifest: ManifestFile, path: str, *, added: int, deleted: int) -> None:
-    """Raises `FormatError` unless a manifest holds what its list says."""
+    """Raises `FormatError` unless a manifest's counts are those in its list."""
     if (added, deleted) != (manifest.num_added_files, manifest.num_deleted_files):
         raise FormatError(
             path,
@@ -143,8 +143,8 @@ def roll_entries(
     """Manifests with these entries in order, each with its manifest list row.
 
     A manifest ends at the first 1000th entry at which it has reached `target_size` bytes, as Java's
-    rolling writer does it. Nothing for no entries. A name is drawn only for a manifest that is
-    made. At most one manifest is in memory. Raises `TypesDiffer`.
+    rolling writer does it. Without entries there is no manifest. A name is taken only for a
+    manifest that is written. At most one manifest is in memory. Raises `TypesDiffer`.
     """
     manifest = _OpenManifest(codec)
     for entry in entries:
@@ -158,7 +158,7 @@ def roll_entries(
 
 
 class _OpenManifest:
-    """A manifest that grows: by entries, and by the foreign columns that they bring."""
+    """A manifest under construction: it gets entries, and the foreign columns that these have."""
 
     def __init__(self, codec: Codec) -> None:
         self.entries: list[ManifestEntry] = []
@@ -173,7 +173,7 @@ class _OpenManifest:
     def append(self, entry: ManifestEntry) -> None:
         carried = self._carried.including(entry.file.foreign)
         if carried is not self._carried:
-            # Rare, and only as often as there are such columns.
+            # Rare: at most once for each such column.
             self._carried = carried
             self._writer = ContainerWriter(carried.added_to(MANIFEST), self._codec)
             for earlier in self.entries:

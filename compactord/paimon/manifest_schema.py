@@ -1,7 +1,7 @@
-"""The Avro schemas of manifest lists, manifests and index manifests, and what we accept as them.
+"""The Avro schemas of manifest lists, manifests and index manifests, and which others we accept.
 
-Columns are matched by name. A column that older releases did not write is null; see `foreign` for
-those that release 2.0.0 does not know.
+Columns are matched by name. A column that older releases did not write is null. `foreign` handles
+columns that release 2.0.0 does not know.
 Sources: manifest/{ManifestFileMeta,ManifestEntry,IndexManifestEntry}.java, io/DataFileMeta.java,
 format/avro/AvroSchemaConverter.java (names of nested records, order of unions).
 """
@@ -79,7 +79,7 @@ def _manifest_list(*more: dict[str, Any]) -> AvroSchema:
 MANIFEST_LIST = _manifest_list()
 # Of release 2.1, for lists that carry them.
 MANIFEST_LIST_WITH_EXTRA_FILES = _manifest_list(_nullable("_EXTRA_FILES", _array("string")))
-# What is understood; whether items may be null makes no difference then.
+# The columns that we interpret; it makes no difference whether items may be null.
 READABLE_MANIFEST_LIST = _manifest_list(_nullable("_EXTRA_FILES", _array(["null", "string"])))
 
 MANIFEST: AvroSchema = compile_schema(
@@ -171,7 +171,7 @@ def table_of(path: str) -> str:
 
 
 def require_readable(found: AvroSchema, expected: AvroSchema, path: str) -> None:
-    """Refuse a file that lacks or twists columns we need, with a `FormatError`."""
+    """Raises `FormatError` for a file in which a needed column is missing or of another type."""
     try:
         _require(found, expected)
     except FormatError as error:

@@ -391,7 +391,7 @@ _PATTERNS = (
     (r"owner|provider|connector", "String", "c"),
 )
 
-# They describe what is stored: one run cannot see them otherwise than all other jobs do.
+# They describe what is stored, so a single run cannot override them.
 _BELONG_TO_THE_TABLE = frozenset(
     [
         "type",

@@ -1,8 +1,8 @@
-"""Values of options that can be read, and with which a table is refused all the same.
+"""Option values that can be parsed but for which a table is refused.
 
-As elsewhere a reason names the option and its value. Where Java refuses, so do we
-(schema/SchemaValidation.java, mergetree/Levels.java, mergetree/compact/UniversalCompaction.java);
-further, what would make files that nobody finds, or levels that Java has no memory for.
+Each reason names the option and its value. Refused are values that Java refuses
+(schema/SchemaValidation.java, mergetree/Levels.java, mergetree/compact/UniversalCompaction.java),
+values with which readers would not find the files, and more levels than fit into Java's memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The texts of a table's options, those of one run on top, and who said each of them.
+"""The texts of a table's options, overridden by those of one run, and where each came from.
 
-What cannot be understood is an error where the run said it, whose command line or configuration is
-wrong. Where the table says it, it is noted, for the table to be refused by that name.
+A value that cannot be parsed is an error if the run sets it: its command line or configuration is
+wrong. If the table sets it, it is recorded, and the table is refused with that reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class OptionTexts:
-    """`merged` is all of them; `unreadable` says, by key, what the table should have said."""
+    """`merged` is all of them; `unreadable` has, by key, what was expected of the table's value."""
 
     def __init__(self, table: Mapping[str, str], run: Mapping[str, str]) -> None:
         self._run = {canonical_key(key): value for key, value in run.items()}
@@ -64,7 +64,7 @@ class OptionTexts:
                 yield name, name.removeprefix(prefix), text
 
     def _parsed(self, key: str, text: str, parse: Callable[[str], _T]) -> _T | None:
-        """None where the table's text cannot be understood."""
+        """None if the table's text cannot be parsed."""
         try:
             return parse(text)
         except ValueError as error:

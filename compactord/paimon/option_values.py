@@ -19,7 +19,7 @@ _DOUBLE = re.compile(
 )
 _AMOUNT = re.compile(r"([0-9]+)\s*(.*)", re.DOTALL)
 _INT_MAX = 2**31 - 1
-# What zstd has; zstd itself takes a level beyond its ends for that end.
+# The levels of zstd, which replaces a level outside of them by the nearest one.
 ZSTD_LEVELS = (-131_072, 22)
 # A name has 255 bytes at most; the rest of ours takes less than 75.
 _NAME_PART_BYTES_MAX = 180
@@ -78,7 +78,7 @@ def integer_within(least: int, most: int) -> Callable[[str], int]:
 
 
 def zstd_level(text: str) -> int:
-    """The level in effect: zstd (and so Java) moves what it does not have to the nearest one."""
+    """The level in effect: zstd (and so Java) replaces a level that it lacks by the nearest one."""
     least, most = ZSTD_LEVELS
     return min(max(integer(text), least), most)
 

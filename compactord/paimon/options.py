@@ -91,7 +91,7 @@ class CommitOptions:
     manifest_compression_level: int
     delete_file_drop_stats: bool
     sequence_init: SequenceInit
-    # Readers take a COMPACT commit whose identifier is a multiple of it for a full compaction.
+    # Readers assume that a COMPACT commit is full if its identifier is a multiple of this.
     full_compaction_delta_commits: int | None
 
 
@@ -99,8 +99,8 @@ class CommitOptions:
 class ExpireOptions:
     """How long snapshots are kept (options/ExpireConfig.java). Durations in milliseconds.
 
-    `limit` is how many may expire at a time. `changelog_decoupled`: changelogs shall outlive their
-    snapshots.
+    `limit` is how many may expire at a time. `changelog_decoupled`: changelogs are kept longer than
+    their snapshots.
     """
 
     num_retained_min: int
@@ -135,8 +135,8 @@ class FileOptions:
 class TableOptions:
     """All of them; `raw` is the merged text form (schema's options under those of the run).
 
-    `unreadable` has the options of the table that cannot be understood, by key, with what was
-    expected: their values here are the defaults, and no such table may be touched.
+    `unreadable` has the options of the table that cannot be parsed, by key, with what was expected.
+    Their values here are the defaults; such a table must be refused.
     """
 
     bucket: int
@@ -218,7 +218,7 @@ def _compaction(texts: OptionTexts, trigger: int, *, has_key: bool) -> Compactio
     integer, size = option_values.integer, option_values.memory_size
     stop = texts.read("num-sorted-run.stop-trigger", integer, min(trigger + 3, _INT_MAX))
     return CompactionOptions(
-        # Java has no bound, and no memory for a bucket whose trigger makes that many levels.
+        # Java has no bound, but no memory for a bucket with that many levels either.
         num_levels=texts.read("num-levels", integer, min(trigger + 1, LEVELS_MAX)),
         compaction_trigger=trigger,
         stop_trigger=max(trigger, stop),
@@ -359,7 +359,7 @@ def _stats_mode(text: str) -> str:
 
 
 def _positive(read: Callable[[str], int]) -> Callable[[str], int]:
-    """A reader that takes no size of 0, which would make files without end."""
+    """A reader that refuses a size of 0, which would make endlessly many files."""
 
     def above_zero(text: str) -> int:
         number = read(text)

@@ -1,4 +1,4 @@
-"""Where everything of a table lies: URL strings joined with `/`, relative to the table's location.
+"""The paths of a table's files: URL strings joined with `/`, relative to the table's location.
 
 Sources: utils/{FileStorePathFactory,PartitionPathUtils,InternalRowPartitionComputer}.java,
 io/DataFilePathFactory.java, utils/BranchManager.java.
@@ -52,12 +52,12 @@ def join(folder: str, *names: str) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether it names one thing within a folder, and never anything outside of it."""
+    """Whether the text is a plain file name: one entry of a folder, never a path out of it."""
     return name not in ("", ".", "..") and _NOT_IN_NAMES.search(name) is None
 
 
 def checked_name(name: str, source: str) -> str:
-    """A file's name as `source` gives it. Whatever metadata names is read, rewritten or deleted.
+    """A file's name from the metadata in `source`; the file is read, rewritten or deleted by it.
 
     Raises `FormatError` naming both unless `is_file_name`.
     """
@@ -113,12 +113,12 @@ def tag_path(root: str, name: str) -> str:
 
 
 def changelog_folder(root: str) -> str:
-    """Snapshots that outlive their expiry for the sake of changelog readers."""
+    """Changelogs that are kept after their snapshots have expired."""
     return join(root, "changelog")
 
 
 def consumer_folder(root: str) -> str:
-    """Where streaming readers note the snapshot that they need next."""
+    """Where streaming readers record the snapshot that they read next."""
     return join(root, "consumer")
 
 
@@ -136,7 +136,7 @@ def manifest_path(location: str, name: str) -> str:
 
 
 def index_path(location: str, name: str) -> str:
-    """An index file: they lie together, of all partitions and branches."""
+    """An index file; one folder holds those of all partitions and branches."""
     return join(location, "index", name)
 
 
@@ -198,7 +198,7 @@ def bucket_folder(location: str, partition: str, bucket: int) -> str:
 
 
 def data_file_path(folder: str, file: DataFile) -> str:
-    """Where a data file of the bucket's folder lies. Those with an external path lie elsewhere."""
+    """The path of a data file in the bucket's folder, not of one with an external path."""
     return join(folder, file.file_name)
 
 

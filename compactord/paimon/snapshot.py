@@ -1,7 +1,7 @@
 """Snapshots, the hints that lead to them, tags, branches, consumers and long-lived changelogs.
 
 A snapshot file is one JSON object. Ids are reused after rollbacks and after a table was dropped
-and made again: what was known about an id counts only while `Snapshot.identity` is the same.
+and created again: facts about an id are valid only while `Snapshot.identity` is the same.
 Sources: Snapshot.java, utils/{SnapshotManager,ChangelogManager,HintFileUtils,TagManager,
 BranchManager}.java, consumer/ConsumerManager.java.
 """
@@ -23,7 +23,7 @@ from compactord.storage.base import Storage
 _VERSION = 3
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _ID = re.compile(r"[0-9]{1,18}")
-# After a hint, so many successors are probed before the folder is listed.
+# This many successors of the hint's snapshot are probed before the folder is listed.
 _PROBES = 4
 
 
@@ -142,10 +142,10 @@ def parse_snapshot(data: bytes, path: str) -> Snapshot:
         value = found.get(key)
         if value is None and optional:
             continue
-        # bool is an int to isinstance, and true is no id.
+        # isinstance takes a bool for an int, but true is not an id.
         if type(value) is not kind:
             raise FormatError(path, f"snapshot key {key} is {value!r}, expected {kind.__name__}")
-        # Readers have no larger numbers; ours would go into the next snapshot.
+        # Java has 64 bits; we would write a larger number into the next snapshot.
         if type(value) is int and not _LONG_MIN <= value <= _LONG_MAX:
             raise FormatError(path, f"snapshot key {key} is {value}, which has more than 64 bits")
         values[name] = value
@@ -186,7 +186,7 @@ def read_snapshot(storage: Storage, location: str, snapshot_id: int) -> Snapshot
 
 
 def still_stands(storage: Storage, location: str, snapshot: Snapshot) -> bool:
-    """Whether its name still holds it: it has not expired, nor been rolled back or replaced."""
+    """Whether this snapshot still exists: not expired, rolled back or replaced."""
     try:
         return read_snapshot(storage, location, snapshot.id).identity == snapshot.identity
     except ObjectNotFound:
@@ -204,8 +204,8 @@ def snapshot_ids(storage: Storage, location: str) -> tuple[int, ...]:
 def latest_snapshot_id(storage: Storage, location: str) -> int | None:
     """The newest snapshot, None when there is none.
 
-    The hint is trusted only when the snapshot it names exists; its successors are probed. A hint
-    that is absent, half-written or wrong costs a listing and nothing else.
+    The hint is used only if the snapshot that it names exists; its successors are probed. If the
+    hint is absent, half-written or wrong, the folder is listed instead.
     """
     hint = _read_hint(storage, paths.latest_hint(location))
     if hint is not None and _exists(storage, location, hint):
@@ -216,10 +216,10 @@ def latest_snapshot_id(storage: Storage, location: str) -> int | None:
 
 
 def is_complete(storage: Storage, root: str) -> bool:
-    """Whether there are snapshots, and that of the hint LATEST among them.
+    """Whether there are snapshots, among them the one that the hint LATEST names.
 
-    Writers set the hint after the snapshot and roll it back before, so it names one that is there.
-    A table or branch that is being copied may have everything else before them.
+    Writers set the hint after they create a snapshot, and before they roll it back, so it names an
+    existing one. A table or branch that is being copied may have all other files before it.
     """
     # In this order: a commit in between adds a snapshot, and then its hint.
     hint = _read_hint(storage, paths.latest_hint(root))
@@ -261,8 +261,8 @@ def branch_names(storage: Storage, location: str) -> tuple[str, ...]:
 def read_changelogs(storage: Storage, root: str) -> tuple[Snapshot, ...]:
     """Changelogs that outlive their snapshots. One that vanishes meanwhile is not among them.
 
-    Whatever is named like one counts, with a number or without: it names files that must stay.
-    Raises `FormatError` naming the one that cannot be understood: nobody knows then what may go.
+    Every file named like one counts, with a number or without: it names files that must stay.
+    Raises `FormatError` for one that cannot be read: it is then unknown what may be deleted.
     """
     changelogs = []
     folder = paths.changelog_folder(root)
@@ -278,8 +278,8 @@ def read_changelogs(storage: Storage, root: str) -> tuple[Snapshot, ...]:
 def read_consumers(storage: Storage, root: str) -> Mapping[str, int]:
     """The snapshot that each consumer reads next, by the consumer's name.
 
-    It and later ones must not expire. Raises `FormatError` naming the file that cannot be
-    understood: nobody knows then what may go.
+    It and later ones must not expire. Raises `FormatError` for a file that cannot be read: it is
+    then unknown what may expire.
     """
     consumers: dict[str, int] = {}
     for status in storage.list(paths.consumer_folder(root)):
@@ -293,12 +293,12 @@ def read_consumers(storage: Storage, root: str) -> Mapping[str, int]:
 
 
 def has_earliest_hint(storage: Storage, location: str) -> bool:
-    """Whether the hint is there and holds a number; whether it is right is not looked at."""
+    """Whether the hint exists and holds a number; the number is not checked."""
     return _read_hint(storage, paths.earliest_hint(location)) is not None
 
 
 def write_earliest_hint(storage: Storage, location: str, snapshot_id: int) -> None:
-    """Tell readers where the snapshots begin; only whoever expires snapshots says so."""
+    """Record the oldest snapshot for readers; only code that expires snapshots does this."""
     storage.overwrite(paths.earliest_hint(location), str(snapshot_id).encode())
 
 

@@ -43,8 +43,8 @@ _LAST_CODE_POINT = 0x10FFFF
 class ColumnBounds:
     """What is known of one column of a file, before its mode is applied.
 
-    `minimum` and `maximum` are whole values, both or neither; `null_count` None means that nothing
-    is known at all (nested types). The maximum of floats is NaN if there is any NaN, and zeros are
+    `minimum` and `maximum` are whole values, both or neither; `null_count` None: nothing is known
+    (nested types). The maximum of floats is NaN if there is any NaN, and zeros are
     ordered: −0.0 below 0.0.
     """
 
@@ -99,7 +99,7 @@ def build_stats(
 ) -> tuple[ColumnStats, tuple[str, ...] | None]:
     """Statistics over `columns` and the names that they cover, None when these are all columns.
 
-    Dense statistics leave out columns of which nothing is known. Key statistics are never dense.
+    Dense statistics omit columns of which nothing is known. Key statistics are never dense.
     """
     bounds = [_applied(column, modes[column.name]) for column in columns]
     kept = [column for column in bounds if not dense or column.null_count is not None]
@@ -146,7 +146,7 @@ def truncate_text_up(text: str, length: int) -> str | None:
     for end in range(length, 0, -1):
         successor = ord(text[end - 1]) + 1
         if 0xD800 <= successor <= 0xDFFF:
-            successor = 0xE000  # surrogates are no characters: Java writes '?' here, too low
+            successor = 0xE000  # skips surrogates, for which Java writes '?': too low a bound
         if successor <= _LAST_CODE_POINT:
             return text[: end - 1] + chr(successor)
     return None

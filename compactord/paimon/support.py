@@ -1,8 +1,8 @@
-"""What compactord handles, in one place: everything else is refused by name before data is read.
+"""The features that compactord supports. Every other one is refused by name before data is read.
 
-A compactor that does not know a feature damages the table or leaves it inconsistent, so a table is
-taken only when all that it uses is on the lists below. README's compatibility table is rendered
-from the same lists.
+A compactor that does not know a feature can damage the table or leave it inconsistent. So a table
+is compacted only if everything that it uses is on the lists below. The README's compatibility table
+is rendered from the same lists.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ PARQUET_REFUSED = (
     ("parquet.encryption.", "encrypted files are neither read nor written"),
 )
 
-# Duties of a committer that compactord leaves to others.
+# Maintenance that Java's committer does and compactord does not.
 _UNSERVED_MAINTENANCE = {
     "tag.automatic-creation": "no tags are created",
     "tag.default-time-retained": "tags are not expired",
@@ -137,7 +137,7 @@ _UNSERVED_MAINTENANCE = {
     "partition.idle-time-to-done": "partitions are not marked done",
     "partition.end-input-to-done": "partitions are not marked done",
 }
-# What else a table may ask for in vain.
+# Other options that have no effect on compactord.
 _UNSERVED = {
     "compaction.skip-expired-partitions": "expired partitions are compacted like others",
     "commit.strict-mode.last-safe-snapshot": "writers that set it fail after a compaction "
@@ -146,10 +146,10 @@ _UNSERVED = {
 
 
 def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
-    """Why this table is left alone, each reason naming the feature and its value; empty: it is not.
+    """Why this table is refused, each reason naming the feature and its value; empty: supported.
 
-    Decided by the latest schema and the merged options alone; what files and index manifests hold
-    is for `reasons_in_files` and for the reader of index manifests.
+    Only the latest schema and the merged options are considered. `reasons_in_files` and the reader
+    of index manifests check what is stored.
     """
     if schema.version > CURRENT_VERSION:
         return (f"its schema has version {schema.version}, newer than {CURRENT_VERSION}",)
@@ -181,7 +181,7 @@ def reasons_in_files(
 
 
 def warnings(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
-    """What an operator should know about a table that is compacted all the same."""
+    """What an operator should know about a table that is supported nevertheless."""
     texts = _canonical(options.raw)
     found = [*unserved_maintenance(options), *_asked_for(texts, _UNSERVED)]
     found += [
@@ -196,7 +196,7 @@ def warnings(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
 
 
 def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
-    """What the table asks its committers to do and compactord does not: one sentence for each.
+    """Maintenance that the table's options ask for and compactord does not do: a sentence for each.
 
     Java's dedicated job does these after its commits (table/sink/TableCommitImpl.java).
     """
@@ -270,7 +270,7 @@ def _refused_inside(type_: DataType) -> Iterator[str]:
 
 
 def _partition_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
-    """Partition columns whose folder names are no function of the value."""
+    """Partition columns whose folder names do not depend on the value alone."""
     for field in schema.partition_fields:
         root = field.type.root if isinstance(field.type, AtomicType) else None
         legacy = options.partition_legacy_name

@@ -115,7 +115,7 @@ _CHARACTERS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _BINARIES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
 _LENGTHS = (*_CHARACTERS, *_BINARIES)
 _MAX_LENGTH_NAMES = {TypeRoot.VARCHAR: "STRING", TypeRoot.VARBINARY: "BYTES"}
-# What a type without parameters means.
+# The parameters of a type that is written without them.
 _DEFAULT_PRECISION = {
     TypeRoot.CHAR: 1,
     TypeRoot.VARCHAR: 1,
@@ -383,7 +383,7 @@ def element_field_ids(field_id: int, depth: int) -> tuple[int, int]:
 
     The first is that of map keys, the second that of array elements and map values.
     The outermost collection of a field has depth 1, one inside it 2, and so on; a ROW in between
-    starts anew with the ids of its own fields. 32-bit arithmetic that wraps, as Java's.
+    starts again with the ids of its own fields. 32-bit arithmetic that wraps, as Java's.
     """
     step = field_id * _ELEMENT_DEPTHS + depth
     return _int32(_ELEMENT_ID_BASE - step), _int32(_ELEMENT_ID_BASE + step)
