@@ -1,4 +1,4 @@
 """Deciding what to compact: pure functions from files and options to compactions.
 
-No storage, clock or logging is known here; the time of day is an argument.
+Nothing here uses storage, clock or logging; the time of day is an argument.
 """

@@ -4,20 +4,20 @@ Tables without buckets are packed per partition by file size (AppendCompactCoord
 bucketed tables only neighbours in arrival order are rewritten, so that rows keep their order
 (BucketedAppendCompactManager.java).
 
-Differences from Java, all so that planning after each commit comes to an end and needs no memory:
+Differences from Java, so that planning after each commit comes to an end and needs no history:
 
 - A coordinator's age, counted in rounds, becomes the age of the files.
 - A task has at least two files, whatever `compaction.min.file-num` says: Java's tasks fail below.
-- A task that promises no gain is not picked. Outputs are taken to be as large as the target, the
-  last one with the rest. For neighbours in a bucket gain means fewer files, otherwise fewer small
-  ones. With a small-file ratio of at most 1 only buckets can differ, where Java would rewrite files
-  of about the target size, or far larger, into as many. An output that is not small counts as full
-  though it may be below the target: encoding shrinks files after their writer closed them.
+- A task without an expected gain is not picked. Outputs are assumed to have the target size, the
+  last one the remainder. For neighbours in a bucket gain means fewer files, otherwise fewer small
+  files. With a small-file ratio of at most 1 only buckets can differ, where Java would rewrite
+  files of about the target size, or far larger, into as many. An output that is not small counts as
+  full even if it is below the target: encoding makes files smaller than their writer estimates.
 - A full compaction, which Java's coordinator does not have, takes every file below the target size.
 - Full compactions of buckets read files in arrival order, where Java takes its heap's array order.
 
-`settled` names outputs of the running command that count as full whatever size the writer gave them
-(`settled_by` in compactord.plan.table): even writers that close files early come to an end.
+`settled` names outputs of the running command that count as full whatever their size (`settled_by`
+in compactord.plan.table): the command ends even if the writer closes files early.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def pack_unaware(
 ) -> Packing:
     """Small files of one partition in bins of at least twice the target size, smallest first.
 
-    What does not fill a bin makes a task when there are `compaction.min.file-num` files, or when at
-    least two were created more than `wait_ms` ago (None: never). `now_local_ms` is on the clock of
-    creation times; a file without one has waited, and so has one from further ahead than that:
-    the clock was set back, and nobody knows how old it is.
+    Files that do not fill a bin become a task if there are `compaction.min.file-num` of them, or if
+    at least two were created more than `wait_ms` ago (None: never). `now_local_ms` is on the clock
+    of creation times. A file without a creation time counts as having waited, and so does one whose
+    creation time is more than `wait_ms` in the future: the clock was set back, its age is unknown.
     """
     small = [
         file
@@ -90,8 +90,8 @@ def pack_unaware_full(
 ) -> tuple[AppendPick, ...]:
     """Every file of one partition below the target size, in bins as `pack_unaware` fills them.
 
-    One file alone is left as it is, and so are full outputs of compactions. Each task thus turns at
-    least two candidates into at most one; repeating ends with at most one candidate.
+    A single file is not rewritten, nor are full outputs of compactions. So each task turns at least
+    two candidates into at most one, and repeating ends with at most one candidate.
     `compaction.force-rewrite-all-files` has no effect here, as in Java's coordinator.
     """
     candidates = [
@@ -113,10 +113,10 @@ def pick_bucketed(
     *,
     settled: Set[str] = frozenset(),
 ) -> tuple[AppendPick, ...]:
-    """Each time the next `compaction.min.file-num` neighbours that are worth it, in arrival order.
+    """Groups of `compaction.min.file-num` neighbours whose rewriting is a gain, in arrival order.
 
-    A window moves over the files and lets go of its first while it holds twice the target size.
-    The first pick is Java's, which picks one at a time; the others start behind it.
+    A window moves over the files and drops its first file while it holds twice the target size.
+    The first pick is the one that Java makes, which makes one at a time; the others follow it.
     """
     wanted = max(2, options.min_file_num)
     picks: list[AppendPick] = []
@@ -140,11 +140,10 @@ def pick_bucketed_full(
     *,
     settled: Set[str] = frozenset(),
 ) -> tuple[AppendPick, ...]:
-    """From the first small file on all files of a bucket, in arrival order, as one pick.
+    """All files of a bucket from the first small one on, in arrival order, as one pick.
 
-    Only when there are at least three and most are small. With
-    `compaction.force-rewrite-all-files` simply all files. Files before the last settled one are out
-    of reach.
+    Only if there are at least three and most are small. With `compaction.force-rewrite-all-files`
+    all files. Files before the last settled one are not picked.
     """
     ordered = in_arrival_order(files)
     done = [index for index, file in enumerate(ordered) if file.file_name in settled]
@@ -188,7 +187,7 @@ def _fill_bins(
     bins: list[tuple[DataFile, ...]] = []
     current: list[DataFile] = []
     weight = 0
-    # Java's order among files of one size is that of a hash set; this one is the same every time.
+    # Java's order among files of one size is that of a hash set; ours is deterministic.
     for file in sorted(files, key=lambda f: (f.file_size, f.min_sequence_number, f.file_name)):
         current.append(file)
         weight += file.file_size + options.open_file_cost

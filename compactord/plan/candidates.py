@@ -1,8 +1,8 @@
-"""Which buckets of a huge table can have anything to do, decided on columns.
+"""Which buckets of a huge table may need a compaction, decided on columns.
 
-Planning makes Python objects of a bucket's files. With a million files in buckets that are mostly
-quiet that is the expensive part, so a few sums per bucket rule out most of them first. The answer
-never misses a bucket that `plan_bucket` would pick; it may name one that turns out to be quiet.
+Planning makes Python objects of a bucket's files. With a million files, most of them in buckets
+without work, that is the expensive part, so a few sums per bucket first rule out most buckets. The
+answer contains every bucket that `plan_bucket` would pick; it may contain others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def candidates(
         case TableKind.PRIMARY_KEY:
             return _full_merges(summary, options) if is_full else _minor_merges(summary, options)
         case TableKind.APPEND_UNAWARE:
-            # Whether they are small is asked file by file: sizes are not in the summary.
+            # Small files have to be counted one by one: the summary has no file sizes.
             return summary.file_count > 1
         case TableKind.APPEND_BUCKETED:
             if not is_full:

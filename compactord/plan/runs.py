@@ -1,7 +1,7 @@
 """The sorted runs of one bucket, as Levels.java arranges its files.
 
 Level 0: each file is a run of its own, newest first. Each level above is one run of files with
-disjoint key ranges in key order. Everything that is planned on a primary-key table starts here.
+disjoint key ranges in key order. All planning on primary-key tables starts with these runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def bucket_runs(files: Iterable[DataFile], key_of: KeyOf) -> tuple[SortedRun, ..
 
 
 def level_count(files: Iterable[DataFile], configured: int) -> int:
-    """The number of levels in effect: the configured one, or more when files sit higher.
+    """The number of levels in effect: the configured one, or more if files are on higher levels.
 
     Raises `UsageError` when it is below 2, as Levels.java refuses.
     """

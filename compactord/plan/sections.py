@@ -1,7 +1,7 @@
-"""From picked files to actions: what is merged together, what merely changes its level.
+"""From picked files to actions: which are merged together, which only change their level.
 
-Files are first cut into sections whose key ranges do not touch (IntervalPartition.java). Sections
-and small lone files that are neighbours are then rewritten together, large lone files only change
+Files are first grouped into sections whose key ranges do not touch (IntervalPartition.java). Then
+neighbouring sections and small single files are rewritten together; large single files only change
 their level (MergeTreeCompactTask.java).
 """
 
@@ -35,8 +35,8 @@ def interval_partition(files: Iterable[DataFile], key_of: KeyOf) -> tuple[Sectio
     """Sections in key order, with the fewest runs in each.
 
     Key bounds are inclusive: files that share a bound share a section. The order of runs inside a
-    section is the one that Java's queue happens to leave, since it settles ties between records of
-    equal sequence. O(n log n).
+    section is the order that Java's queue leaves, because it decides between records of equal
+    sequence. O(n log n).
     """
     keyed = [(key_of(file.min_key), key_of(file.max_key), file) for file in files]
     keyed.sort(key=lambda item: item[:2])
@@ -92,8 +92,8 @@ def _flush(
 
 
 def _lift(file: DataFile, output_level: int, rules: ActionRules) -> list[Rewrite | Upgrade]:
-    """Upgrade, unless the file must be rewritten or is where it belongs."""
-    # On the highest level no reader needs deletions any more; an old file may not know its count.
+    """Upgrade, unless the file must be rewritten or is on its level already."""
+    # On the highest level readers need no deletions; old files may not record how many they have.
     may_hold_deletes = file.delete_row_count is None or file.delete_row_count > 0
     if (output_level == rules.max_level and may_hold_deletes) or (
         rules.force_rewrite and file.file_name not in rules.settled
@@ -133,7 +133,7 @@ class _OpenRun:
 class _RunQueue:
     """A binary heap by last key that moves items exactly as java.util.PriorityQueue does.
 
-    heapq keeps the same heap order but another array order, and the array order is what counts.
+    heapq leaves another order of the array, and callers depend on that order.
     """
 
     items: list[_OpenRun] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The LSM summary of one bucket: what `inspect` and `plan` show of it."""
+"""The LSM summary of one bucket that `inspect` and `plan` show."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class LevelShape:
 class BucketShape:
     """Level totals in ascending order, and how the run count stands against the triggers.
 
-    `small_file_count` counts files that planning calls small. Append tables have all files on
-    level 0; their run count means nothing.
+    `small_file_count` counts files that planning treats as small. Append tables have all files on
+    level 0; their run count has no meaning.
     """
 
     bucket: BucketId
@@ -55,12 +55,12 @@ class BucketShape:
 
     @property
     def is_at_trigger(self) -> bool:
-        """A minor compaction looks at the sizes of the runs."""
+        """Whether a minor compaction checks the sizes of the runs."""
         return self.run_count >= self.compaction_trigger
 
     @property
     def is_over_stop_trigger(self) -> bool:
-        """Writers that compact would wait."""
+        """Whether writers that compact themselves would wait."""
         return self.run_count > self.stop_trigger
 
 

@@ -1,15 +1,15 @@
 """Planning a whole table: files of buckets in, decisions out.
 
-Each bucket is looked at by itself. A command repeats plan, execute, commit until the plan
-is empty, and this ends unless writers outrun it, because each decision leaves less to do:
+Each bucket is planned by itself. A command repeats plan, execute, commit until the plan is
+empty. This ends unless writers are faster, because each decision leaves less to do:
 
 - a minor pick lowers a bucket's run count or lifts its only level-0 run; a run that is alone on the
   highest level is never picked;
 - a full pick leaves one run on the highest level, or none, where nothing is picked;
 - an append pick leaves fewer candidates than it takes (compactord.plan.append).
 
-`compaction.force-rewrite-all-files` alone knows no such end: the command passes the names of what
-it has made (`settled_by`), and they are not forced again. A later command rewrites again, as asked.
+Only `compaction.force-rewrite-all-files` has no such end: the command passes the names of its own
+outputs (`settled_by`), and these are not rewritten again. A later command rewrites them.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class PlanRequest:
     """All that planning depends on besides the files.
 
     `now_local_ms` is local wall-clock as if it were UTC, the clock of creation times and off-peak
-    hours. `append_wait_ms` is how long few small files of a table without buckets may wait (None:
+    hours. `append_wait_ms` is how long a few small files of a table without buckets may wait (None:
     for ever). `delta_commits_due` are buckets whose full compaction is due under MINOR, too.
     `last_full_ms` holds full compactions that the caller remembers, on a clock of its own that
     shows `steady_ms` now. `settled` names files made by the running command (`settled_by`).
-    `resting` are partitions that are left alone for now.
+    `resting` are partitions that are skipped for now.
     """
 
     kind: TableKind
@@ -84,7 +84,7 @@ class PlanRequest:
 class BucketPlan:
     """Decisions on one bucket, which share no file, and remarks for people.
 
-    `rest`: there would be decisions if the bucket's partition did not rest.
+    `rest`: there would be decisions if the bucket's partition were not skipped.
     """
 
     bucket: BucketId
@@ -94,7 +94,7 @@ class BucketPlan:
 
 
 def plan_buckets(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterator[BucketPlan]:
-    """The plans of all buckets, those without any decision or remark included, one at a time.
+    """The plans of all buckets, one at a time, including those without any decision or remark.
 
     On a table without buckets a round ends once `compaction.file-num-limit` files are taken; the
     next round plans the rest. Raises as `plan_bucket` does.
@@ -127,7 +127,7 @@ def plan_bucket(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
 
 
 def _plan_awake(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
-    """As if no partition rested."""
+    """As if no partition were skipped."""
     match request.kind:
         case TableKind.PRIMARY_KEY:
             return _plan_merge(bucket, request)
@@ -141,7 +141,7 @@ def settled_by(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[s
     """Names of the new files that later rounds of one command pass as `PlanRequest.settled`.
 
     `after` are the published files of the compaction in their order. The last file of an append
-    task may be small and meet others; all else is final, whatever size the writer gave it.
+    task may be small and is packed with others later; all others are final, whatever their size.
     """
     names = [file.file_name for file in after]
     match compaction:
@@ -177,7 +177,7 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
             reason=CompactReason.DELTA_COMMITS if is_due else CompactReason.FULL,
         )
     elif len(runs) == 1 and runs[0].level == num_levels - 1:
-        # Java picks such a run when size amplification is set below zero or overflows: for ever.
+        # When size amplification is below zero or overflows, Java picks such a run again for ever.
         pick = None
     else:
         pick = pick_universal(
@@ -216,17 +216,17 @@ def _merge_compaction(
         total_buckets=bucket.total_buckets,
         reason=pick.reason,
         output_level=pick.output_level,
-        # Nothing older lies beneath the output, so nobody needs its deletions.
+        # No older files are below the output, so its deletions can be dropped.
         drop_deletes=pick.output_level != 0 and pick.output_level >= highest,
         actions=actions,
     )
 
 
 def _last_full_ms(bucket: BucketFiles, request: PlanRequest) -> int | None:
-    """The later of what the files tell and what is remembered.
+    """The later of the time that the files imply and the one that is remembered.
 
-    Files from further ahead than `compaction.optimization-interval` tell nothing: their clock was
-    wrong, or it is now, and there would be no full compaction until it is that late again.
+    Files whose creation time is more than `compaction.optimization-interval` in the future are
+    ignored: a clock was or is wrong, and there would be no full compaction until that time.
     """
     now_ms = request.now_local_ms
     told_ms = last_full_compaction_ms(bucket.files, request.options)

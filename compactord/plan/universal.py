@@ -1,13 +1,13 @@
 """The minor pick: universal compaction as Paimon's default strategy does it.
 
-In this order, first hit wins: early full compaction, size amplification, size ratio, run count,
-and, when the table asks for it, all of level 0. Agrees with UniversalCompaction.java,
+The first trigger that fires, in this order: early full compaction, size amplification, size ratio,
+run count, and, if the table's options say so, all of level 0. Agrees with UniversalCompaction.java,
 EarlyFullCompaction.java, ForceUpLevel0Compaction.java, OffPeakHours.java and the filters in
 MergeTreeCompactManager.java, including their arithmetic: sizes and their percentages are 64-bit
 integers that wrap, the ratio test is done in doubles.
 
-Java's strategy also remembers when it last picked everything; here that moment is an argument, and
-asking twice gives the same answer twice.
+Java's strategy also remembers when it last picked everything; here that moment is an argument, so
+equal arguments give equal results.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def last_full_compaction_ms(files: Iterable[DataFile], options: CompactionOption
 
     The clock is that of creation times: local wall-clock milliseconds. An upgraded file keeps its
     creation time, so a full compaction that only upgraded looks older than it is; a caller that
-    remembers better uses the later of both.
+    remembers the true time uses the later of both.
     """
     top = options.num_levels - 1
     return max(
@@ -85,7 +85,7 @@ def last_full_compaction_ms(files: Iterable[DataFile], options: CompactionOption
 
 
 def offpeak_ratio(options: CompactionOptions, hour_of_day: int) -> int:
-    """What is added to the size ratio at this local hour, in percent."""
+    """Percent that are added to the size ratio at this local hour."""
     start, end = options.offpeak_start_hour, options.offpeak_end_hour
     if start == -1 or end == -1 or start == end:
         return 0
