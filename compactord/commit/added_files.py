@@ -1,9 +1,9 @@
-"""What a commit proves of the files that it adds before it publishes them.
+"""Checks of the files that a commit adds, before it publishes them.
 
-Each is still there, as long as it was written: a sweep of another host, or Java's orphan cleaning
-(operation/OrphanFilesClean.java), removes files that waited too long for their commit. And none is
-deleted by a manifest: readers take a file for live that some manifest adds and none deletes, in
-whichever order, so that one whose name came again would be dead from its first snapshot on.
+Each file still exists with the length that was written: a sweep of another host, or Java's orphan
+cleaning (operation/OrphanFilesClean.java), deletes files that waited too long for their commit. And
+no manifest deletes a file of its name: for readers a file is live if some manifest adds it and none
+deletes it, in whichever order, so a file with a reused name would never be live.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _STATUS_THREADS = 16
 class AddedFilesCheck:
     """For the commits to one table.
 
-    Costs one status for each new file, and one read of each manifest with deletions in the table's
-    life here: of those in use, 8 bytes for each deletion are remembered.
+    Costs one status call for each new file, and one read of each manifest with deletions while this
+    object lives. It remembers 8 bytes for each deletion in a manifest that is in use.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -44,7 +44,7 @@ class AddedFilesCheck:
     ) -> tuple[list[BucketChange], list[DroppedChange]]:
         """Changes all of whose files pass, and the others with the reason.
 
-        `manifests` are those of the snapshot to build upon. Raises what reading raises.
+        `manifests` are those of the snapshot to build on. Raises what reading raises.
         """
         troubles = self._dead_at_birth(location, changes, manifests)
         troubles.update(self._lost(changes, bucket_folder))
@@ -57,7 +57,7 @@ class AddedFilesCheck:
     def _lost(
         self, changes: Sequence[BucketChange], bucket_folder: Callable[[BucketId], str]
     ) -> dict[int, str]:
-        """Why a change is no longer whole, by its index."""
+        """Why the files of a change are missing or incomplete, by the change's index."""
         wanted: list[tuple[int, DataFile, str]] = []
         for index, change in enumerate(changes):
             upgraded = {file.file_name for file in change.before}

@@ -1,7 +1,7 @@
-"""One attempt's metadata: everything of a COMPACT snapshot but its publication.
+"""One attempt's metadata: everything of a COMPACT snapshot except its publication.
 
-Agrees with FileStoreCommitImpl.tryCommitOnce for kind COMPACT (what is inherited from the snapshot
-before, what is counted anew).
+Agrees with FileStoreCommitImpl.tryCommitOnce for kind COMPACT (which values are inherited from the
+snapshot before, which are computed).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CommitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What tells this commit from all others."""
+    """The identity of one commit."""
 
     uuid: str
     user: str
@@ -63,8 +63,8 @@ def prepare(
 ) -> tuple[Snapshot, ManifestMerge]:
     """Write manifests and lists on top of `state`; the snapshot that they make is returned.
 
-    `manifests` are those of the snapshot that `state` stands on. `merge` is the manifest merge of
-    an earlier attempt, to be used again where it still fits.
+    `manifests` are those of the snapshot of `state`. `merge` is the manifest merge of an earlier
+    attempt, to be reused if it still fits.
     """
     location, latest = state.table.location, state.snapshot
     assert latest is not None, "a table with files to compact has a snapshot"
@@ -117,7 +117,7 @@ def _base_manifests(
     base = merge.applied_to(manifests)
     if base is not None:
         return base, merge
-    # The winner of the last race has merged itself: ours fits no more, now or later.
+    # The winner of the last race has merged manifests itself, so ours does not fit any more.
     files.take_back(only=[manifest.file_name for manifest in merge.written])
     return manifests, ManifestMerge(before=(), after=(), written=())
 
@@ -155,9 +155,9 @@ def _merge(
 def _may_contain(
     manifest: ManifestFile, partitions: frozenset[bytes], types: Sequence[DataType]
 ) -> bool:
-    """Whether the manifest's partition ranges, as far as they are any, admit one of these.
+    """Whether the manifest may have entries of one of these partitions, judged by its ranges.
 
-    A wrong no would leave a file alive that another manifest deletes.
+    A wrong no would bring a file back that another manifest deletes.
     """
     stats = manifest.partition_stats
     if not types or len(stats.null_counts) != len(types):
@@ -169,7 +169,7 @@ def _may_contain(
     for partition in partitions:
         values = comparable_key(partition, types, source=f"partition in {manifest.file_name}")
         if all(
-            # Null is an empty tuple, and no bound counts it.
+            # Null is an empty tuple; bounds do not cover nulls.
             lo <= value <= hi if value else nulls != 0
             for value, lo, hi, nulls in zip(values, low, high, stats.null_counts, strict=True)
         ):
@@ -194,7 +194,7 @@ def _entries(changes: Sequence[BucketChange], *, drop_stats: bool) -> Iterator[M
 
 
 def _statistics(storage: Storage, location: str, latest: Snapshot, schema_id: int) -> str | None:
-    """The table statistics are inherited while they speak of the same schema."""
+    """The table statistics are inherited as long as they belong to the same schema."""
     if latest.statistics is None:
         return None
     path = paths.statistics_path(location, latest.statistics)
@@ -210,7 +210,7 @@ def _statistics(storage: Storage, location: str, latest: Snapshot, schema_id: in
 def _properties(
     state: TableState, changes: Sequence[BucketChange], options: CommitOptions
 ) -> Mapping[str, str] | None:
-    """None is inherited, but the largest sequence number where writers start from it.
+    """Only the largest sequence number is inherited, and only if writers start from it.
 
     A commit that only merges manifests keeps them (FileStoreCommitImpl.compactManifestOnce).
     """
@@ -226,7 +226,7 @@ def _properties(
 
 
 def _max_sequence_number(state: TableState) -> int:
-    """Over all live files; needed once in a table's life, before the property exists."""
+    """The maximum over all live files; needed only until a snapshot has the property."""
     return max(
         file.max_sequence_number
         for bucket in state.files.bucket_ids()

@@ -2,16 +2,16 @@
 
 One attempt, in this order (operation/FileStoreCommitImpl.java, for kind COMPACT):
 
-1. refresh the state; the snapshot that we stand on must still be what it was,
-2. compare every change with it and drop those whose bucket has moved on; prove that what the
-   others add is there and will be live (`added_files`),
+1. refresh the state; the snapshot that it builds on must be unchanged,
+2. compare every change with it and drop those whose bucket has changed; check that the files that
+   the others add exist and will be live (`added_files`),
 3. merge manifests (first attempt only; the result is reused while it still fits),
 4. write base list, delta manifests, delta list,
 5. publish snapshot N+1 unless another was first (`publish`), then the hint, then read it back.
 
-Right before step 5 the snapshot that we stand on is looked at once more, because preparing takes
-time and a rollback or another writer's rename may have removed it. A lost race deletes what step 4
-wrote and starts at 1. An unknown outcome of step 5 is settled by reading the snapshot's name before
+Just before step 5 the snapshot that it builds on is checked again, because preparing takes time and
+a rollback or another writer's rename may have removed it. After a lost race the files of step 4 are
+deleted and step 1 follows. If the outcome of step 5 is unknown, the snapshot's name is read before
 anything else happens; until then nothing is deleted.
 """
 
@@ -102,14 +102,14 @@ class Committer:
     def commit(
         self, state: TableState, changes: Sequence[BucketChange], settings: CommitSettings
     ) -> tuple[CommitOutcome, TableState]:
-        """Publish what can be published; the state that comes back is the newest.
+        """Publish the changes that can be published and return the newest state.
 
         Without `changes`, manifests are merged in a snapshot that changes no file, if the table's
         options ask for it (FileStoreCommitImpl.compactManifestOnce does it whatever they say).
 
         Raises `CommitGaveUp` when retries or time are used up and `StorageError` when metadata
-        cannot be written: the table is as it was, and the output files of `changes` are the
-        caller's to remove. Raises `CommitUnknown`: then no file may be removed.
+        cannot be written: the table is unchanged, and the caller has to delete the output files of
+        `changes`. Raises `CommitUnknown`: then no file may be deleted.
         """
         options = settings.options
         identifier = self._next_identifier(options.full_compaction_delta_commits)
@@ -139,7 +139,7 @@ class Committer:
                     stamp=self._stamp(identifier),
                 )
                 if not changes and not merge.written:
-                    # Who came first in the last attempt has merged them.
+                    # The winner of the last attempt has merged them.
                     files.take_back()
                     return NothingCommitted(dropped=()), state
                 assert state.snapshot is not None, "what stands of the changes is in one"
@@ -173,7 +173,7 @@ class Committer:
         raise _gave_up(state, attempt, reason)
 
     def _manifests(self, state: TableState) -> tuple[ManifestFile, ...]:
-        """Those of the snapshot that the state stands on."""
+        """The manifests of the state's snapshot."""
         if state.snapshot is None:
             return ()
         return data_manifests(self._storage, state.table.location, state.snapshot)
@@ -185,7 +185,7 @@ class Committer:
         manifests: Sequence[ManifestFile],
         settings: CommitSettings,
     ) -> tuple[list[BucketChange], list[DroppedChange]]:
-        """Changes that fit the newest state and whose files are whole; the others with why."""
+        """Changes that fit the newest state with complete files; the others with the reason."""
         valid, dropped = _still_valid(self._storage, state, changes, settings)
         valid, lost = self._added_files.passed(
             state.table.location, valid, manifests, settings.bucket_folder
@@ -205,7 +205,7 @@ class Committer:
         )
 
     def _next_identifier(self, full_compaction_interval: int | None) -> int:
-        """Identifiers that are multiples of the interval would claim a full compaction."""
+        """Skips multiples of the interval: readers would assume a full compaction."""
         self._last_identifier += 1
         if full_compaction_interval and self._last_identifier % full_compaction_interval == 0:
             if full_compaction_interval == 1:
@@ -216,7 +216,7 @@ class Committer:
     def _attempts(self, options: CommitOptions) -> Iterator[int]:
         """1, 2, …, with pauses that double and jitter between them, as `commit.*` options say."""
         start = self._clock.monotonic_s()
-        # Negative means none, as in Java: the first attempt is always made.
+        # A negative number means no retry, as in Java: the first attempt is always made.
         max_retries = max(0, options.max_retries)
         for retry in range(max_retries + 1):
             yield retry + 1
@@ -237,10 +237,10 @@ class Committer:
         )
 
     def _confirm(self, state: TableState, snapshot: Snapshot) -> tuple[TableState, str | None]:
-        """Write the hint and look back; the newest state, and why the snapshot is lost, if it is.
+        """Write the hint and verify; the newest state, and why the snapshot is lost, if it is.
 
-        The commit stands, whatever fails here. It is lost when another writer has replaced it: a
-        Java process on a plain file system can, its rename is exclusive within one process only.
+        The commit is valid, whatever fails here. It is lost if another writer has replaced it, as a
+        Java process on a plain file system can: its rename is exclusive only within one process.
         """
         location = state.table.location
         # A missing or old hint is legal: readers probe the next id.
@@ -253,7 +253,7 @@ class Committer:
             trouble = self._trouble_below(state, snapshot)
             found = self._publication.found_at(location, snapshot.id)
             if found is None:
-                # Rolled back already, or expired below newer ones: the next refresh tells.
+                # Rolled back already, or expired below newer ones: the next refresh finds out.
                 return newest, None
             if found.uuid != snapshot.uuid:
                 why_lost = lost_text(snapshot, found)
@@ -266,7 +266,7 @@ class Committer:
         return newest, None
 
     def _trouble_below(self, state: TableState, ours: Snapshot) -> str | None:
-        """What happened to the snapshot under ours between the last look and the publication."""
+        """What happened to the snapshot below ours between its last check and our publication."""
         location, base = state.table.location, state.snapshot
         assert base is not None
         try:
@@ -301,7 +301,7 @@ def _still_valid(
 ) -> tuple[list[BucketChange], list[DroppedChange]]:
     """Changes that still fit the newest state, and the others with the reason.
 
-    Raises `CommitUnknown` when outputs turn out to be live: who drops them would delete them.
+    Raises `CommitUnknown` when outputs are live already: dropping the change would delete them.
     """
     valid, dropped = [], []
     indexes = index_entries(storage, state)
@@ -332,9 +332,9 @@ def _still_valid(
 def _relevant_files(
     state: TableState, change: BucketChange, settings: CommitSettings
 ) -> Sequence[DataFile]:
-    """The live files that the check looks at: key ranges concern the whole bucket, names do not.
+    """The live files that the check needs: the whole bucket for key ranges, else only names.
 
-    A partition without buckets is one bucket and may hold very many files.
+    A partition without buckets is one bucket and may have very many files.
     """
     if settings.key_of is not None:
         return state.files.files_in(change.bucket)

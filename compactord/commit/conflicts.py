@@ -1,10 +1,10 @@
-"""May a finished compaction still be published? A pure comparison of then and now.
+"""May a finished compaction still be published? A pure comparison of plan time and now.
 
-A compaction never changes what a table says, so the answer to any conflict is to drop that bucket's
-result and plan anew; other buckets are not concerned. Agrees with the checks of
-operation/commit/ConflictDetection.java that concern COMPACT commits, and adds two that Java lacks:
-a bucket's index entries must be those of planning time, and no stranger may have appeared on the
-output level or above (the decision to drop deletes rests on what lies above).
+A compaction never changes the table's rows, so after any conflict the result of that bucket is
+dropped and the bucket planned again; other buckets are not affected. Agrees with the checks of
+operation/commit/ConflictDetection.java for COMPACT commits, and adds two that Java lacks: a
+bucket's index entries must be those of plan time, and no new file may have appeared on the output
+level or above (whether deletes were dropped depends on the files above).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def conflict(
     index_entries: tuple[bytes, ...],
     key_of: Callable[[bytes], Any] | None,
 ) -> tuple[Conflict, str] | None:
-    """Why `change` must not be published over a bucket that now holds `live`, or None.
+    """Why `change` must not be published in a bucket that now has the files `live`, or None.
 
-    `total_buckets` is None when the bucket has no file any more; `key_of` makes serialised keys
+    `total_buckets` is None if the bucket has no file any more; `key_of` makes serialised keys
     comparable and is None for tables without a primary key.
     """
     if total_buckets is not None and total_buckets != change.total_buckets:
@@ -55,14 +55,14 @@ def conflict(
 def already_live(change: BucketChange, live: Sequence[DataFile]) -> str | None:
     """A new file of `change` that is live before we know of having published it, or None.
 
-    Possible when an unconfirmed snapshot of ours was replaced after another was built upon it.
+    Possible if an unconfirmed snapshot of ours was replaced after another was built on it.
     """
     new = {file.file_name for file in change.after} - {file.file_name for file in change.before}
     return next((file.file_name for file in live if file.file_name in new), None)
 
 
 def _overlap(files: Iterable[DataFile], key_of: Callable[[bytes], Any]) -> str | None:
-    """Files of one level above 0 whose key ranges meet: two compactions wrote to one place."""
+    """Files of one level above 0 whose key ranges overlap: two compactions wrote the same range."""
     levels: dict[int, list[tuple[Any, Any, str]]] = {}
     for file in files:
         if file.level > 0:

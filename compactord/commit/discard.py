@@ -1,4 +1,4 @@
-"""Removing the files of compactions that certainly were not published: at once, by their names."""
+"""Deletes files of compactions that were certainly not published, by their names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compactord.storage.base import Storage
 def discard_outputs(storage: Storage, folder: str, change: BucketChange) -> None:
     """Delete the new files of a change that certainly was not published.
 
-    An upgraded file is in `before`, too: it is live and stays. `folder` is the bucket's.
+    An upgraded file is also in `before`: it is live and is kept. `folder` is the bucket's.
     """
     before = {file.file_name for file in change.before}
     remove_files(storage, folder, [f for f in change.after if f.file_name not in before])
@@ -25,7 +25,7 @@ def discard_outputs(storage: Storage, folder: str, change: BucketChange) -> None
 def remove_files(storage: Storage, folder: str, files: Iterable[DataFile]) -> None:
     """Delete files that workers finished and no commit ever named.
 
-    What cannot be deleted now is found by its name later.
+    A later orphan sweep finds the files that cannot be deleted now.
     """
     for file in files:
         if owner_of(file.file_name) is not None:

@@ -1,8 +1,8 @@
 """Which manifests a commit merges: the rules of operation/ManifestFileMerger.java.
 
 Merging never changes the live files; it keeps the number of manifests and of cancelled entries
-small. Reading and writing come as functions, so that the rules are plain to test. Entries of at
-most one input manifest are objects at a time, beside the identities of all deleted files.
+small. Reading and writing are functions that the caller passes, so the rules can be tested alone.
+The entries of one input manifest and the identities of all deleted files are in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MayContain = Callable[[ManifestFile, frozenset[bytes]], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestMerge:
-    """`after` says the same as `before`; `written` are the new files among `after`."""
+    """`after` has the same live files as `before`; `written` are the new manifests in `after`."""
 
     before: tuple[ManifestFile, ...]
     after: tuple[ManifestFile, ...]
@@ -58,8 +58,8 @@ def merge_manifests(
     """Merge fully when enough bytes would change, else neighbours up to the target size.
 
     `may_contain` tells from a manifest's statistics whether it may hold an entry of one of these
-    partitions; what it rules out is read after all when a deleted file was not met elsewhere. What
-    `read` and `write` raise passes through; files written so far are the caller's to remove.
+    partitions. Manifests that it rules out are read after all if a deleted file was not found in
+    the others. Errors of `read` and `write` pass through; the caller deletes the files written.
     """
     after = _merge_fully(manifests, rules, read=read, write=write, may_contain=may_contain)
     if after is None:
@@ -73,7 +73,7 @@ def merge_manifests(
 
 
 def is_due(manifests: Sequence[ManifestFile], rules: MergeRules) -> bool:
-    """Whether merging these manifests would bring together at least two of them."""
+    """Whether at least two of these manifests would be merged."""
     changing = [manifest for manifest in manifests if _must_change(manifest, rules)]
     if len(changing) > 1 and _total_size(changing) >= rules.full_threshold:
         return True
@@ -96,7 +96,7 @@ def _merge_fully(
     write: Write,
     may_contain: MayContain,
 ) -> list[ManifestFile] | None:
-    """The merged list without any DELETE entry, or None when a full merge is not worth it."""
+    """The merged list without any DELETE entry, or None if too few bytes would change."""
     changing = [manifest for manifest in manifests if _must_change(manifest, rules)]
     if _total_size(changing) < rules.full_threshold:
         return None
@@ -128,7 +128,7 @@ def _merge_fully(
             else:
                 yield from alive
             if unmet and not waiting:
-                # Damaged statistics may hide its ADD, which lives again without the DELETE.
+                # Damaged statistics may hide its ADD; without the DELETE the file would be live.
                 waiting.extend(spared)
                 spared.clear()
 
@@ -139,7 +139,7 @@ def _merge_fully(
 def _merge_neighbours(
     manifests: Sequence[ManifestFile], rules: MergeRules, *, read: Read, write: Write
 ) -> list[ManifestFile]:
-    """Merge neighbours each time they add up to the target size, and a long enough rest."""
+    """Merge neighbours that add up to the target size, and the rest if there are enough."""
     after: list[ManifestFile] = []
     for group in _neighbours(manifests, rules):
         if len(group) == 1:
@@ -152,7 +152,7 @@ def _merge_neighbours(
 def _neighbours(
     manifests: Sequence[ManifestFile], rules: MergeRules
 ) -> Iterator[list[ManifestFile]]:
-    """All manifests in order, in groups to be made one; those that stay as they are come alone."""
+    """All manifests in order, in groups to be merged; a manifest that is kept is a group of one."""
     waiting: list[ManifestFile] = []
     waiting_size = 0
     for manifest in manifests:

@@ -1,4 +1,4 @@
-"""The metadata files of one commit: named, written, remembered, so that they can be taken back."""
+"""The metadata files of one commit: written and remembered, so that they can be deleted again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MetadataFiles:
 
     Every file is created exclusively and durable when the call returns. Commits that share a
     `unique_name` share `numbers`, too; without them the numbers start at 0. Writing raises
-    `UnsupportedTable` for what cannot be written together.
+    `UnsupportedTable` for entries that cannot be written together.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MetadataFiles:
         self._written: list[str] = []
 
     def write_manifests(self, entries: Iterable[ManifestEntry]) -> tuple[ManifestFile, ...]:
-        """Entries in order, in as many manifests as their size asks for; none for no entries."""
+        """Write entries in order into as many manifests as needed; none without entries."""
         manifests = []
         with self._refusing():
             for data, manifest in roll_entries(
@@ -74,10 +74,10 @@ class MetadataFiles:
         return name, len(data)
 
     def take_back(self, *, only: Collection[str] | None = None, keep: Collection[str] = ()) -> None:
-        """Delete what was written: all of it, or `only` these names; never those in `keep`.
+        """Delete the written files: all of them, or `only` these names; never those in `keep`.
 
-        Only for what certainly was not published. What cannot be deleted now is found by its name
-        later.
+        Only for files that were certainly not published. A later orphan sweep finds those that
+        cannot be deleted now.
         """
         for name in tuple(self._written):
             if name in keep or (only is not None and name not in only):
@@ -87,7 +87,7 @@ class MetadataFiles:
             self._written.remove(name)
 
     def let_go(self) -> None:
-        """Forget what was written: it stays, because a snapshot that came and went may name it."""
+        """Keep the written files: a snapshot that existed briefly may name them."""
         self._written.clear()
 
     @contextlib.contextmanager
@@ -101,7 +101,7 @@ class MetadataFiles:
         try:
             self._storage.write_new(paths.manifest_path(self._location, name), data)
         except TransientStorageError:
-            # It may be there all the same. After other errors it may be somebody else's.
+            # It may exist nevertheless. After other errors it may belong to another process.
             self._written.append(name)
             raise
         self._written.append(name)
