@@ -1,1 +1,1 @@
-"""What write-only jobs leave undone: expired snapshots and orphan files, deleted safely."""
+"""Maintenance that write-only jobs leave undone: deleting expired snapshots and orphan files."""

@@ -1,13 +1,14 @@
-"""Snapshot expiry: snapshots that are too old or too many go, and what only they need.
+"""Snapshot expiry: deletes snapshots that are too old or too many, and files that only they need.
 
-Safe to end at any moment. Everything is decided before the first deletion; then data files go,
-then manifests, then the lists that lead to them, at last the snapshots, oldest first. Whatever ends
-it, the snapshots that stay are whole, and the next expiry, ours or Java's, finds the rest by the
-metadata that is still there. An expiring snapshot may be unreadable meanwhile, as with Java.
+It can be interrupted at any moment. Everything is decided before the first deletion. Then data
+files are deleted, then manifests, then the lists that name them, finally the snapshots, oldest
+first. After an interruption the kept snapshots are complete, and the next expiry, ours or Java's,
+finds the rest by the remaining metadata. An expiring snapshot may be unreadable meanwhile, as with
+Java.
 
-Others may expire, roll back or tag at the same time. The snapshot that becomes the oldest is looked
-at again and again: when it is gone or another one, or when tags have changed, nothing more goes.
-Agrees with table/ExpireSnapshotsImpl.java; `expire_plan` says where it spares more.
+Other processes may expire, roll back or tag at the same time. The snapshot that becomes the oldest
+is checked repeatedly: if it is gone or replaced, or if tags have changed, deleting stops.
+Agrees with table/ExpireSnapshotsImpl.java; `expire_plan` says where it keeps more.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()
-# Between so many deletions it is made sure that the table is still as it was planned for.
+# The table is checked against the plan once in this many deletions.
 _CHECK_INTERVAL = 100
 
 
@@ -52,7 +53,7 @@ class Expired:
 
     Counts are of files (extra files of data files included); `manifests` are all files of the
     manifest folder, `index_files` include statistics. `more`: the limit per round left some.
-    `why_not`: nothing (more) was removed for this reason; the next round looks again.
+    `why_not`: nothing (more) was removed for this reason; the next round tries again.
     """
 
     first: int = 0
@@ -79,13 +80,13 @@ def expire_snapshots(
 ) -> Expired:
     """One round: at most `options.limit` snapshots of the main branch.
 
-    `keep_from` is the lowest snapshot that somebody reads now; it, all later ones and their files
-    stay. `remove_empty_folder` removes a folder unless something is in it and says whether it is
-    gone; without it no folder is removed, whatever the options say.
+    `keep_from` is the lowest snapshot that is being read now; it, all later ones and their files
+    are kept. `remove_empty_folder` removes a folder unless something is in it and returns whether
+    it is gone; without it no folder is removed, whatever the options say.
 
-    Raises `FormatError`, `StorageError` or `UnsupportedTable` when anything that has a say cannot
+    Raises `FormatError`, `StorageError` or `UnsupportedTable` if any metadata that matters cannot
     be read, and `UsageError` for options that contradict each other: nothing is deleted then.
-    Raises `StorageError` when a deletion fails: the next round takes it up.
+    Raises `StorageError` if a deletion fails: the next round continues there.
     """
     if options.changelog_decoupled:
         return Expired(why_not="its options keep changelogs longer than snapshots")
@@ -119,7 +120,7 @@ def expire_snapshots(
 
 
 class _TableMoved(Exception):
-    """Others changed the table since it was read."""
+    """Another process has changed the table since it was read."""
 
 
 class _Snapshots:
@@ -131,7 +132,7 @@ class _Snapshots:
         self._known: dict[int, Snapshot | None] = {}
 
     def get(self, snapshot_id: int) -> Snapshot | None:
-        """None when it is gone."""
+        """The snapshot, None if it is gone."""
         if snapshot_id not in self._known:
             try:
                 found = read_snapshot(self._storage, self._location, snapshot_id)
@@ -149,7 +150,7 @@ class _Snapshots:
 
 
 class _Round:
-    """One range of snapshots, read whole; then deleted."""
+    """One range of snapshots: read completely, then deleted."""
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class _Round:
         try:
             plan = plan_expiry(reader, self._history, bucket_folder=bucket_folder)
         except ObjectNotFound:
-            # Another expiry took what was being read; if not, the table is damaged.
+            # Another expiry has deleted the file; otherwise the table is damaged.
             self._check()
             raise
         self._check()
@@ -209,7 +210,7 @@ class _Round:
         try:
             write_earliest_hint(self._storage, self._location, self._end.id)
         except StorageError as error:
-            # Readers that miss it list the folder.
+            # Readers that do not find the hint list the folder.
             _log.warning("earliest_hint_not_written", table=self._location, error=str(error))
 
     def _delete(self, kind: str, doomed: Iterable[str], counts: Counter[str]) -> None:
@@ -236,7 +237,7 @@ class _Round:
 
 
 def _others(storage: Storage, location: str) -> Iterator[Snapshot]:
-    """What keeps files beside main's snapshots and tags: branches and long-lived changelogs."""
+    """What else keeps files, beside main's snapshots and tags: branches and changelogs."""
     yield from read_changelogs(storage, location)
     for branch in branch_names(storage, location):
         root = paths.branch_root(location, branch)

@@ -1,23 +1,23 @@
-"""What goes with expiring snapshots: decided whole, from metadata, before anything is deleted.
+"""Which files are deleted with expiring snapshots: decided from metadata before any deletion.
 
-Of the snapshots b..e, those before e expire:
+Of the snapshots b..e, those before e expire. Deleted are:
 
-1. Data files: what the deltas of b+1..e delete and do not add again, unless a tag before the
-   deleting snapshot still has it.
+1. Data files that the deltas of b+1..e delete and do not add again, unless a tag before the
+   deleting snapshot still has them.
 2. Changelog files of b..e-1.
 3. Manifests, lists, index files and statistics of b..e-1 that neither e nor a tag among them names.
 
-That is the rule of Java (table/ExpireSnapshotsImpl.java, operation/FileDeletionBase.java). It takes
-for granted that a file once deleted never comes back, that each snapshot was made from the one
-before it, and that nothing but main's snapshots and tags needs a file. Where that is not so, more
-is spared here than Java spares:
+That is Java's rule (table/ExpireSnapshotsImpl.java, operation/FileDeletionBase.java). It assumes
+that a deleted file never comes back, that each snapshot was made from the one before it, and that
+only main's snapshots and tags need files. Where these assumptions fail, more is kept here than by
+Java:
 
-- a file that a later snapshot adds again (rolling back to an old snapshot as a new one does so),
-  or that had been brought back like that: then the nearest tag, the only one that Java looks at,
-  may lack what an older one has;
-- whatever e itself has, when metadata does not prove that e descends from all of b+1..e-1: one of
-  them may have been replaced after e's writer had read it;
-- whatever tags on replaced snapshots, branches and long-lived changelogs lead to.
+- a file that a later snapshot adds again (a rollback to an old snapshot as a new one does that), or
+  that was added again before: then the nearest tag, the only one that Java checks, may lack a file
+  that an older one has;
+- all files of e, unless metadata proves that e descends from all of b+1..e-1: one of them may have
+  been replaced after e's writer had read it;
+- all files of tags on replaced snapshots, of branches and of long-lived changelogs.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind
 from compactord.paimon.snapshot import CommitKind, Snapshot
 
-# Files say when they were made by a wall-clock whose zone and precision nobody knows.
+# Creation times of files are from a wall clock of unknown zone and precision.
 _CLOCKS_DIFFER_MS = 48 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringHistory:
-    """The snapshots of a table, those that are there, and everything else that names files.
+    """The existing snapshots of a table, and everything else that names files.
 
     `expiring` are b..e-1 in order, `end` is e, `later` are those after it. `others` are snapshots
     that are kept for other reasons: those of branches, their tags, long-lived changelogs.
@@ -54,9 +54,9 @@ class ExpiringHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpirePlan:
-    """Paths to delete, in this order: a list goes after the manifests that it leads to.
+    """Paths to delete, in this order: a list after the manifests that it names.
 
-    `bucket_folders` are those that lose files. `manifests` are with what belongs to each of them.
+    `bucket_folders` are those that lose files. `manifests` include the extra files of each.
     `size_bytes` counts data files, changelog files and manifests.
     """
 
@@ -73,11 +73,11 @@ class ExpirePlan:
 def plan_expiry(
     reader: MetadataReader, history: ExpiringHistory, *, bucket_folder: Callable[[BucketId], str]
 ) -> ExpirePlan:
-    """Reads; deletes nothing.
+    """Plan an expiry; deletes nothing.
 
-    Raises what reading raises, and `UnsupportedTable` for files outside of the table. Only metadata
-    of expiring snapshots may be missing: an expiry that was cut short had begun to delete it, after
-    their data files.
+    Raises what reading raises, and `UnsupportedTable` for files outside the table. Only metadata of
+    expiring snapshots may be missing: an interrupted expiry had begun to delete it, after their
+    data files.
     """
     location = reader.location
     tags = sorted(history.tags, key=lambda tag: tag.id)
@@ -132,7 +132,7 @@ def _doomed_data_files(
         _spare_tagged(reader, [tag for tag in tags if tag.id < snapshot_id], gone)
         doomed.update(gone)
     for snapshot in history.later:
-        # Only these bring files back; what others add is new.
+        # Only these add files again; others add new files.
         if doomed and snapshot.commit_kind is CommitKind.OVERWRITE:
             _apply(reader.delta_changes(snapshot), doomed)
     witnesses = _strangers(history)
@@ -150,9 +150,9 @@ def _doomed_data_files(
 def _spare_tagged(
     reader: MetadataReader, tags: Sequence[Snapshot], gone: dict[FileKey, FileChange]
 ) -> None:
-    """Take out what one of `tags` has: the last one, or one that the oldest file is in time for.
+    """Remove the files that the last of `tags` has, or one that is as old as the oldest file.
 
-    To ask all tags would be to read the manifests of all of them.
+    Checking all tags would mean to read the manifests of all of them.
     """
     oldest_ms = 0
     for tag in reversed(tags):
@@ -163,7 +163,7 @@ def _spare_tagged(
 
 
 def _delta_if_whole(reader: MetadataReader, snapshot: Snapshot) -> tuple[FileChange, ...]:
-    """Empty when some of it is gone: half of a delta would make upgraded files look deleted."""
+    """Empty if part of it is gone: with half of a delta, upgraded files would look deleted."""
     try:
         return reader.delta_changes(snapshot)
     except ObjectNotFound:
@@ -173,9 +173,9 @@ def _delta_if_whole(reader: MetadataReader, snapshot: Snapshot) -> tuple[FileCha
 def _apply(
     changes: Iterable[FileChange], doomed: dict[FileKey, FileChange]
 ) -> dict[FileKey, FileChange]:
-    """Files that this delta deletes for good; those that it adds are doomed no more.
+    """Mark the files that this delta deletes for good, and unmark those that it adds.
 
-    A file that it deletes and adds moves to another level, whichever is said first.
+    A file that it deletes and adds moves to another level, in whichever order.
     """
     gone: dict[FileKey, FileChange] = {}
     added: set[FileKey] = set()
@@ -191,7 +191,7 @@ def _apply(
 
 
 def _strangers(history: ExpiringHistory) -> list[Snapshot]:
-    """Tags on snapshots that were replaced or rolled back: no order of ids protects their files."""
+    """Tags on snapshots that were replaced or rolled back: the order of ids means nothing there."""
     known = {s.id: s.identity for s in (*history.expiring, history.end, *history.later)}
     newest = max(known)
     return [
@@ -204,8 +204,8 @@ def _strangers(history: ExpiringHistory) -> list[Snapshot]:
 def _descends(reader: MetadataReader, history: ExpiringHistory) -> bool:
     """Whether each snapshot's manifests are found in the next one's base, up to the end.
 
-    False may just mean that manifests were merged, or that an expiry that was cut short has
-    removed some: what the end names is never removed. The first one's delta deletes nothing here.
+    False may only mean that manifests were merged, or that an interrupted expiry has removed some:
+    manifests of the end are never removed. The first one's delta deletes nothing here.
     """
     chain = (*history.expiring[1:], history.end)
     try:
@@ -238,9 +238,9 @@ def _changelog_files(reader: MetadataReader, snapshot: Snapshot) -> Iterator[Fil
 
 @dataclass(slots=True)
 class _Leaves:
-    """Names of metadata that leads to nothing else; manifests with their sizes in bytes.
+    """Names of metadata files that name no others; manifests with their sizes in bytes.
 
-    What belongs to a manifest follows it, with a size of 0: none is recorded.
+    The extra files of a manifest follow it, with a size of 0: none is recorded.
     """
 
     manifests: dict[str, int]
@@ -251,11 +251,11 @@ class _Leaves:
 def _doomed_metadata(
     reader: MetadataReader, history: ExpiringHistory, tags: Sequence[Snapshot]
 ) -> tuple[_Leaves, Mapping[str, None]]:
-    """Leaves, and the lists and index manifests that lead to them."""
+    """Leaves, and the lists and index manifests that name them."""
     kept: set[str] = set()
     inside = skipping_tags(tags, history.expiring[0].id, history.end.id)
     for snapshot in (history.end, *inside, *_strangers(history)):
-        # As in Java, the changelog of a tagged snapshot goes with the snapshot.
+        # As in Java, the changelog of a tagged snapshot is deleted with the snapshot.
         kept |= reader.metadata_to_read(snapshot)
     for other in history.others:
         kept |= reader.metadata_named(other)
@@ -270,7 +270,7 @@ def _doomed_metadata(
             for manifest in reader.if_there(read, snapshot):
                 if manifest.file_name not in kept:
                     leaves.manifests[manifest.file_name] = manifest.file_size
-                # A list by Java 2.0.0 keeps the manifest and names nothing that belongs to it.
+                # A list by Java 2.0.0 keeps the manifest but not the names of its extra files.
                 leaves.manifests.update(
                     (extra, 0) for extra in manifest.extra_files if extra not in kept
                 )

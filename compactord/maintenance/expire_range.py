@@ -1,7 +1,7 @@
 """Which snapshots may expire: pure arithmetic over ids and times.
 
-Agrees with table/ExpireSnapshotsImpl.java (expire), but for two cases in which Java goes on where
-the table would suffer: see `expire_range`.
+Agrees with table/ExpireSnapshotsImpl.java (expire), except for two cases in which Java would harm
+the table: see `expire_range`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from compactord.paimon.options import ExpireOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireRange:
-    """Snapshots from `first` up to, and without, `end`; none unless `is_empty` is false.
+    """Snapshots from `first` to `end` (exclusive); none if `is_empty`.
 
-    `more`: only the limit per round keeps later ones from going, too.
+    `more`: only the limit per round keeps later ones.
     """
 
     first: int
@@ -42,10 +42,10 @@ def expire_range(
     """The snapshots that expire now.
 
     `next_of_consumers` is the lowest snapshot that a consumer still has to read, `keep_from` the
-    lowest that somebody reads at this moment: neither goes, nor does anything later. `time_of` is
-    the time in milliseconds of a snapshot, None when it is gone; it is asked for `limit` + 2
-    snapshots at most. A snapshot goes by age once its successor is older than the time retained;
-    beyond `num_retained_max` it goes whatever its age.
+    lowest that is being read now: these and all later ones are kept. `time_of` is the time in
+    milliseconds of a snapshot, None if it is gone; it is called for `limit` + 2 snapshots at most.
+    A snapshot expires by age once its successor is older than the time retained; beyond
+    `num_retained_max` it expires whatever its age.
 
     Raises `UsageError` for options with which Java expires nothing or everything: a maximum below
     the minimum, a minimum below 1.

@@ -1,4 +1,4 @@
-"""Reads the metadata of many snapshots once each, and finds a few files in all that is live."""
+"""Reads the metadata of many snapshots once each; finds which of a few files are live in them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest
 from compactord.paimon.snapshot import Snapshot
 from compactord.storage.base import Storage
 
-# Index files whose place is known: they lie in the index folder.
+# Kinds of index files that are in the index folder.
 _KNOWN_INDEXES = {"HASH", "DELETION_VECTORS"}
 _ReadList = Callable[[Snapshot], tuple[ManifestFile, ...]]
 
 
 class FileKey(NamedTuple):
-    """A data file whatever its level: upgrading it makes no other file of it."""
+    """A data file, regardless of its level: an upgraded file is the same file."""
 
     bucket: BucketId
     file_name: str
 
 
 class FileChange(NamedTuple):
-    """What expiry needs of a manifest entry: an entry as such is ten times as large.
+    """What expiry needs of a manifest entry: a whole entry is ten times as large.
 
-    `created_ms` is by the wall-clock of whoever wrote the file; 0: not known.
+    `created_ms` is from the wall clock of the file's writer; 0: not known.
     """
 
     kind: EntryKind
@@ -50,7 +50,7 @@ class FileChange(NamedTuple):
 
 
 class MetadataReader:
-    """One table's metadata; whatever was read is remembered. Raises what reading raises."""
+    """One table's metadata; everything that was read is kept. Raises what reading raises."""
 
     def __init__(self, storage: Storage, location: str) -> None:
         self.location = location
@@ -101,7 +101,7 @@ class MetadataReader:
             )
 
     def delta_changes(self, snapshot: Snapshot) -> tuple[FileChange, ...]:
-        """What the snapshot itself added and deleted."""
+        """The entries that the snapshot itself added and deleted."""
         return tuple(c for manifest in self.delta(snapshot) for c in self.changes(manifest))
 
     @staticmethod
@@ -110,13 +110,13 @@ class MetadataReader:
 
     @staticmethod
     def _names_in_folder(manifests: Iterable[ManifestFile]) -> set[str]:
-        """Of the manifests and of what belongs to them."""
+        """The names of the manifests and of their extra files."""
         return {name for each in manifests for name in (each.file_name, *each.extra_files)}
 
     def index_files(self, snapshot: Snapshot, *, missing_ok: bool = False) -> set[str]:
         """Names of the snapshot's index files.
 
-        Raises `UnsupportedTable` for indexes of kinds whose files may lie anywhere.
+        Raises `UnsupportedTable` for kinds of indexes whose files may be anywhere.
         """
         if snapshot.index_manifest is None:
             return set()
@@ -139,14 +139,14 @@ class MetadataReader:
         return {snapshot.index_manifest} | self.index_files(snapshot, missing_ok=missing_ok)
 
     def metadata_to_read(self, snapshot: Snapshot) -> set[str]:
-        """What a reader of the snapshot's rows needs, but for data files."""
+        """The files that a reader of the snapshot's rows needs, except data files."""
         names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
         names |= self._names_in_folder((*self.base(snapshot), *self.delta(snapshot)))
         names |= self.index_names(snapshot)
         return names if snapshot.statistics is None else names | {snapshot.statistics}
 
     def metadata_named(self, snapshot: Snapshot) -> set[str]:
-        """Everything that the snapshot leads to, but for data files; what is gone names nothing."""
+        """All files that the snapshot leads to, except data files; missing files name nothing."""
         names = self.index_names(snapshot, missing_ok=True)
         if snapshot.statistics is not None:
             names.add(snapshot.statistics)
@@ -155,15 +155,15 @@ class MetadataReader:
         return names
 
     def look_for(self, keys: Iterable[FileKey]) -> None:
-        """Say which files `live` is about."""
+        """Set the files that `live` searches for."""
         self._wanted = frozenset(keys)
         self._hashes.clear()
         self._found.clear()
 
     def live(self, snapshot: Snapshot, *, missing_ok: bool = False) -> frozenset[FileKey]:
-        """Those of the files looked for that are live in this snapshot.
+        """Those of the wanted files that are live in this snapshot.
 
-        Reads every manifest of it once, as columns. `missing_ok`: what is gone names nothing.
+        Reads each of its manifests once, as columns. `missing_ok`: missing files name nothing.
         """
         if not self._wanted:
             return frozenset()
@@ -196,7 +196,7 @@ class MetadataReader:
         return self._indexes[name]
 
     def _find(self, manifest: ManifestFile) -> list[tuple[int, FileIdentity]]:
-        """Kind and identity of each entry of the manifest that is about a file looked for."""
+        """Kind and identity of each entry of the manifest for a wanted file."""
         if manifest.file_name not in self._found:
             batches = read_entry_columns(self._storage, self.location, [manifest])
             self._found[manifest.file_name] = [

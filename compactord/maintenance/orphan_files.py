@@ -1,12 +1,12 @@
-"""What may be deleted: files that we made and that nothing names.
+"""Deletes orphan files: files that we wrote and that nothing names.
 
-Three conditions, all of them: the name says that the file is ours (`ids.owner_of`); its owner is
-proved dead and the file has not changed for ten minutes, or its owner cannot be told and it has
-not changed for the grace; and no snapshot, tag or branch of the table, nor a long-lived changelog,
-names it. If any of these cannot be read, nothing is deleted.
+A file is deleted only if three conditions hold: its name says that it is ours (`ids.owner_of`); its
+owner is proved dead and the file has not changed for ten minutes, or its owner cannot be checked
+and the file has not changed for the grace; and no snapshot, tag or branch of the table, nor a
+long-lived changelog, names it. If any of these cannot be read, nothing is deleted.
 
-A table that is being restored or copied may have its data before its snapshots: nothing is swept
-below a root, the table's or a branch's, whose snapshots are not all there yet.
+While a table is being restored or copied, its data may exist before its snapshots: nothing is
+deleted below a root, the table's or a branch's, whose snapshots are not complete yet.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from compactord.paimon.snapshot import (
 from compactord.storage.base import ObjectStatus, Storage
 
 _log = structlog.get_logger()
-# A file whose owner is dead may just have been restored or copied, and its snapshot not yet.
+# A file whose owner is dead may just have been restored or copied before its snapshot.
 _DEAD_GRACE_MS = 600_000
-# So often the snapshots are listed before a table that is too quick is left alone.
+# The snapshots are listed at most this often; then the sweep of a very active table fails.
 _LISTINGS_MAX = 10
 
 
@@ -51,12 +51,12 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRule:
-    """When an owner's files may go by their last change.
+    """When an owner's files may be deleted, by their last change.
 
-    Ten minutes after it when the owner is dead, `grace_ms` after it when that cannot be told.
+    Ten minutes after it if the owner is dead, `grace_ms` after it if that cannot be checked.
 
-    Our own go when they are from before `own_before_ms` (0: never): nothing of ours that is still
-    under way had begun then, so a worker that was killed left them.
+    Our own are deleted if they are older than `own_before_ms` (0: never): none of our running work
+    had started then, so a killed worker left them.
     """
 
     myself: Owner
@@ -86,7 +86,7 @@ def remove_orphans(
 ) -> tuple[Orphan, ...]:
     """Delete what earlier runs left in a table; what was deleted is returned.
 
-    `partition_depth` is the number of partition keys: bucket folders lie below so many folders.
+    `partition_depth` is the number of partition keys: bucket folders are that many folders deep.
     Raises what reading raises, before anything is deleted. Lists every bucket folder once; reads
     metadata only if there is something to delete.
     """
@@ -140,11 +140,11 @@ def _named(storage: Storage, location: str, names: set[str]) -> set[str]:
             try:
                 found.update(_named_by(storage, location, tag, names, seen))
             except ObjectNotFound:
-                # Deleted while it was read: then it needs nothing.
+                # Deleted while it was read: it needs no files any more.
                 if read_tags(storage, root).get(name) == tag:
                     raise
         for changelog in read_changelogs(storage, root):
-            # Some of its metadata may have gone with the snapshot that it outlives.
+            # Some of its metadata may have been deleted with its snapshot.
             found.update(_named_by(storage, location, changelog, names, seen, missing_ok=True))
     return found
 
@@ -154,9 +154,9 @@ def _named_by_snapshots(
 ) -> set[str]:
     """Those of `names` that the snapshots of the table or of one branch name.
 
-    Snapshots may expire while they are read; then they need nothing, but a later one, which was
-    not listed, may have the same files. What the dead left and later ones have is in the newest
-    that was listed. So that one is read first, and if it is gone, what is there is listed again.
+    Snapshots may expire while they are read; then they need no files, but a later one, which was
+    not listed, may have the same files. Left-over files that a later one has are also in the newest
+    that was listed. So that one is read first; if it is gone, all are listed again.
     """
     found: set[str] = set()
     for _ in range(_LISTINGS_MAX):
@@ -188,10 +188,10 @@ def _named_by(
     *,
     missing_ok: bool = False,
 ) -> Iterator[str]:
-    """Those of `names` that a snapshot leads to. Manifests in `seen` were looked at before.
+    """Those of `names` that a snapshot leads to. Manifests in `seen` have been checked before.
 
-    `missing_ok`: what is gone names nothing. A changelog may always be gone: that of a tagged
-    snapshot goes with the snapshot, and branches are made from tags.
+    `missing_ok`: missing files name nothing. A changelog may always be missing: that of a tagged
+    snapshot is deleted with the snapshot, and branches are made from tags.
     """
     lists = (
         (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, missing_ok),
@@ -217,7 +217,7 @@ def _named_by(
 
 
 def _roots(storage: Storage, location: str) -> Iterator[str]:
-    """The table's and its branches', which are asked for last: a branch keeps what main lets go."""
+    """The table's and its branches', which are read last: a branch keeps files that main drops."""
     yield location
     for branch in branch_names(storage, location):
         yield paths.branch_root(location, branch)
