@@ -1,1 +1,1 @@
-"""The live files of a table at one snapshot, as columns, and how they follow it by deltas."""
+"""The live files of a table at one snapshot, as columns, updated by deltas of later snapshots."""

@@ -1,7 +1,7 @@
 """Live files as they were when they were last read or consolidated: columns ordered by bucket.
 
-Nothing here changes after it was built. A bucket is a slice; a file is found by the hash of its
-identity. Entries stay encoded (and packed) and become objects on demand: a million files take
+Everything here is immutable. A bucket is a slice; a file is found by the hash of its identity.
+Entries stay encoded (and packed) and become objects on demand: a million files take
 about 200 MB with statistics of nine columns.
 """
 
@@ -81,7 +81,7 @@ class BaseFiles:
         `places` say where each entry's bytes are: in which of `chunks`, and at which position
         (`packed_keys`).
 
-        Raises `FormatError` when a file is there twice.
+        Raises `FormatError` if a file occurs twice.
         """
         self._location = location
         self._chunks = tuple(chunks)
@@ -98,7 +98,7 @@ class BaseFiles:
         keys, starts = np.unique(keys[order], return_index=True)
         self.buckets = BucketIndex(ordered, codes, keys)
         self._offsets = np.append(starts, len(order))
-        # As searchsorted wants it: of another type it would be converted, whole, at every look.
+        # The type that searchsorted needs: it would convert another one at every call.
         self._by_hash = np.argsort(self._columns.identity_hash)
         self._count_levels()
         self._tops = top_levels(self._columns, self._offsets[:-1])
@@ -129,7 +129,7 @@ class BaseFiles:
         return slice(int(self._offsets[index]), int(self._offsets[index + 1]))
 
     def level_counts(self, bucket: BucketId) -> dict[int, int]:
-        """How many files the bucket has on each level that has any."""
+        """The number of files on each level of the bucket that has any."""
         index = self.buckets.find(bucket)
         if index is None:
             return {}

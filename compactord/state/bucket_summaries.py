@@ -1,11 +1,11 @@
-"""What is asked about every bucket of a table, without making objects of its files.
+"""Summaries of all buckets of a table, without objects for its files.
 
-`BucketSummary` is one bucket as a value; a commit makes a new one at the cost of what it changed.
+`BucketSummary` is one bucket as a value; making a new one costs as much as the commit changed.
 `BucketSummaries` are all of them as columns.
 
 The oldest run is all of the highest level, or, where level 0 is the highest, the last file in the
-order of Levels.java. That order ends with the file name; here the smaller of two files that differ
-in nothing before it is the older one.
+order of Levels.java. That order ends with the file name; here, of two files that differ only in
+their names, the smaller one counts as older.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LARGEST = np.iinfo(np.int64).max
 class TopLevel(Generic[Number]):
     """The files on the highest level of a bucket that has any, or of many buckets as columns.
 
-    `oldest_run_bytes` is the size of the oldest run and `age` that of its file as `level0_age` has
-    it, which is of use on level 0 only. `created_ms` is the newest creation of a file on the level,
-    by local wall-clock, -1 where none is known.
+    `oldest_run_bytes` is the size of the oldest run and `age` that of its file by `level0_age`,
+    which has a meaning on level 0 only. `created_ms` is the newest creation of a file on the level,
+    by local wall clock, -1 if none is known.
     """
 
     level: Number
@@ -76,7 +76,7 @@ class TopLevel(Generic[Number]):
 def level0_age(
     max_sequence_number: Number, min_sequence_number: Number, creation_time_ms: Number
 ) -> tuple[Number, Number, Number]:
-    """Less for a file that is older on level 0."""
+    """A sort key: less for a file that is older on level 0."""
     return max_sequence_number, ~min_sequence_number, ~creation_time_ms
 
 
@@ -164,7 +164,7 @@ class BucketIndex:
         return len(self.keys)
 
     def find(self, bucket: BucketId) -> int | None:
-        """The bucket's place, None when it is not here."""
+        """The bucket's row, None if there is none."""
         code = self.codes.get(bucket.partition)
         if code is None:
             return None
@@ -188,7 +188,7 @@ class BucketIndex:
         return replace(self, keys=self.keys[rows])
 
     def grown(self, buckets: Sequence[BucketId]) -> tuple[BucketIndex, Ints]:
-        """With others that are not here, and where each comes from: ours, then `buckets`."""
+        """With new buckets added, and the source of each row: ours, then `buckets`."""
         partitions, codes, keys = self.partitions, self.codes, self.keys
         unknown = {bucket.partition for bucket in buckets} - codes.keys()
         if unknown:
@@ -213,18 +213,18 @@ def packed_keys(high: npt.ArrayLike, low: npt.ArrayLike) -> Ints:
 
 
 def unpacked_keys(keys: Ints) -> tuple[Ints, Ints]:
-    """What was given to `packed_keys`."""
+    """The inverse of `packed_keys`."""
     return keys >> 32, (keys & 0xFFFFFFFF) - _BIAS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketSummaries:
-    """What is asked about every bucket, one array per fact, in the order of `index`.
+    """The summaries of all buckets, one array per fact, in the order of `index`.
 
     `run_count` is level-0 files plus levels above that have files. `max_level` is the highest level
-    that has files, `top_created_ms` the newest creation of a file on it (by local wall-clock, -1:
-    not known). `oldest_run_bytes` is the size of the oldest run; it means nothing for append
-    tables. Sizes in bytes; rows count retractions too.
+    that has files, `top_created_ms` the newest creation of a file on it (by local wall clock, -1:
+    not known). `oldest_run_bytes` is the size of the oldest run; it has no meaning for append
+    tables. Sizes in bytes; rows include retractions.
     """
 
     index: BucketIndex
@@ -242,10 +242,10 @@ class BucketSummaries:
         return len(self.index)
 
     def updated(self, changed: Mapping[BucketId, BucketSummary]) -> BucketSummaries:
-        """With these buckets as they now are; one without files is left out.
+        """With these buckets replaced; a bucket without files is removed.
 
-        Copies the columns, and does the rest at the cost of what has changed. Buckets that are new
-        or gone cost some passes over all.
+        Copies the columns; all else costs as much as has changed. New or removed buckets cost some
+        passes over all.
         """
         rows, there, new = [], [], []
         for bucket, summary in changed.items():

@@ -1,12 +1,12 @@
-"""The live files of a table, growing with its snapshots at the cost of what they change.
+"""The live files of a table, updated with its snapshots at the cost of what these change.
 
-A large immutable base (see `base_files`) lies under a few layers of patches, newest last, each with
-the changed buckets only. Layers are merged when one is not much larger than the next, so there are
-few of them and a change is copied a logarithmic number of times. When patches have become a fourth
-of the base, base and patches are made one again: a constant cost per change in the long run. All
-values are immutable: a state that someone holds stays what it was.
+On a large immutable base (see `base_files`) there are a few layers of patches, newest last, each
+with the changed buckets only. Layers are merged when one is not much larger than the next, so there
+are few of them and a change is copied a logarithmic number of times. When the patches have grown to
+a fourth of the base, base and patches are merged: a constant cost per change in the long run. All
+values are immutable: a state does not change while somebody holds it.
 
-Rule of the format that this rests on: a file is added once and deleted at most once
+This relies on a rule of the format: a file is added once and deleted at most once
 (manifest/FileEntry.java).
 """
 
@@ -53,19 +53,19 @@ from compactord.storage.base import Storage
 
 _MIN_CHANGES_TO_CONSOLIDATE = 2000
 _CONSOLIDATE_SHARE = 4
-# A layer is merged into the one below unless that one is so many times larger.
+# A layer is merged into the one below unless that one is this many times larger.
 _LAYER_RATIO = 2
 
 
 class UnknownFile(Exception):
-    """A delta deletes a file that is not live: these live files are not what it builds upon."""
+    """A delta deletes a file that is not live: it was made for other live files."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """What happened to one bucket since the layer below; `summary` is the state afterwards.
+    """The changes of one bucket since the layer below; `summary` is the state afterwards.
 
-    `removed` maps to the file's row in the base, None when a lower layer had added it.
+    `removed` maps to the file's row in the base, None if a lower layer had added it.
     """
 
     removed: Mapping[FileIdentity, int | None]
@@ -145,7 +145,7 @@ class LiveFiles:
         return tuple(entries)
 
     def count_smaller(self, size_bytes: int, buckets: Iterable[BucketId] | None = None) -> int:
-        """How many files are below a size, in some buckets or (None) in all."""
+        """The number of files below a size, in some buckets or (None) in all."""
         if buckets is not None:
             return sum(self._count_smaller(size_bytes, bucket) for bucket in buckets)
         patched = {bucket for layer in self.layers for bucket in layer}
@@ -172,7 +172,7 @@ class LiveFiles:
         return self.summaries().index.bucket_ids()
 
     def summary(self, bucket: BucketId) -> BucketSummary:
-        """O(levels of the bucket); an empty one for a bucket without files."""
+        """The bucket's summary, an empty one without files. O(levels of the bucket)."""
         for layer in reversed(self.layers):
             if bucket in layer:
                 return layer[bucket].summary
@@ -189,9 +189,9 @@ class LiveFiles:
         )
 
     def summaries(self) -> BucketSummaries:
-        """All buckets with files. After a load they are there; else all that changed since.
+        """All buckets with files. Free right after a load; later it costs what all layers changed.
 
-        Who follows the table keeps them and has them `updated` with the `summary` of buckets.
+        A caller that follows the table keeps them and calls `updated` with the changed buckets.
         """
         changed: dict[BucketId, BucketSummary] = {}
         for layer in self.layers:
@@ -326,7 +326,7 @@ class LiveFiles:
         return np.flatnonzero(is_live) + rows.start, added
 
     def _find(self, identities: Sequence[FileIdentity]) -> list[_Place | None]:
-        """Where each live file is; None for those that are not live."""
+        """The place of each live file; None for files that are not live."""
         found: list[_Place | None] = []
         columns = self.base.columns
         for identity, row in zip(identities, self.base.find(identities), strict=True):
@@ -378,11 +378,11 @@ def load_live_files(
     *,
     min_cursors: int = MIN_CURSORS,
 ) -> LiveFiles:
-    """Read what a snapshot's manifests (base list, then delta list) leave alive.
+    """Read the live files from a snapshot's manifests (base list, then delta list).
 
-    As Java reads: files added by any manifest and deleted by none; a DELETE without its ADD has no
-    effect. Manifests with deletions are decoded twice, so that one batch is in memory beside the
-    result. Raises `FormatError` for damage and for a file that is there twice.
+    As Java reads: files that any manifest adds and none deletes; a DELETE without its ADD has no
+    effect. Manifests with deletions are decoded twice, so that only one batch is in memory beside
+    the result. Raises `FormatError` for damage and for a file that is added twice.
     """
     deleted = _Deleted.of(deleted_files(storage, location, manifests, min_cursors=min_cursors))
     builder = BaseFilesBuilder(location)
@@ -399,7 +399,7 @@ def deleted_files(
     *,
     min_cursors: int = MIN_CURSORS,
 ) -> set[FileIdentity]:
-    """What the DELETE entries of these manifests are about; those without any are not read."""
+    """The files that these manifests delete; manifests without deletions are not read."""
     identities: set[FileIdentity] = set()
     deleting = [manifest for manifest in manifests if manifest.num_deleted_files]
     for entries in read_entry_columns(storage, location, deleting, min_cursors=min_cursors):
@@ -427,7 +427,7 @@ def _of_base(location: str, base: BaseFiles) -> LiveFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Deleted:
-    """Identities that some manifest deletes, with their hashes in order for a quick look."""
+    """Identities that some manifest deletes, with their sorted hashes for fast lookup."""
 
     identities: frozenset[FileIdentity]
     hashes: Hashes

@@ -1,8 +1,8 @@
-"""Many small byte strings kept compressed, each still at hand.
+"""Many small byte strings kept compressed, with access to each.
 
-Encoded manifest entries repeat themselves: in groups of sixteen they take about a fourth of their
-size, at a cost of a quarter microsecond each to pack and a few microseconds to read one (measured
-by `tests/bench/bench_scan.py`).
+Encoded manifest entries resemble each other: compressed in groups of sixteen they take about a
+fourth of their size. Packing costs a quarter of a microsecond each, reading one a few microseconds
+(measured by `tests/bench/bench_scan.py`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Rewrites: commits of writers that name the files which they replace.
 
 Copy-on-write commands on tables without a primary key (DELETE, UPDATE and MERGE INTO of Spark) read
-files and commit others in their place. Java refuses such a commit, without another attempt, once a
-compaction has replaced one of these files. Nothing tells that such a command runs; that one ran
-lately can be read from the snapshots.
+files and commit others in their place. Java refuses such a commit, without a retry, if a compaction
+has replaced one of these files. A running command cannot be seen; the snapshots show that one ran
+recently.
 
-Java makes them OVERWRITE snapshots, as it does what overwrites or drops whole partitions; that
-finds out anew in each attempt what it deletes, and does not fail. The snapshot's `operation` tells
-them apart; older writers and Flink leave it out, and then it counts as a rewrite.
-Sources: operation/FileStoreCommitImpl.java (commit, tryOverwritePartition), Snapshot.java
-(Operation); spark: PaimonBatchWriteBase.scala, DeleteFromPaimonTableCommand.scala.
+Java commits them as OVERWRITE snapshots. So it does with commands that overwrite or drop whole
+partitions, but these determine in each attempt what they delete, and do not fail. The snapshot's
+`operation` distinguishes them; if it is missing, as with older writers and Flink, the snapshot
+counts as a rewrite. Sources: operation/FileStoreCommitImpl.java (commit, tryOverwritePartition),
+Snapshot.java (Operation); spark: PaimonBatchWriteBase.scala, DeleteFromPaimonTableCommand.scala.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from compactord.paimon.snapshot import CommitKind, Snapshot
 
-# What deletes whatever is there when it is committed.
+# Operations that delete whatever exists when they are committed.
 _OVERWRITING = frozenset(
     {
         "OVERWRITE",
@@ -43,7 +43,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """A partition is left alone until `until_ms`; its last rewrite was `age_ms` ago."""
+    """A partition is skipped until `until_ms`; its last rewrite was `age_ms` ago."""
 
     rewrite: Rewrite
     age_ms: int
@@ -52,7 +52,7 @@ class Rest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrites:
-    """What is remembered of a table's rewrites: a value, up to one snapshot.
+    """What is known of a table's rewrites up to one snapshot. Immutable.
 
     `newest` is the newest of all. `by_partition` has the newest of each partition since `since_ms`
     (None: of no partition).
@@ -63,7 +63,7 @@ class Rewrites:
     by_partition: Mapping[bytes, Rewrite] = field(default_factory=dict)
 
     def reaches(self, since_ms: int | None) -> bool:
-        """Whether partitions are remembered since then."""
+        """Whether rewrites of partitions are known since then."""
         if since_ms is None:
             return True
         return self.since_ms is not None and self.since_ms <= since_ms
@@ -84,7 +84,7 @@ class Rewrites:
     def remembered(self, *, since_ms: int | None, now_ms: int) -> Rewrites:
         """Without partitions whose last rewrite is older than `since_ms` (None: without any).
 
-        Times of a clock that was ahead become `now_ms`, or such a partition would rest for longer.
+        Times are capped at `now_ms`, in case the writer's clock was ahead.
         """
         by_partition = {
             partition: _not_after(rewrite, now_ms)

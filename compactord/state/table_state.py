@@ -1,10 +1,10 @@
-"""A table's state: its newest snapshot and the files alive in it, followed as snapshots come.
+"""A table's state: its newest snapshot and that snapshot's live files, updated by later snapshots.
 
-A state is trusted only while the snapshot it was read from is still the same one (`identity`, not
-id: ids come again after rollbacks and races). Then newer snapshots are applied by their delta
-manifests alone. An OVERWRITE in between, a snapshot that is gone or a delta that does not fit means
-that everything is read anew. Level-0 files count whichever kind of snapshot brought them.
-Rewrites (see `rewrites`) are remembered beside the files where somebody asked for them.
+A state is used only while the snapshot it was read from is still the same one (`identity`, not id:
+ids are reused after rollbacks and races). Then newer snapshots are applied by their delta manifests
+alone. After an OVERWRITE, with a missing snapshot or a delta that does not fit, everything is read
+again. Level-0 files count whichever kind of snapshot added them.
+Rewrites (see `rewrites`) are kept beside the files if the caller asks for them.
 Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManager.java.
 """
 
@@ -36,19 +36,19 @@ from compactord.state.live_files import LiveFiles, UnknownFile, load_live_files,
 from compactord.state.rewrites import Rewrites, may_rewrite
 from compactord.storage.base import Storage
 
-# Expiry may remove a snapshot while it is read; a newer one is there then.
+# Expiry may remove a snapshot while it is read; then there is a newer one.
 _LOAD_ATTEMPTS = 3
-# So many snapshots behind, reading everything is no slower than following each of them.
+# This many snapshots behind, reading everything is no slower than applying each delta.
 _MAX_FOLLOWED = 200
-# So many snapshots are looked at for a table's last rewrite, and for those of its partitions.
+# How many snapshots are read for a table's last rewrite, and for those of its partitions.
 _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A table at one snapshot (None: it has none yet). A value: later states do not change it.
+    """A table at one snapshot (None: it has none yet). Immutable.
 
-    `rewrites` None: nobody asked for them (`with_rewrites`).
+    `rewrites` None: not read (`with_rewrites`).
     """
 
     table: TableRef
@@ -63,8 +63,8 @@ class Refreshed:
 
     `appended_bytes` is what APPEND snapshots in between added, as far as their deltas were read.
     `manifests` and `entries` were read for it; those of files that are not live count as skipped.
-    `lost` is the known snapshot when its id now belongs to another one, or to none although newer
-    or older ones exist that say it did not expire: it was replaced or rolled back.
+    `lost` is the known snapshot if it was replaced or rolled back: its id now belongs to another
+    one, or to none although newer or older ones show that it did not expire.
     """
 
     state: TableState
@@ -82,7 +82,7 @@ def load_state(storage: Storage, table: TableRef) -> TableState:
 
 
 def load_newest(storage: Storage, table: TableRef) -> Refreshed:
-    """As `load_state`, with what was read for it."""
+    """As `load_state`, with counts of what was read."""
     for attempt in range(_LOAD_ATTEMPTS):
         snapshot_id = latest_snapshot_id(storage, table.location)
         if snapshot_id is None:
@@ -132,7 +132,7 @@ def delta_manifests(
 
 
 def delta_entries(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
-    """What the snapshot added and deleted. For an OVERWRITE this need not be all it changed."""
+    """The files that the snapshot added and deleted; for an OVERWRITE perhaps not all of them."""
     return _entries(storage, location, delta_manifests(storage, location, snapshot))
 
 
@@ -145,10 +145,10 @@ def _entries(
 
 
 def refresh_state(storage: Storage, state: TableState) -> Refreshed:
-    """The newest state, grown from a known one where that can be trusted.
+    """The newest state, updated from a known one if that is possible.
 
-    Nothing new: the hint, a probe and one snapshot are read. New snapshots: their delta manifests
-    too, and each snapshot below them once more. Raises what `load_state` raises.
+    Without a new snapshot, the hint, a probe and one snapshot are read. With new snapshots, also
+    their delta manifests, and each snapshot below them again. Raises what `load_state` raises.
     """
     known = state.snapshot
     location = state.table.location
@@ -162,7 +162,7 @@ def refresh_state(storage: Storage, state: TableState) -> Refreshed:
     try:
         found = read_snapshot(storage, location, known.id)
     except ObjectNotFound:
-        # Expired, or rolled back and grown beyond: nothing tells, and it cannot be built upon.
+        # Expired, or rolled back and followed by others: unknown, so it cannot be built on.
         return _reloaded(storage, state)
     if found.identity != known.identity:
         return _reloaded(storage, state, lost=known)
@@ -184,7 +184,7 @@ def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -
     appended_bytes = manifest_count = entry_count = skipped = 0
     for snapshot_id in range(known.id + 1, latest + 1):
         snapshot = read_snapshot(storage, location, snapshot_id)
-        # Looked at after it: a rollback while we read may have replaced what it was not made upon.
+        # Checked after reading: a rollback meanwhile may have replaced the snapshot below.
         if not still_stands(storage, location, newest):
             return None
         expected = newest.total_record_count + snapshot.delta_record_count
@@ -221,7 +221,7 @@ def _reloaded(storage: Storage, state: TableState, *, lost: Snapshot | None = No
         return newest
     known, after_id = state.rewrites, state.snapshot.id if state.snapshot else 0
     if lost is not None:
-        # Its rewrites may be lost with it.
+        # Its rewrites may have been rolled back with it.
         known, after_id = Rewrites(since_ms=known.since_ms), 0
     rewrites = _with_later_rewrites(storage, newest.state, known, after_id=after_id)
     return replace(newest, state=replace(newest.state, rewrites=rewrites))
@@ -232,9 +232,9 @@ def with_rewrites(
 ) -> TableState:
     """The state with its table's rewrites, those of partitions since `since_ms` (None: of none).
 
-    Unless that is known, the snapshots that are there are looked at from the newest on: 50, or as
-    many as `since_ms` reaches, but 500 at most. Only the deltas of OVERWRITE snapshots are read for
-    it: what release 2.0.0 commits as APPEND deletes nothing.
+    Unless they are known, the existing snapshots are read from the newest on: 50, or as many as
+    `since_ms` reaches, but 500 at most. Only the deltas of OVERWRITE snapshots are read: APPEND
+    commits of release 2.0.0 delete nothing.
     """
     known = state.rewrites
     if known is None or not known.reaches(since_ms):
@@ -250,7 +250,7 @@ def _with_later_rewrites(
     location, since_ms = state.table.location, known.since_ms
     found: list[tuple[Snapshot, frozenset[bytes]]] = []
     snapshot = state.snapshot
-    # What has expired, or cannot be read, ends it: nothing depends on old snapshots but this.
+    # An expired or unreadable snapshot ends the search: nothing else depends on old snapshots.
     try:
         for count in range(_LOOKED_BACK_MAX):
             if snapshot is None or snapshot.id <= after_id:
