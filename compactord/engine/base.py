@@ -1,7 +1,7 @@
 """The engine seam: where subcompactions run.
 
-An engine carries parts to a place with a processor and brings their outcomes back in the order in
-which they finish. It decides nothing: retries and the order of work belong to the caller.
+An engine sends parts to workers and returns their outcomes in the order in which they finish. It
+decides nothing: retries and the order of work belong to the caller.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcom
 
 
 class Engine(Protocol):
-    """Runs parts; outcomes are taken by one thread, everything else may come from any.
+    """Runs parts. One thread takes the outcomes; all other methods may be called from any thread.
 
     Every submitted part has exactly one outcome, unless `close` comes first. The outcome of a part
     whose worker died, or that was cancelled, is a `TaskFailure` of kind LOST.
@@ -55,7 +55,7 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop everything and give back every process and temporary file; may be called twice."""
+        """Stop all parts, processes included, and delete temporary files; may be called twice."""
         ...
 
     def __enter__(self) -> Engine: ...

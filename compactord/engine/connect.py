@@ -28,7 +28,7 @@ _DEFAULT_PORT = 15002
 
 
 class ConnectCarrier:
-    """A session on a Spark Connect server; needs no Java here."""
+    """A session on a Spark Connect server; needs no Java on this machine."""
 
     def __init__(
         self, master: str, settings: Mapping[str, str], clock: Clock, start_seconds_max: float
@@ -57,7 +57,7 @@ class ConnectCarrier:
         return self._start_seconds
 
     def run(self, part: Subcompaction, group: str) -> TaskOutcome:
-        # No lease: what the executors of a remote server could reach of this machine is unknown.
+        # No lease: it is unknown whether the executors of a remote server can reach this machine.
         payload = pickle.dumps(Assignment(part=part, lease=None))
         self._session.addTag(group)
         rows = self._session.createDataFrame([(payload,)], "payload binary")
@@ -70,7 +70,7 @@ class ConnectCarrier:
             self._session.interruptTag(group)
 
     def watch(self) -> None:
-        """The server watches over its executors."""
+        """Nothing to do: the server watches its executors."""
 
     def why_gone(self) -> str | None:
         return None
@@ -83,7 +83,7 @@ class ConnectCarrier:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _check_reachable(self, seconds_max: float) -> None:
-        """Spark's client itself would try for ten minutes."""
+        """Connect with our own time limit: Spark's client would try for ten minutes."""
         address = urlsplit(self._master)
         try:
             port = address.port or _DEFAULT_PORT
@@ -136,7 +136,7 @@ class ConnectCarrier:
         try:
             return [bytes(row[0]) for row in frame.collect()]
         except Exception as error:
-            # Connect's errors are many, and no two versions have the same ones.
+            # Connect has many error classes, and they differ between versions.
             name = type(error).__name__
             kind = FailureKind.TRANSIENT if name == "PythonException" else FailureKind.LOST
             messages = self._messages

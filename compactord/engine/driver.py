@@ -31,15 +31,15 @@ SETTINGS = {
     "spark.python.worker.reuse": "true",
     # Spark 4.1 and later. Without it each task waits 40 ms for a TCP acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Buffers of a merge come and go by the megabyte. Kept by the allocator instead of given back to
-    # the system they cost a worker 5 % less time and, in one pool for all, 40 MB less memory; huge
-    # pages, where the system gives them when asked, save another 5 %.
+    # A merge allocates and frees buffers by the megabyte. If the allocator keeps them instead of
+    # returning them to the system, a worker takes 5 % less time and, with one arena, 40 MB less
+    # memory; huge pages, where the system grants them, save another 5 %.
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": "1000000000",
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": "1000000000",
     "spark.executorEnv.GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-# A driver that only hands byte strings on: a small heap, a quick start, no extra threads or files.
+# The driver only passes byte strings on: a small heap, a quick start, no extra threads or files.
 _EMBEDDED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 _LOG_SETTINGS = """\
 rootLogger.level = {level}
@@ -123,7 +123,7 @@ class Driver:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        # What it logs of a connection that broke, stack and all, its callers are told anyway.
+        # It logs broken connections with a stack, but its callers get the error anyway.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if SparkContext._active_spark_context is not None:
             raise UsageError("this process has a Spark already; a process can have only one")
@@ -147,16 +147,16 @@ class Driver:
                     f"{self.messages.brief(error)}{self.last_words()}"
                 ) from error
             finally:
-                # What to do on an interrupt is for the program to say, not for Spark.
+                # The program handles interrupts, not Spark.
                 if threading.current_thread() is threading.main_thread():
                     signal.signal(signal.SIGINT, handler)
 
     def _launch(self, conf: Any) -> dict[str, str | None]:
         """Start the JVM; the variables by which PySpark finds it.
 
-        PySpark would start it itself, but waits without bound for a JVM that says nothing. In a
-        session of its own it hears no signal that is sent to our process group: its end is ours to
-        say, and it comes with that of its standard input, so also when we are killed.
+        PySpark could start it, but would wait without bound for a JVM that does not answer. In a
+        session of its own the JVM gets no signal that is sent to our process group. It ends when
+        its standard input does, so also when we are killed.
         """
         from pyspark.find_spark_home import _find_spark_home
         from pyspark.serializers import UTF8Deserializer, read_int
@@ -172,7 +172,7 @@ class Driver:
             defaults=None if self.is_embedded else Path(folder, "spark-defaults.conf"),
         )
         answered = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_CONNECT_MODE": "0"}
-        # Java's words go to a file: they are for a developer, quoted when a start fails.
+        # Java's output goes to a file: it is for developers, and quoted when a start fails.
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [f"{spark_home}/bin/spark-submit", *arguments],
@@ -236,7 +236,7 @@ class Driver:
         if not self.is_embedded:
             python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
             return variables | {"PYSPARK_PYTHON": python or sys.executable}
-        # Nothing that a user set for a cluster may change what runs inside this process; and
+        # A user's settings for a cluster must not change what runs inside this process; and
         # with a fixed host name none has to be resolved.
         return variables | {
             "PYSPARK_PYTHON": sys.executable,
@@ -288,7 +288,7 @@ class Driver:
 
 
 def gateway_errors() -> tuple[type[Exception], ...]:
-    """What a call into a JVM raises that fails, or that is gone."""
+    """The errors that a call into a JVM raises when it fails or the JVM is gone."""
     from py4j.protocol import Py4JError
 
     return Py4JError, OSError, EOFError
@@ -296,7 +296,7 @@ def gateway_errors() -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set variables while Spark starts, as it takes some of its settings from nowhere else."""
+    """Set variables while Spark starts: it takes some of its settings only from the environment."""
     before = {name: os.environ.get(name) for name in variables}
     _set_environment(variables)
     try:

@@ -23,7 +23,7 @@ class InlineEngine:
         self._waiting.append(part)
 
     def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
-        """As the protocol says, but a part that was begun is finished whatever the time."""
+        """As the protocol, except that a part that has started is finished whatever the time."""
         if self._finished:
             return self._finished.popleft()
         if self._waiting:

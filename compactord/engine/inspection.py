@@ -1,6 +1,6 @@
-"""What a worker has, asked before parts are sent to it.
+"""What is installed where workers run, asked before parts are sent there.
 
-Imports nothing but the standard library, or a worker that lacks a package could not say so.
+Imports only the standard library, so that a worker that lacks a package can report it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PACKAGES = ("pyarrow", "numpy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """What a worker has; `problem` says in one line why it cannot run parts, if so."""
+    """What a worker has installed; `problem` is one line that says why it cannot run parts."""
 
     compactord: str
     python: str

@@ -65,7 +65,7 @@ def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path)
             unsuitable.append(f"{candidate.name} is Java {version}")
             continue
         home = candidate.executable.resolve().parent.parent
-        # A version manager's `java` is a script that lies in no Java home: it needs one as well.
+        # A version manager's `java` is a script outside of any Java home: it needs a shim, too.
         if needs_shim or not (home / "bin" / "java").exists():
             home = _shim_home(candidate.executable, scratch)
         return Java(home=home, version=version)
@@ -114,7 +114,7 @@ def _probe(executable: Path) -> tuple[int, bool] | None:
         found = _VERSION.search(answer.stderr)
         if answer.returncode == 0 and found is not None:
             version = int(found.group(1))
-            # Before Java 16 there is no such module, and before Spark 4 nobody asks for it.
+            # Java before 16 has no such module, and Spark before 4 does not add it.
             return version, needs_shim and version >= 16
     return None
 

@@ -1,15 +1,16 @@
-"""Leases: how the worker of a part learns that nobody waits for it any more.
+"""Leases: how the worker of a part learns that its result is no longer needed.
 
 Spark does not tell a Python worker that its task was killed: after about three seconds the process
-gets a SIGKILL, and what it wrote would stay. So each part travels with a lease. The worker keeps a
-connection to the driver while it works, and the driver closes it when the part's job has ended, for
-whatever reason: a result came (a speculative twin has to stop), it was cancelled, or the driver
-died. Before a worker gives its result to Spark it tells the driver the names of its files, and
-waits until the driver has heard it: so the driver can remove those of a twin that was as quick, or
-of a worker whose result got lost. A worker that cannot reach the driver works without.
+gets a SIGKILL, and its files would be left behind. So each part is sent with a lease. The worker
+keeps a connection to the driver while it works, and the driver closes it when the part's job has
+ended, for whatever reason: a result arrived (a speculative copy of the task has to stop), it was
+cancelled, or the driver died. Before a worker returns its result to Spark it sends the names of its
+files to the driver and waits for an acknowledgement. So the driver can remove the files of a
+speculative copy that finished as well, or of a worker whose result was lost. A worker that cannot
+reach the driver works without a lease.
 
-On the connection: a token; then, at most once, the length of the names (4 bytes, big-endian) and
-the names in UTF-8, each ended by a newline; answered by one byte.
+On the connection the worker sends a token; then, at most once, the length of the names (4 bytes,
+big-endian) and the names in UTF-8, each ended by a newline. The driver answers with one byte.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def report(connection: socket.socket, names: Sequence[str]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Holder:
-    """A connection and what came in on it; `token` once it has shown a valid one."""
+    """A connection and the bytes received on it; `token` once it has sent a valid one."""
 
     connection: socket.socket
     token: bytes | None = None
@@ -112,9 +113,9 @@ class LeaseOffice:
         return Lease(address=self._address, token=token)
 
     def end(self, lease: Lease) -> set[str]:
-        """Who holds the lease is told so, and so is whoever comes with it later.
+        """End a lease for its present and later holders.
 
-        Gives back the names of all files that holders have reported.
+        Returns the names of all files that holders have reported.
         """
         with self._lock:
             holders = self._holders.pop(lease.token, [])
@@ -149,7 +150,7 @@ class LeaseOffice:
                     self._forget(key.data)
 
     def _hear(self, holder: _Holder) -> bool:
-        """Take in what a holder says; False when its connection is of no more use."""
+        """Read what a holder sent; False if its connection can be closed."""
         try:
             said = holder.connection.recv(_READ_BYTES)
         except BlockingIOError:
@@ -169,7 +170,7 @@ class LeaseOffice:
         return holder.token is None or self._take_report(holder.token, holder)
 
     def _take_report(self, token: bytes, holder: _Holder) -> bool:
-        """Note the names once they are whole, and answer."""
+        """Record the names once they are complete, and answer."""
         text = holder.received[_LENGTH_BYTES:]
         length = int.from_bytes(holder.received[:_LENGTH_BYTES], "big")
         if len(holder.received) < _LENGTH_BYTES or len(text) < length:

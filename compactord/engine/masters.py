@@ -1,4 +1,4 @@
-"""What can be said of a Spark master and of settings before anything is started."""
+"""Checks of a Spark master and of settings before anything is started."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EMBEDDED_INSTEAD = {
 
 
 def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
-    """Raises `UsageError` for a master that Spark cannot mean, and for settings of no effect.
+    """Raises `UsageError` for a master that Spark does not know, and for settings without effect.
 
     `master` None is the embedded Spark.
     """
@@ -50,7 +50,7 @@ def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
 
 
 def what_instead(setting: str, master: str | None) -> str | None:
-    """What to do instead of giving a setting that has no effect; None for others."""
+    """What to do instead of setting something that has no effect; None for other settings."""
     instead = _INSTEAD.get(setting)
     if instead is None and (master is None or master.startswith("local")):
         instead = _EMBEDDED_INSTEAD.get(setting)
@@ -66,7 +66,7 @@ def shown_master(master: str) -> str:
 
 
 def is_master(text: str) -> bool:
-    """Whether Spark can mean something by it."""
+    """Whether the text has the form of a Spark master."""
     if text == "yarn" or _LOCAL.fullmatch(text) or _LOCAL_CLUSTER.fullmatch(text):
         return True
     scheme, _, rest = text.partition("://")

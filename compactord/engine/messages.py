@@ -1,4 +1,4 @@
-"""What Spark and Java say, fit for errors and logs: short, and without secrets of the settings."""
+"""Messages of Spark and Java for our errors and logs: short, without secrets of the settings."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Messages:
         self._secrets = sorted(set(_secrets(master, settings)), key=len, reverse=True)
 
     def redacted(self, text: str) -> str:
-        """The text without the values of secret-like settings, wherever they stand in it."""
+        """The text without the values of secret-like settings, wherever they occur in it."""
         text = text.replace(self._master, self.master)
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         return redact_text(text)
 
     def brief(self, problem: Exception | str) -> str:
-        """What a person wants to read of an error that went through Java."""
+        """The part of an error from Java that people need: its own message, without the stack."""
         return brief(self.redacted(str(problem)))
 
     def last_words(self, log: str) -> str:
@@ -65,13 +65,13 @@ def last_words(log: str, redacted: Callable[[str], str]) -> str:
     lines = log.splitlines()
     said = [line for line in lines if line.strip() and not line.startswith(_NOT_SAID)]
     said = [line for line in said if not _WARNING.match(line)] or said
-    # Redacted before it is cut: of half a secret nobody could tell that it is one.
+    # Redacted before it is cut: half a secret would not be recognised.
     tail = redacted(" | ".join(line.strip() for line in said[-3:]))[-MESSAGE_CHARACTERS_MAX:]
     return f" Its last output: {tail}" if tail else ""
 
 
 def _secrets(master: str, settings: Mapping[str, str]) -> Iterator[str]:
-    """Texts that are shown nowhere; of a value of several lines each line by itself."""
+    """Texts that must not be shown; each line of a value separately."""
     values = [value for name, value in settings.items() if is_secret_key(name)]
     if master.startswith("sc:"):
         for parameter in master.split(";")[1:]:

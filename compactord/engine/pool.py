@@ -1,8 +1,8 @@
-"""An engine on top of anything that can carry a part there and its outcome back.
+"""An engine on top of a transport that takes a part to a worker and returns its outcome.
 
-Each part is one job, begun from a bounded pool of threads that wait for their job's answer. A job
-that fails by whatever cause becomes the outcome of its part; only an engine that is gone for good
-is raised.
+Each part is one job, started by a bounded pool of threads that wait for their job's answer. A job
+that fails for whatever cause becomes the outcome of its part; an error is raised only if the engine
+is gone for good.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CANCEL_AGAIN_SECONDS = 0.2
 
 
 class JobFailed(CompactordError):
-    """A job did not bring an outcome back; `detail` is the long text for logs."""
+    """A job returned no outcome; `detail` is the long text for logs."""
 
     def __init__(self, kind: FailureKind, error: str, message: str, detail: str = "") -> None:
         self.kind = kind
@@ -36,7 +36,7 @@ class JobFailed(CompactordError):
 
 
 class Carrier(Protocol):
-    """Carries parts to workers; all methods may be called from several threads at once."""
+    """Sends parts to workers; all methods may be called from several threads at once."""
 
     @property
     def capacity(self) -> int: ...
@@ -45,7 +45,7 @@ class Carrier(Protocol):
     def start_seconds(self) -> float: ...
 
     def run(self, part: Subcompaction, group: str) -> TaskOutcome:
-        """The outcome that a worker gave; raises `JobFailed` when none came back."""
+        """The worker's outcome. Raises `JobFailed` when there is none."""
         ...
 
     def cancel(self, group: str) -> None:
@@ -126,7 +126,7 @@ class PooledEngine:
             running = set(self._running)
         deadline = self._clock.monotonic_s() + CANCEL_SECONDS_MAX
         while running and self._clock.monotonic_s() < deadline:
-            # Again and again: a job that was just about to begin is not seen by the first call.
+            # Repeatedly: the first call misses a job that is just about to start.
             self._carrier.cancel(group)
             running = wait(running, timeout=_CANCEL_AGAIN_SECONDS).not_done
 
@@ -147,7 +147,7 @@ class PooledEngine:
         self.close()
 
     def _carry(self, part: Subcompaction, generation: int) -> None:
-        """Thread entry: whatever happens, one outcome is put."""
+        """Thread entry: puts exactly one outcome, whatever happens."""
         try:
             outcome = self._outcome(part, generation)
         except JobFailed as error:

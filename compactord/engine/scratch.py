@@ -1,7 +1,7 @@
-"""Folders for an engine's temporary files, named after the process that they serve.
+"""Folders for an engine's temporary files, named after the process that uses them.
 
-Who is killed leaves its folder. The next one to need a folder removes those whose owner is proved
-dead: same user, same host and process-id namespace, no such process (`ids.py`).
+A killed process leaves its folder behind. The next process that needs a folder removes those whose
+owner is proved dead: same user, same host and process-id namespace, no such process (`ids.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compactord import ids
 from compactord.errors import EngineUnavailable
 
 _PREFIX = "compactord-spark-"
-# Short, as sockets lie in these folders: 14 characters for host, start and process id.
+# Short, because sockets are in these folders: 14 characters for host, start and process id.
 _NAME = re.compile(_PREFIX + r"([A-Za-z0-9_-]{14})\.[0-9]+")
 _HOST_BITS, _START_BITS, _PID_BITS, _SPARE_BITS = 24, 28, 22, 6
 _MARK_BYTES = (_HOST_BITS + _START_BITS + _PID_BITS + _SPARE_BITS) // 8
@@ -48,7 +48,7 @@ def _made(stem: Path) -> Path:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Best effort: what cannot be looked at or removed stays."""
+    """Best effort: folders that cannot be read or removed are kept."""
     with contextlib.suppress(OSError):
         for folder in parent.glob(f"{_PREFIX}*"):
             owner = _owner_of(folder.name)

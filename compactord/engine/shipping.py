@@ -1,4 +1,4 @@
-"""What workers need to run parts: this package, sent along, and a few others that must be there."""
+"""What workers need to run parts: this package, which is sent along, and a few others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compactord.errors import EngineUnavailable
 
 
 def package_zip(folder: Path) -> Path:
-    """This package as a zip file in `folder`, fit for a Python path."""
+    """This package as a zip file in `folder`, for the Python path of workers."""
     package = Path(compactord.__file__).parent
     target = folder / f"compactord-{compactord.__version__}.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -23,7 +23,7 @@ def package_zip(folder: Path) -> Path:
 
 
 def check_workers(master: str, workers: Sequence[WorkerFacts]) -> None:
-    """Raise `EngineUnavailable` when a worker could not run a part; says which and why."""
+    """Raise `EngineUnavailable` if a worker could not run a part; it names the worker and why."""
     for worker in workers:
         if worker.problem is not None:
             has = ", ".join(f"{name} {number}" for name, number in worker.packages) or "neither"

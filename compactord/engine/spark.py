@@ -1,12 +1,12 @@
 """Parts as Spark tasks: embedded, on a cluster, or through Spark Connect.
 
-Spark only carries: the JVM sees one opaque byte string on the way out and one on the way back, and
-rows stay in the Python worker. This module, `driver` and `connect` are the only ones that know
-pyspark; they import it when an engine is started.
+Spark is only the transport: the JVM gets one opaque byte string and returns one, and rows stay in
+the Python worker. Only this module, `driver` and `connect` use pyspark; they import it when an
+engine is started.
 
-Plain RDD tasks are two to three times quicker than `mapInArrow`, so only Connect, which has no
-RDDs, uses the latter. In Spark 4.1 and earlier a Python worker reads pyspark's zip file anew for
-each task, which costs 80 ms a task whatever is done here.
+Plain RDD tasks are two to three times faster than `mapInArrow`, so only Connect, which has no RDDs,
+uses the latter. In Spark 4.1 and earlier a Python worker reads pyspark's zip file for each task,
+which costs 80 ms and cannot be avoided here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from compactord.model import FailureKind, Subcompaction, TaskOutcome
 from compactord.rewrite.ahead import usable_cores
 
 START_SECONDS_MAX = 120.0
-# With no executor at all for so long, running parts are given up.
+# After this time without any executor, running parts are given up.
 NO_EXECUTOR_SECONDS_MAX = 120.0
 
 
@@ -45,10 +45,10 @@ def start_spark(
     """Start an engine on Spark.
 
     `master` is any Spark master, `sc://host:port` for Spark Connect, and None for a Spark inside
-    this process with one task for each usable core. `conf` holds `spark.*` settings; they win over
-    ours. Takes 2 to 5 s embedded; `Engine.start_seconds` tells. One engine at a time in a process.
-    Raises `UsageError` for settings that cannot be meant and `EngineUnavailable` when there is no
-    Java, no answer within `start_seconds_max`, or when workers cannot run compactord.
+    this process with one task for each usable core. `conf` has `spark.*` settings, which override
+    ours. Takes 2 to 5 s embedded (`Engine.start_seconds`). One engine at a time in a process.
+    Raises `UsageError` for unusable settings, and `EngineUnavailable` if there is no Java, no
+    answer within `start_seconds_max`, or if workers cannot run compactord.
     """
     settings = dict(conf or {})
     for name in settings:
@@ -121,12 +121,12 @@ class ClassicCarrier:
             payload = pickle.dumps(Assignment(part=part, lease=lease))
             outcome = pickle.loads(self._collect(payload, run_payloads)[0])
         finally:
-            # Files of a twin that was as quick, or of a worker whose answer got lost.
+            # Files of a speculative copy of the task, or of a worker whose answer was lost.
             discard(part, self._leases.end(lease).difference(file_names(outcome)))
         return outcome
 
     def cancel(self, group: str) -> None:
-        # Of a JVM that is gone nothing is left to be cancelled.
+        # If the JVM is gone, there is nothing to cancel.
         with contextlib.suppress(*gateway_errors()):
             self._driver.context.cancelJobGroup(group)
 
@@ -136,7 +136,7 @@ class ClassicCarrier:
             return
         now = self._clock.monotonic_s()
         with contextlib.suppress(*gateway_errors()):
-            # The driver counts itself.
+            # The driver is one of them.
             executors = self._driver.context._jsc.sc().getExecutorMemoryStatus().size() - 1
             if executors > 0:
                 self._executor_seen_s = now
@@ -160,13 +160,13 @@ class ClassicCarrier:
         return LeaseOffice(None, host=host, bind=conf.get("spark.driver.bindAddress", host))
 
     def _warm_up(self) -> None:
-        """Let a worker for each slot start and import its packages: a first part costs no more."""
-        # What goes wrong here goes wrong again for the first part, which says so.
+        """Start a worker for each slot and import its packages, before the first part comes."""
+        # An error here would occur again with the first part, which reports it.
         with contextlib.suppress(JobFailed):
             self._collect(b"", inspect_workers, self.capacity)
 
     def _check_workers(self, seconds_max: float) -> None:
-        """Run one small task in each slot; whatever keeps workers from running parts is raised."""
+        """Run one small task in each slot; raises if workers cannot run parts."""
         master = self._driver.messages.master
         group = "compactord-check"
         answers: list[bytes] = []
@@ -225,7 +225,7 @@ class ClassicCarrier:
         return JobFailed(FailureKind.LOST, type(error).__name__, text)
 
     def _job_failure(self, error: Any) -> JobFailed:
-        """A failed job. LOST unless it was Python that failed: then the worker lived to say so."""
+        """A failed job: LOST unless Python failed, in which case the worker was alive."""
         names: list[str] = []
         message = ""
         with contextlib.suppress(*gateway_errors()):

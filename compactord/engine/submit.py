@@ -1,4 +1,4 @@
-"""Arguments for spark-submit: settings go into a file, as everyone on a machine sees commands."""
+"""Arguments for spark-submit; settings go into a file, because all users can see command lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from compactord.redaction import SECRET
 
-# For Spark's pages and event logs. Its own default knows less: no account keys, no passphrases.
+# For Spark's pages and event logs. Spark's default misses account keys and passphrases.
 _LEAST = {"spark.redaction.regex": f"(?i){SECRET}"}
 _PROPERTIES_FILE = "--properties-file"
 _PLAIN = re.compile(r"[A-Za-z0-9._/-]")
@@ -19,13 +19,13 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/-]")
 def submit_arguments(
     file: Path, settings: Mapping[str, str], *, given: str, defaults: Path | None
 ) -> list[str]:
-    """Write the settings to `file` and give back the arguments of spark-submit.
+    """Write the settings to `file` and return the arguments of spark-submit.
 
-    `given` are other arguments, quoted as in a shell; `defaults` is the file of settings that holds
-    where they name none. Spark reads one file only (4.0 and later could read two), so theirs is
-    copied to the beginning of ours: of settings of one name the last one counts.
+    `given` are other arguments, quoted as in a shell; `defaults` is the settings file to use if
+    they name none. Spark reads only one file (4.0 and later could read two), so the user's is
+    copied to the beginning of ours: the last setting of a name counts.
 
-    Raises `OSError` when `file` is there already, or a file of theirs cannot be read.
+    Raises `OSError` if `file` exists already, or if the user's file cannot be read.
     """
     arguments, theirs = _without_file(shlex.split(given))
     if theirs is None and defaults is not None and defaults.is_file():
@@ -60,7 +60,7 @@ def _lines(settings: Mapping[str, str]) -> bytes:
 
 
 def _escaped(text: str) -> str:
-    """Each sign that might mean something as UTF-16 units: no rule about spaces has to be known."""
+    """Every character that may have a special meaning is escaped as UTF-16 units."""
     return "".join(sign if _PLAIN.match(sign) else _units(sign) for sign in text)
 
 

@@ -1,8 +1,8 @@
 """The worker's end of an engine: bytes of a part in, bytes of its outcome out.
 
-A task can be stopped from outside in three ways, and in all of them the worker has to remove what
-it wrote: its lease ends, or it is sent SIGTERM, or SIGHUP as its daemon does when the executor is
-gone. Only SIGKILL leaves files behind; their names tell whose they were.
+A task can be stopped from outside in three ways: its lease ends, or it gets SIGTERM, or SIGHUP,
+which its daemon sends when the executor is gone. The worker then removes the files that it wrote.
+Only SIGKILL leaves files behind; their names identify their owner.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What travels to a worker."""
+    """What is sent to a worker."""
 
     part: Subcompaction
     lease: Lease | None
@@ -45,8 +45,8 @@ def run_part(part: Subcompaction) -> TaskOutcome:
 def run_assignment(payload: bytes) -> bytes:
     """One pickled assignment to the pickled outcome of its part.
 
-    When it is stopped from outside, nothing it wrote stays and `KeyboardInterrupt` is raised, which
-    ends the worker process: nobody reads its answer.
+    When it is stopped from outside, it removes its files and raises `KeyboardInterrupt`, which ends
+    the worker process: its answer is no longer needed.
     """
     assignment: Assignment = pickle.loads(payload)
     outcome: TaskOutcome | None = None
@@ -97,9 +97,9 @@ def discard(part: Subcompaction, names: Iterable[str]) -> None:
 class StopWatch:
     """While entered, turns a request to stop into one `KeyboardInterrupt` in the main thread.
 
-    Requests are the end of the lease and the stop signals. Only the first one counts: what is
-    raised in the middle of cleaning up would leave files behind. Outside of the main thread, where
-    Python forbids signal handlers, it does nothing.
+    Requests are the end of the lease and the stop signals. Only the first one counts: a second
+    interrupt during clean-up would leave files behind. Outside the main thread, where Python
+    forbids signal handlers, it does nothing.
     """
 
     def __init__(self, lease: Lease | None) -> None:
@@ -129,14 +129,14 @@ class StopWatch:
         os.close(self._over)
         self._watcher.join()
         if self.was_asked:
-            return  # the worker ends now; what it still removes is not to be disturbed
+            return  # the worker is ending: do not interrupt its clean-up
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def report(self, names: Sequence[str]) -> None:
-        """Let the driver know the files of this attempt, before Spark gets its result.
+        """Report the files of this attempt to the driver, before Spark gets its result.
 
-        Raises `KeyboardInterrupt` when the lease has ended: another attempt was quicker.
+        Raises `KeyboardInterrupt` if the lease has ended: another attempt was faster.
         """
         if self._watcher is None or not names:
             return
@@ -151,7 +151,7 @@ class StopWatch:
 
     def _watch(self, over: int) -> None:
         """Sleeps in `poll` until the lease ends or the task is over."""
-        # Connecting happens here, because it must not delay the task.
+        # Connects here, in its own thread, so that the task is not delayed.
         self._held = held = hold(self._lease) if self._lease is not None else None
         self._has_tried.set()
         poller = select.poll()
