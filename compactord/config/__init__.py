@@ -1,1 +1,1 @@
-"""What the service was told to do: read, checked as a whole, explained."""
+"""The service's configuration: read, validated as a whole, explained."""

@@ -1,4 +1,4 @@
-"""Keys and paths: which exist in the model, which a configuration holds, what a text names."""
+"""Keys and paths: those of the model, those of a configuration, and texts that name them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
 
 
 def _step(place: object, part: str | int) -> object:
-    """What stands under a key or index of `place`; None where nothing is known."""
+    """The annotation under a key or index of `place`; None if there is none."""
     section = _section(place)
     if section is not None:
         return _bare(keys_of(section).get(str(part)))

@@ -45,8 +45,8 @@ class LoadedConfig:
 
     `origins` has an entry for every effective value, by dotted key. `references` are the texts, as
     written, of values that were given as `${env:…}` or `${file:…}`: what is shown in their place.
-    `digest` changes with the file's bytes and with what its references stand for; it is for
-    comparing only, as secrets went into it.
+    `digest` changes with the file's bytes and with the values of its references. It is only for
+    comparing: it was computed from secrets, too.
     """
 
     path: str
@@ -102,7 +102,7 @@ def load_config(
 
 
 def _read_file(path: str, problems: list[Problem]) -> tuple[bytes, Node | None]:
-    """The bytes, or why there are none; and what they say, if it can be read."""
+    """The bytes, or why there are none; and the parsed content, if there is any."""
 
     def origin_at(line: int) -> Origin:
         return Origin(kind=OriginKind.FILE, name=path, line=line + 1)
@@ -134,7 +134,7 @@ def _overlay_environment(root: Node, environ: Mapping[str, str], problems: list[
         for name in environ
         if name.startswith(ENVIRONMENT_PREFIX)
     ]
-    # Wholes before their parts, and list items in their order.
+    # Mappings and lists before their parts, list items in order.
     found.sort(key=lambda one: [(isinstance(p, str), p) for p in one[0]])
     for path, name in found:
         origin = Origin(kind=OriginKind.ENVIRONMENT, name=name)
@@ -194,7 +194,7 @@ def _problems_of(error: ValidationError, root: Node) -> Iterator[Problem]:
                 known = known_keys(path[:-1])
                 hint = nearest(str(path[-1]), known)
                 if hint is None and found_it and node.content is None:
-                    # What {days: sat,sun} comes to.
+                    # {days: sat,sun} is parsed like this.
                     hint = "a text that holds a comma needs quotes"
                 expected = f"a key that exists ({', '.join(known)})"
             case _:
@@ -212,7 +212,7 @@ def _problems_of(error: ValidationError, root: Node) -> Iterator[Problem]:
 
 
 def _default_at(path: Path) -> str | None:
-    """The default that a check of another value found wanting."""
+    """The default that a check against another value rejected."""
     place: object = ServiceConfig.model_construct(catalogs={}).model_dump(
         mode="json", by_alias=True
     )
@@ -224,7 +224,7 @@ def _default_at(path: Path) -> str | None:
 
 
 def _unknown_catalogs(root: Node) -> Iterator[Problem]:
-    """Rules for catalogs that do not exist: a misspelt name would silently match nothing."""
+    """Report rules for catalogs that do not exist: a misspelt name would silently match nothing."""
     catalogs, has_catalogs = root.at(("catalogs",))
     rules, has_rules = root.at(("rules",))
     if not (has_catalogs and has_rules and isinstance(catalogs.content, dict)):
@@ -244,7 +244,7 @@ def _unknown_catalogs(root: Node) -> Iterator[Problem]:
 
 
 def _reference_at(node: Node) -> str | None:
-    """What is shown for a value that was made of references, or of parts that were."""
+    """The text shown for a value that was given by references, in whole or in part."""
     if node.reference is not None:
         return node.reference
     if any(below.reference is not None for _, below in node.walk()):

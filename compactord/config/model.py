@@ -1,7 +1,7 @@
-"""The configuration: its keys, what they mean, their defaults. Frozen, and valid once it exists.
+"""The configuration: its keys, descriptions and defaults. Frozen, and valid once it exists.
 
-Attributes carry their unit where the key does not: key `max_backlog_age`, attribute
-`max_backlog_age_ms`. Keys, descriptions and defaults are what the JSON Schema says.
+Attributes have their unit in the name, keys do not: key `max_backlog_age`, attribute
+`max_backlog_age_ms`. The JSON Schema is made from these keys, descriptions and defaults.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from compactord.errors import UsageError
 from compactord.paimon.option_catalogue import canonical_key, check_override
 from compactord.paimon.option_values import duration_ms, memory_size
 
-# A merge below this cannot hold its own buffers.
+# With less memory a merge cannot hold its own buffers.
 LEAST_TASK_MEMORY_BYTES = 32 << 20
 
 _SECOND = at_least(1000, "1 s")
@@ -53,14 +53,14 @@ _EVERYTHING = re.compile(".*", re.ASCII)
 
 
 class Mode(enum.Enum):
-    """AUTO: work is picked as it is due. PAUSED: the table is watched, and left alone."""
+    """AUTO: work is picked when it is due. PAUSED: the table is polled but not compacted."""
 
     AUTO = "auto"
     PAUSED = "paused"
 
 
 class SnapshotExpiry(enum.Enum):
-    """Who ends the life of snapshots: the table's own options, or nobody here."""
+    """FROM_TABLE: snapshots expire by the table's own options. OFF: never."""
 
     FROM_TABLE = "from_table"
     OFF = "off"
@@ -100,7 +100,7 @@ def _spark_key(key: str) -> str:
 
 
 def _table_options(options: dict[str, str]) -> dict[str, str]:
-    """Options under the keys as written; every wrong one is an error at its own place."""
+    """Options under the keys as written; every wrong one is reported at its own place."""
     wrong: list[InitErrorDetails] = []
     names: dict[str, str] = {}
     for key, value in options.items():
@@ -110,7 +110,7 @@ def _table_options(options: dict[str, str]) -> dict[str, str]:
             if first != key:
                 raise UsageError(f"{first} is another name of the same option")
         except UsageError as error:
-            # The text before names the value, which may have come from a secret.
+            # The text before this quotes the value, which may be a secret.
             _, separator, expected = str(error).rpartition(": expected ")
             context = {"expected": expected, "hint": ""}
             if not separator:
@@ -161,7 +161,7 @@ class Service(Section):
 
     @property
     def zone(self) -> tzinfo | None:
-        """The zone that is named; None: the machine's."""
+        """The configured zone; None: the machine's."""
         return None if self.timezone == "local" else zone_named(self.timezone)
 
 
@@ -214,7 +214,7 @@ class Discovery(Section):
 
 
 class TableSettings(Section):
-    """What may be set for all tables, and by rules for some of them."""
+    """Settings for all tables, which rules can override for some of them."""
 
     mode: Mode = Field(default=Mode.AUTO, description="auto: compact when due; paused: only watch")
     priority: Annotated[StrictInt, Field(ge=0, le=100), Digits] = Field(
@@ -264,7 +264,7 @@ def _without_defaults(schema: dict[str, Any]) -> None:
 
 
 class RuleSettings(TableSettings):
-    """Only what is set counts (`model_fields_set`); the rest holds defaults without meaning."""
+    """Only fields that are set count (`model_fields_set`); defaults of the others are unused."""
 
     model_config = ConfigDict(json_schema_extra=_without_defaults)
 
@@ -406,7 +406,7 @@ def _some_catalog(catalogs: dict[str, Catalog]) -> dict[str, Catalog]:
 
 
 class ServiceConfig(Section):
-    """The whole of it."""
+    """The whole configuration."""
 
     service: Service = Service()
     spark: Spark = Spark()

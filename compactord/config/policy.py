@@ -1,4 +1,4 @@
-"""Which tables are served, and what holds for each: discovery patterns, defaults, rules. Pure."""
+"""Which tables are compacted, with which settings: discovery patterns, defaults, rules. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from compactord.config.model import Discovery, Mode, ServiceConfig, SnapshotExpi
 from compactord.config.windows import Window
 from compactord.paimon.option_catalogue import canonical_key
 
-# What is read once, when the daemon starts: its name and clock, its port, Spark, the catalogs.
+# Sections read only when the daemon starts: its name and clock, its port, Spark, the catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePolicy:
-    """What holds for one table: `defaults` with the rules that match laid over them.
+    """The settings of one table: `defaults`, overridden by the rules that match.
 
-    None: `discovery_interval_ms` the table's own `continuous.discovery-interval`, `append_wait_ms`
-    few small files just wait. `options` lie over the table's own.
+    `discovery_interval_ms` None: the table's own `continuous.discovery-interval`. `append_wait_ms`
+    None: a few small files wait for more. `options` override the table's own.
     """
 
     mode: Mode
@@ -37,7 +37,7 @@ class TablePolicy:
 
 
 def policy_for(config: ServiceConfig, catalog: str, database: str, table: str) -> TablePolicy:
-    """Rules are read top to bottom: later keys win, each for itself, and so do later options."""
+    """Rules apply from top to bottom; for each key, and each option, the last one counts."""
     settings = _values(config.defaults)
     options = _options(config.defaults)
     for rule in config.rules:
@@ -57,14 +57,14 @@ def _values(settings: TableSettings) -> dict[str, Any]:
 
 
 def _options(settings: TableSettings) -> dict[str, str]:
-    """Under their present names, so that a rule may use another name than the defaults."""
+    """Options by their present names, so that a rule may use another name than the defaults."""
     return {canonical_key(key): value for key, value in settings.options.items()}
 
 
 def is_included(discovery: Discovery, database: str, table: str) -> bool:
-    """Whether a table is looked at; names as in the catalog.
+    """Whether a table is compacted; names as in the catalog.
 
-    Whole names must match, and excluding wins (flink/utils/MultiTablesCompactorUtil.java).
+    Whole names must match; excluding overrides (flink/utils/MultiTablesCompactorUtil.java).
     """
     full_name = f"{database}.{table}"
     excluding = discovery.excluding_tables
@@ -78,7 +78,8 @@ def is_included(discovery: Discovery, database: str, table: str) -> bool:
 def cold_differences(old: ServiceConfig, new: ServiceConfig) -> tuple[str, ...]:
     """Dotted keys whose change takes effect only with a restart: `service`, `spark`, `catalogs`.
 
-    All others are hot: `limits` shrink by letting tasks end, `startup` matters at a start only.
+    All others apply at once: with lower `limits`, running tasks finish; `startup` is used only at a
+    start.
     """
     before, after = dict(leaves(old)), dict(leaves(new))
     return tuple(

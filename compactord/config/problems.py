@@ -44,7 +44,7 @@ COMMAND_LINE = Origin(kind=OriginKind.COMMAND_LINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing to correct. `value` is fit to be shown; None when there is none."""
+    """One error in the configuration. `value` has no secrets; None if there is none."""
 
     origin: Origin
     key: str

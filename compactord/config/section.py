@@ -1,4 +1,4 @@
-"""What all sections of the configuration have in common."""
+"""The base class of all sections of the configuration."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class Section(BaseModel):
         return {} if value is None else value
 
     def __repr_args__(self) -> list[tuple[str | None, object]]:
-        """Nothing: any text may hold a secret, and a repr ends in logs and tracebacks."""
+        """Shows no values: any text may be a secret, and a repr ends up in logs and tracebacks."""
         return []

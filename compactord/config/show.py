@@ -1,4 +1,4 @@
-"""The effective configuration for people and programs, without anything secret, and its schema."""
+"""The effective configuration for people and programs, without secrets, and its schema."""
 
 from __future__ import annotations
 

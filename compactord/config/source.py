@@ -1,6 +1,6 @@
-"""Values as they were written, each with its place: YAML, layers over it, references resolved.
+"""Values as they were written, each with its place: YAML, overriding layers, resolved references.
 
-Scalars are those of YAML 1.2's core schema: `off`, `no` and `01:00` are texts, as people mean them.
+Scalars are those of YAML 1.2's core schema: `off`, `no` and `01:00` are texts, as users expect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_VALUE = 80
 
 @dataclass(slots=True, kw_only=True, repr=False)
 class Node:
-    """A value and where it stands. `reference` is the text as written, if it held `${…}`."""
+    """A value and its place. `reference` is the text as written, if it contains `${…}`."""
 
     content: Scalar | dict[str, Node] | list[Node]
     origin: Origin
@@ -112,7 +112,7 @@ for _tag, _pattern, _first in (
 
 
 class YamlReader:
-    """Reads one text; what is wrong with it is added to `problems`."""
+    """Reads one text and adds its errors to `problems`."""
 
     def __init__(self, origin_at: OriginAt, problems: list[Problem], *, under: Path = ()) -> None:
         self._origin_at = origin_at
@@ -120,7 +120,7 @@ class YamlReader:
         self._under = under
 
     def read(self, text: str) -> Node | None:
-        """None when the text is no YAML at all."""
+        """The root node, None if the text is not YAML."""
         try:
             tree = yaml.compose(text, Loader=_CoreLoader)
         except yaml.MarkedYAMLError as error:
@@ -204,7 +204,7 @@ class YamlReader:
 
 
 def _number(text: str) -> int | float | str:
-    """A number only where it says the same: settings of others are passed on verbatim."""
+    """A number only if its text is unchanged by that: Spark settings are passed on verbatim."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             if len(text) <= 20 and str(kind(text)) == text:
@@ -224,9 +224,9 @@ def _without_words(quoted: re.Match[str]) -> str:
 
 
 def put(root: Node, path: Path, value: Node, *, any_case: bool) -> str | None:
-    """Set the value at `path`, making what is missing on the way; what is wrong with the path.
+    """Set the value at `path`, creating missing mappings; returns what is wrong with the path.
 
-    With `any_case` a key that exists is met in any case.
+    With `any_case` an existing key matches in any case.
     """
     node = root
     for depth, part in enumerate(path):
@@ -257,7 +257,7 @@ def put(root: Node, path: Path, value: Node, *, any_case: bool) -> str | None:
 class References:
     """Resolves `${env:NAME}` and `${file:/path}`; `$${` stands for `${` itself.
 
-    `resolved` holds what was met, in order: the text of each reference and its value.
+    `resolved` has the references found, in order: the text of each and its value.
     """
 
     def __init__(self, environ: Mapping[str, str], problems: list[Problem]) -> None:

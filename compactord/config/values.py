@@ -1,4 +1,4 @@
-"""Kinds of single values: how a text becomes one, what is said of a wrong one, how it is shown.
+"""Kinds of single values: how a text is parsed, what was expected of a wrong one, how it is shown.
 
 Durations and sizes are written as Paimon's options are and held as milliseconds and bytes.
 """
@@ -80,12 +80,12 @@ def scalar_text(value: object) -> str:
 
 
 def _empty_if_null(value: object) -> object:
-    """A key whose entries are all commented out holds null, and means none."""
+    """A key whose entries are all commented out is null, which means none."""
     return () if value is None else value
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """The zone of an IANA name; ValueError when there is none."""
+    """The zone of an IANA name; ValueError for an unknown name."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
@@ -106,7 +106,7 @@ def _zone_name_or_local(value: object) -> str:
         raise ValueError(f"local, or {error}") from None
 
 
-# Escapes that Java has and Python has not, or reads as something else.
+# Escapes that Python lacks or interprets differently from Java.
 _JAVA_ESCAPES = frozenset("pPQEGhHvVRXzZeck0")
 _ESCAPE_HINTS = {
     "z": "; the whole name is matched anyway",
@@ -197,7 +197,7 @@ SizeBytes = Annotated[
     PlainSerializer(size_text, return_type=str),
     WithJsonSchema({**_AMOUNT_SCHEMA, "examples": ["512 mb", "24 gb"]}),
 ]
-# Beside StrictInt: digits as text are a number too.
+# Unlike StrictInt: digits as text are a number, too.
 Digits = BeforeValidator(_whole_number)
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Text = Annotated[str, BeforeValidator(_words)]

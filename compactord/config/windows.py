@@ -1,9 +1,9 @@
 """Windows: at which times of the week which kinds of work may start. Pure.
 
 A kind of work is gated if some window lists it; a gated kind may start while a window that lists it
-is open. A window is a stretch of the wall clock: one whose end is not after its start runs over
-midnight and belongs to the day on which it starts. On the day of a time change the wall clock
-still decides: a reading that comes twice is inside both times, a skipped one never comes.
+is open. A window is a range of wall-clock times: one whose end is not after its start runs over
+midnight and belongs to the day on which it starts. On the day of a time change the wall clock still
+decides: a time that occurs twice is inside both times, a skipped one does not occur.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from compactord.model import WorkKind
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})")
 _WHOLE_DAY = 24 * 60
-# A weekly window whose only occurrence falls into a skipped hour comes again a week later.
+# A weekly window whose only occurrence is in a skipped hour occurs again a week later.
 _HORIZON_DAYS = 15
 _STEP_MS = 6 * 3_600_000
 
@@ -92,7 +92,7 @@ _TimeOfDay = Annotated[
 
 
 class Window(Section):
-    """A stretch of the wall clock on some days of the week, and the kinds of work it lists.
+    """A range of wall-clock times on some days of the week, and the kinds of work it lists.
 
     Days count from 0 (Monday); times are minutes since midnight, the end exclusive.
     """
@@ -125,7 +125,7 @@ class Window(Section):
         return self
 
     def is_open(self, now_ms: int, zone: tzinfo) -> bool:
-        """Whether the wall clock at `now_ms` lies inside; `zone` counts where `tz` is absent."""
+        """Whether the wall clock at `now_ms` is inside; `zone` is used if there is no `tz`."""
         reading = _reading(now_ms, self._zone(zone))
         minute, today = reading.hour * 60 + reading.minute, reading.weekday()
         if self.from_minute < self.to_minute:
@@ -159,7 +159,7 @@ def may_start(windows: Sequence[Window], kind: WorkKind, now_ms: int, zone: tzin
 def next_change_ms(
     windows: Sequence[Window], kind: WorkKind, now_ms: int, zone: tzinfo
 ) -> int | None:
-    """The first instant after now at which `may_start` answers differently; None: it never does."""
+    """The first instant after now at which the result of `may_start` changes; None: never."""
     now = may_start(windows, kind, now_ms, zone)
     edges = {
         edge
