@@ -1,4 +1,4 @@
-"""Where frames and texts for people go: a terminal as it is, or a plain stream."""
+"""The output for frames and texts for people: the terminal, or a plain stream."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _PLAIN_WIDTH = 120
 def console_on(stream: IO[str], width: int | None = None) -> Console:
     """Without colours and of a fixed width (120) where there is no terminal, unless one is given.
 
-    Raises `BrokenPipeError` when its reader goes away: what then becomes of a command is not rich's
-    to say.
+    Raises `BrokenPipeError` when its reader has gone, so that the command decides what to do, not
+    rich.
     """
     if stream.isatty():
         return _Console(file=stream, width=width, highlight=False)

@@ -1,4 +1,4 @@
-"""Looks at a running daemon through its JSON under `/v1`.
+"""Reads a running daemon's status from its JSON under `/v1`.
 
 Fields that are absent or of another type count as empty: daemon and command may differ in version.
 """
@@ -29,13 +29,13 @@ class DaemonSource:
 
     def __init__(self, url: str) -> None:
         self._url = _base_url(url)
-        # A proxy of the environment leads away from this machine, never back to it.
+        # A proxy from the environment might not reach this machine.
         is_here = _is_this_machine(urlsplit(self._url).hostname or "")
         proxies: dict[str, str] | None = {} if is_here else None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
 
     def look(self) -> Look:
-        """Raises `NoAnswer` when nothing answers there, or something else than a daemon."""
+        """Raises `NoAnswer` if nothing answers there, or something other than a daemon."""
         status = self.get("/v1/status")
         tables = self.get("/v1/tables")
         if "engine" not in status or "tables" not in tables:

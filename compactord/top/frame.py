@@ -48,12 +48,12 @@ def frame(
 ) -> RenderableType:
     """The frame of a look. With a height in lines, tables that do not fit are counted only.
 
-    `trouble` says why this is not a new look.
+    `trouble` says why this is an old status.
     """
     head = list(_head(look, rates, trouble))
     notes = _notes(look)
     work = list(_work(look))
-    # Beside all that: an empty line, the heads of the columns, what is counted only, the cursor.
+    # The other lines: an empty one, the column heads, the count of hidden tables, the cursor.
     taken = len(head) + len(notes) + sum(map(_lines, work)) + 4
     room = None if height is None else max(3, height - taken)
     return Group(*head, "", *_tables(look, room), *notes, *work)
@@ -82,7 +82,7 @@ def age_cell(milliseconds: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without characters that could steer a terminal: names come from stores."""
+    """Text without control characters: names come from stores and must not control the terminal."""
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
@@ -156,7 +156,7 @@ def _tables(look: Look, room: int | None) -> Iterator[RenderableType]:
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """One or the other, by the room that there is."""
+    """The long or the short text, whichever fits."""
 
     wide: Table
     narrow: Table
@@ -295,7 +295,7 @@ _Justify = Literal["left", "right"]
 
 
 def _grid(*columns: tuple[str, _Justify], headed: bool = True) -> Table:
-    """Rows of one line each. Columns of names give way when the terminal is narrow."""
+    """Rows of one line each. On narrow terminals the columns of names are shortened."""
     grid = Table(box=None, padding=(0, 1, 0, 0), show_header=headed, header_style="dim")
     for title, justify in columns:
         grid.add_column(title, justify=justify, no_wrap=title not in _NAMES, overflow="ellipsis")
@@ -303,7 +303,7 @@ def _grid(*columns: tuple[str, _Justify], headed: bool = True) -> Table:
 
 
 def _flexible(text: str, style: str = "") -> Text:
-    """A name that is cut short, and never wrapped, where it does not fit."""
+    """A name that is shortened, not wrapped, if it does not fit."""
     return Text(printable(text), style, no_wrap=True, overflow="ellipsis")
 
 

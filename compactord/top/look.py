@@ -1,7 +1,6 @@
-"""What one look at a daemon or a warehouse has found: plain values that a frame is drawn from.
+"""The status of a daemon or a warehouse at one moment: plain values from which a frame is drawn.
 
-Times are milliseconds since the epoch, 0 where there is none; sizes are bytes. None stands for what
-only a daemon knows.
+Times are milliseconds since the epoch, 0 for none; sizes are bytes. None: only a daemon knows it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from compactord.service.page.need import Need, Standing, need_of, urgency
 
 
 class NoAnswer(Exception):
-    """There was nothing to look at this time; the text says why."""
+    """The status could not be read this time; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopTable:
-    """A table in a line. `note` says why it is left alone. Triggers 0: it has no sorted runs."""
+    """A table in a line. `note` says why it is not compacted. Triggers 0: it has no sorted runs."""
 
     name: str
     status: str
@@ -67,7 +66,7 @@ class TopTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopCommit:
-    """A compaction that ended; what a warehouse does not tell about it is None.
+    """A compaction that ended; None for facts that a warehouse does not have.
 
     `outcome` is a word, `detail` its snapshot or why there is none.
     """
@@ -99,7 +98,7 @@ class TopService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One look. `service` is None for a warehouse: then nothing is known of running work."""
+    """One status. `service` is None for a warehouse: then nothing is known of running work."""
 
     source: str
     now_ms: int
@@ -109,7 +108,7 @@ class Look:
     recent: tuple[TopCommit, ...]
 
     def by_need(self) -> list[TopTable]:
-        """Trouble first, as on the page."""
+        """Tables with problems first, as on the page."""
         return sorted(self.tables, key=lambda t: urgency(t.standing(self.now_ms), t.name))
 
     def need(self, table: TopTable) -> Need:
@@ -128,14 +127,14 @@ class Source(Protocol):
     """Where looks come from."""
 
     def look(self) -> Look:
-        """Raises `NoAnswer` when there is none for now, `CompactordError` when there never is."""
+        """Raises `NoAnswer` if it may work later, `CompactordError` if it never will."""
         ...
 
 
 def rates_between(before: Look | None, now: Look) -> Rates | None:
-    """Speed since the look before; None where that cannot be told.
+    """Speed since the previous status; None if it is unknown.
 
-    Tables that came or went between the looks, and counters that began anew, count as nothing.
+    Tables that are only in one of the two, and counters that were reset, count as 0.
     """
     if before is None or now.service is None or before.service is None:
         return None

@@ -1,4 +1,4 @@
-"""Looks at the tables of a warehouse without a daemon, each grown from the look before."""
+"""Reads the tables of a warehouse without a daemon, each from its state in the previous poll."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class WarehouseSource:
 
 
 class _WatchedTable:
-    """One table's state and plan between looks."""
+    """One table's state and plan between polls."""
 
     def __init__(self, storage: Storage, ref: TableRef, clock: Clock) -> None:
         self.commits: deque[TopCommit] = deque(maxlen=_SNAPSHOTS_READ)
@@ -76,7 +76,7 @@ class _WatchedTable:
         self._known: Snapshot | None = None
 
     def look(self) -> TopTable:
-        """Never raises for what is wrong with the table: its line says so."""
+        """Never raises because of the table: its line shows the error."""
         try:
             return self._surveyed()
         except UnsupportedTable as refused:
@@ -135,7 +135,7 @@ class _WatchedTable:
         return TopTable(name=self._ref.full_name, status=status.value, note=why)
 
     def _note_commits(self, state: TableState) -> None:
-        """Remember compactions among the snapshots since the last look, the newest few of them."""
+        """Remember the newest few compactions among the snapshots since the last poll."""
         newest, known = state.snapshot, self._known
         self._known = newest
         if newest is None:
@@ -146,7 +146,7 @@ class _WatchedTable:
             try:
                 snapshot = read_snapshot(self._storage, self._ref.location, snapshot_id)
             except ObjectNotFound:
-                continue  # expired, or expiring under us
+                continue  # expired, or expiring at this moment
             if snapshot.commit_kind is CommitKind.COMPACT:
                 self.commits.append(_commit(self._ref, snapshot))
 
@@ -164,7 +164,7 @@ def _commit(ref: TableRef, snapshot: Snapshot) -> TopCommit:
 
 
 def _context(clock: Clock) -> PlanContext:
-    """What the table's own triggers ask for now, as a one-table run would plan it."""
+    """What the table's own triggers ask for now, planned as `compactord plan` does."""
     return PlanContext(
         strategy=Strategy.MINOR,
         partitions=(),

@@ -1,4 +1,4 @@
-"""Frames one after the other: on a terminal in place, elsewhere as plain text."""
+"""Frames one after the other: on a terminal in place, otherwise as plain text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from compactord.top.console import console_on
 from compactord.top.frame import frame
 from compactord.top.look import Look, NoAnswer, Rates, Source, rates_between
 
-# So soon a key or a signal is noticed.
+# How soon a key or a signal is noticed.
 _STEP_S = 0.1
 
 
@@ -35,14 +35,14 @@ def run(
     width: int | None = None,
     stream: IO[str] | None = None,
 ) -> None:
-    """Show looks until `stop`, `q` on a terminal, or after one of them (`once`).
+    """Show the status until `stop`, `q` on a terminal, or after one frame (`once`).
 
-    Raises `UsageError` when there is nothing to look at from the start; later on the frame says so
-    and the next look may succeed.
+    Raises `UsageError` if the first poll fails; later the frame shows the error, and the next poll
+    may succeed.
     """
     console = console_on(stream or sys.stdout, width)
     watch = _Watch(source)
-    # The first look at a large warehouse takes its time.
+    # The first poll of a large warehouse may take long.
     waiting = console.status("looking …") if console.is_terminal else contextlib.nullcontext()
     try:
         with waiting:
@@ -51,7 +51,7 @@ def run(
         if stop.is_set():
             return
         raise UsageError(str(error)) from error
-    # One that cannot move its cursor shows nothing of a live display.
+    # A terminal that cannot move its cursor shows nothing of a live display.
     if once or not console.is_terminal or console.is_dumb_terminal:
         _print_frames(watch, console, interval_s=interval_s, once=once, stop=stop)
     else:
@@ -59,7 +59,7 @@ def run(
 
 
 class _Watch:
-    """The newest look, the speed since the one before, and what is wrong now."""
+    """The newest status, the speed since the previous one, and what is wrong now."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -77,10 +77,10 @@ class _Watch:
         return self._rates
 
     def look(self) -> None:
-        """Raises `NoAnswer`; the look before stays then."""
+        """Raises `NoAnswer`; then the previous status is kept."""
         found = self._source.look()
         before = self._newest
-        # The daemon makes a picture a second: the same one twice is no second look.
+        # The daemon publishes a status once a second: the same one twice gives no speed.
         if before is None or before.now_ms != found.now_ms:
             self._rates = rates_between(before, found)
         self._newest, self.trouble = found, ""
@@ -141,7 +141,7 @@ class _Keys:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[_Keys]:
-    """Keys one by one and unseen; the terminal is as before afterwards."""
+    """Keys one by one and without echo; the terminal is restored afterwards."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield _Keys(None)
         return
