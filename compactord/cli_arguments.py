@@ -1,6 +1,6 @@
-"""The arguments of the commands for one table: declared, checked, and read into what they mean.
+"""The arguments of the commands for one table: declared, checked and parsed.
 
-What reads one raises `UsageError` that names the argument and says what was expected.
+Errors are `UsageError`s that name the argument and say what was expected.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LEAST_MEMORY = 32 << 20
 
 
 def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
-    """What ended a command, for programs."""
+    """The error that ended a command, for programs."""
     return {"error": str(error) or "interrupted", "kind": type(error).__name__}
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what it does not understand as an object, too, where --json is asked for."""
+    """With --json, also reports wrong arguments as a JSON object."""
 
     _given: Sequence[str] = ()
 
@@ -164,7 +164,7 @@ def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
 
 
 def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
-    """Escaped as in folders, so that a comma can be part of a value."""
+    """The partitions asked for; escaped as in folder names, so that values may contain commas."""
     asked = (_pairs(text.split(","), "--partition") for text in args.partition)
     return tuple(
         {unescaped(name): unescaped(value) for name, value in pairs.items()} for pairs in asked
@@ -193,7 +193,7 @@ def _pairs(texts: Sequence[str], argument: str) -> dict[str, str]:
 
 
 def _resolved(text: str, argument: str) -> str:
-    """References as in the file of `serve`: everyone on a machine sees the arguments themselves."""
+    """Resolves references as `serve` does: all users of a machine can see the arguments."""
     problems: list[Problem] = []
     node = Node(content=text, origin=COMMAND_LINE)
     References(os.environ, problems).resolve(node)

@@ -13,8 +13,8 @@ _LEADS_MAX = 50
 class Clock(Protocol):
     """Wall clock, monotonic clock, waiting, and the zone in which wall-clock facts are read.
 
-    The wall clock may be set at any moment, so whatever waits goes by the steady or the monotonic
-    one.
+    The wall clock may be set at any moment, so everything that waits uses the steady or the
+    monotonic one.
     """
 
     @property
@@ -25,7 +25,7 @@ class Clock(Protocol):
         ...
 
     def steady_ms(self) -> int:
-        """What the wall clock showed at the start, counted on by the monotonic one."""
+        """The wall clock's reading at the start plus the monotonic time since."""
         ...
 
     def monotonic_s(self) -> float: ...
@@ -61,9 +61,9 @@ class SystemClock:
 
 
 class WallTime:
-    """What the wall clock shows at moments of steady time; owned by one thread.
+    """The wall clock's reading at moments of steady time; used by one thread.
 
-    `lead_ms` is by how much it is ahead of steady time, as it was set last.
+    `lead_ms` is how far the wall clock is ahead of steady time, as it was set last.
     """
 
     def __init__(self, zone: tzinfo) -> None:
@@ -77,7 +77,7 @@ class WallTime:
         return self._leads[-1][1]
 
     def set(self, lead_ms: int, steady_ms: int) -> None:
-        """It has been set, by now."""
+        """Record that the wall clock has been set."""
         since_ms = steady_ms
         while self._leads and self._leads[-1][1] >= lead_ms:
             since_ms, _ = self._leads.pop()
@@ -95,7 +95,7 @@ class WallTime:
         return self.at(steady_ms) if steady_ms else 0
 
     def lowest_since(self, steady_ms: int) -> int:
-        """The least that it has shown from that moment on, however it was set."""
+        """The lowest reading from that moment on, however the clock was set."""
         lead_ms = self._leads[0][1]
         for since_ms, later_ms in self._leads[1:]:
             if since_ms <= steady_ms:
@@ -131,7 +131,7 @@ def age_text(milliseconds: int) -> str:
 
 
 def iso_text(epoch_ms: int) -> str:
-    """`2026-11-01T12:00:00Z`; what no calendar has, as its number."""
+    """`2026-11-01T12:00:00Z`; the number itself if no calendar date fits."""
     try:
         moment = datetime.fromtimestamp(epoch_ms // 1000, timezone.utc)
     except (OverflowError, ValueError, OSError):

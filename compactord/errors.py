@@ -1,7 +1,7 @@
 """Everything compactord raises on purpose.
 
     CompactordError
-    ├── UsageError                a command line or option that cannot be meant (exit code 2)
+    ├── UsageError                an argument, key or option that cannot be used (exit code 2)
     ├── TableNotFound             no such warehouse, database or table (exit code 2)
     ├── UnsupportedTable          a feature we refuse, named; nothing was read or written
     ├── ErrorAtPath               `path` names the object
@@ -13,8 +13,8 @@
     │   └── FormatError           bytes that are not what the format says
     ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
-    │   ├── CommitGaveUp          retries or time used up; the table is as it was
-    │   └── CommitUnknown         nobody can tell whether the snapshot is there; nothing is deleted
+    │   ├── CommitGaveUp          retries or time used up; the table is unchanged
+    │   └── CommitUnknown         unknown whether the snapshot was created; nothing is deleted
     └── TaskError                 a merge failed for good; its files are removed
 
 Retry is decided by type and never by message text. Programmer errors are assertions and are not
@@ -79,7 +79,7 @@ class StoreFull(StorageError):
 
 
 class TransientStorageError(StorageError):
-    """A failure that may pass: time-outs, interrupted calls, I/O errors."""
+    """A failure that may be temporary: time-outs, interrupted calls, I/O errors."""
 
 
 class FormatError(ErrorAtPath):
@@ -87,7 +87,7 @@ class FormatError(ErrorAtPath):
 
 
 class EngineUnavailable(CompactordError):
-    """The place where parts should run could not be reached, or is gone for good."""
+    """The engine that runs parts could not be reached, or is gone for good."""
 
 
 class CommitError(CompactordError):
@@ -95,11 +95,11 @@ class CommitError(CompactordError):
 
 
 class CommitGaveUp(CommitError):
-    """Every attempt lost its race, or time ran out; the table is as it was."""
+    """Every attempt lost its race, or time ran out; the table is unchanged."""
 
 
 class CommitUnknown(CommitError):
-    """The store does not say whether our snapshot was published; its files must stay."""
+    """The store did not confirm whether our snapshot was published; its files must be kept."""
 
 
 class TaskError(CompactordError):

@@ -1,4 +1,4 @@
-"""Names of files that we write: plain Paimon names whose UUID tells whose they are.
+"""Names of files that we write: plain Paimon names whose UUID identifies their owner.
 
 A name's UUID is of version 8 (RFC 9562, custom), so that it never equals one of Java's random
 (version 4) ones:
@@ -9,9 +9,9 @@ A name's UUID is of version 8 (RFC 9562, custom), so that it never equals one of
 which the process started (a wall clock may jump, ticks do not); `process id` its number there. From
 a name alone a later run on the same host can thus prove that the owner is gone.
 
-Those 24 random bits repeat within a few thousand names, so 64 more follow the UUID. No name may
-come twice, not even after the first file is gone: while a manifest still deletes the old file,
-readers take the new one of that name for deleted.
+Those 24 random bits repeat within a few thousand names, so 64 more follow the UUID. A name must
+never be reused, not even after the first file is gone: while a manifest still deletes the old file,
+readers take a new one of that name for deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MARK = 0xC0AC7D
 _PROC = Path("/proc")
 _BOOT_ID = _PROC / "sys/kernel/random/boot_id"
 _MACHINE_ID = Path("/etc/machine-id")
-# Stands for the boot where that cannot be told.
+# Replaces the boot id where that cannot be read.
 _PROCESS_IDENTITY = os.urandom(16).hex()
 _START_BITS, _PID_BITS, _RANDOM_BITS = 28, 22, 24
 _UNIQUE_BYTES = 8
@@ -48,7 +48,7 @@ class Owner:
     pid: int
 
     def unique_name(self) -> str:
-        """A part of a name that never comes again: a UUID of this owner, then 64 random bits."""
+        """A unique part of a name: a UUID of this owner, then 64 random bits."""
         return f"{self._uuid()}-{os.urandom(_UNIQUE_BYTES).hex()}"
 
     def _uuid(self) -> str:
@@ -63,7 +63,7 @@ class Owner:
 
 
 def owner_of(name: str) -> Owner | None:
-    """Whose file this is, or None when the name is not one of ours."""
+    """The owner of a file, None if the name is not one of ours."""
     found = _UUID.search(name)
     if found is None:
         return None
@@ -80,7 +80,7 @@ def owner_of(name: str) -> Owner | None:
 
 
 def random_uuid() -> str:
-    """For what is no file and says nothing of its owner: the identity of a snapshot."""
+    """A UUID that says nothing of its owner: for the identity of a snapshot."""
     return str(uuid.uuid4())
 
 
@@ -93,7 +93,7 @@ def this_process(*, boot_id: Path = _BOOT_ID) -> Owner:
 
 
 class Liveness(enum.Enum):
-    """What can be told of an owner from here."""
+    """What this process can find out about an owner."""
 
     DEAD = "dead"
     ALIVE = "alive"
@@ -103,8 +103,8 @@ class Liveness(enum.Enum):
 def liveness(owner: Owner, *, proc: Path = _PROC) -> Liveness:
     """Dead or alive for owners of this host, boot and process-id namespace; unknown for others.
 
-    A process id that was given to a later process is told apart by its start. Where `proc` does not
-    show the processes of other users (its option hidepid), one that runs is unknown, too.
+    The start distinguishes a later process with the same id. Where `proc` does not show the
+    processes of other users (its option hidepid), a running one is unknown, too.
     """
     if owner.host != _host_digest():
         return Liveness.UNKNOWN
@@ -118,8 +118,8 @@ def liveness(owner: Owner, *, proc: Path = _PROC) -> Liveness:
 def _host_digest(boot_id: Path = _BOOT_ID) -> int:
     """Of machine, boot and process-id namespace.
 
-    Where the boot cannot be told, process ids and starts come again after the next one: the process
-    then is a host of its own, so that nothing is proved of it or by it.
+    Where the boot id cannot be read, process ids and starts may be reused after the next boot: each
+    process then counts as a host of its own, so that nothing is proved of it or by it.
     """
     try:
         boot = boot_id.read_text().strip() or _PROCESS_IDENTITY

@@ -16,7 +16,7 @@ SECRET = (
 )
 _SECRET_KEY = re.compile(rf"{SECRET}|sas", re.IGNORECASE)
 _USER_INFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#]*@")
-# What a master of Spark Connect has behind the address: its token, and headers of any name.
+# The parameters of a Spark Connect master: its token, and headers of any name.
 _PARAMETERS = re.compile(r"(\bsc://[^\s;\"']*;)[^\s\"']+")
 _QUERY = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s?\"'<>]*)\?[^\s\"'<>]*")
 _ASSIGNED = re.compile(
@@ -43,8 +43,8 @@ def redact_text(text: str) -> str:
 def redacted(value: object, *, key: str = "", depth: int = 0) -> object:
     """A copy as plain JSON values with nothing secret in it.
 
-    Bytes, exceptions and other objects become their redacted text: whoever prints the result calls
-    no `repr` of his own. A flag or a missing value under a secret-like key is no secret.
+    Bytes, exceptions and other objects become their redacted text, so that printing the result
+    calls no `repr` of theirs. A flag or a missing value under a secret-like key is not a secret.
     """
     if value is None or isinstance(value, bool):
         return value
