@@ -56,7 +56,7 @@ manifests: tools ## Renew the chart's schema, copies and page, and the plain man
 	$(BIN)/python -m tests.deploy.rendering
 
 demo: setup ## Watch serve keep two tables compact while jobs fill them; about a minute
-	$(BIN)/compactord demo
+	$(BIN)/compactord-demo
 
 test: tools ## All tests; fetches the jar of Java Paimon once
 	$(BIN)/python -m tests.oracle.judge_jar

@@ -2,6 +2,6 @@
 
 import sys
 
-from compactord.cli import main
+from compactord.cli.command import main
 
 sys.exit(main())

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from compactord import ids
 from compactord.clock import SystemClock
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
-from compactord.demo import WriteOnlyWriter, create_table
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
 from compactord.ids import Liveness, Owner, owner_of
@@ -32,6 +31,7 @@ from compactord.table.one_shot import CompactTotals, OneShot
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
+from compactord_demo.writer import WriteOnlyWriter, create_table
 
 # Actors of tests; none of them is a process that runs.
 WRITER = Owner(host=0x111111, start_ticks=1, pid=1)

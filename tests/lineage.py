@@ -18,7 +18,6 @@ from compactord.clock import Clock
 from compactord.commit.attempt import CommitSettings
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
-from compactord.demo import create_table
 from compactord.ids import Owner
 from compactord.model import BucketChange
 from compactord.paimon import paths
@@ -40,6 +39,7 @@ from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
 from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage
+from compactord_demo.writer import create_table
 from tests import builders
 from tests.containers import encode_container
 from tests.storages import MemoryStorage

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from compactord import demo
 from compactord.clock import SystemClock
 from compactord.engine.base import Engine
 from compactord.ids import this_process
 from compactord.paimon.types import DataField, parse_type
 from compactord.storage.local import LocalStorage
+from compactord_demo import writer
 from tests.bench.ours import OurSide, table_ref
 from tests.bench.tables import SHAPES, VALUES
 
@@ -53,17 +53,17 @@ def _make(path: Path, *, rows: int) -> None:
         DataField(id=number, name=name, type=parse_type(kind))
         for number, (name, kind) in enumerate(columns)
     ]
-    demo.create_table(
+    writer.create_table(
         storage,
         table_ref(path),
         fields,
         primary_keys=["id"],
         options={"bucket": "1", "write-only": "true"},
     )
-    writer = demo.WriteOnlyWriter(storage, table_ref(path), owner=owner, clock=clock)
+    target = writer.WriteOnlyWriter(storage, table_ref(path), owner=owner, clock=clock)
     random = np.random.default_rng(7)
     for _ in range(_RUNS):
-        writer.write(_run(random, rows))
+        target.write(_run(random, rows))
 
 
 def _run(random: np.random.Generator, rows: int) -> pa.Table:

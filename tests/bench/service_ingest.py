@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from compactord.clock import SystemClock
-from compactord.demo import WriteOnlyWriter, create_table
 from compactord.ids import this_process
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef
@@ -22,6 +21,7 @@ from compactord.paimon.types import DataField, parse_type
 from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
+from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests import builders
 
 _PARTITIONS = 4

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compactord.clock import SystemClock
-from compactord.demo import WriteOnlyWriter, create_table
 from compactord.ids import this_process
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, ColumnStats, DataFile
 from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
+from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests import builders
 from tests.unit.paimon.table_builder import UNPARTITIONED, History, entry
 

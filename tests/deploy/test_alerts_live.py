@@ -22,9 +22,9 @@ import yaml
 
 from compactord import ids
 from compactord.clock import SystemClock
-from compactord.demo import WriteOnlyWriter, create_table
 from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
+from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests import builders
 from tests.deploy.prometheus import RULES, Prometheus, free_port, running_prometheus
 from tests.deploy.test_dashboard import filled_in, queries

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from compactord.cli import _parser
+from compactord.cli.command import _parser
 from compactord.config.keys import known_keys
 from compactord.config.show import json_schema
 from compactord.paimon.option_catalogue import find

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord import cli
+from compactord.cli import command
 from compactord.config.load import load_config
 from tests.deploy.rendering import ROOT
 
@@ -93,7 +93,7 @@ def test_the_daemon_is_confined(unit: Path | None) -> None:
 def test_its_commands_are_commands_of_compactord(key: str) -> None:
     program, *arguments = shlex.split(_one(key))
     assert Path(program).name == "compactord"
-    args = cli._parser().parse_args(arguments)
+    args = command._parser().parse_args(arguments)
     assert args.config == "/etc/compactord/compactord.yaml"
 
 
@@ -105,7 +105,7 @@ def test_systemd_waits_half_a_minute_longer_than_a_drain_may_take() -> None:
 
 
 def test_what_a_restart_does_not_heal_is_not_restarted() -> None:
-    assert _one("RestartPreventExitStatus") == f"{cli._USAGE} {cli._DENIED}"
+    assert _one("RestartPreventExitStatus") == f"{command._USAGE} {command._DENIED}"
     assert _one("Restart") == "on-failure"
 
 

@@ -113,6 +113,7 @@ class Commands:
     def start(
         self,
         *arguments: str,
+        program: str = "compactord",
         before: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         **popen: Any,
@@ -121,7 +122,7 @@ class Commands:
         folder = self.scratch / str(len(self.started))
         folder.mkdir()
         process = subprocess.Popen(
-            [*before, str(Path(sys.executable).with_name("compactord")), *arguments],
+            [*before, str(Path(sys.executable).with_name(program)), *arguments],
             stdin=subprocess.DEVNULL,
             text=True,
             env={**os.environ, "TMPDIR": str(folder), **(environment or {})},

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compactord.demo import create_table
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.state.table_state import load_state
+from compactord_demo.writer import create_table
 from tests import builders
 from tests.e2e import tables
 from tests.e2e.command import SECONDS_MAX, Commands, Outcome, read_terminal
@@ -159,7 +159,7 @@ def test_progress_is_shown_on_a_terminal_and_erased_at_the_end(
     assert tables.leftovers(warehouse) == set()
 
 
-@pytest.mark.parametrize("command", ["compact", "plan", "inspect", "demo"])
+@pytest.mark.parametrize("command", ["compact", "plan", "inspect"])
 def test_help_has_examples(command: str, commands: Commands) -> None:
     outcome = commands.run(command, "--help")
     assert outcome.code == 0

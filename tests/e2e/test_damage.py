@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.cli import main
+from compactord.cli.command import main
 from tests import builders
 from tests.e2e import tables
 from tests.e2e.command import Commands, Outcome

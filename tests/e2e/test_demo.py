@@ -1,4 +1,4 @@
-"""`compactord demo` as a process: on a pipe, on a terminal, interrupted, with a dying daemon."""
+"""`compactord-demo` as a process: on a pipe, on a terminal, interrupted, with a dying daemon."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pytest
 
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
-from compactord.showcase.jobs import SNAPSHOTS_KEPT
 from compactord.state.table_state import load_state
+from compactord_demo.jobs import SNAPSHOTS_KEPT
 from tests import builders
 from tests.e2e.command import SECONDS_MAX, Command, Commands, read_terminal
 from tests.e2e.tables import LOCAL
@@ -51,7 +51,8 @@ def _is_compacted(warehouse: Path, name: str) -> bool:
 
 
 def _started(commands: Commands, warehouse: Path, *, seconds: int) -> Command:
-    return commands.start("demo", "--warehouse", str(warehouse), "--seconds", str(seconds))
+    where = ("--warehouse", str(warehouse))
+    return commands.start(*where, "--seconds", str(seconds), program="compactord-demo")
 
 
 def _serving(commands: Commands, warehouse: Path) -> Command:
@@ -117,11 +118,11 @@ def test_a_terminal_gets_frames_in_place_and_then_the_summary(commands: Commands
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     command = commands.start(
-        "demo",
         "--seconds",
         "3",
         stdout=theirs,
         stderr=theirs,
+        program="compactord-demo",
         environment={"TERM": "xterm-256color"},
     )
     os.close(theirs)
@@ -144,7 +145,7 @@ def test_the_page_answers_at_the_address_that_is_printed(
 ) -> None:
     said = tmp_path / "said"
     with said.open("w") as stream:
-        command = commands.start("demo", "--seconds", "60", stdout=stream)
+        command = commands.start("--seconds", "60", program="compactord-demo", stdout=stream)
     command.wait_until(lambda: _ADDRESS.search(said.read_text()), "the address")
     (url,) = _ADDRESS.findall(said.read_text())
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -205,13 +206,15 @@ def test_rows_that_nobody_ingested_are_told(commands: Commands, tmp_path: Path) 
     command.assert_nothing_remains()
 
 
-@pytest.mark.parametrize("command", ["demo", "top"])
+@pytest.mark.parametrize("command", [("compactord-demo",), ("compactord", "top")])
 def test_a_reader_that_goes_away_ends_it_quietly(
-    command: str, commands: Commands, tmp_path: Path
+    command: tuple[str, ...], commands: Commands, tmp_path: Path
 ) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    started = commands.start(command, "--warehouse", str(tmp_path), stdout=writer)
+    program, *how = command
+    where = ("--warehouse", str(tmp_path))
+    started = commands.start(*how, *where, program=program, stdout=writer)
     os.close(writer)
     outcome = started.outcome()
     assert (outcome.code, outcome.err) == (3, "")
@@ -220,6 +223,6 @@ def test_a_reader_that_goes_away_ends_it_quietly(
 
 @pytest.mark.parametrize("seconds", ["0", "3601", "-1", "1.5", "a", "١"])
 def test_a_time_that_cannot_be_meant_is_refused(seconds: str, commands: Commands) -> None:
-    outcome = commands.run("demo", f"--seconds={seconds}")
+    outcome = commands.run(f"--seconds={seconds}", program="compactord-demo")
     assert outcome.code == 2
     assert outcome.err == f"compactord: --seconds {seconds}: not a number from 1 to 3600\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.cli import main
+from compactord.cli.command import main
 from compactord.state.table_state import load_state
 from tests import builders
 from tests.e2e import tables

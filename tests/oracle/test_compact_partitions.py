@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.cli import main
+from compactord.cli.command import main
 from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_same_outcome, compact
 from tests.oracle.judge import Judge

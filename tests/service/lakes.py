@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from compactord.clock import SystemClock, local_ms
-from compactord.demo import WriteOnlyWriter, create_table
 from compactord.ids import Owner, owner_of
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind
@@ -27,6 +26,7 @@ from compactord.plan.runs import bucket_runs
 from compactord.state.table_state import delta_entries, load_state
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
+from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests import builders
 
 LOCAL = LocalStorage()

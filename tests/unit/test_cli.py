@@ -14,14 +14,15 @@ import pyarrow as pa
 import pytest
 
 from compactord import ids
-from compactord.cli import _run, main
-from compactord.cli_arguments import add_engine_arguments, engine_arguments
+from compactord.cli.arguments import add_engine_arguments, engine_arguments
+from compactord.cli.command import main
+from compactord.cli.running import run_parsed
 from compactord.clock import SystemClock
-from compactord.demo import WriteOnlyWriter, create_table
 from compactord.errors import UsageError
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.local import LocalStorage
+from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests.unit.state.table_by_day import MINUTE, TableByDay
 
 _STRING = AtomicType(root=TypeRoot.VARCHAR, precision=2**31 - 1)
@@ -148,7 +149,10 @@ def _in_process(code: str, **streams: Any) -> int:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_stderr_that_takes_nothing_changes_no_exit_code_and_no_result(tmp_path: Path) -> None:
     _keyed_table(tmp_path, commits=2)
-    run = "from compactord.cli import main; raise SystemExit(main([{}, '--warehouse', {!r}, {}]))"
+    run = (
+        "from compactord.cli.command import main\n"
+        "raise SystemExit(main([{}, '--warehouse', {!r}, {}]))"
+    )
     with open("/dev/full", "w") as full, (tmp_path / "out").open("w+") as out:
         code = run.format("'plan'", str(tmp_path), "'--table', 'd.none'")
         assert _in_process(code, stderr=full) == 2
@@ -200,18 +204,6 @@ def test_a_partition_without_live_files_is_told_and_is_no_failure(
     assert "no live files in partition p=b" in capsys.readouterr().out
     assert main([command, *where, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["absent_partitions"] == ["p=b"]
-
-
-def test_a_demo_keeps_away_from_a_folder_in_use(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("x")
-    assert main(["demo", "--warehouse", str(tmp_path)]) == 2
-    assert f"{tmp_path} is not empty" in capsys.readouterr().err
-    assert main(["demo", "--warehouse", str(tmp_path / "file")]) == 2
-    assert "is not a folder" in capsys.readouterr().err
-    assert main(["demo", "--warehouse", ""]) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_missing_warehouse_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,7 +308,10 @@ def test_an_interrupted_look_ends_with_3_and_says_so(capsys: pytest.CaptureFixtu
         signal.raise_signal(signal.SIGINT)
         return 0
 
-    assert _run(argparse.Namespace(command=look, json=True, verbose=False)) == 3
+    args = argparse.Namespace(
+        command=look, json=True, verbose=False, figures_of_error=lambda error: {}
+    )
+    assert run_parsed(args) == 3
     out, err = capsys.readouterr()
     assert json.loads(out) == {"error": "interrupted", "kind": "KeyboardInterrupt"}
     assert err == "compactord: interrupted\n"

@@ -12,8 +12,6 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "compactord"
 FOUNDATION = {"errors", "clock", "ids", "redaction"}
-# `compactord demo`: a writer and its show. They stand beside the command line, above all else.
-DEMO = {"demo", "showcase"}
 
 
 def _table() -> dict[str, str]:
@@ -34,7 +32,7 @@ def _allowed(name: str, table: dict[str, str]) -> set[str]:
         return FOUNDATION
     if table[name] == "all of the above":
         above = list(table)[: list(table).index(name)]
-        return {*above, name, *(DEMO if name in DEMO else ())}
+        return {*above, name}
     listed = set(re.findall(r"`(\w+)`", table[name]))
     return {*listed, *FOUNDATION, name}
 
@@ -80,9 +78,9 @@ def test_a_package_imports_only_what_the_table_allows(home: str) -> None:
             assert _inner_homes(path) <= allowed, path.relative_to(ROOT)
 
 
-def test_the_demo_is_imported_by_the_command_line_alone() -> None:
-    users = {_home(path) for path in _modules() if _inner_homes(path) & DEMO}
-    assert users <= {"cli", *DEMO}
+def test_nothing_imports_the_demo() -> None:
+    for path in _modules():
+        assert not any(name.startswith("compactord_demo") for name in _imports(path)), path
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,7 @@ def test_the_demo_is_imported_by_the_command_line_alone() -> None:
         ("apscheduler", {"service"}),
         ("prometheus_client", {"service"}),
         ("waitress", {"service"}),
-        ("rich", {"top", "showcase", "demo"}),
+        ("rich", {"top"}),
     ],
 )
 def test_a_library_has_its_home(library: str, homes: set[str]) -> None:

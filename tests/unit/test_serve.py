@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.cli import main
+from compactord.cli.command import main
 
 
 def _check(folder: Path, text: str) -> int:

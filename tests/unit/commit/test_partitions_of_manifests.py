@@ -9,7 +9,6 @@ import pytest
 from compactord.commit.attempt import CommitSettings
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
-from compactord.demo import create_table
 from compactord.model import BucketChange, Committed
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
@@ -20,6 +19,7 @@ from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.state.follower import Follower
 from compactord.state.table_state import load_state
+from compactord_demo.writer import create_table
 from tests.builders import FIRST, VirtualClock
 from tests.storages import MemoryStorage
 from tests.unit.paimon.table_builder import History, data_file, entry

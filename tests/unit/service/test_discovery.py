@@ -5,12 +5,12 @@ from structlog.testing import capture_logs
 
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.config.model import Discovery
-from compactord.demo import create_table
 from compactord.errors import AccessDenied, StorageError
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
 from compactord.service.discovery import list_catalogs
 from compactord.storage.base import Storage
+from compactord_demo.writer import create_table
 from tests.builders import FIELDS, VirtualClock
 from tests.storages import Call, HookedStorage, MemoryStorage
 

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.clock import local_ms
-from compactord.demo import WriteOnlyWriter
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
@@ -20,6 +19,7 @@ from compactord.table.compactor import TOP_MAX, Dispatch, Planned, TableCompacto
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planning import PlanContext, StatePlanner
+from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import SECOND, VirtualClock, append_table, compact, keyed_table, rows_of
 from tests.builders import WRITER as OWNER
 from tests.storages import MemoryStorage

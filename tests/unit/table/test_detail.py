@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from compactord.demo import create_table
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.table.detail import bucket_details
 from compactord.table.status import BUCKETS_MAX, BucketDetail
+from compactord_demo.writer import create_table
 from tests.builders import append_table, fill_keyed, keyed_table, rows_of, writer
 from tests.storages import MemoryStorage
 from tests.unit.table.compacting import ALL, Driver, compactor_of

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from compactord.demo import create_table
 from compactord.model import (
     FailureKind,
     RewriteStats,
@@ -23,6 +22,7 @@ from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.scheduler.effects import StartCycle, StartDispatch, StartExpire, StartSweep, Submit
 from compactord.table.compactor import TableCompactor
+from compactord_demo.writer import create_table
 from tests.builders import VirtualClock
 from tests.simulation.world import policy
 from tests.storages import MemoryStorage

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from compactord.demo import create_table
 from compactord.errors import UsageError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
@@ -15,6 +14,7 @@ from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.table.opening import open_table
 from compactord.table.planning import PartitionTest, PlanContext, delta_commits_due, plan_state
+from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import NOW_MS
 from tests.lineage import TABLE, Lineage, bucket_id

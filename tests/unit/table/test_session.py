@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from compactord.commit.publish import StorePublisher
-from compactord.demo import WriteOnlyWriter
 from compactord.engine.worker import run_part
 from compactord.errors import UnsupportedTable
 from compactord.model import CompactReason
@@ -22,6 +21,7 @@ from compactord.storage.base import Storage
 from compactord.table.in_flight import Finished, InFlight
 from compactord.table.session import SessionRequest, Settled, TableSession, neighbours
 from compactord.table.subcompactions import WorkerSpec
+from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import (
     DAY_MS,
     FIRST,

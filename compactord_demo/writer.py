@@ -1,7 +1,7 @@
 """A small write-only writer on the format layer: what ingestion jobs leave behind.
 
 Level-0 files with a merge buffer's content (each key once, sorted), APPEND commits, no compaction.
-For `compactord demo` and for tests that want a table without Java. Keys must be unique within one
+For `compactord-demo` and for tests that want a table without Java. Keys must be unique within one
 batch; sequence numbers go on from the newest snapshot's, as one writer's would.
 """
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from compactord.clock import Clock
-from compactord.showcase.jobs import Job
+from compactord_demo.jobs import Job
 
 
 @dataclass(slots=True)

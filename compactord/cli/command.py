@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import json
-import os
-import signal
-import sys
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from compactord import __version__, ids, serve
+from compactord import __version__, ids
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.cli_arguments import (
+from compactord.cli import serve
+from compactord.cli.arguments import (
     Parser,
     add_engine_arguments,
     add_plan_arguments,
@@ -30,23 +25,18 @@ from compactord.cli_arguments import (
     quiet_for_ms,
     strategy_of,
 )
+from compactord.cli.running import DENIED, FAILED, OK, run, say, stop_on_signals
 from compactord.clock import SystemClock
-from compactord.config.model import LogFormat, LogLevel
 from compactord.engine.spark import start_spark
 from compactord.errors import (
     AccessDenied,
     CompactordError,
-    EngineUnavailable,
-    TableNotFound,
     UsageError,
 )
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef
-from compactord.service.logs import configure_logs
-from compactord.showcase import show
 from compactord.state.table_state import load_state
-from compactord.storage.base import Storage
 from compactord.table import report
 from compactord.table.one_shot import CompactTotals, OneShot
 from compactord.table.opening import describe_table, live_reasons, open_table, refuse_live_state
@@ -60,9 +50,6 @@ from compactord.table.planning import (
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.top.command import TOP_EXAMPLES, add_top_arguments, top
-
-_OK, _USAGE, _FAILED, _NO_ENGINE, _DENIED = 0, 2, 3, 69, 77
-_DEMO_SECONDS, _DEMO_SECONDS_MAX = "35", 3600
 
 _COMPACT_EXAMPLES = """\
 examples:
@@ -81,14 +68,6 @@ examples:
   compactord plan --warehouse /data/wh --table sales.orders
   compactord plan --warehouse /data/wh --table sales.orders --strategy full --json
 """
-_DEMO_EXAMPLES = """\
-examples:
-  compactord demo
-  compactord demo --seconds 120
-  compactord demo --warehouse /tmp/wh   # keeps the tables
-
-exit codes: 0 the rows are those ingested; 3 they are not, the daemon failed, or it was interrupted
-"""
 _INSPECT_EXAMPLES = """\
 examples:
   compactord inspect --warehouse /data/wh --table sales.orders
@@ -98,71 +77,7 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the result is the exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A name that the terminal cannot show must not end the work.
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        try:
-            code = _run(_parser().parse_args(arguments))
-        except SystemExit:
-            _flush()  # what --help said
-            raise
-        _flush()
-    except OSError as error:
-        # Only writing our own output can raise this: stores have errors of their own.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):
-            _say(f"compactord: its output cannot be written: {error}")
-        return _FAILED
-    return code
-
-
-def _flush() -> None:
-    if sys.stdout is not None:
-        sys.stdout.flush()
-
-
-def _run(args: argparse.Namespace) -> int:
-    # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
-    level = LogLevel.INFO if args.verbose else LogLevel.WARNING
-    configure_logs(level=level, format=LogFormat.AUTO, stream=sys.stderr)
-    command: Callable[[argparse.Namespace], int] = args.command
-    try:
-        return command(args)
-    except (CompactordError, KeyboardInterrupt) as error:
-        told = error_json(error)
-        if args.json:
-            # Who reads the figures of `compact` finds them whatever happened.
-            totals = CompactTotals(stopped=isinstance(error, KeyboardInterrupt))
-            print(json.dumps((asdict(totals) if command is _compact else {}) | told))
-        _say(f"compactord: {told['error']}")
-        return _exit_code(error)
-
-
-def _say(text: str) -> None:
-    """A line on stderr, if there is one that takes it: exit codes and results count without."""
-    if sys.stderr is None:
-        return
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except OSError:
-        # What it holds back would fail once more at the end, which Python tells by the exit code.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-
-def _exit_code(error: CompactordError | KeyboardInterrupt) -> int:
-    match error:
-        case UsageError() | TableNotFound():
-            return _USAGE
-        case AccessDenied():
-            return _DENIED
-        case EngineUnavailable():
-            return _NO_ENGINE
-        case _:
-            return _FAILED
+    return run(_parser(), arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -186,7 +101,8 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        sub.set_defaults(command=command)
+        figures = _figures_of_error if name == "compact" else _no_figures
+        sub.set_defaults(command=command, figures_of_error=figures)
         add_table_arguments(sub)
         if name != "inspect":
             add_plan_arguments(sub)
@@ -204,23 +120,16 @@ def _parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         add_arguments(sub)
-    demo = commands.add_parser(
-        "demo",
-        help="watch serve keep two tables compact while jobs fill them",
-        description="Fill two tables as write-only jobs do, with serve running beside the jobs, "
-        "show runs and files rise and fall, and compare the rows with those ingested.",
-        epilog=_DEMO_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    demo.add_argument("--warehouse", help="an empty folder to keep the tables in")
-    demo.add_argument(
-        "--seconds",
-        default=_DEMO_SECONDS,
-        metavar="N",
-        help=f"how long the jobs write (default {_DEMO_SECONDS}); the demo takes about 20 s more",
-    )
-    demo.set_defaults(command=_demo, json=False, verbose=False)
     return parser
+
+
+def _figures_of_error(error: BaseException) -> dict[str, object]:
+    """Who reads the figures of `compact` finds them whatever happened."""
+    return asdict(CompactTotals(stopped=isinstance(error, KeyboardInterrupt)))
+
+
+def _no_figures(error: BaseException) -> dict[str, object]:
+    return {}
 
 
 def _add_top_arguments(parser: argparse.ArgumentParser) -> None:
@@ -230,7 +139,7 @@ def _add_top_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _top(args: argparse.Namespace) -> int:
-    with _stop_on_signals() as stop:
+    with stop_on_signals() as stop:
         return top(args, stop)
 
 
@@ -254,7 +163,7 @@ def _compact(args: argparse.Namespace) -> int:
     failed: dict[str, str] = {}
     with contextlib.ExitStack() as closing:
         closing.callback(progress.close)
-        stop = closing.enter_context(_stop_on_signals())
+        stop = closing.enter_context(stop_on_signals())
         run = OneShot(
             table,
             request,
@@ -277,47 +186,12 @@ def _compact(args: argparse.Namespace) -> int:
             totals.denied += isinstance(error, AccessDenied)
             failed = error_json(error)
     for line in report.totals_text(table.full_name, totals):
-        (_say if args.json else print)(line)
+        (say if args.json else print)(line)
     if args.json:
         print(json.dumps(asdict(totals) | failed))
     if totals.failures and totals.denied == len(totals.failures):
-        return _DENIED
-    return _FAILED if totals.failures or totals.stopped else _OK
-
-
-def _demo(args: argparse.Namespace) -> int:
-    seconds = _demo_seconds(args.seconds)
-    with contextlib.ExitStack() as closing:
-        folder = args.warehouse
-        if folder is None:
-            folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="compactord-demo-"))
-        catalog = _open_catalog(folder)
-        _refuse_used(catalog.storage, catalog.warehouse)
-        went_well = show.run(
-            catalog.storage,
-            catalog.warehouse,
-            seconds=seconds,
-            owner=ids.this_process(),
-            clock=SystemClock(),
-            stop=closing.enter_context(_stop_on_signals()),
-        )
-    return _OK if went_well else _FAILED
-
-
-def _refuse_used(storage: Storage, warehouse: str) -> None:
-    status = storage.status(warehouse)
-    if status is not None and not status.is_folder:
-        raise UsageError(f"--warehouse {warehouse} is not a folder")
-    if status is not None and any(True for _ in storage.list(warehouse)):
-        raise UsageError(
-            f"--warehouse {warehouse} is not empty: give the demo an empty or a new folder"
-        )
-
-
-def _demo_seconds(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= _DEMO_SECONDS_MAX):
-        raise UsageError(f"--seconds {text}: not a number from 1 to {_DEMO_SECONDS_MAX}")
-    return int(text)
+        return DENIED
+    return FAILED if totals.failures or totals.stopped else OK
 
 
 def _plan(args: argparse.Namespace) -> int:
@@ -359,14 +233,14 @@ def _plan(args: argparse.Namespace) -> int:
             "warnings": list(table.warnings),
         }
         print(json.dumps(found))
-        return _OK
+        return OK
     for compaction in compactions:
         print(report.compaction_text(table, compaction))
     for text in (*notes, *table.warnings):
         print(f"note: {text}")
     if not compactions:
         print(f"{ref.full_name}: nothing to do")
-    return _OK
+    return OK
 
 
 def _inspect(args: argparse.Namespace) -> int:
@@ -383,7 +257,7 @@ def _inspect(args: argparse.Namespace) -> int:
     else:
         for line in report.inspect_text(table, state, shapes, reasons):
             print(line)
-    return _OK
+    return OK
 
 
 def _find(args: argparse.Namespace) -> tuple[Catalog, TableRef]:
@@ -395,26 +269,3 @@ def _open_catalog(warehouse: str) -> Catalog:
     if not warehouse:
         raise UsageError("--warehouse is empty")
     return open_catalog(warehouse)
-
-
-@contextlib.contextmanager
-def _stop_on_signals() -> Iterator[threading.Event]:
-    """An event that the signals to end set; a second signal of any of them ends the process."""
-    stop = threading.Event()
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    previous = {number: signal.getsignal(number) for number in numbers}
-
-    def on_signal(number: int, frame: object) -> None:
-        stop.set()
-        for each in numbers:
-            signal.signal(each, signal.SIG_DFL)
-
-    for number in numbers:
-        # Who starts us with nohup wants SIGHUP to be ignored.
-        if previous[number] is not signal.SIG_IGN:
-            signal.signal(number, on_signal)
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from compactord.showcase.observer import History, Observer, Work
-from compactord.showcase.screen import curve, screen_on
 from compactord.top.console import console_on
+from compactord_demo.observer import History, Observer, Work
+from compactord_demo.screen import curve, screen_on
 
 NAMES = ("sales.orders", "logs.clicks")
 

@@ -13,14 +13,14 @@ from rich.console import Console
 from compactord.clock import Clock
 from compactord.ids import Owner
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
-from compactord.showcase.daemon import CATALOG, DaemonFailed, DaemonProcess
-from compactord.showcase.ingestion import Ingestion
-from compactord.showcase.jobs import SNAPSHOTS_KEPT, ClicksJob, Job, OrdersJob, Scene
-from compactord.showcase.observer import History, Observer, Work
-from compactord.showcase.screen import Screen, screen_on
-from compactord.showcase.summary import result_of, summary
 from compactord.storage.base import Storage
 from compactord.top.console import console_on
+from compactord_demo.daemon import CATALOG, DaemonFailed, DaemonProcess
+from compactord_demo.ingestion import Ingestion
+from compactord_demo.jobs import SNAPSHOTS_KEPT, ClicksJob, Job, OrdersJob, Scene
+from compactord_demo.observer import History, Observer, Work
+from compactord_demo.screen import Screen, screen_on
+from compactord_demo.summary import result_of, summary
 
 # The picture that is looked at is made once a second.
 _LOOK_S = 0.5

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from compactord import ids
-from compactord.showcase.jobs import Scene
 from compactord.storage.base import Storage
+from compactord_demo.jobs import Scene
 from tests.builders import VirtualClock
 
 

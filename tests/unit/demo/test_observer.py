@@ -12,8 +12,8 @@ from compactord.scheduler.status import Outcome, PriorityClass
 from compactord.service import api
 from compactord.service.http import JSON, HttpServer, PageResponse, Request
 from compactord.service.view import ServiceView, TableStatus
-from compactord.showcase.observer import Observer
 from compactord.table.status import Backlog
+from compactord_demo.observer import Observer
 from tests.pictures import append_view, fleet_view, table_view, task_view
 
 SNAPSHOTS = {"sales.orders": 9, "logs.clicks": 9}

@@ -10,8 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from compactord.showcase.observer import History, Observer
 from compactord.top.frame import frame
+from compactord_demo.observer import History, Observer
 
 _PLAIN_PERIOD_S = 3.0
 _LEVELS = " ▁▂▃▄▅▆▇█"

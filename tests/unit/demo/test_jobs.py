@@ -7,11 +7,11 @@ import pyarrow.compute as pc
 import pytest
 
 from compactord.errors import StorageError
-from compactord.showcase.jobs import ClicksJob, Job, OrdersJob, Scene
-from compactord.showcase.rows import rows_of, same_rows
+from compactord_demo.jobs import ClicksJob, Job, OrdersJob, Scene
+from compactord_demo.rows import rows_of, same_rows
 from tests.builders import writer
 from tests.storages import MemoryStorage
-from tests.unit.showcase.scenes import scene_in
+from tests.unit.demo.scenes import scene_in
 
 MAKERS = pytest.mark.parametrize("make", [OrdersJob, ClicksJob])
 

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.clock import Clock
-from compactord.demo import WriteOnlyWriter, create_table
 from compactord.ids import Owner
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.base import Storage
+from compactord_demo.writer import WriteOnlyWriter, create_table
 
 # The newest so many snapshots stay, so that expiry is seen within a minute.
 SNAPSHOTS_KEPT = 10

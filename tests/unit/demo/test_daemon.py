@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compactord.paimon.table import TableRef
-from compactord.showcase.daemon import DaemonFailed, DaemonProcess
+from compactord_demo.daemon import DaemonFailed, DaemonProcess
 
 
 def _last_word(daemon: DaemonProcess) -> str:

@@ -9,14 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from compactord.paimon.snapshot import snapshot_ids
-from compactord.showcase.ingestion import Tally
-from compactord.showcase.jobs import Job
-from compactord.showcase.observer import History, Work
-from compactord.showcase.rows import rows_of, same_rows
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table import report
 from compactord.table.opening import open_table
+from compactord_demo.ingestion import Tally
+from compactord_demo.jobs import Job
+from compactord_demo.observer import History, Work
+from compactord_demo.rows import rows_of, same_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,123 @@
+"""How any command runs: its output, its errors, its exit code, the signals that stop it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from compactord.cli.arguments import error_json
+from compactord.config.model import LogFormat, LogLevel
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    EngineUnavailable,
+    TableNotFound,
+    UsageError,
+)
+from compactord.service.logs import configure_logs
+
+OK, USAGE, FAILED, NO_ENGINE, DENIED = 0, 2, 3, 69, 77
+
+
+def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+    """Run what `parser` makes of the arguments; the result is the exit code.
+
+    It sets `command`, a function of the parsed arguments that returns an exit code, `verbose`,
+    `json`, and for that `figures_of_error`: what is printed beside an error.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal cannot show must not end the work.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            code = run_parsed(parser.parse_args(arguments))
+        except SystemExit:
+            _flush()  # what --help said
+            raise
+        _flush()
+    except OSError as error:
+        # Only writing our own output can raise this: stores have errors of their own.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            say(f"compactord: its output cannot be written: {error}")
+        return FAILED
+    return code
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def run_parsed(args: argparse.Namespace) -> int:
+    """As `run`, of arguments that are parsed."""
+    # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
+    level = LogLevel.INFO if args.verbose else LogLevel.WARNING
+    configure_logs(level=level, format=LogFormat.AUTO, stream=sys.stderr)
+    command: Callable[[argparse.Namespace], int] = args.command
+    try:
+        return command(args)
+    except (CompactordError, KeyboardInterrupt) as error:
+        told = error_json(error)
+        if args.json:
+            figures: Callable[[BaseException], dict[str, Any]] = args.figures_of_error
+            print(json.dumps(figures(error) | told))
+        say(f"compactord: {told['error']}")
+        return _exit_code(error)
+
+
+def say(text: str) -> None:
+    """A line on stderr, if there is one that takes it: exit codes and results count without."""
+    if sys.stderr is None:
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        # What it holds back would fail once more at the end, which Python tells by the exit code.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _exit_code(error: CompactordError | KeyboardInterrupt) -> int:
+    match error:
+        case UsageError() | TableNotFound():
+            return USAGE
+        case AccessDenied():
+            return DENIED
+        case EngineUnavailable():
+            return NO_ENGINE
+        case _:
+            return FAILED
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """An event that the signals to end set; a second signal of any of them ends the process."""
+    stop = threading.Event()
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    previous = {number: signal.getsignal(number) for number in numbers}
+
+    def on_signal(number: int, frame: object) -> None:
+        stop.set()
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in numbers:
+        # Who starts us with nohup wants SIGHUP to be ignored.
+        if previous[number] is not signal.SIG_IGN:
+            signal.signal(number, on_signal)
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
