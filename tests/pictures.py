@@ -167,6 +167,7 @@ def halt(reason: HaltReason = HaltReason.UNSUPPORTED_FEATURE, **changes: Any) ->
 def task_view(table: str = "sales.orders", **changes: Any) -> ActiveCompaction:
     """A merge that has been running for 40 s, with two of five parts done."""
     facts: dict[str, Any] = {
+        "compaction_id": 4711,
         "name": table_name(table),
         "partition": "dt=2026-11-18",
         "bucket": 3,
@@ -187,6 +188,7 @@ def task_view(table: str = "sales.orders", **changes: Any) -> ActiveCompaction:
 def compaction_view(table: str = "sales.orders", **changes: Any) -> EndedCompaction:
     """A compaction that was committed 95 s ago."""
     facts: dict[str, Any] = {
+        "compaction_id": 4711,
         "name": table_name(table),
         "partition": "dt=2026-11-18",
         "bucket": 7,

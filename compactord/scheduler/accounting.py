@@ -454,6 +454,7 @@ def _counted(
     scheduled.counts.compaction_seconds += seconds
     scheduled.counts.sums["compaction_seconds_count"] += 1
     return EndedCompaction(
+        compaction_id=record.dispatch.number,
         name=scheduled.name,
         partition=record.dispatch.partition,
         bucket=compaction.bucket.bucket,

@@ -178,7 +178,10 @@ class Scheduler:
         self.picks[pending.kind, reason] += 1
         if self.is_draining or scheduled.is_leaving:
             failed = Failed(
-                compaction=result.compaction, failure=_lost("stopped before it began"), outputs=()
+                number=number,
+                compaction=result.compaction,
+                failure=_lost("stopped before it began"),
+                outputs=(),
             )
             self._cancelled(scheduled, number, failed, now_ms)
             return

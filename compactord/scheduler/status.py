@@ -51,6 +51,7 @@ class Halt:
 class EndedCompaction:
     """A compaction that ended. `snapshot_id` 0: it was not committed, `message` says why."""
 
+    compaction_id: int
     name: TableName
     partition: str
     bucket: int

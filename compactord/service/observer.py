@@ -47,6 +47,7 @@ class Watch:
     def ended(self, view: EndedCompaction) -> None:
         fields = {
             **_named(view.name),
+            "compaction_id": view.compaction_id,
             "partition": view.partition,
             "bucket": view.bucket,
             "kind": view.kind.value,
@@ -86,7 +87,8 @@ class Watch:
             "commit_succeeded",
             **_named(name),
             snapshot_id=committed.snapshot_id,
-            buckets=len(settled.published),
+            compaction_ids=[each.number for each in settled.published],
+            buckets=len({each.compaction.bucket for each in settled.published}),
             attempts=committed.attempts,
             duration_s=round(seconds, 3),
         )

@@ -278,6 +278,7 @@ def _task(
     record: CompactionRecord | None = None,
 ) -> ActiveCompaction:
     return ActiveCompaction(
+        compaction_id=record.dispatch.number if record else 0,
         name=scheduled.name,
         partition=pending.partition,
         bucket=pending.bucket.bucket,

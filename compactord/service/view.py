@@ -97,8 +97,12 @@ class BucketView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveCompaction:
-    """A compaction that waits or runs. `started_ms` 0: it waits since `queued_ms`."""
+    """A compaction that waits or runs. `started_ms` 0: it waits since `queued_ms`.
 
+    `compaction_id` 0: it is not decided yet.
+    """
+
+    compaction_id: int
     name: TableName
     partition: str
     bucket: int

@@ -23,8 +23,9 @@ from compactord.paimon.data_file import DataFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A compaction whose parts have all succeeded."""
+    """A compaction whose parts have all succeeded. `number` is that of its dispatch."""
 
+    number: int
     compaction: Compaction
     change: BucketChange
     stats: tuple[RewriteStats, ...]
@@ -34,6 +35,7 @@ class Finished:
 class Failed:
     """A compaction that failed for good; the files that some parts had `outputs` must go."""
 
+    number: int
     compaction: Compaction
     failure: TaskFailure
     outputs: tuple[DataFile, ...]
@@ -41,6 +43,7 @@ class Failed:
 
 @dataclass(slots=True)
 class _InFlight:
+    number: int
     compaction: Compaction
     files_above: frozenset[str]
     index_entries: tuple[bytes, ...]
@@ -91,6 +94,7 @@ class InFlight:
         """
         level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
         record = _InFlight(
+            number=number,
             compaction=compaction,
             files_above=frozenset(file.file_name for file in neighbours if file.level >= level),
             index_entries=index_entries,
@@ -151,7 +155,9 @@ def _miscounted(record: _InFlight, number: int) -> TaskFailure | None:
 
 def _failed(record: _InFlight, failure: TaskFailure) -> Failed:
     outputs = tuple(file for result in record.results.values() for file in result.after)
-    return Failed(compaction=record.compaction, failure=failure, outputs=outputs)
+    return Failed(
+        number=record.number, compaction=record.compaction, failure=failure, outputs=outputs
+    )
 
 
 def _finished(record: _InFlight) -> Finished:
@@ -164,6 +170,7 @@ def _finished(record: _InFlight) -> Finished:
         case AppendCompaction():
             level, upgraded = 0, []
     return Finished(
+        number=record.number,
         compaction=compaction,
         change=BucketChange(
             bucket=compaction.bucket,

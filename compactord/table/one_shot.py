@@ -253,7 +253,7 @@ class OneShot:
                 self.totals.denied += failure.error == AccessDenied.__name__
                 self._fail(failed.compaction, failure.error, failure.message)
             case Subcompaction() as again:
-                _log.warning("task_retry", table=again.table, compaction=again.compaction)
+                _log.warning("compaction_retry", table=again.table, compaction_id=again.compaction)
                 self._running_engine().submit(again)
             case None:
                 pass

@@ -284,7 +284,8 @@ class TableSession:
             raise
         dropped = tuple((by_change[id(drop.change)], drop) for drop in outcome.dropped)
         for each, drop in dropped:
-            _log.warning("commit_conflict", **self.named(each.compaction.bucket), reason=drop.why)
+            named = self.named(each.compaction.bucket)
+            _log.warning("commit_conflict", compaction_id=each.number, **named, reason=drop.why)
             self._discard(each)
         match outcome:
             case Committed(published=changes):

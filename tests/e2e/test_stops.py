@@ -145,7 +145,7 @@ def test_a_command_survives_the_death_of_a_worker(
     outcome = command.outcome()
     assert outcome.code == 0, outcome.err
     assert outcome.found["compactions"] == 2
-    assert "task_retry" in outcome.err
+    assert "compaction_retry" in outcome.err
     command.assert_nothing_remains()
     # The file that the dead worker had begun is its command's, which lived until now.
     assert commands.run("compact", *of_table(warehouse), "--json").found["snapshots"] == []
