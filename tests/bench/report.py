@@ -22,7 +22,7 @@ _SIDES = (
     ("  whole tree", None, "tree_cpu_s"),
     ("  until nothing is left", "end_s", None),
 )
-_STEPS = ("plan_s", "work_s", "part_s", "commit_s")
+_STEPS = ("plan_s", "work_s", "part_cpu_s", "commit_s")
 
 
 def environment(cores: Sequence[int]) -> dict[str, Any]:
