@@ -7,6 +7,8 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/compactord
 # Spark versions under which the tests marked `spark` have to pass.
 SPARKS := 3.5 4.0 4.1 4.2 4.3
 PYTEST_ARGS ?=
+# Of `make bench`: figures of an earlier run, to be compared with.
+COMPARE ?=
 # Of the soak.
 SECONDS ?= 600
 # Of random histories beside pypaimon: how many, and the seed of the first.
@@ -72,8 +74,8 @@ lint: setup ## Style, formatting and types
 	$(BIN)/ruff format --check
 	$(BIN)/python -m mypy
 
-bench: setup ## Measure against Java's core compaction and its Flink job
-	$(BIN)/python -m tests.bench
+bench: setup ## Measure against Java's core compaction and its Flink job; COMPARE=FILE
+	$(BIN)/python -m tests.bench $(if $(COMPARE),--compare $(COMPARE))
 
 bench-large: setup ## Measure a bucket of 5 GB; needs 10 GB of disk
 	$(BIN)/python -m tests.bench --large

@@ -2,6 +2,7 @@
 
     python -m tests.bench                          # all cases, about half an hour
     python -m tests.bench pk small --json /tmp/b.json
+    python -m tests.bench pk small --compare /tmp/b.json    # beside an earlier run's figures
     python -m tests.bench --quick                  # tiny sizes: only that it runs
     python -m tests.bench --large                  # a bucket of 5 GB; needs 10 GB of disk
     python -m tests.bench --soak --seconds 600     # ingestion beside a daemon that is killed once
@@ -26,6 +27,7 @@ from typing import Any
 
 from compactord.engine.base import Engine
 from compactord.engine.spark import start_spark
+from tests.bench.compare import Cases, compare, comparison_text, is_as_quick, read_cases
 from tests.bench.contest import WARM_UPS, Rules, contest
 from tests.bench.large import large
 from tests.bench.report import contest_text, environment, figures_text, write_json
@@ -76,12 +78,23 @@ def main() -> int:
         print(text(name, found[name], judged=judged), end="\n\n", flush=True)
         write_json(arguments.json, where, found, judged=judged)
     print(f"figures: {arguments.json}")
-    return 0 if all(_is_right(name, case) for name, case in found.items()) else 1
+    is_right = all(_is_right(name, case) for name, case in found.items())
+    before, tolerance = arguments.compare, arguments.tolerance / 100
+    if before is not None:
+        is_right &= _is_as_quick(before, found, tolerance)
+    return 0 if is_right else 1
 
 
 def _is_right(name: str, found: dict[str, Any]) -> bool:
     """Whether the rows are what they should be; how fast is another matter."""
     return is_sound(found) if name == "soak" else bool(found.get("same_rows_as_java", True))
+
+
+def _is_as_quick(before: Cases, now: Cases, tolerance: float) -> bool:
+    """Prints the comparison."""
+    compared = compare(before, now)
+    print("\n" + comparison_text(compared, now, tolerance))
+    return is_as_quick(compared, tolerance)
 
 
 def _arguments() -> argparse.Namespace:
@@ -109,11 +122,31 @@ def _arguments() -> argparse.Namespace:
         default=Path(tempfile.gettempdir()) / "compactord-bench.json",
         help="file for the figures (default: %(default)s)",
     )
+    parser.add_argument(
+        "--compare",
+        type=_earlier,  # read at once: the new figures may be written over them
+        metavar="FILE",
+        help="figures that an earlier run wrote: exit with 1 when CPU has grown",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=5,
+        metavar="PERCENT",
+        help="by which CPU may grow (%(default)s)",
+    )
     arguments = parser.parse_args()
     for case in arguments.cases:
         if case not in (*_CASES, "pk-bigint"):
             parser.error(f"unknown case {case}; cases are {', '.join(_CASES)}")
     return arguments
+
+
+def _earlier(path: str) -> Cases:
+    try:
+        return read_cases(Path(path))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _core_list(text: str) -> list[int]:
