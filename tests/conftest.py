@@ -10,12 +10,17 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from compactord.engine.pool import PooledEngine
 from compactord.engine.spark import start_spark
 from tests.tools.class_archive import archive_options
 
 REPOSITORY = Path(__file__).parent.parent
+
+# On a crowded machine everything is slow.
+settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("crowded")
 
 
 @pytest.fixture(autouse=True)

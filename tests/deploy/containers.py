@@ -94,7 +94,7 @@ class Containers:
 
     def run(self, *arguments: str, data: Path) -> subprocess.CompletedProcess[str]:
         with self.start(*arguments, data=data) as process:
-            out, err = process.communicate(timeout=100)
+            out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def run_python(self, program: str, data: Path) -> subprocess.CompletedProcess[str]:
@@ -109,7 +109,7 @@ class Containers:
             ),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
 

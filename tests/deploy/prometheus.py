@@ -26,7 +26,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "compactord.rules.yaml"
 # What Prometheus itself puts on every series of a target, and on what it makes of rules.
 TARGET_LABELS = frozenset({"job", "instance", "namespace"})
-SECONDS_MAX = 30.0
+SECONDS_MAX = 180.0
 
 Json = Any
 

@@ -168,7 +168,7 @@ def _spark_says(values: Path) -> Object:
             input=json.dumps(conf),
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
             check=False,
         )
     finally:

@@ -231,7 +231,7 @@ class Served:
             data=self._warehouse,
             config=self._folder,
         )
-        eventually(lambda: self.answer("/readyz") is not None, "it is ready", 100)
+        eventually(lambda: self.answer("/readyz") is not None, "it is ready")
 
     def answer(self, path: str) -> str | None:
         """What it answers; None unless it answers well."""
@@ -252,7 +252,7 @@ class Served:
         """SIGTERM to process 1, as a kubelet stops a container; its end and its log."""
         self._family |= descendants(self.process.pid)
         os.kill(self._containers.first_program(self.process), signal.SIGTERM)
-        out, err = self.process.communicate(timeout=90)
+        out, err = self.process.communicate(timeout=300)
         return self.process.returncode, out + err
 
     def java(self) -> int:
@@ -280,11 +280,11 @@ def test_sigterm_to_process_1_drains_and_leaves_no_process(
     served.configure(defaults={"options": {"file.compression.zstd-level": "19"}})
     served.start()
     java = served.java()
-    eventually(lambda: _is_writing(warehouse), "a merge writes", 60)
+    eventually(lambda: _is_writing(warehouse), "a merge writes")
     code, log = served.stop()
     assert code == 0, log
     assert not is_alive(java)
-    eventually(lambda: served.survivors() == [], "all processes have ended", 20)
+    eventually(lambda: served.survivors() == [], "all processes have ended")
     assert "service_stopped" in log
     # What ran was finished and published, and nothing else was left behind.
     assert tables.leftovers(warehouse) == set()
@@ -313,11 +313,11 @@ def test_a_configuration_that_is_swapped_as_a_volume_swaps_it_is_read_again(
     time.sleep(2)
     assert _compact_snapshots(warehouse) == 0
     served.configure(defaults={"mode": "auto"})
-    eventually(lambda: _compact_snapshots(warehouse) > 0, "it works on the table again", 60)
+    eventually(lambda: _compact_snapshots(warehouse) > 0, "it works on the table again")
     # A wrong one changes nothing, and is told.
     served.configure(defaults={"mode": "sometimes"})
     told = "compactord_config_last_reload_successful 0"
-    eventually(lambda: told in (served.answer("/metrics") or ""), "the gauge falls", 30)
+    eventually(lambda: told in (served.answer("/metrics") or ""), "the gauge falls")
     code, log = served.stop()
     assert code == 0, log
 
@@ -396,7 +396,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         cwd=tmp_path,
     )
     try:
-        eventually(lambda: is_listening(port), "the master listens", 60)
+        eventually(lambda: is_listening(port), "the master listens")
         yield f"spark://127.0.0.1:{port}"
     finally:
         process.kill()
@@ -438,7 +438,7 @@ def test_the_image_is_an_executor_that_a_driver_can_use(
     )
     executor: subprocess.Popen[str] | None = None
     try:
-        eventually(lambda: is_listening(port), "the driver listens", 60)
+        eventually(lambda: is_listening(port), "the driver listens")
         environment = {
             **_EXECUTOR,
             "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@127.0.0.1:{port}",
@@ -449,7 +449,7 @@ def test_the_image_is_an_executor_that_a_driver_can_use(
         assert driver.stdout is not None
         assert driver.stdout.readline() == "capacity 2\n"
         _decommission(containers.first_program(executor))
-        executor.communicate(timeout=60)
+        executor.communicate(timeout=300)
     finally:
         driver.communicate("")
         if executor is not None:
@@ -468,7 +468,7 @@ def _decommission(first: int) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     # It may be ended together with the container whose executor it told.

@@ -29,7 +29,7 @@ def test_whatever_a_killed_process_leaves_the_next_one_heals(tmp_path: Path) -> 
         [sys.executable, "-m", "tests.faults.victim", str(template), str(folder)],
         cwd=REPOSITORY,
         check=True,
-        timeout=100,
+        timeout=300,
     )
     seen: Counter[str] = Counter()
     for killed in sorted(folder.iterdir()):

@@ -116,7 +116,7 @@ class JudgeJvm:
             # The JVM lives until its standard input ends.
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=180)
             self._process = None
         if self._scratch is not None:
             self._scratch.cleanup()

@@ -46,7 +46,7 @@ class Cluster:
         port = free_port()
         self.master = f"spark://127.0.0.1:{port}"
         self._master = self._start("master.Master", "--port", str(port))
-        eventually(lambda: is_listening(port), "the master listens", 30)
+        eventually(lambda: is_listening(port), "the master listens")
         self.workers = [self._start_worker(number) for number in range(WORKERS)]
 
     def executors(self, worker: subprocess.Popen[bytes]) -> set[int]:

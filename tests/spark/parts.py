@@ -28,7 +28,7 @@ from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.local import LocalStorage
 
 ROWS = 100
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 _FIELDS = (DataField(id=0, name="a", type=AtomicType(root=TypeRoot.INT)),)
 _SCHEMA = pa.schema([pa.field("a", pa.int32(), metadata={"PARQUET:field_id": "0"})])
 
@@ -139,7 +139,7 @@ def waiters(gate: Path) -> list[str]:
     return sorted(path.name for path in gate.parent.glob(f"{gate.name}-*"))
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until `condition()` holds, for things that other processes do."""
     deadline = time.monotonic() + seconds
     while not condition():

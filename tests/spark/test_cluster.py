@@ -12,7 +12,15 @@ import pytest
 from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
 from tests.spark.cluster import EXECUTOR, JVM, Cluster, doubles_zip, free_port, worker_python
-from tests.spark.parts import GatedStorage, append_part, eventually, outputs, waiters, waiting
+from tests.spark.parts import (
+    PATIENCE_SECONDS,
+    GatedStorage,
+    append_part,
+    eventually,
+    outputs,
+    waiters,
+    waiting,
+)
 from tests.spark.remote import RemoteEngine, descendants, process_texts, settings_of_driver
 
 NO_EXECUTOR_SECONDS = 3.0
@@ -52,7 +60,7 @@ def test_parts_run_on_both_workers_without_an_installed_compactord(
         engine.submit(append_part(tmp_path, number, GatedStorage(gate=str(gate))))
     with waiting(gate, 2) as names:
         executors = {name.split("-")[1] for name in names}
-    outcomes = [engine.next_outcome(60) for _ in range(2)]
+    outcomes = [engine.next_outcome(PATIENCE_SECONDS) for _ in range(2)]
     assert len(executors) == 2
     assert all(isinstance(outcome, SubcompactionResult) for outcome in outcomes)
     assert len(outputs(tmp_path)) == 2
@@ -98,8 +106,8 @@ def test_a_part_of_a_killed_executor_is_run_again_and_only_one_file_stays(
         worker = int(names[0].split("-")[-1])
         executor = _parent(_parent(worker))
         os.kill(executor, signal.SIGKILL)
-        eventually(lambda: len(waiters(gate)) == 2, "the part is run again", 30)
-    outcome = engine.next_outcome(60)
+        eventually(lambda: len(waiters(gate)) == 2, "the part is run again")
+    outcome = engine.next_outcome(PATIENCE_SECONDS)
     assert isinstance(outcome, SubcompactionResult), outcome
     (file,) = outcome.after
     eventually(lambda: outputs(tmp_path) == [file.file_name], "the first attempt's file goes")
@@ -112,7 +120,7 @@ def test_cancelled_parts_leave_no_file_on_a_cluster(engine: RemoteEngine, tmp_pa
     with waiting(gate, 2):
         engine.cancel()
         eventually(lambda: not outputs(tmp_path), "the workers remove their files")
-    outcomes = [engine.next_outcome(10) for _ in range(2)]
+    outcomes = [engine.next_outcome(PATIENCE_SECONDS) for _ in range(2)]
     assert {o.kind for o in outcomes if isinstance(o, TaskFailure)} == {FailureKind.LOST}
 
 
@@ -127,7 +135,7 @@ def test_of_speculative_twins_one_file_stays(cluster: Cluster, tmp_path: Path) -
         engine.submit(append_part(tmp_path, 0, GatedStorage(gate=str(gate))))
         with waiting(gate, 2):
             assert len(outputs(tmp_path)) == 2
-        outcome = engine.next_outcome(60)
+        outcome = engine.next_outcome(PATIENCE_SECONDS)
         assert isinstance(outcome, SubcompactionResult), outcome
         (file,) = outcome.after
         eventually(lambda: outputs(tmp_path) == [file.file_name], "the twin's file goes")
@@ -149,7 +157,7 @@ def test_without_any_executor_a_part_is_lost_and_nothing_hangs(tmp_path: Path) -
                 pids = (worker.pid, *cluster.executors(worker))
                 for pid in pids:
                     os.kill(pid, signal.SIGKILL)
-            outcome = engine.next_outcome(60)
+            outcome = engine.next_outcome(PATIENCE_SECONDS)
             assert isinstance(outcome, TaskFailure)
             assert outcome.kind is FailureKind.LOST
             eventually(lambda: not outputs(tmp_path), "the worker removes its file")

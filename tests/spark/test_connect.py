@@ -16,7 +16,15 @@ from compactord.engine.jre import find_java
 from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
 from tests.spark.cluster import SPARK_HOME, doubles_zip, free_port, is_listening, worker_python
-from tests.spark.parts import DyingStorage, GatedStorage, append_part, eventually, outputs, waiting
+from tests.spark.parts import (
+    PATIENCE_SECONDS,
+    DyingStorage,
+    GatedStorage,
+    append_part,
+    eventually,
+    outputs,
+    waiting,
+)
 from tests.spark.remote import RemoteEngine, descendants
 
 SECRET = "s3same-wJalrXUtnFEMI"
@@ -47,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             [*command, "spark-internal"], env=environment, stdout=log, stderr=log, cwd=folder
         )
     try:
-        eventually(lambda: is_listening(port), "the server listens", 60)
+        eventually(lambda: is_listening(port), "the server listens")
         yield f"sc://127.0.0.1:{port}"
     finally:
         for pid in (*descendants(process.pid), process.pid):
@@ -65,13 +73,13 @@ def engine(server: str) -> Iterator[RemoteEngine]:
 def test_parts_travel_through_connect(engine: RemoteEngine, tmp_path: Path) -> None:
     for number in range(3):
         engine.submit(append_part(tmp_path, number))
-    outcomes = [engine.next_outcome(60) for _ in range(3)]
+    outcomes = [engine.next_outcome(PATIENCE_SECONDS) for _ in range(3)]
     assert sorted(o.part for o in outcomes if isinstance(o, SubcompactionResult)) == [0, 1, 2]
 
 
 def test_a_killed_worker_is_a_lost_part(engine: RemoteEngine, tmp_path: Path) -> None:
     engine.submit(append_part(tmp_path, 0, DyingStorage()))
-    outcome = engine.next_outcome(60)
+    outcome = engine.next_outcome(PATIENCE_SECONDS)
     assert isinstance(outcome, TaskFailure)
     assert outcome.kind is FailureKind.LOST
     assert "at org.apache" not in outcome.message
@@ -82,11 +90,11 @@ def test_cancelled_parts_are_lost(engine: RemoteEngine, tmp_path: Path) -> None:
     engine.submit(append_part(tmp_path, 0, GatedStorage(gate=str(gate))))
     with waiting(gate, 1):
         engine.cancel()
-        outcome = engine.next_outcome(10)
+        outcome = engine.next_outcome(PATIENCE_SECONDS)
     assert isinstance(outcome, TaskFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.LOST, "Cancelled")
     engine.submit(append_part(tmp_path, 1))
-    assert isinstance(engine.next_outcome(60), SubcompactionResult)
+    assert isinstance(engine.next_outcome(PATIENCE_SECONDS), SubcompactionResult)
     assert [name for name in outputs(tmp_path) if name]
 
 

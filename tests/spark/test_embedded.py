@@ -19,6 +19,7 @@ from compactord.model import (
     TaskOutcome,
 )
 from tests.spark.parts import (
+    PATIENCE_SECONDS,
     ROWS,
     BrokenStorage,
     DyingStorage,
@@ -32,7 +33,7 @@ from tests.spark.parts import (
 
 def _outcome(engine: PooledEngine, part: Subcompaction) -> TaskOutcome:
     engine.submit(part)
-    outcome = engine.next_outcome(60)
+    outcome = engine.next_outcome(PATIENCE_SECONDS)
     assert outcome is not None
     return outcome
 
@@ -70,7 +71,7 @@ def test_every_part_has_one_outcome(spark_engine: PooledEngine, tmp_path: Path) 
     parts = [append_part(tmp_path, n) for n in range(6)]
     for part in parts:
         spark_engine.submit(part)
-    outcomes = [spark_engine.next_outcome(60) for _ in parts]
+    outcomes = [spark_engine.next_outcome(PATIENCE_SECONDS) for _ in parts]
     assert sorted(o.part for o in outcomes if isinstance(o, SubcompactionResult)) == list(range(6))
     assert spark_engine.next_outcome(None) is None
 
@@ -117,7 +118,7 @@ def test_cancelled_parts_are_lost_and_leave_no_file(
         assert len(outputs(tmp_path)) == 2
         assert spark_engine.next_outcome(0.1) is None
         spark_engine.cancel()
-        outcomes = [spark_engine.next_outcome(10) for _ in parts]
+        outcomes = [spark_engine.next_outcome(PATIENCE_SECONDS) for _ in parts]
         eventually(lambda: not outputs(tmp_path), "the workers remove their files")
     assert {o.kind for o in outcomes if isinstance(o, TaskFailure)} == {FailureKind.LOST}
     assert len(outcomes) == 4

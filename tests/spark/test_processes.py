@@ -12,7 +12,14 @@ import pytest
 from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
 from tests.conftest import REPOSITORY
-from tests.spark.parts import GatedStorage, append_part, eventually, outputs, waiting
+from tests.spark.parts import (
+    PATIENCE_SECONDS,
+    GatedStorage,
+    append_part,
+    eventually,
+    outputs,
+    waiting,
+)
 from tests.spark.remote import RemoteEngine, find_process, is_alive
 
 
@@ -35,7 +42,7 @@ def test_closing_while_a_part_runs_leaves_no_process_and_no_file(
     engine: RemoteEngine, tmp_path: Path, scratch: Path
 ) -> None:
     engine.submit(append_part(tmp_path, 1))
-    assert isinstance(engine.next_outcome(60), SubcompactionResult)
+    assert isinstance(engine.next_outcome(PATIENCE_SECONDS), SubcompactionResult)
     done = outputs(tmp_path)
     engine.submit(append_part(tmp_path, 2, GatedStorage(gate=str(tmp_path / "gate"))))
     with waiting(tmp_path / "gate", 1):
@@ -72,7 +79,7 @@ def test_an_engine_whose_jvm_died_is_unavailable(engine: RemoteEngine, tmp_path:
     engine.submit(append_part(tmp_path, 1, GatedStorage(gate=str(gate))))
     with waiting(gate, 1):
         os.kill(find_process("org.apache.spark.deploy.SparkSubmit", engine.children()), 9)
-        outcome = engine.next_outcome(30)
+        outcome = engine.next_outcome(PATIENCE_SECONDS)
         assert isinstance(outcome, TaskFailure)
         assert outcome.kind is FailureKind.LOST
         assert "driver process is gone" in outcome.message

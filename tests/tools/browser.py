@@ -29,7 +29,7 @@ from tests.tools.workbench import ToolError
 if TYPE_CHECKING:
     import playwright.sync_api
 
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 60_000
 # Chromium asks its maker for updates, lists and time as soon as it starts. No name but that of this
 # machine resolves, addresses included; neither a proxy of the environment nor UDP is used.
 QUIET = (
@@ -84,7 +84,7 @@ class Browser:
         """A new tab, gone at the end; sizes in CSS pixels.
 
         `options` are those of Playwright's `Browser.new_context`. Time is UTC, the language English
-        and nothing moves, unless they say otherwise. What a test waits for may take ten seconds.
+        and nothing moves, unless they say otherwise. What a test waits for may take a minute.
         """
         quiet = {"timezone_id": "UTC", "locale": "en-GB", "reduced_motion": "reduce"}
         context = self._chromium.new_context(

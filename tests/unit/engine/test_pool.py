@@ -20,7 +20,7 @@ from compactord.model import (
 from tests.spark.parts import append_part
 
 Run = Callable[[Subcompaction], TaskOutcome]
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 class ThreadCarrier:

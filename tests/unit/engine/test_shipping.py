@@ -27,7 +27,7 @@ def test_the_package_runs_from_the_zip(tmp_path: Path) -> None:
         "import compactord.rewrite.task; print(compactord.__file__)"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=300
     )
     assert run.stdout.startswith(str(path)), run.stderr
 

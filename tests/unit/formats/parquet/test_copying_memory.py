@@ -66,7 +66,7 @@ def test_memory_is_within_the_budget_of_the_part(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=300,
     )
     peak, names = json.loads(child.stdout)
     (path,) = (Path(part.write.folder) / name for name in names)
