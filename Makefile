@@ -7,6 +7,10 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/compactord
 # Spark versions under which the tests marked `spark` have to pass.
 SPARKS := 3.5 4.0 4.1 4.2 4.3
 PYTEST_ARGS ?=
+# How many processes share the tests; 0: pytest's own runs them.
+WORKERS ?= 2
+# A worker that dies ends the run: xdist may wait for ever for one in its place.
+PARALLEL = --numprocesses $(WORKERS) --max-worker-restart 0
 # Of `make bench`: figures of an earlier run, to be compared with.
 COMPARE ?=
 # Of the soak.
@@ -63,11 +67,12 @@ demo: setup ## Watch serve keep two tables compact while jobs fill them; about a
 test: tools ## All tests; fetches the jar of Java Paimon once
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.tools.class_archive
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-fast: setup ## The tests that need neither Java nor `make tools`
 	$(BIN)/python -m pytest -m 'not oracle and not spark and not bench and not compat' \
-		--ignore tests/deploy --ignore tests/browser --ignore tests/tools $(PYTEST_ARGS)
+		--ignore tests/deploy --ignore tests/browser --ignore tests/tools \
+		$(PARALLEL) $(PYTEST_ARGS)
 
 lint: setup ## Style, formatting and types
 	$(BIN)/ruff check

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -17,10 +18,25 @@ from compactord.engine.spark import start_spark
 from tests.tools.class_archive import archive_options
 
 REPOSITORY = Path(__file__).parent.parent
+# Their tests start whole programs, which have sessions of Spark, and share some of them.
+_ONE_WORKER = ("bench", "browser", "deploy", "e2e", "service", "spark")
 
 # On a crowded machine everything is slow.
 settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("crowded")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of parallel workers, one runs all tests of such a folder, beginning with the largest."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types here
+        def _split_scope(self, nodeid: str) -> str:
+            folder = nodeid.split("/")[1]
+            return folder if folder in _ONE_WORKER else nodeid
+
+    return ByFolder(config, log)
 
 
 @pytest.fixture(autouse=True)
