@@ -59,7 +59,7 @@ def _swinging() -> Iterator[int]:
 
 def _one_shot(warehouse: Path, clock: JumpingClock, *, owner: Owner = FIRST) -> OneShot:
     class Silent:
-        planned = landed = committed = staticmethod(lambda *_: None)
+        planned = finished = committed = staticmethod(lambda *_: None)
 
     return OneShot(
         tables.ref(warehouse),
