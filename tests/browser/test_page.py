@@ -84,7 +84,7 @@ def _with_files(picture: FixedPicture, files: int) -> FixedPicture:
     name = TableName("lake", "sales", "orders")
     detail = picture.details[name]
     view = replace(detail.view, shape=replace(detail.view.shape, files=files))
-    return FixedPicture(picture.fleet, replace(detail, view=view))
+    return FixedPicture(picture.view(), replace(detail, view=view))
 
 
 def test_a_daemon_that_does_not_answer_is_said_and_comes_back(
