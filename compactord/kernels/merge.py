@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.kernels.columns import Int64s
-from compactord.kernels.deduplicate import SEQUENCE_NUMBER, VALUE_KIND
 from compactord.kernels.gather import concat_column, gather, hand_on
 from compactord.kernels.grouping import group_rows, last_rows
+from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND
 from compactord.kernels.order import MergeOrder
 from compactord.kernels.records import Records
 from compactord.kernels.ties import MergeTree

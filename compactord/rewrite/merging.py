@@ -18,7 +18,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from compactord.errors import TaskError
-from compactord.kernels.deduplicate import drop_retracts
+from compactord.kernels.kinds import drop_retracts
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.model import InputFile, MergeSpec

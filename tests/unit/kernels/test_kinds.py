@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from compactord.kernels.deduplicate import drop_retracts
+from compactord.kernels.kinds import drop_retracts
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 

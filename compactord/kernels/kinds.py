@@ -1,4 +1,4 @@
-"""Row kinds in a merge that keeps one record per key (mergetree/compact/DeduplicateMergeFunction).
+"""The kinds of rows (RowKind.java), and which of them are retracts.
 
 Kinds as files store them: +I 0, -U 1, +U 2, -D 3; -U and -D are retracts.
 """
