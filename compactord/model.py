@@ -168,14 +168,15 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSpec:
-    """How rows of one key become one row: sections of runs of files, and the deduplicate rule.
+    """How rows of one key become one row: sections of runs of files, and a merge function's name.
 
     `sections` are in key order. Records of a key are ordered by the sequence fields (nulls first
-    in both directions), then by sequence number, then as Java's loser tree meets them; the last one
-    wins.
+    in both directions), then by sequence number, then as Java's loser tree meets them.
+    `merge_engine` as in `kernels.functions`.
     """
 
     sections: tuple[tuple[tuple[InputFile, ...], ...], ...]
+    merge_engine: str
     key_columns: tuple[str, ...]
     sequence_fields: tuple[str, ...]
     sequence_descending: bool

@@ -176,6 +176,7 @@ class WriteOnlyWriter:
         if table.kind is TableKind.PRIMARY_KEY:
             source = MergeSpec(
                 sections=(),
+                merge_engine=table.options.merge_engine.value,
                 key_columns=keys,
                 sequence_fields=(),
                 sequence_descending=False,

@@ -72,6 +72,29 @@ def gather(
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def gather_keys(
+    parts: Sequence[pa.RecordBatch],
+    rows: Int64s,
+    starts: Int64s,
+    concatenated: Mapping[str, pa.Array] | None = None,
+    *,
+    max_bytes: int = MAX_CONCAT_BYTES,
+) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
+    """The given rows as by `gather`, in batches that split no key, each with where keys begin.
+
+    `starts` are the positions in `rows` at which keys begin. Only a single key's rows may be more
+    than `max_bytes` of varying size.
+    """
+    if len(starts) > 1 and not _fits(parts, max_bytes):
+        middle = len(starts) // 2
+        cut = starts[middle]
+        for half, begins in ((rows[:cut], starts[:middle]), (rows[cut:], starts[middle:] - cut)):
+            yield from gather_keys(*_narrow(parts, half), begins, max_bytes=max_bytes)
+    elif len(starts):
+        whole = list(gather(parts, rows, concatenated, max_bytes=max_bytes))
+        yield _concat(whole), starts
+
+
 def _fits(parts: Sequence[pa.RecordBatch], max_bytes: int) -> bool:
     """Columns of fixed width always do: a window has far fewer rows than an offset can count."""
     sizes = RowSizes(parts[0].schema)

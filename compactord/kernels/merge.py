@@ -1,12 +1,13 @@
-"""The merge of sorted runs into one: of each key the last record.
+"""The merge of sorted runs into one: of each key what a merge function makes of its records.
 
-Streaming and vectorised: windows of rows (see `window`), each sorted by key codes (`grouping`), one
-record picked per key (`precedence`, `ties`), the winners gathered (`gather`). A window that holds
-rows of one run only is handed on as it is. Single-threaded but for what Arrow does inside.
+Streaming and vectorised: windows of rows (see `window`), each sorted by key codes (`grouping`), the
+last record of each key picked, or all put in order (`precedence`, `ties`), as the function needs,
+which gathers the rows that it keeps (`gather`) or makes new ones of them. A window that holds rows
+of one run only is handed on as it is. Single-threaded but for what Arrow does inside.
 
 Memory: the rows of `window`'s bound, the window's key and sequence columns once more, about 32
 bytes per row of a window for codes and order, one other column's copy, and the output batches that
-the caller holds.
+the caller holds. A function that needs all records has a sorted copy of the window besides.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.kernels.columns import Int64s
-from compactord.kernels.gather import concat_column, gather, hand_on
+from compactord.kernels.functions.base import MergeFunction, Needs, OrderedRecords
+from compactord.kernels.gather import concat_column, hand_on
 from compactord.kernels.grouping import group_rows, last_rows
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND
 from compactord.kernels.order import MergeOrder
@@ -32,20 +34,27 @@ _TAIL_ROWS = 128
 def merge_runs(
     runs: Sequence[Iterator[pa.RecordBatch]],
     order: MergeOrder,
+    function: MergeFunction,
     *,
     window_rows: int,
     window_bytes: int,
+    keys_repeat: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """One record per key, in key order, in batches of up to a window; retracts are kept.
+    """The function's result rows, in key order, in batches of up to a window.
 
     All batches have one schema with `_SEQUENCE_NUMBER` (int64) and `_VALUE_KIND` (int8). A run is
-    sorted by its key and holds a key once. Dictionary-encoded columns may change their dictionary
-    from batch to batch, coming and going; their indices are int32. Raises `TaskError` when a run
-    is not in order or a key is null.
+    sorted by its key and holds a key once; with `keys_repeat` it may hold several records of a key,
+    in their order. Dictionary-encoded columns may change their dictionary from batch to batch,
+    coming and going; their indices are int32. Raises `TaskError` when a run is not in order or a
+    key is null.
     """
-    merge = _Merge(order, len(runs))
+    merge = _Merge(order, function, len(runs), keys_repeat=keys_repeat)
     for window in windows(
-        runs, order.key_columns, window_rows=window_rows, window_bytes=window_bytes
+        runs,
+        order.key_columns,
+        window_rows=window_rows,
+        window_bytes=window_bytes,
+        keys_repeat=keys_repeat,
     ):
         yield from merge.merge_window(window)
 
@@ -53,8 +62,12 @@ def merge_runs(
 class _Merge:
     """What a merge remembers between windows: the history of the tie-breaking tree."""
 
-    def __init__(self, order: MergeOrder, run_count: int) -> None:
+    def __init__(
+        self, order: MergeOrder, function: MergeFunction, run_count: int, *, keys_repeat: bool
+    ) -> None:
         self._order = order
+        self._function = function
+        self._keys_repeat = keys_repeat
         self._tree = None if order.disjoint_sequences else MergeTree(run_count)
         names = [*order.key_columns, *order.sequence_fields]
         if not order.disjoint_sequences:
@@ -66,7 +79,7 @@ class _Merge:
     def merge_window(self, window: Window) -> Iterator[pa.RecordBatch]:
         present = [run for run, batches in enumerate(window) if batches]
         parts = [batch for batches in window for batch in batches]
-        if len(present) == 1:
+        if len(present) == 1 and not self._keys_repeat:
             if self._tree is not None:
                 self._tree.pass_run(present[0])
             return hand_on(parts)
@@ -76,16 +89,22 @@ class _Merge:
             for name in self._compared_columns
         }
         keys = [columns[name] for name in order.key_columns]
-        if order.disjoint_sequences and not order.sequence_fields and not order.ignore_delete:
-            winners = last_rows(keys, len(present))
+        needs_last = self._function.needs is Needs.LAST
+        by_run = order.disjoint_sequences and not order.sequence_fields and not order.ignore_delete
+        if needs_last and by_run:
+            rows, starts = last_rows(keys, len(present)), None
         else:
             groups = group_rows(keys, len(present))
             run_ends = np.cumsum([sum(batch.num_rows for batch in run) for run in window])
-            winners = self._pick(Records(order, groups, columns, run_ends), present)
-        return gather(parts, winners, columns)
+            records = Records(order, groups, columns, run_ends)
+            if needs_last:
+                rows, starts = self._pick(records, present), None
+            else:
+                rows, starts = records.in_order(self._tree)
+        return self._function.merge(OrderedRecords(parts, rows, starts, columns))
 
     def _pick(self, records: Records, present: Sequence[int]) -> Int64s:
-        """The row numbers of the records that are kept, in key order."""
+        """The row numbers of the last record of each key, in key order."""
         latest, starts = records.latest()
         if len(starts) < len(latest):
             if self._tree is None:

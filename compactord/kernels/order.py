@@ -1,4 +1,4 @@
-"""Which record of a key is kept: the rule of the deduplicate merge engine as a value."""
+"""The order of the records of a key as a value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeOrder:
-    """Which columns are the key, and which record of a key is the last: the one that is kept.
+    """Which columns are the key, and in which order the records of a key are.
 
     `disjoint_sequences`: each run's sequence numbers are all below the next run's. Then the run
     decides and no sequence number is compared. Without it runs stand in the order in which Java

@@ -1,4 +1,4 @@
-"""The records of one window in key order, and which of each key's is the last."""
+"""The records of one window in key order, and the order of the records of each key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compactord.kernels.grouping import Groups
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND, is_retract
 from compactord.kernels.order import MergeOrder
 from compactord.kernels.precedence import keep_latest, precedence_words
-from compactord.kernels.ties import SequencedRows
+from compactord.kernels.ties import MergeTree, SequencedRows
 
 
 class Records:
@@ -61,6 +61,27 @@ class Records:
             latest = np.flatnonzero(is_kept)
         rows: Int64s = self._rows.take(latest)
         return rows
+
+    def in_order(self, tree: MergeTree | None) -> tuple[Int64s, Int64s]:
+        """Row numbers of all records by key, from first to last, and where each key's begin.
+
+        They pass through the tree, which settles full ties; without one, runs do in their order.
+        """
+        order = self._order
+        if order.disjoint_sequences and not order.sequence_fields:
+            places = np.arange(len(self._rows))
+        else:
+            sequenced, places = self.sequenced(0)
+            if tree is not None:
+                places = places.take(tree.order_of_ties(sequenced))
+                tree.pass_rows(sequenced)
+        if not order.ignore_delete:
+            return self._rows.take(places), np.flatnonzero(self._firsts)
+        rows: Int64s = self._rows.take(places)
+        is_single = (self._firsts & self._ends).take(places)
+        is_kept = is_single | ~is_retract(self._columns[VALUE_KIND]).take(rows)
+        groups = np.cumsum(self._firsts).take(places)
+        return rows[is_kept], stretch_starts(groups[is_kept])
 
     def tail_start(self, size: int) -> int:
         """The first place of the keys that lie wholly in the last `size` places; 0 if none do."""

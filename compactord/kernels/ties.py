@@ -119,6 +119,31 @@ class MergeTree:
             alive = np.delete(alive, here[loses])
         return alive
 
+    def order_of_ties(self, rows: SequencedRows) -> Int64s:
+        """The places of `rows`, with those of one sequence in the order in which they are popped.
+
+        To be asked before the rows pass.
+        """
+        order = np.arange(len(rows.runs))
+        is_same = rows.sequences[1:] == rows.sequences[:-1]
+        tied = np.flatnonzero(np.append(is_same, False) | np.append(False, is_same))
+        if len(tied) == 0:
+            return order
+        depth = (len(self._going_on) - 1).bit_length()
+        # For each level of the tree, whether a row is on the side that is popped last.
+        is_late = np.zeros((depth, len(tied)), np.bool_)
+        for node in range(1, len(self._going_on)):
+            side = self._sides[node, rows.runs[tied]]
+            here = np.flatnonzero(side != _OUTSIDE)
+            states = self._states(node, rows) if len(here) else None
+            if states is None:
+                continue
+            sequence = rows.sequences[tied[here]]
+            last_side = states.going_on[np.searchsorted(states.sequences, sequence)]
+            is_late[node.bit_length() - 1, here] = side[here] == last_side
+        order[tied] = tied[np.lexsort([*is_late[::-1], rows.sequences[tied]])]
+        return order
+
     def _states(self, node: int, rows: SequencedRows) -> _NodeStates | None:
         """What each distinct sequence leaves behind at the node; None if no row passes it."""
         side = self._sides[node, rows.runs]

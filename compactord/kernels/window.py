@@ -1,7 +1,8 @@
 """Cutting sorted runs into windows: all rows of a range of keys, from every run.
 
 A window never splits a key: it ends at the smallest of the runs' last buffered keys, inclusive.
-The run with that key is the one to read on from, until enough is buffered.
+The run with that key is the one to read on from, until enough is buffered. Where runs may hold a
+key more than once it ends before that key, of which the run may have more.
 
 Batches are cut into pieces first, of at most `window_rows` rows and `window_bytes / (runs + 1)`
 bytes, so that a window does not grow with the batches. Each run must have one piece buffered to
@@ -34,15 +35,23 @@ def windows(
     *,
     window_rows: int,
     window_bytes: int,
+    keys_repeat: bool = False,
 ) -> Iterator[Window]:
     """Windows in key order, none of them empty; every row of every run is in exactly one.
+
+    `keys_repeat`: a run may hold a key more than once, its rows one after the other.
 
     Raises `TaskError` when a run's batches are not in key order or a key is null.
     """
     assert window_rows > 0, f"window_rows must be positive, not {window_rows}"
     assert window_bytes > 0, f"window_bytes must be positive, not {window_bytes}"
     buffers = [
-        _RunBuffer(index, _pieces(run, window_rows, window_bytes // (len(runs) + 1)), key_columns)
+        _RunBuffer(
+            index,
+            _pieces(run, window_rows, window_bytes // (len(runs) + 1)),
+            key_columns,
+            keys_repeat=keys_repeat,
+        )
         for index, run in enumerate(runs)
     ]
     while True:
@@ -62,6 +71,9 @@ def windows(
         window = [buffer.cut(bound) for buffer in buffers]
         if any(window):
             yield window
+        elif growing:
+            # One key is all that is buffered of the run that is behind.
+            min(growing, key=_RunBuffer.last_key).read()
         if bound is None:
             return
 
@@ -92,10 +104,13 @@ class _RunBuffer:
         index: int,
         pieces: Iterator[tuple[pa.RecordBatch, int]],
         key_columns: Sequence[str],
+        *,
+        keys_repeat: bool,
     ) -> None:
         self._index = index
         self._batches = pieces
         self._key_columns = key_columns
+        self._keys_repeat = keys_repeat
         self._pieces: deque[_Piece] = deque()
         self._last_read: Key | None = None
         self.is_exhausted = False
@@ -122,9 +137,7 @@ class _RunBuffer:
             if nulls:
                 raise TaskError(f"run {self._index}: key column {name} holds {nulls} nulls")
         piece = _Piece(batch, size_bytes, self._key_columns)
-        if piece.last_key < piece.first_key or (
-            self._last_read is not None and piece.first_key <= self._last_read
-        ):
+        if piece.last_key < piece.first_key or self._is_behind(piece.first_key):
             raise TaskError(
                 f"run {self._index} is not sorted by its key: after {self._last_read} came a "
                 f"batch from {piece.first_key} to {piece.last_key}"
@@ -134,19 +147,31 @@ class _RunBuffer:
         self.rows += piece.rows
         self.size_bytes += piece.size_bytes
 
+    def _is_behind(self, key: Key) -> bool:
+        if self._last_read is None:
+            return False
+        return key < self._last_read if self._keys_repeat else key <= self._last_read
+
     def cut(self, bound: Key | None) -> list[pa.RecordBatch]:
-        """Remove and return the buffered rows up to and with `bound`, all of them for None."""
+        """Remove and return the buffered rows up to `bound`, all of them for None.
+
+        With the rows of that key, but where keys repeat.
+        """
         taken: list[pa.RecordBatch] = []
         while self._pieces:
             piece = self._pieces[0]
-            if bound is not None and piece.last_key > bound:
-                end = piece.keys.count_up_to(bound, piece.start)
+            if bound is not None and self._goes_beyond(piece, bound):
+                count = piece.keys.count_below if self._keys_repeat else piece.keys.count_up_to
+                end = count(bound, piece.start)
                 if end > piece.start:
                     taken.append(self._take(piece, end))
                 break
             taken.append(self._take(piece, piece.batch.num_rows))
             self._pieces.popleft()
         return taken
+
+    def _goes_beyond(self, piece: _Piece, bound: Key) -> bool:
+        return piece.last_key >= bound if self._keys_repeat else piece.last_key > bound
 
     def _take(self, piece: _Piece, end: int) -> pa.RecordBatch:
         rows = end - piece.start

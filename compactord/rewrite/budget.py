@@ -4,7 +4,8 @@ With R runs in a section and w bytes of a decoded row, the memory of a part is
 
     readers      R x min(open bytes, 3 x the largest file)      buffers and pages of open files
   + decoded      R x batch x w x (2 with decode-ahead, else 1)
-  + window       4 x window x w      buffered, one merged, one column's copies, codes and order
+  + window       4 x window x w      buffered, one merged, one column's copies, codes and order;
+                                     5 where the merge function needs all records: sorted, too
   + row groups   3 x group x w       filling, being encoded, encoded pages
 
 on top of the idle worker (interpreter, numpy, pyarrow: about 90 MB, not counted). `budget` chooses
@@ -30,6 +31,7 @@ MAX_RUNS = 400
 # A window must stay below Arrow's 32-bit offsets whatever the memory.
 MAX_WINDOW_BYTES = 512 << 20
 _WINDOW_COPIES = 4
+_SORTED_COPIES = 1
 _GROUP_COPIES = 3
 _MIN_ROW_BYTES = 8.0
 
@@ -53,7 +55,8 @@ class Budget:
 class Load:
     """What a section asks for. `largest_file` in bytes on disk; `runs` at least 1.
 
-    `open_bytes`: of an open file, besides its decoded rows.
+    `open_bytes`: of an open file, besides its decoded rows. `needs_all`: the merge function needs
+    all records of a key.
     """
 
     runs: int
@@ -61,6 +64,7 @@ class Load:
     open_bytes: int
     largest_file: int
     decodes_ahead: bool
+    needs_all: bool
 
 
 def budget(memory_bytes: int, load: Load) -> Budget:
@@ -112,5 +116,6 @@ def _needed(load: Load, runs: int, row: float, share: float) -> int:
     batch, window, group = _sizes(runs, share)
     reader = min(load.open_bytes, 3 * load.largest_file)
     decoded = runs * batch * row * (2 if load.decodes_ahead else 1)
-    merging = _WINDOW_COPIES * window * row if load.runs > 1 else 0
+    copies = _WINDOW_COPIES + (_SORTED_COPIES if load.needs_all else 0)
+    merging = copies * window * row if load.runs > 1 else 0
     return int(runs * reader + decoded + merging + _GROUP_COPIES * group * row)

@@ -1,7 +1,8 @@
 """From the sections of a merge to one stream of rows in key order.
 
 A section with more runs than can be open at once is merged in several passes: neighbouring runs
-are merged into temporary local files, which are the runs of the next pass. Neighbours, because the
+are merged into temporary local files, which are the runs of the next pass. They hold every record
+where the merge function cannot go on from its own results. Neighbours, because the
 order of runs settles what sequence numbers leave open; full ties among records of different passes
 follow that order alone (Java's own answer there depends on the whole set of runs).
 """
@@ -13,11 +14,14 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from compactord.errors import TaskError
+from compactord.kernels.functions.base import MergeFunction
+from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.kinds import drop_retracts
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
@@ -32,25 +36,49 @@ Run: TypeAlias = Callable[[], Rows]
 SectionRuns: TypeAlias = tuple[tuple[InputFile, ...], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """How runs are merged; `keys_repeat` in runs that hold every record of a key."""
+
+    order: MergeOrder
+    function: MergeFunction
+    keys_repeat: bool = False
+
+
 def merged_rows(
-    source: MergeSpec, reader: InputReader, decoding: Decoding, budgets: Sequence[Budget]
+    source: MergeSpec,
+    function: MergeFunction,
+    reader: InputReader,
+    decoding: Decoding,
+    budgets: Sequence[Budget],
 ) -> Rows:
     """The rows to write, section by section; `budgets` has one for each."""
     for section, sizes in zip(source.sections, budgets, strict=True):
         ordered, order = _ordered(section, source)
         runs = [_file_run(run, reader, decoding, sizes.batch_rows) for run in ordered]
+        last = _Pass(order=order, function=function)
         with contextlib.ExitStack() as stack:
             if len(runs) > sizes.fan_in:
-                if source.ignore_delete and not source.drop_deletes:
+                if source.ignore_delete and not source.drop_deletes and function.merges_again:
                     # A lone retract stays, two vanish: that cannot be told after a partial merge.
                     raise TaskError(
                         f"{len(runs)} runs with ignore-delete cannot be merged {sizes.fan_in} at"
                         " a time: raise --memory (spark.task_memory)"
                     )
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compactord-"))
-                runs = _fewer_runs(runs, order, sizes, folder)
-            for batch in _merge(runs, order, sizes):
+                if function.merges_again:
+                    runs = _fewer_runs(runs, last, sizes, folder)
+                else:
+                    runs = _fewer_runs(runs, _every_record(order), sizes, folder)
+                    last = replace(last, keys_repeat=True)
+            for batch in _merge(runs, last, sizes):
                 yield drop_retracts(batch) if source.drop_deletes else batch
+
+
+def _every_record(order: MergeOrder) -> _Pass:
+    """Puts runs together: what is ignored is so in the last pass alone."""
+    kept = replace(order, ignore_delete=False)
+    return _Pass(order=kept, function=EveryRecord(), keys_repeat=True)
 
 
 def _ordered(section: SectionRuns, source: MergeSpec) -> tuple[SectionRuns, MergeOrder]:
@@ -84,24 +112,29 @@ def _file_run(
     return lambda: decoding.ahead(read())
 
 
-def _merge(runs: Sequence[Run], order: MergeOrder, sizes: Budget) -> Rows:
+def _merge(runs: Sequence[Run], how: _Pass, sizes: Budget) -> Rows:
     opened = [run() for run in runs]
     try:
         yield from merge_runs(
-            opened, order, window_rows=sizes.window_rows, window_bytes=sizes.window_bytes
+            opened,
+            how.order,
+            how.function,
+            window_rows=sizes.window_rows,
+            window_bytes=sizes.window_bytes,
+            keys_repeat=how.keys_repeat,
         )
     finally:
         for rows in opened:
             rows.close()
 
 
-def _fewer_runs(runs: list[Run], order: MergeOrder, sizes: Budget, folder: str) -> list[Run]:
+def _fewer_runs(runs: list[Run], how: _Pass, sizes: Budget, folder: str) -> list[Run]:
     """At most `fan_in` runs, of which some are temporary files in `folder`."""
     passes = 0
     while len(runs) > sizes.fan_in:
         groups = [runs[i : i + sizes.fan_in] for i in range(0, len(runs), sizes.fan_in)]
         runs = [
-            _spilled(_merge(group, order, sizes), f"{folder}/{passes}-{number}")
+            _spilled(_merge(group, how, sizes), f"{folder}/{passes}-{number}")
             if len(group) > 1
             else group[0]
             for number, group in enumerate(groups)

@@ -17,6 +17,8 @@ from compactord.formats.base import Copier, InputProfile
 from compactord.formats.keyrange import row_range
 from compactord.formats.layout import Layout, task_layout
 from compactord.formats.registry import FORMATS, Formats, format_named
+from compactord.kernels.functions.base import Needs
+from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions, function_named
 from compactord.model import (
     ConcatSpec,
     FailureKind,
@@ -78,13 +80,15 @@ def rewrite(
     clock: Clock | None = None,
     threaded: bool | None = None,
     formats: Formats = FORMATS,
+    functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> SubcompactionResult:
     """Merge or concatenate the part's inputs into new files.
 
     Threads: one that decodes and one that encodes beside the caller's (None: for large inputs).
     Memory as `budget` says. Raises `FormatError` for inputs that are not what the manifests and the
     schema say, `TaskError` when the part's memory does not suffice, `StorageError`; every file that
-    was created is removed then. `formats` are those that files may have.
+    was created is removed then. `formats` are those that files may have, `functions` those of the
+    merge engines that a part may name.
     """
     clock = clock or SystemClock()
     meter = Meter()
@@ -117,9 +121,10 @@ def rewrite(
                 encoding=encoding,
             )
         else:
-            budgets = _budgets(part, facts, reader, decodes_ahead=threaded)
+            budgets = _budgets(part, facts, reader, functions, decodes_ahead=threaded)
             writer = _writer(part, facts, reader, budgets, outputs, encoding)
-            with contextlib.closing(_rows(part.source, reader, decoding, budgets)) as rows:
+            rows = _rows(part.source, functions, reader, decoding, budgets)
+            with contextlib.closing(rows):
                 for batch in rows:
                     writer.write(batch)
             writer.finish()
@@ -141,12 +146,14 @@ def rewrite(
 
 def _rows(
     source: MergeSpec | ConcatSpec,
+    functions: MergeFunctions,
     reader: InputReader,
     decoding: Decoding,
     budgets: Sequence[Budget],
 ) -> Rows:
     if isinstance(source, MergeSpec):
-        return merged_rows(source, reader, decoding, budgets)
+        function = function_named(source.merge_engine, functions)
+        return merged_rows(source, function, reader, decoding, budgets)
     return _concatenated(source, reader, decoding, budgets[0].batch_rows)
 
 
@@ -173,15 +180,22 @@ def _copier(part: Subcompaction, facts: InputProfile, reader: InputReader) -> Co
 
 
 def _budgets(
-    part: Subcompaction, facts: InputProfile, reader: InputReader, *, decodes_ahead: bool
+    part: Subcompaction,
+    facts: InputProfile,
+    reader: InputReader,
+    functions: MergeFunctions,
+    *,
+    decodes_ahead: bool,
 ) -> tuple[Budget, ...]:
     """One per section of a merge, one for a concatenation, which has one file open at a time."""
     largest = max(part.source.files, key=lambda file: file.size_bytes)
     open_bytes = reader.open_bytes(largest)
     if isinstance(part.source, MergeSpec):
         sections = part.source.sections
+        needs_all = function_named(part.source.merge_engine, functions).needs is Needs.ALL
     else:
         sections = ((part.source.files,),)
+        needs_all = False
     return tuple(
         budget(
             part.memory_bytes,
@@ -191,6 +205,7 @@ def _budgets(
                 open_bytes=open_bytes,
                 largest_file=max(file.size_bytes for run in section for file in run),
                 decodes_ahead=decodes_ahead,
+                needs_all=needs_all,
             ),
         )
         for section in sections

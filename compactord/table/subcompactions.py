@@ -102,6 +102,7 @@ def _merge_spec(
             tuple(tuple(_input(table, folder, file) for file in run.files) for run in section.runs)
             for section in rewrite.sections
         ),
+        merge_engine=table.options.merge_engine.value,
         key_columns=tuple(field.name for field in table.schema.key_fields),
         sequence_fields=table.options.sequence_fields,
         sequence_descending=table.options.sequence_order is SortOrder.DESCENDING,

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 
@@ -132,6 +133,7 @@ def measure(
                 for batch in merge_runs(
                     [iter(run) for run in runs],
                     order,
+                    Deduplicate(),
                     window_rows=window_rows,
                     window_bytes=WINDOW_BYTES,
                 )

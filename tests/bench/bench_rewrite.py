@@ -190,6 +190,7 @@ def make_part(folder: Path, case: str, rows: int, files: int, memory_bytes: int)
         fields=fields,
         source=MergeSpec(
             sections=(tuple((file,) for file in made),),
+            merge_engine="deduplicate",
             key_columns=names,
             sequence_fields=(),
             sequence_descending=False,

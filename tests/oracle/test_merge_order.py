@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from tests.oracle.judge import Judge
@@ -65,6 +66,7 @@ def winners(case: dict[str, Any], window_rows: int) -> list[tuple[int, int]]:
     merged = merge_runs(
         [iter(batches(reader, run)) for run, reader in enumerate(case["readers"])],
         order,
+        Deduplicate(),
         window_rows=window_rows,
         window_bytes=1 << 20,
     )

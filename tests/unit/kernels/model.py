@@ -98,20 +98,20 @@ class Tournament:
         return popped
 
 
-def merge(
+def ordered(
     runs: Sequence[Sequence[Record]],
     *,
     descending: bool = False,
     ignore_delete: bool = False,
     disjoint: bool = False,
-) -> list[Record]:
-    """What the kernel must return. `disjoint`: ties go to the last run, not through the tree."""
+) -> list[list[Record]]:
+    """The records of each key from first to last; `disjoint`: ties by run, not through the tree."""
     tree = Tournament(len(runs))
     by_key: dict[Any, dict[int, Record]] = {}
     for run, records in enumerate(runs):
         for record in records:
             by_key.setdefault(key_order(record.key), {})[run] = record
-    kept = []
+    groups = []
     for key in sorted(by_key):
         heads = by_key[key]
         order = {run: later(record, descending=descending) for run, record in heads.items()}
@@ -119,8 +119,13 @@ def merge(
         if ignore_delete and len(pops) > 1:
             pops = [run for run in pops if heads[run].kind in (0, 2)]
         if pops:
-            kept.append(heads[pops[-1]])
-    return kept
+            groups.append([heads[run] for run in pops])
+    return groups
+
+
+def merge(runs: Sequence[Sequence[Record]], **how: bool) -> list[Record]:
+    """What deduplicate keeps."""
+    return [group[-1] for group in ordered(runs, **how)]
 
 
 def batches_of(

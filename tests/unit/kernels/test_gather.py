@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels.gather import gather, hand_on
+from compactord.kernels.gather import gather, gather_keys, hand_on
 
 
 def parts_of(sizes: list[int]) -> list[pa.RecordBatch]:
@@ -53,6 +53,20 @@ def test_a_concatenation_that_would_be_too_large_is_made_in_pieces() -> None:
     in_pieces = list(gather(parts, rows, max_bytes=1000))
     assert len(in_pieces) > 4
     assert pa.Table.from_batches(in_pieces).to_pylist() == at_once
+
+
+def test_batches_of_whole_keys_are_made_in_pieces_that_split_none() -> None:
+    parts = parts_of([40, 60, 50])
+    rows = np.random.default_rng(1).permutation(150)[:120]
+    starts = np.array([0, 1, 2, 30, 31, 90, 100, 119])
+    ((whole, begins),) = gather_keys(parts, rows, starts)
+    assert begins.tolist() == starts.tolist()
+    in_pieces = list(gather_keys(parts, rows, starts, max_bytes=1000))
+    assert len(in_pieces) > 4
+    assert pa.Table.from_batches([batch for batch, _ in in_pieces]).to_pylist() == whole.to_pylist()
+    firsts = np.cumsum([0, *(batch.num_rows for batch, _ in in_pieces)])
+    found = [first + begin for first, (_, begin) in zip(firsts, in_pieces, strict=False)]
+    assert np.concatenate(found).tolist() == starts.tolist()
 
 
 def test_long_stretches_are_slices_of_the_input() -> None:

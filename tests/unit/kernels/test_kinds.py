@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.kinds import drop_retracts
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
@@ -27,6 +28,7 @@ def kept(*runs: list[tuple[int, int, int]], ignore_delete: bool) -> list[tuple[i
     merged = merge_runs(
         [iter(run(rows)) for rows in runs],
         MergeOrder(key_columns=("k",), ignore_delete=ignore_delete),
+        Deduplicate(),
         window_rows=100,
         window_bytes=1 << 20,
     )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from tests.unit.kernels import model
@@ -145,6 +146,7 @@ def check(case: dict[str, Any]) -> None:
         merge_runs(
             [iter(batches) for batches in case["batches"]],
             order,
+            Deduplicate(),
             window_rows=case["window_rows"],
             window_bytes=case["window_bytes"],
         )
@@ -243,6 +245,7 @@ def test_user_sequence_fields_decide_before_sequence_numbers(
     merged = merge_runs(
         [iter(model.batches_of(run, [pa.int64()], sequence_types=types)) for run in runs],
         order,
+        Deduplicate(),
         window_rows=window_rows,
         window_bytes=1 << 20,
     )
@@ -282,6 +285,7 @@ def test_full_ties_are_settled_as_the_loser_tree_does(
     merged = merge_runs(
         [iter(model.batches_of(run, [pa.int64()], cuts=range(len(run)))) for run in runs],
         MergeOrder(key_columns=("k0",), ignore_delete=ignore_delete),
+        Deduplicate(),
         window_rows=window_rows,
         window_bytes=1 << 20,
     )

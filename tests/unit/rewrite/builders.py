@@ -89,6 +89,7 @@ def merge_part(
     columns: Sequence[DataField],
     key: Sequence[str],
     *sections: Sequence[Sequence[InputFile]],
+    merge_engine: str = "deduplicate",
     sequence_fields: Sequence[str] = (),
     sequence_descending: bool = False,
     ignore_delete: bool = False,
@@ -106,6 +107,7 @@ def merge_part(
         columns,
         MergeSpec(
             sections=tuple(tuple(tuple(run) for run in section) for section in sections),
+            merge_engine=merge_engine,
             key_columns=tuple(key),
             sequence_fields=tuple(sequence_fields),
             sequence_descending=sequence_descending,

@@ -11,6 +11,7 @@ LOAD = Load(
     open_bytes=(18 << 20) + 9 * (32 << 10),
     largest_file=20 << 20,
     decodes_ahead=True,
+    needs_all=False,
 )
 
 

@@ -1,0 +1,17 @@
+"""The last record of a key, retracts included (mergetree/compact/DeduplicateMergeFunction.java)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from compactord.kernels.functions.base import Needs, OrderedRecords
+
+
+class Deduplicate:
+    needs = Needs.LAST
+    merges_again = True
+
+    def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
+        return records.all_rows()

@@ -1,0 +1,65 @@
+"""Merge functions that only the tests know, in as few lines as a new engine may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from compactord.kernels.functions.base import Needs, OrderedRecords
+
+
+class FirstRow:
+    """Selects rows: the first record of a key."""
+
+    needs = Needs.ALL
+    merges_again = True
+
+    def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
+        return records.rows_at(records.starts)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum of an INT64 column without nulls in the last record; sums can be summed up again."""
+
+    column: str
+    needs = Needs.ALL
+    merges_again = True
+
+    def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
+        for batch, starts in records.batches():
+            sums = np.add.reduceat(batch.column(self.column).to_numpy(), starts)
+            yield _of_the_last(batch, starts, self.column, pa.array(sums))
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Texts as `[a,b]` in the order of the records: of results one could not go on."""
+
+    column: str
+    merges_again: bool = False
+    needs = Needs.ALL
+
+    def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
+        for batch, starts in records.batches():
+            texts = batch.column(self.column).to_pylist()
+            joined = [
+                texts[start] if end - start == 1 else f"[{','.join(map(str, texts[start:end]))}]"
+                for start, end in zip(starts, [*starts[1:], len(texts)], strict=True)
+            ]
+            type_ = batch.schema.field(self.column).type
+            yield _of_the_last(
+                batch, starts, self.column, pa.array(joined, pa.string()).cast(type_)
+            )
+
+
+def _of_the_last(
+    batch: pa.RecordBatch, starts: np.ndarray, column: str, values: pa.Array
+) -> pa.RecordBatch:
+    """The last record of each key with one column's values replaced."""
+    last = batch.take(pa.array(np.append(starts[1:], batch.num_rows) - 1))
+    position = batch.schema.get_field_index(column)
+    return last.set_column(position, batch.schema.field(position), values)
