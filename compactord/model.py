@@ -7,6 +7,7 @@ bucket; a `Subcompaction` is one worker's part of it; a `BucketChange` is what t
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -246,6 +247,22 @@ class Subcompaction:
     memory_bytes: int
 
 
+# Rows of the table; what else a part may write is of another kind.
+DATA = "data"
+
+
+class Output(NamedTuple):
+    """A new file in the bucket's folder; its kind says which of a snapshot's lists will name it."""
+
+    kind: str
+    file: DataFile
+
+
+def data_files(outputs: Iterable[Output]) -> tuple[DataFile, ...]:
+    """Those with rows of the table, in their order."""
+    return tuple(output.file for output in outputs if output.kind == DATA)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteStats:
     rows_in: int
@@ -258,12 +275,20 @@ class RewriteStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubcompactionResult:
-    """New files in key (or arrival) order, at `WriteSpec.level`; none when no row was left."""
+    """New files, those of a kind in key (or arrival) order, at `WriteSpec.level`.
+
+    None when no row was left.
+    """
 
     compaction: int
     part: int
-    after: tuple[DataFile, ...]
+    outputs: tuple[Output, ...]
     stats: RewriteStats
+
+    @property
+    def after(self) -> tuple[DataFile, ...]:
+        """The new files with rows of the table."""
+        return data_files(self.outputs)
 
 
 class FailureKind(enum.Enum):
@@ -293,19 +318,26 @@ TaskOutcome = SubcompactionResult | TaskFailure
 class BucketChange:
     """A finished compaction, ready to be published.
 
-    An upgraded file is in `before` (old level) and in `after` (new level). `files_above` are names
-    of the bucket's files on `output_level` and above when it was planned: a stranger there at
-    commit time makes the change unsafe. `index_entries` are the bucket's serialised index manifest
-    entries when it was planned; they must still be the same.
+    An upgraded file is in `before` (old level) and in `upgraded` (new level); `outputs` are the new
+    files, whatever their kind. `files_above` are names of the bucket's files on `output_level` and
+    above when it was planned: a stranger there at commit time makes the change unsafe.
+    `index_entries` are the bucket's serialised index manifest entries when it was planned; they
+    must still be the same.
     """
 
     bucket: BucketId
     total_buckets: int
     output_level: int
     before: tuple[DataFile, ...]
-    after: tuple[DataFile, ...]
+    upgraded: tuple[DataFile, ...]
+    outputs: tuple[Output, ...]
     files_above: frozenset[str]
     index_entries: tuple[bytes, ...]
+
+    @property
+    def after(self) -> tuple[DataFile, ...]:
+        """The bucket's files in place of `before`."""
+        return (*self.upgraded, *data_files(self.outputs))
 
 
 class Conflict(enum.Enum):

@@ -18,7 +18,15 @@ from compactord.commit.metadata import MetadataFiles
 from compactord.formats.layout import task_layout
 from compactord.formats.registry import FORMATS, format_named
 from compactord.ids import Owner, random_uuid
-from compactord.model import ConcatSpec, KeyRange, MergeSpec, Subcompaction, WriteSpec
+from compactord.model import (
+    DATA,
+    ConcatSpec,
+    KeyRange,
+    MergeSpec,
+    Subcompaction,
+    WriteSpec,
+    data_files,
+)
 from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
 from compactord.paimon.binary_row import encode_row
@@ -144,16 +152,11 @@ class WriteOnlyWriter:
             describe = AppendedFile(part, part.source, layout)
             self._next_sequence += rows.num_rows
         outputs = Outputs(
-            storage=self._storage,
-            spec=part.write,
-            layout=layout,
-            unique_name=self._owner.unique_name(),
-            describe=describe,
-            clock=self._clock,
+            storage=self._storage, unique_name=self._owner.unique_name(), clock=self._clock
         )
         with outputs, Encoding(threaded=False) as encoding:
             writer = RollingWriter(
-                outputs,
+                outputs.series(DATA, spec=part.write, layout=layout, describe=describe),
                 spec=part.write,
                 layout=layout,
                 size=GroupSize(rows=_GROUP_ROWS, size_bytes=_GROUP_BYTES, bytes_per_row=32),
@@ -164,7 +167,7 @@ class WriteOnlyWriter:
             for batch in ordered.combine_chunks().to_batches():
                 writer.write(batch)
             writer.finish()
-        written = outputs.finished
+        written = data_files(outputs.finished)
         return [replace(file, file_source=FileSource.APPEND) for file in written]
 
     def _part(self, bucket: BucketId) -> Subcompaction:

@@ -17,8 +17,9 @@ from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphans
-from compactord.model import Committed, Compaction
+from compactord.model import DATA, Committed, Compaction, Output
 from compactord.paimon import paths
+from compactord.paimon.data_file import DataFile
 from compactord.paimon.manifest import read_entries
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
@@ -93,6 +94,11 @@ def append_table(
 
 def writer(storage: Storage, table: TableRef) -> WriteOnlyWriter:
     return WriteOnlyWriter(storage, table, owner=WRITER, clock=VirtualClock())
+
+
+def data_outputs(*files: DataFile) -> tuple[Output, ...]:
+    """New files with rows of the table."""
+    return tuple(Output(DATA, file) for file in files)
 
 
 def rows_of(pairs: Iterable[tuple[int, int | None]]) -> pa.Table:

@@ -19,7 +19,7 @@ from compactord.commit.attempt import CommitSettings
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
-from compactord.model import BucketChange
+from compactord.model import DATA, BucketChange, Output
 from compactord.paimon import paths
 from compactord.paimon.avro import codec_of
 from compactord.paimon.binary_row import comparable_key, encode_row
@@ -151,7 +151,8 @@ class Lineage:
             total_buckets=self.buckets,
             output_level=level,
             before=tuple(before),
-            after=(output,),
+            upgraded=(),
+            outputs=(Output(DATA, output),),
             files_above=frozenset(f.file_name for f in known if f.level >= level),
             index_entries=(),
         )

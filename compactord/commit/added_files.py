@@ -60,12 +60,10 @@ class AddedFilesCheck:
         """Why the files of a change are missing or incomplete, by the change's index."""
         wanted: list[tuple[int, DataFile, str]] = []
         for index, change in enumerate(changes):
-            upgraded = {file.file_name for file in change.before}
             folder = bucket_folder(change.bucket)
             wanted.extend(
-                (index, file, paths.data_file_path(folder, file))
-                for file in change.after
-                if file.file_name not in upgraded
+                (index, output.file, paths.data_file_path(folder, output.file))
+                for output in change.outputs
             )
         if not wanted:
             return {}

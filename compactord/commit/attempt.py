@@ -13,8 +13,8 @@ from typing import Any
 
 from compactord.commit.manifest_merge import ManifestMerge, MergeRules, is_due, merge_manifests
 from compactord.commit.metadata import MetadataFiles
-from compactord.errors import FormatError, ObjectNotFound, TableNotFound
-from compactord.model import BucketChange
+from compactord.errors import CommitError, FormatError, ObjectNotFound, TableNotFound
+from compactord.model import DATA, BucketChange
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import EMPTY_STATS, BucketId, EntryKind, ManifestEntry
@@ -64,8 +64,13 @@ def prepare(
     """Write manifests and lists on top of `state`; the snapshot that they make is returned.
 
     `manifests` are those of the snapshot of `state`. `merge` is the manifest merge of an earlier
-    attempt, to be reused if it still fits.
+    attempt, to be reused if it still fits. Raises `CommitError`, before anything is written, for
+    outputs of a kind that no list of a snapshot would name.
     """
+    for output in (output for change in changes for output in change.outputs):
+        if output.kind != DATA:
+            name = output.file.file_name
+            raise CommitError(f"output {name} is of kind {output.kind}, which no manifest lists")
     location, latest = state.table.location, state.snapshot
     assert latest is not None, "a table with files to compact has a snapshot"
     base, merge = _base_manifests(storage, location, manifests, settings, files, merge)

@@ -57,7 +57,7 @@ def already_live(change: BucketChange, live: Sequence[DataFile]) -> str | None:
 
     Possible if an unconfirmed snapshot of ours was replaced after another was built on it.
     """
-    new = {file.file_name for file in change.after} - {file.file_name for file in change.before}
+    new = {output.file.file_name for output in change.outputs}
     return next((file.file_name for file in live if file.file_name in new), None)
 
 

@@ -80,7 +80,7 @@ def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
 def file_names(outcome: TaskOutcome | None) -> list[str]:
     """Names of the files that an attempt at a part has left behind."""
     if isinstance(outcome, SubcompactionResult):
-        return [file.file_name for file in outcome.after]
+        return [output.file.file_name for output in outcome.outputs]
     return []
 
 

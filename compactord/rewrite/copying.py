@@ -18,7 +18,7 @@ from typing import Any
 from compactord.formats.base import Copier, InputProfile
 from compactord.model import ConcatSpec, InputFile, Subcompaction
 from compactord.rewrite.ahead import Decoding, Encoding
-from compactord.rewrite.outputs import Outputs
+from compactord.rewrite.outputs import OutputSeries
 from compactord.rewrite.reader import ReadCounts
 
 # A row group's inputs, twice over (one being fetched), and what is decoded and encoded of them.
@@ -103,7 +103,7 @@ def copy_files(
     copier: Copier,
     *,
     counts: ReadCounts,
-    outputs: Outputs,
+    outputs: OutputSeries,
     decoding: Decoding,
     encoding: Encoding,
 ) -> None:

@@ -1,4 +1,7 @@
-"""The output files of one task: named, described when they are complete, removed if it fails."""
+"""The output files of one part: named, described when they are complete, removed if it fails.
+
+Files have kinds, each with a series of files of its own; what fails removes the files of all.
+"""
 
 from __future__ import annotations
 
@@ -10,41 +13,26 @@ from compactord.clock import Clock
 from compactord.errors import StorageError
 from compactord.formats.base import OutputFile
 from compactord.formats.layout import Layout
-from compactord.model import WriteSpec
-from compactord.paimon.data_file import DataFile
+from compactord.model import Output, WriteSpec
 from compactord.rewrite.description import Describe, FileFacts
 from compactord.storage.base import Storage
 
-Output = TypeVar("Output", bound=OutputFile)
+Opened = TypeVar("Opened", bound=OutputFile)
 
 
 class Outputs:
-    """At most one file is open at a time. As a context it removes all files on any exception.
+    """All files of a part. As a context it removes every one of them on any exception.
 
-    `facts` are those of the file that was opened last; `finished` is in the order of the rows.
+    `finished` is in the order in which files were completed: within a kind, that of the rows.
     """
 
-    def __init__(
-        self,
-        *,
-        storage: Storage,
-        spec: WriteSpec,
-        layout: Layout,
-        unique_name: str,
-        describe: Describe,
-        clock: Clock,
-    ) -> None:
-        self._storage = storage
-        self._spec = spec
-        self._layout = layout
+    def __init__(self, *, storage: Storage, unique_name: str, clock: Clock) -> None:
+        self.storage = storage
+        self.clock = clock
         self._unique_name = unique_name
-        self._describe = describe
-        self._clock = clock
-        self._open: OutputFile | None = None
+        self._series: list[OutputSeries] = []
         self._created: list[str] = []
-        self._name = ""
-        self.facts = FileFacts(layout)
-        self.finished: list[DataFile] = []
+        self.finished: list[Output] = []
 
     def __enter__(self) -> Outputs:
         return self
@@ -53,16 +41,61 @@ class Outputs:
         if error is not None:
             self._discard(error)
 
-    def open(self, create: Callable[[Storage, str], Output]) -> Output:
-        """The next file; `create` is the format's way to open it."""
-        assert self._open is None, "one file at a time"
-        spec = self._spec
+    def series(
+        self, kind: str, *, spec: WriteSpec, layout: Layout, describe: Describe
+    ) -> OutputSeries:
+        """Files of one kind, none yet."""
+        series = OutputSeries(self, kind, spec=spec, layout=layout, describe=describe)
+        self._series.append(series)
+        return series
+
+    def create(
+        self, spec: WriteSpec, create: Callable[[Storage, str], Opened]
+    ) -> tuple[Opened, str]:
+        """A file and its name, which no other file of the part has, whatever its kind."""
         name = f"{spec.file_prefix}{self._unique_name}-{len(self._created)}{spec.file_suffix}"
         path = f"{spec.folder}/{name}"
-        output = create(self._storage, path)
+        output = create(self.storage, path)
         # Only now: a file that could not be created is not ours to remove.
         self._created.append(path)
-        self._open, self._name = output, name
+        return output, name
+
+    def _discard(self, error: BaseException) -> None:
+        """Remove every file; raises the storage's own form of `error` when it has one."""
+        try:
+            with contextlib.ExitStack() as aborting:
+                for series in self._series:
+                    aborting.callback(series.abort, error)
+        finally:
+            for path in self._created:
+                with contextlib.suppress(StorageError):
+                    self.storage.delete(path)
+
+
+class OutputSeries:
+    """The files of one kind, at most one of them open at a time.
+
+    `facts` are those of the file that was opened last.
+    """
+
+    def __init__(
+        self, outputs: Outputs, kind: str, *, spec: WriteSpec, layout: Layout, describe: Describe
+    ) -> None:
+        self._outputs = outputs
+        self._kind = kind
+        self._spec = spec
+        self._layout = layout
+        self._describe = describe
+        self._open: OutputFile | None = None
+        self._name = ""
+        self.facts = FileFacts(layout)
+        self.has_finished = False
+
+    def open(self, create: Callable[[Storage, str], Opened]) -> Opened:
+        """The next file; `create` is the format's way to open it."""
+        assert self._open is None, "one file at a time"
+        output, self._name = self._outputs.create(self._spec, create)
+        self._open = output
         self.facts = FileFacts(self._layout)
         return output
 
@@ -72,30 +105,25 @@ class Outputs:
         if output is None:
             return
         bounds = output.close()
-        status = self._storage.status(output.path)
+        status = self._outputs.storage.status(output.path)
         if status is None:
             raise StorageError(output.path, "the file vanished while it was written")
         if status.name != self._name:
             # Readers look for the name in the bucket's folder: the rows would be lost.
             raise StorageError(output.path, f"the file is called {status.name}, not {self._name}")
-        self.finished.append(
-            self._describe(
-                name=status.name,
-                size_bytes=status.size_bytes,
-                rows=output.rows,
-                facts=self.facts,
-                bounds=bounds,
-                now_ms=self._clock.now_ms(),
-            )
+        file = self._describe(
+            name=status.name,
+            size_bytes=status.size_bytes,
+            rows=output.rows,
+            facts=self.facts,
+            bounds=bounds,
+            now_ms=self._outputs.clock.now_ms(),
         )
+        self._outputs.finished.append(Output(self._kind, file))
+        self.has_finished = True
 
-    def _discard(self, error: BaseException) -> None:
-        """Remove every file; raises the storage's own form of `error` when it has one."""
+    def abort(self, error: BaseException) -> None:
+        """Abort the open file, if there is one, as `OutputFile.abort` does."""
         output, self._open = self._open, None
-        try:
-            if output is not None:
-                output.abort(error)
-        finally:
-            for path in self._created:
-                with contextlib.suppress(StorageError):
-                    self._storage.delete(path)
+        if output is not None:
+            output.abort(error)

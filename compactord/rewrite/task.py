@@ -20,6 +20,7 @@ from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.functions.base import Needs
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions, function_named
 from compactord.model import (
+    DATA,
     ConcatSpec,
     FailureKind,
     MergeSpec,
@@ -28,6 +29,7 @@ from compactord.model import (
     SubcompactionResult,
     TaskFailure,
     TaskOutcome,
+    data_files,
 )
 from compactord.paimon.types import VALUE_KIND
 from compactord.rewrite.ahead import Decoding, Encoding, use_threads
@@ -36,10 +38,9 @@ from compactord.rewrite.copying import copy_files, is_worthwhile
 from compactord.rewrite.description import AppendedFile, Describe, MergedFile
 from compactord.rewrite.merging import Rows, merged_rows
 from compactord.rewrite.meter import Meter
-from compactord.rewrite.outputs import Outputs
+from compactord.rewrite.outputs import Outputs, OutputSeries
 from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
-from compactord.storage.base import Storage
 
 
 def run_part(part: Subcompaction, *, threaded: bool | None = None) -> TaskOutcome:
@@ -106,9 +107,12 @@ def rewrite(
         threaded = use_threads(sum(file.size_bytes for file in files))
     with (
         Decoding(threaded=threaded) as decoding,
-        _outputs(part, storage, layout, clock) as outputs,
+        Outputs(storage=storage, unique_name=part.owner.unique_name(), clock=clock) as outputs,
         Encoding(threaded=threaded) as encoding,
     ):
+        data = outputs.series(
+            DATA, spec=part.write, layout=layout, describe=_describe(part, layout)
+        )
         copier = _copier(part, facts, reader)
         if copier is not None:
             copy_files(
@@ -116,28 +120,28 @@ def rewrite(
                 facts,
                 copier,
                 counts=reader.counts,
-                outputs=outputs,
+                outputs=data,
                 decoding=decoding,
                 encoding=encoding,
             )
         else:
             budgets = _budgets(part, facts, reader, functions, decodes_ahead=threaded)
-            writer = _writer(part, facts, reader, budgets, outputs, encoding)
+            writer = _writer(part, facts, reader, budgets, data, encoding)
             rows = _rows(part.source, functions, reader, decoding, budgets)
             with contextlib.closing(rows):
                 for batch in rows:
                     writer.write(batch)
             writer.finish()
-    after = tuple(outputs.finished)
+    written = tuple(outputs.finished)
     return SubcompactionResult(
         compaction=part.compaction,
         part=part.part,
-        after=after,
+        outputs=written,
         stats=RewriteStats(
             rows_in=reader.counts.rows,
-            rows_out=sum(file.row_count for file in after),
+            rows_out=sum(file.row_count for file in data_files(written)),
             bytes_in=reader.counts.size_bytes,
-            bytes_out=sum(file.file_size for file in after),
+            bytes_out=sum(output.file.file_size for output in written),
             cpu_s=meter.cpu_s(),
             peak_rss_bytes=meter.peak_rss_bytes(),
         ),
@@ -212,20 +216,10 @@ def _budgets(
     )
 
 
-def _outputs(part: Subcompaction, storage: Storage, layout: Layout, clock: Clock) -> Outputs:
-    describe: Describe
+def _describe(part: Subcompaction, layout: Layout) -> Describe:
     if isinstance(part.source, MergeSpec):
-        describe = MergedFile(part, layout)
-    else:
-        describe = AppendedFile(part, part.source, layout)
-    return Outputs(
-        storage=storage,
-        spec=part.write,
-        layout=layout,
-        unique_name=part.owner.unique_name(),
-        describe=describe,
-        clock=clock,
-    )
+        return MergedFile(part, layout)
+    return AppendedFile(part, part.source, layout)
 
 
 def _writer(
@@ -233,7 +227,7 @@ def _writer(
     facts: InputProfile,
     reader: InputReader,
     budgets: Sequence[Budget],
-    outputs: Outputs,
+    outputs: OutputSeries,
     encoding: Encoding,
 ) -> RollingWriter:
     files, layout = part.source.files, reader.layout

@@ -20,7 +20,7 @@ from compactord.kernels.columns import RowSizes
 from compactord.model import WriteSpec
 from compactord.rewrite.ahead import Encoding
 from compactord.rewrite.description import FileFacts
-from compactord.rewrite.outputs import Outputs
+from compactord.rewrite.outputs import OutputSeries
 
 # A file is full when less than this share of its rows is missing.
 _TOLERANCE = 0.01
@@ -38,11 +38,11 @@ class GroupSize:
 
 
 class RollingWriter:
-    """Writes the outputs of one task."""
+    """Writes the outputs of one kind."""
 
     def __init__(
         self,
-        outputs: Outputs,
+        outputs: OutputSeries,
         *,
         spec: WriteSpec,
         layout: Layout,
@@ -97,7 +97,7 @@ class RollingWriter:
     def _next_group_rows(self) -> int:
         """Rows of the next group, so that the file comes to its target with even groups."""
         missing = self._missing_bytes() / self._bytes_per_row
-        if self._output is None and not self._outputs.finished:
+        if self._output is None and not self._outputs.has_finished:
             missing *= _FIRST_GROUP_SHARE
         groups = max(1, math.ceil(missing / self._size.rows))
         return max(1, math.ceil(missing / groups))

@@ -12,6 +12,7 @@ from compactord.model import (
     Compaction,
     FailureKind,
     MergeCompaction,
+    Output,
     RewriteStats,
     Subcompaction,
     SubcompactionResult,
@@ -38,7 +39,7 @@ class Failed:
     number: int
     compaction: Compaction
     failure: TaskFailure
-    outputs: tuple[DataFile, ...]
+    outputs: tuple[Output, ...]
 
 
 @dataclass(slots=True)
@@ -154,7 +155,7 @@ def _miscounted(record: _InFlight, number: int) -> TaskFailure | None:
 
 
 def _failed(record: _InFlight, failure: TaskFailure) -> Failed:
-    outputs = tuple(file for result in record.results.values() for file in result.after)
+    outputs = tuple(output for result in record.results.values() for output in result.outputs)
     return Failed(
         number=record.number, compaction=record.compaction, failure=failure, outputs=outputs
     )
@@ -163,7 +164,6 @@ def _failed(record: _InFlight, failure: TaskFailure) -> Failed:
 def _finished(record: _InFlight) -> Finished:
     compaction = record.compaction
     results = [record.results[part] for part in range(len(record.parts))]
-    outputs = [file for result in results for file in result.after]
     match compaction:
         case MergeCompaction(output_level=level):
             upgraded = [replace(file, level=level) for file in compaction.upgraded]
@@ -177,7 +177,8 @@ def _finished(record: _InFlight) -> Finished:
             total_buckets=compaction.total_buckets,
             output_level=level,
             before=compaction.inputs,
-            after=(*upgraded, *outputs),
+            upgraded=tuple(upgraded),
+            outputs=tuple(output for result in results for output in result.outputs),
             files_above=record.files_above,
             index_entries=record.index_entries,
         ),

@@ -16,7 +16,7 @@ import structlog
 from compactord import ids
 from compactord.clock import Clock
 from compactord.commit.committer import Committer, commit_user, index_entries
-from compactord.commit.discard import discard_outputs, remove_files
+from compactord.commit.discard import remove_outputs
 from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import CommitUnknown, CompactordError, ObjectNotFound
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
@@ -334,7 +334,7 @@ class TableSession:
             self._discard(each)
         for one in failed:
             folder = self.table.bucket_folder(one.compaction.bucket)
-            remove_files(self._storage, folder, one.outputs)
+            remove_outputs(self._storage, folder, one.outputs)
 
     def remove_orphans(self, *, grace_ms: int, under_way: UnderWay | None = None) -> int:
         """Delete what dead processes of ours left; how many files. A failure is only logged.
@@ -394,7 +394,7 @@ class TableSession:
 
     def _discard(self, finished: Finished) -> None:
         folder = self.table.bucket_folder(finished.change.bucket)
-        discard_outputs(self._storage, folder, finished.change)
+        remove_outputs(self._storage, folder, finished.change.outputs)
 
 
 def neighbours(compaction: Compaction, planned_on: TableState) -> tuple[DataFile, ...]:

@@ -129,7 +129,7 @@ def decoding_s(part: Subcompaction, *, is_bare: bool = False) -> float:
 def encoding_s(part: Subcompaction, result: SubcompactionResult, *, is_bare: bool = False) -> float:
     """CPU seconds to encode every output once, as we do; bare without checksums and indexes."""
     total = 0.0
-    for file in result.after:
+    for file in (output.file for output in result.outputs):
         path = f"{part.write.folder}/{file.file_name}"
         parquet = pq.ParquetFile(path, read_dictionary=["c"])
         group_rows = parquet.metadata.row_group(0).num_rows

@@ -360,7 +360,7 @@ class World:
             cpu_s=0,
             peak_rss_bytes=0,
         )
-        result = SubcompactionResult(compaction=number, part=part, after=(), stats=stats)
+        result = SubcompactionResult(compaction=number, part=part, outputs=(), stats=stats)
         self.scheduler.part_ended(result, self.now_ms)
 
     def _part_lost(self, key: tuple[int, int]) -> None:

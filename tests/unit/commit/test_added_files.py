@@ -9,7 +9,7 @@ import pytest
 from compactord.model import BucketChange, CommitOutcome, Committed, Conflict, NothingCommitted
 from compactord.paimon.data_file import DataFile
 from compactord.storage.base import Storage
-from tests.builders import FIRST
+from tests.builders import FIRST, data_outputs
 from tests.lineage import Lineage
 from tests.storages import RecordingStorage
 
@@ -29,7 +29,7 @@ def _renamed(table: Lineage, change: BucketChange, name: str) -> BucketChange:
     table.storage.overwrite(
         table.data_path(change.bucket.bucket, renamed), bytes(renamed.file_size)
     )
-    return replace(change, after=(renamed,))
+    return replace(change, outputs=data_outputs(renamed))
 
 
 def _merged_away(table: Lineage) -> DataFile:
@@ -106,6 +106,6 @@ def test_an_upgraded_file_needs_no_proof_of_its_own() -> None:
     table = Lineage()
     [file] = table.append(1)
     upgraded = replace(file, level=5)
-    change = replace(table.change([file], owner=FIRST), after=(upgraded,))
+    change = replace(table.change([file], owner=FIRST), upgraded=(upgraded,), outputs=())
     assert isinstance(_commit(table, change), Committed)
     assert table.files() == (upgraded,)

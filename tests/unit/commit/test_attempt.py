@@ -23,7 +23,7 @@ from compactord.paimon.schema import latest_schema, schema_json
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.state.table_state import TableState, data_manifests, delta_entries
-from tests.builders import FIRST, NOW_MS
+from tests.builders import FIRST, NOW_MS, data_outputs
 from tests.lineage import TABLE, Lineage
 from tests.unit.paimon.table_builder import data_file, entry
 
@@ -90,7 +90,7 @@ def test_a_snapshot_follows_the_one_before_and_bears_the_stamp() -> None:
 
 def test_rows_are_counted_from_the_change() -> None:
     table, change = _table()
-    fewer = replace(change, after=(replace(change.after[0], row_count=13),))
+    fewer = replace(change, outputs=data_outputs(replace(change.after[0], row_count=13)))
     snapshot, _ = _prepare(table, fewer)
     assert (snapshot.delta_record_count, snapshot.total_record_count) == (-7, 13)
 
@@ -152,7 +152,9 @@ def test_the_largest_sequence_number_is_carried_where_writers_start_from_it(
     assert table.settings.options.sequence_init is SequenceInit.SNAPSHOT
     key = "sequence.generation.max-sequence-number"
     properties = {"other": "gone"} if known is None else {key: known, "other": "gone"}
-    change = replace(change, after=(replace(change.after[0], max_sequence_number=added),))
+    change = replace(
+        change, outputs=data_outputs(replace(change.after[0], max_sequence_number=added))
+    )
     snapshot, _ = _prepare(table, change, state=_on(table.state(), properties=properties))
     assert snapshot.properties == {key: expected}
 
@@ -161,7 +163,7 @@ def test_without_the_property_the_largest_number_is_that_of_the_live_files() -> 
     table = Lineage(options={"write.sequence-number-init-mode": "snapshot"})
     files = table.append(2)
     change = table.change(files, owner=FIRST)
-    change = replace(change, after=(replace(change.after[0], max_sequence_number=3),))
+    change = replace(change, outputs=data_outputs(replace(change.after[0], max_sequence_number=3)))
     snapshot, _ = _prepare(table, change)
     assert snapshot.properties == {"sequence.generation.max-sequence-number": "9"}
 

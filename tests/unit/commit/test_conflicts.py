@@ -10,6 +10,7 @@ from compactord.commit.conflicts import already_live, conflict
 from compactord.model import BucketChange, Conflict
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import DataFile
+from tests.builders import data_outputs
 from tests.lineage import KEY_TYPES, bucket_id
 from tests.unit.paimon.table_builder import data_file
 
@@ -28,7 +29,8 @@ CHANGE = BucketChange(
     total_buckets=4,
     output_level=5,
     before=(A, B),
-    after=(OUTPUT,),
+    upgraded=(),
+    outputs=data_outputs(OUTPUT),
     files_above=frozenset(),
     index_entries=(b"dv",),
 )
@@ -121,7 +123,8 @@ def test_files_that_were_above_when_it_was_planned_are_no_strangers() -> None:
 def test_key_ranges_that_meet_on_one_level_are_a_conflict(level: int) -> None:
     above = _file("above", level=level, keys=(9, 60))
     output = replace(OUTPUT, level=level)
-    change = replace(CHANGE, output_level=level, after=(output,), files_above=frozenset({"above"}))
+    change = replace(CHANGE, output_level=level, outputs=data_outputs(output))
+    change = replace(change, files_above=frozenset({"above"}))
     assert _why(change, live=[A, B, above]) == f"out and above would overlap on level {level}"
 
 
@@ -138,17 +141,17 @@ def test_inputs_on_the_output_level_are_neither_strangers_nor_in_the_way() -> No
 
 
 def test_an_upgrade_is_no_conflict_with_itself() -> None:
-    change = replace(CHANGE, before=(A,), after=(replace(A, level=5),))
+    change = replace(CHANGE, before=(A,), upgraded=(replace(A, level=5),), outputs=())
     assert _why(change, live=[A, B]) is None
 
 
 def test_files_of_append_tables_have_no_key_ranges_to_overlap() -> None:
-    change = replace(CHANGE, output_level=0, after=(_file("out"),))
+    change = replace(CHANGE, output_level=0, outputs=data_outputs(_file("out")))
     assert _why(change, live=[A, B, _file("c")], key_of=None) is None
     assert "input a" in str(_why(change, live=[B], key_of=None))
 
 
 def test_an_output_that_is_live_is_found_but_an_upgraded_file_is_no_output() -> None:
-    upgrade = replace(CHANGE, before=(A, B), after=(replace(A, level=5), OUTPUT))
+    upgrade = replace(CHANGE, before=(A, B), upgraded=(replace(A, level=5),))
     assert already_live(upgrade, [A, B]) is None
     assert already_live(upgrade, [A, B, OUTPUT]) == "out"

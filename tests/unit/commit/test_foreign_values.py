@@ -72,7 +72,8 @@ def test_deleting_a_file_says_the_same_of_it(drop_stats: str) -> None:
 def test_a_file_that_moves_to_another_level_keeps_what_is_said_of_it() -> None:
     table = Lineage()
     file = _append(table)
-    upgrade = replace(table.change([file], owner=FIRST, level=5), after=(replace(file, level=5),))
+    change = table.change([file], owner=FIRST, level=5)
+    upgrade = replace(change, upgraded=(replace(file, level=5),), outputs=())
     _commit(table, upgrade)
     assert table.files() == (replace(file, level=5),)
     assert table.files()[0].foreign == VALUES

@@ -20,7 +20,7 @@ from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.state.follower import Follower
 from compactord.state.table_state import load_state
 from compactord_demo.writer import create_table
-from tests.builders import FIRST, VirtualClock
+from tests.builders import FIRST, VirtualClock, data_outputs
 from tests.storages import MemoryStorage
 from tests.unit.paimon.table_builder import History, data_file, entry
 
@@ -36,7 +36,8 @@ def _change(partition: bytes, before: Sequence[DataFile], name: str) -> BucketCh
         total_buckets=-1,
         output_level=0,
         before=tuple(before),
-        after=(data_file(name, row_count=rows),),
+        upgraded=(),
+        outputs=data_outputs(data_file(name, row_count=rows)),
         files_above=frozenset(),
         index_entries=(),
     )

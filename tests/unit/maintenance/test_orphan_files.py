@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.discard import discard_outputs, remove_files
+from compactord.commit.discard import remove_outputs
 from compactord.errors import FormatError, ObjectNotFound, StorageError, TransientStorageError
 from compactord.ids import Liveness, Owner
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
@@ -15,7 +15,7 @@ from compactord.model import Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_ids, snapshot_json
 from compactord.state.table_state import delta_manifests
-from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
+from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, data_outputs
 from tests.lineage import TABLE, Lineage
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, RecordingStorage
 
@@ -398,11 +398,12 @@ def test_discarding_a_change_spares_upgraded_files_and_those_of_others() -> None
     change = replace(
         change,
         before=(upgraded, inputs[1]),
-        after=(replace(upgraded, level=5), foreign, *change.after),
+        upgraded=(replace(upgraded, level=5),),
+        outputs=data_outputs(foreign, *change.after),
     )
     for file in (upgraded, foreign):
         table.storage.write_new(table.data_path(0, file), b"rows")
-    discard_outputs(table.storage, f"{HOME}/bucket-0", change)
+    remove_outputs(table.storage, f"{HOME}/bucket-0", change.outputs)
     there = [table.data_path(0, file) in table.storage.objects for file in change.after]
     assert there == [True, True, False]
 
@@ -412,7 +413,7 @@ def test_removing_files_goes_on_after_one_that_cannot_be_removed() -> None:
     inputs = table.append(2)
     changes = [table.change(inputs, owner=FIRST) for _ in range(2)]
     storage = FaultyStorage(table.storage, Fault(at=1, error=StorageError))
-    remove_files(storage, f"{HOME}/bucket-0", [change.after[0] for change in changes])
+    remove_outputs(storage, f"{HOME}/bucket-0", [change.outputs[0] for change in changes])
     there = [table.data_path(0, change.after[0]) in table.storage.objects for change in changes]
     assert there == [True, False]
 

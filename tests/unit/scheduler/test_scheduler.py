@@ -130,7 +130,7 @@ class Stage:
     def ends(self, submit: Submit, kind: FailureKind | None = None, *, error: str = "E") -> None:
         number, part = submit.part.compaction, submit.part.part
         if kind is None:
-            done = SubcompactionResult(compaction=number, part=part, after=(), stats=STATS)
+            done = SubcompactionResult(compaction=number, part=part, outputs=(), stats=STATS)
             self.scheduler.part_ended(done, self.now)
             return
         failure = TaskFailure(

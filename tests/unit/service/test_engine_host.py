@@ -32,7 +32,7 @@ def part(number: int) -> Subcompaction:
 
 
 def result(number: int) -> SubcompactionResult:
-    return SubcompactionResult(compaction=1, part=number, after=(), stats=STATS)
+    return SubcompactionResult(compaction=1, part=number, outputs=(), stats=STATS)
 
 
 def lost(number: int) -> TaskFailure:

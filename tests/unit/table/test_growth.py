@@ -23,7 +23,7 @@ from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.scheduler.effects import StartCycle, StartDispatch, StartExpire, StartSweep, Submit
 from compactord.table.compactor import TableCompactor
 from compactord_demo.writer import create_table
-from tests.builders import VirtualClock
+from tests.builders import VirtualClock, data_outputs
 from tests.simulation.world import policy
 from tests.storages import MemoryStorage
 from tests.unit.paimon.table_builder import History, deleted, entry
@@ -162,10 +162,10 @@ class Years(Stage):
             self.scheduler.part_ended(failure, self.now)
             return
         file = self._file("out", level=part.write.level)
-        after = (file,)
+        outputs = data_outputs(file)
         # A commit looks whether its outputs are there; nobody reads them.
         self.storage.write_new(f"{part.write.folder}/{file.file_name}", bytes(FILE_SIZE))
-        done = SubcompactionResult(compaction=number, part=part.part, after=after, stats=STATS)
+        done = SubcompactionResult(compaction=number, part=part.part, outputs=outputs, stats=STATS)
         self.scheduler.part_ended(done, self.now)
 
     def step(self) -> None:

@@ -17,6 +17,7 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import DataFile
 from compactord.table.in_flight import Failed, Finished, InFlight
+from tests.builders import data_outputs
 from tests.lineage import bucket_id
 from tests.simulation.tables import part_of
 from tests.unit.paimon.table_builder import data_file
@@ -41,7 +42,7 @@ APPEND = AppendCompaction(
 
 
 def _result(part: int, *after: DataFile) -> SubcompactionResult:
-    return SubcompactionResult(compaction=1, part=part, after=after, stats=STATS)
+    return SubcompactionResult(compaction=1, part=part, outputs=data_outputs(*after), stats=STATS)
 
 
 def _failure(part: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = "") -> TaskFailure:
@@ -114,7 +115,7 @@ def test_parts_must_have_read_each_row_once(paths: tuple[str, ...], rows: int) -
     assert isinstance(found, Failed)
     assert found.failure.kind is FailureKind.POISON
     assert f"read 2 rows, its files have {rows}" in found.failure.message
-    assert found.outputs == (x, y)
+    assert found.outputs == data_outputs(x, y)
 
 
 def test_poison_is_not_tried_again() -> None:
@@ -130,7 +131,7 @@ def test_a_crash_waits_for_the_other_parts_and_names_what_they_finished() -> Non
     # After the first failure nothing is tried again.
     failed = in_flight.arrived(_failure(2, FailureKind.TRANSIENT, "second"))
     assert isinstance(failed, Failed)
-    assert (failed.failure.message, failed.outputs) == ("first", (x,))
+    assert (failed.failure.message, failed.outputs) == ("first", data_outputs(x))
     assert len(in_flight) == 0
 
 
@@ -145,7 +146,7 @@ def test_giving_up_names_what_failed_first_and_what_was_finished() -> None:
     assert in_flight.arrived(_result(0, C)) is None
     assert in_flight.arrived(_failure(1, FailureKind.POISON, "damaged")) is None
     failed = in_flight.give_up(1, _failure(2, FailureKind.LOST, "the engine is gone"))
-    assert (failed.failure.message, failed.outputs) == ("damaged", (C,))
+    assert (failed.failure.message, failed.outputs) == ("damaged", data_outputs(C))
     assert 1 not in in_flight
     in_flight, _ = _in_flight(1)
     assert in_flight.give_up(1, _failure(0, text="gone")).failure.message == "gone"

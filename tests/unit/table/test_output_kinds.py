@@ -1,0 +1,135 @@
+"""Whatever becomes of a compaction, files of all kinds share it: with a kind of the tests' own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from compactord.commit.publish import StorePublisher
+from compactord.engine.worker import discard, file_names, run_part
+from compactord.errors import CommitError
+from compactord.model import (
+    DATA,
+    Compaction,
+    Conflict,
+    FailureKind,
+    Output,
+    Subcompaction,
+    SubcompactionResult,
+    TaskFailure,
+    TaskOutcome,
+)
+from compactord.table.in_flight import Failed, Finished, InFlight
+from compactord.table.session import SessionRequest, TableSession, neighbours
+from compactord.table.subcompactions import WorkerSpec
+from tests.builders import FIRST, VirtualClock, fill_keyed, keyed_table, writer
+from tests.storages import MemoryStorage
+
+AUDIT = "audit"
+
+
+def _with_audit(part: Subcompaction) -> SubcompactionResult:
+    """What a worker answers that has written a second file, of another kind, beside its data."""
+    result = run_part(part)
+    assert isinstance(result, SubcompactionResult)
+    (output,) = result.outputs
+    file = replace(output.file, file_name=f"audit-{part.owner.unique_name()}-0.parquet")
+    part.storage.open().write_new(f"{part.write.folder}/{file.file_name}", bytes(file.file_size))
+    return replace(result, outputs=(output, Output(AUDIT, file)))
+
+
+@dataclass
+class Case:
+    """A bucket that is due, and what the table's folder held before anything was written."""
+
+    storage: MemoryStorage
+    session: TableSession
+    compaction: Compaction
+    part: Subcompaction
+    before: dict[str, bytes]
+
+    def settled(self, *outcomes: TaskOutcome) -> Finished | Failed:
+        """What comes of the compaction when its parts have these outcomes."""
+        assert self.session.state is not None
+        in_flight = InFlight(part_attempts=1)
+        in_flight.dispatch(
+            0,
+            self.compaction,
+            [replace(self.part, part=number) for number in range(len(outcomes))],
+            neighbours=neighbours(self.compaction, self.session.state),
+            index_entries=(),
+        )
+        found = [in_flight.arrived(outcome) for outcome in outcomes][-1]
+        assert isinstance(found, Finished | Failed)
+        return found
+
+    def new_files(self) -> list[str]:
+        """The beginnings of the names of files that were not there before."""
+        names = (path.rpartition("/")[2] for path in self.storage.objects.keys() - self.before)
+        return sorted(name.partition("-")[0] for name in names)
+
+
+@pytest.fixture
+def case() -> Case:
+    storage = MemoryStorage()
+    table = keyed_table(storage, "/warehouse/db.db/t", buckets=1)
+    fill_keyed(writer(storage, table), commits=6)
+    clock = VirtualClock()
+    session = TableSession(
+        table,
+        SessionRequest(),
+        storage=storage,
+        publisher=StorePublisher(storage),
+        clock=clock,
+        worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone),
+    )
+    session.refresh()
+    (compaction,) = [each for plan in session.plans() for each in plan.compactions]
+    (part,) = session.parts(compaction, number=0, free_slots=1)
+    return Case(storage, session, compaction, part, dict(storage.objects))
+
+
+def test_a_part_that_succeeded_beside_one_that_failed_leaves_no_file_of_any_kind(case: Case):
+    failure = TaskFailure(
+        compaction=0, part=1, kind=FailureKind.POISON, error="E", message="", traceback=""
+    )
+    failed = case.settled(_with_audit(case.part), failure)
+    assert isinstance(failed, Failed)
+    assert case.new_files() == ["audit", "data"]
+    case.session.discard(failed=[failed])
+    assert case.storage.objects == case.before
+
+
+def test_what_is_finished_and_not_to_be_published_leaves_no_file_of_any_kind(case: Case):
+    finished = case.settled(_with_audit(case.part))
+    assert isinstance(finished, Finished)
+    assert [output.kind for output in finished.change.outputs] == [DATA, AUDIT]
+    assert [file.file_name[:4] for file in finished.change.after] == ["data"]
+    case.session.discard(finished=[finished])
+    assert case.storage.objects == case.before
+
+
+def test_a_commit_refuses_a_kind_that_it_cannot_list_and_no_file_is_left(case: Case):
+    finished = case.settled(_with_audit(case.part))
+    assert isinstance(finished, Finished)
+    with pytest.raises(CommitError, match="is of kind audit, which no manifest lists"):
+        case.session.settle([finished])
+    assert case.storage.objects == case.before
+
+
+def test_a_file_of_any_kind_that_is_lost_before_its_commit_takes_the_others_along(case: Case):
+    result = _with_audit(case.part)
+    finished = case.settled(result)
+    assert isinstance(finished, Finished)
+    case.storage.delete(f"{case.part.write.folder}/{result.outputs[1].file.file_name}")
+    settled = case.session.settle([finished])
+    ((_, drop),) = settled.dropped
+    assert (settled.committed, drop.conflict) == (None, Conflict.OUTPUT_LOST)
+    assert case.storage.objects == case.before
+
+
+def test_a_worker_whose_answer_nobody_reads_removes_files_of_all_kinds(case: Case):
+    result = _with_audit(case.part)
+    discard(case.part, file_names(result))
+    assert case.storage.objects == case.before
