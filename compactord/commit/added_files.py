@@ -94,6 +94,8 @@ class AddedFilesCheck:
         troubles: dict[int, str] = {}
         for manifest in deleting:
             deleted = self._deleted[manifest.file_name]
+            if not len(deleted):
+                continue
             places = np.minimum(np.searchsorted(deleted, hashes), len(deleted) - 1)
             if not (deleted[places] == hashes).any():
                 continue

@@ -23,6 +23,7 @@ from compactord.scheduler.scheduled_table import (
     halt_for,
 )
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
+from compactord.table.backlog import PendingCompaction
 from compactord.table.compactor import Cycle
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import Settled
@@ -70,8 +71,8 @@ def settle(
     in_flight = {id(ended): record for record, ended in settling.values()}
     for number, (record, ended) in settling.items():
         if is_undecided(ended):
-            is_outrun = number in cycle.outrun
-            yield _inputs_gone(scheduled, record, ended, is_outrun, retry, now_ms, observer)
+            found_out = cycle.outrun.get(number)
+            yield _inputs_gone(scheduled, record, ended, found_out, retry, now_ms, observer)
     finished = [ended for _, ended in settling.values() if isinstance(ended, Finished)]
     if cycle.in_commit and cycle.error is not None:
         gave_up = isinstance(cycle.error, CommitGaveUp)
@@ -96,7 +97,8 @@ def settle(
         record = in_flight[id(each)]
         yield _counted(scheduled, record, Outcome.CONFLICT, drop.why, now_ms, each)
         text = f"{drop.why}; writers came first {DROPS_MAX} times"
-        in_vain(scheduled, record, text, retry.backoff, now_ms, observer)
+        number = record.dispatch.number
+        in_vain(scheduled, record.pending, number, text, retry.backoff, now_ms, observer)
     for each in settled.replaced:
         _waste(scheduled, each)
         text = "another writer's snapshot took the place of ours"
@@ -112,21 +114,39 @@ def _inputs_gone(
     scheduled: ScheduledTable,
     record: CompactionRecord,
     failed: Failed,
-    is_outrun: bool,
+    is_outrun: bool | None,
     retry: Retry,
     now_ms: int,
     observer: Observer,
 ) -> EndedCompaction:
-    """Inputs could not be found: others replaced and expired them, or they are lost."""
+    """Inputs could not be found: others replaced and expired them, or they are lost.
+
+    Where nobody knows which, nobody is to blame: the next attempt will tell.
+    """
     message = failed.failure.message
+    if is_outrun is None:
+        return unpublished(scheduled, record, Outcome.CANCELLED, message, now_ms)
     if not is_outrun:
         quarantine(scheduled, record, message, retry.backoff, now_ms, observer)
         fail(scheduled, message, failed.failure.error, retry, now_ms, observer)
         return unpublished(scheduled, record, Outcome.FAILED, message, now_ms)
+    outrun(scheduled, record.pending, record.dispatch.number, message, retry, now_ms, observer)
+    return unpublished(scheduled, record, Outcome.CONFLICT, message, now_ms)
+
+
+def outrun(
+    scheduled: ScheduledTable,
+    pending: PendingCompaction,
+    number: int,
+    message: str,
+    retry: Retry,
+    now_ms: int,
+    observer: Observer,
+) -> None:
+    """Others replaced and expired the inputs of compaction `number` before they were read."""
     scheduled.counts.conflicts[Conflict.FILE_REMOVED] += 1
     text = f"{message}; writers came first {DROPS_MAX} times"
-    in_vain(scheduled, record, text, retry.backoff, now_ms, observer)
-    return unpublished(scheduled, record, Outcome.CONFLICT, message, now_ms)
+    in_vain(scheduled, pending, number, text, retry.backoff, now_ms, observer)
 
 
 def take_in(
@@ -225,7 +245,8 @@ def quarantine(
 
 def in_vain(
     scheduled: ScheduledTable,
-    record: CompactionRecord,
+    pending: PendingCompaction,
+    number: int,
     message: str,
     backoff: Backoff,
     now_ms: int,
@@ -235,14 +256,14 @@ def in_vain(
 
     One act of a writer may be the end of many that are in flight: they count once.
     """
-    bucket = record.pending.bucket
+    bucket = pending.bucket
     drops = scheduled.drops.setdefault(bucket, Drops())
-    if record.dispatch.number <= drops.up_to:
+    if number <= drops.up_to:
         return
     drops.count, drops.up_to = drops.count + 1, scheduled.last_number
     if drops.count >= DROPS_MAX:
         drops.count = 0
-        quarantine(scheduled, record, message, backoff, now_ms, observer)
+        quarantine_bucket(scheduled, bucket, pending.partition, message, backoff, now_ms, observer)
 
 
 def quarantine_bucket(

@@ -34,7 +34,7 @@ from compactord.scheduler.maintenance import due_maintenance
 from compactord.scheduler.scheduled_table import CompactionRecord, Job, ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
 from compactord.scheduler.status import EndedCompaction, Outcome
-from compactord.table.compactor import Cycle, Dispatch
+from compactord.table.compactor import Cycle, Dispatch, Outrun
 from compactord.table.in_flight import Failed, Finished, InFlight
 
 _RECENT_MAX = 200
@@ -141,18 +141,25 @@ class Scheduler:
             self._cycle_wanted[name] = None
 
     def dispatched(
-        self, name: TableName, result: Dispatch | CompactordError | None, now_ms: int
+        self, name: TableName, result: Dispatch | Outrun | CompactordError | None, now_ms: int
     ) -> None:
         """The answer to `StartDispatch`: None when the bucket has nothing to do any more."""
         scheduled = self._job_ended(name)
         pending, scheduled.dispatching = scheduled.dispatching, None
-        assert pending is not None, "a take-off is for a due"
+        assert pending is not None, "a dispatch is for a pending compaction"
         self._slots.want(scheduled)
         if scheduled.poll_due_ms is not None or scheduled.ended:
             self._cycle_wanted[name] = None
         queued_ms = scheduled.queued_ms.pop(pending.bucket, now_ms)
         if result is None:
             scheduled.counts.compactions[pending.kind, Outcome.EMPTY] += 1
+            return
+        if isinstance(result, Outrun):
+            scheduled.last_number = result.number
+            accounting.outrun(
+                scheduled, pending, result.number, result.why, self.retry, now_ms, self._observer
+            )
+            scheduled.counts.compactions[pending.kind, Outcome.CONFLICT] += 1
             return
         if isinstance(result, CompactordError):
             text, where = str(result), pending.partition
@@ -230,8 +237,9 @@ class Scheduler:
                     text = (
                         f"the engine died {accounting.DROPS_MAX} times while it was merged: {why}"
                     )
+                    backoff = self.retry.backoff
                     accounting.in_vain(
-                        scheduled, record, text, self.retry.backoff, now_ms, self._observer
+                        scheduled, record.pending, number, text, backoff, now_ms, self._observer
                     )
 
     def expired(self, name: TableName, more: bool, now_ms: int) -> None:
@@ -383,7 +391,9 @@ class Scheduler:
 
     def _give_up(self, scheduled: ScheduledTable, number: int, why: str, now_ms: int) -> None:
         """End a compaction whose outcomes will not come; the table is not to blame."""
-        self._cancelled(scheduled, number, self._in_flight.give_up(number, _lost(why)), now_ms)
+        failed = self._in_flight.give_up(number, _lost(why))
+        # What one of its parts failed of before says nothing any more.
+        self._cancelled(scheduled, number, replace(failed, failure=_lost(why)), now_ms)
 
     def _cancelled(
         self, scheduled: ScheduledTable, number: int, failed: Failed, now_ms: int

@@ -40,7 +40,7 @@ from compactord.service.settings import Settings
 from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
-from compactord.table.compactor import Cycle, Dispatch, Phase
+from compactord.table.compactor import Cycle, Dispatch, Outrun, Phase
 from compactord.table.detail import bucket_details
 from compactord.table.subcompactions import WorkerSpec
 
@@ -345,7 +345,9 @@ class Daemon:
             self._observer.planned(name, cycle.planned, before)
             self._registry.looked_at(scheduled)
 
-    def _dispatched(self, name: TableName, result: Dispatch | CompactordError | None) -> None:
+    def _dispatched(
+        self, name: TableName, result: Dispatch | Outrun | CompactordError | None
+    ) -> None:
         self._scheduler.dispatched(name, result, self._clock.steady_ms())
 
     def _part_has_ended(self, outcome: TaskOutcome) -> None:

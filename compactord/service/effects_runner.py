@@ -31,7 +31,7 @@ from compactord.scheduler.effects import (
     Submit,
 )
 from compactord.storage.base import Storage
-from compactord.table.compactor import Cycle, Dispatch, Phase, TableCompactor
+from compactord.table.compactor import Cycle, Dispatch, Outrun, Phase, TableCompactor
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
@@ -62,7 +62,7 @@ class Answers:
     """Events of the loop; called in its thread."""
 
     cycle_ended: Callable[[TableName, Cycle, float], None]
-    dispatched: Callable[[TableName, Dispatch | CompactordError | None], None]
+    dispatched: Callable[[TableName, Dispatch | Outrun | CompactordError | None], None]
     expired: Callable[[TableName, Expired | CompactordError, float], None]
     swept: Callable[[TableName, int], None]
     discarded: Callable[[TableName], None]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import structlog
 
 from compactord.clock import Clock
 from compactord.commit.publish import SnapshotPublisher
@@ -30,6 +32,7 @@ from compactord.table.session import SessionRequest, Settled, TableSession, Unde
 from compactord.table.status import Backlog, RestingPartition, TableInfo, TableShape
 from compactord.table.subcompactions import WorkerSpec
 
+_log = structlog.get_logger()
 # Compactions of one partition of a table without buckets that are kept planned.
 _WAITING_MAX = 64
 # So many buckets of each table take part in the choice of those with the most runs.
@@ -84,8 +87,9 @@ class Cycle:
     replaced_snapshots: int
     error: CompactordError | None
     in_commit: bool
-    # Those handed in that failed because others had replaced and expired their inputs.
-    outrun: frozenset[int] = frozenset()
+    # Of those handed in that failed, whether others had replaced and expired their inputs, as far
+    # as that could be found out.
+    outrun: Mapping[int, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,14 @@ class Dispatch:
     index_entries: tuple[bytes, ...]
     snapshot_id: int
     partition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outrun:
+    """A decision that others made void: they replaced and expired an input before it was read."""
+
+    number: int
+    why: str
 
 
 class TableCompactor:
@@ -157,35 +169,31 @@ class TableCompactor:
         settled, planned, error = None, None, None
         in_commit = bool(finished)
         commit_seconds = 0.0
-        outrun: frozenset[int] = frozenset()
+        outrun: dict[int, bool] = {}
         try:
+            self._session.discard(failed=failed)
             if finished:
                 self.phase = Phase.COMMIT
                 settled = self._session.settle(finished)
                 commit_seconds = self._clock.monotonic_s() - start
                 in_commit = False
             self.phase = Phase.PLAN
-            self._session.discard(failed=failed)
             self._release(ended)
             planned = self._plan(skip)
-            outrun = frozenset(
-                number
-                for number, each in ended.items()
-                if isinstance(each, Failed) and self._is_outrun(each)
-            )
+            for each in failed:
+                found_out = self._is_outrun(each)
+                if found_out is not None:
+                    outrun[each.number] = found_out
             if planned is not None and settled is None and self._is_idle(planned, skip):
-                self.phase = Phase.COMMIT
                 start = self._clock.monotonic_s()
-                merged = self._session.merge_manifests()
-                if merged is not None:
-                    settled = Settled(committed=merged)
-                    commit_seconds = self._clock.monotonic_s() - start
+                settled = self._merged_manifests()
+                commit_seconds = self._clock.monotonic_s() - start
         except CompactordError as found:
             self._release(ended)
             self._is_stale = True
             if isinstance(found, CommitUnknown):
                 self._session.forget_state()
-            error = found
+            error, planned = found, None
         except BaseException:
             # A defect, or no memory: nothing may stay busy for ever.
             self._release(ended)
@@ -203,11 +211,12 @@ class TableCompactor:
             outrun=outrun,
         )
 
-    def dispatch(self, bucket: BucketId, *, number: int, free_slots: int) -> Dispatch | None:
+    def dispatch(
+        self, bucket: BucketId, *, number: int, free_slots: int
+    ) -> Dispatch | Outrun | None:
         """The next decision on a bucket, cut into parts; None when there is nothing to do any more.
 
-        Raises what cutting into key ranges raises: footers of the inputs are read. Nothing is to be
-        done, either, when others have replaced and expired an input: the next cycle plans anew.
+        Raises what cutting into key ranges raises: footers of the inputs are read.
         """
         # Whatever comes of it, the bucket is looked at again: its due has been taken.
         self._touched.add(bucket)
@@ -223,8 +232,8 @@ class TableCompactor:
         try:
             parts = self._session.parts(compaction, number=number, free_slots=slots)
         except CompactordError as error:
-            if self._session.is_outrun(compaction, type(error).__name__, str(error)):
-                return None
+            if self._session.is_outrun(number, compaction, type(error).__name__, str(error)):
+                return Outrun(number=number, why=str(error))
             raise
         dispatched = Dispatch(
             number=number,
@@ -336,9 +345,27 @@ class TableCompactor:
             ),
         )
 
-    def _is_outrun(self, failed: Failed) -> bool:
-        failure = failed.failure
-        return self._session.is_outrun(failed.compaction, failure.error, failure.message)
+    def _is_outrun(self, failed: Failed) -> bool | None:
+        number, failure = failed.number, failed.failure
+        return self._session.is_outrun(number, failed.compaction, failure.error, failure.message)
+
+    def _merged_manifests(self) -> Settled | None:
+        """What merging came to; a failure leaves the table and the plan as they are.
+
+        It is tried again with the next plan.
+        """
+        self.phase = Phase.COMMIT
+        try:
+            merged = self._session.merge_manifests()
+        except CompactordError as error:
+            _log.warning(
+                "manifests_not_merged", table=self._session.ref.full_name, reason=str(error)
+            )
+            if isinstance(error, CommitUnknown):
+                self._session.forget_state()
+                self._is_stale = True
+            return None
+        return Settled(committed=merged) if merged is not None else None
 
     def _is_idle(self, planned: Planned, skip: Skip) -> bool:
         """Whether manifests wait in vain for the commit of a compaction."""

@@ -210,7 +210,7 @@ class OneShot:
         try:
             parts = self._session.parts(compaction, number=self._started, free_slots=free_slots)
         except CompactordError as error:
-            self._fail(compaction, type(error).__name__, str(error))
+            self._fail(self._started, compaction, type(error).__name__, str(error))
             return
         finished = self._in_flight.dispatch(
             self._started,
@@ -251,7 +251,7 @@ class OneShot:
                     return True
                 failure = failed.failure
                 self.totals.denied += failure.error == AccessDenied.__name__
-                self._fail(failed.compaction, failure.error, failure.message)
+                self._fail(failed.number, failed.compaction, failure.error, failure.message)
             case Subcompaction() as again:
                 _log.warning("compaction_retry", table=again.table, compaction_id=again.compaction)
                 self._running_engine().submit(again)
@@ -269,7 +269,7 @@ class OneShot:
             self._count(settled.committed, settled.published)
         for finished, drop in settled.dropped:
             wasted = sum(stats.bytes_out for stats in finished.stats)
-            self._drop(finished.compaction, wasted, drop.why)
+            self._drop(finished.number, finished.compaction, wasted, drop.why)
 
     def _merge_manifests(self) -> None:
         """What commits of compactions do on their way, for a table that had none."""
@@ -298,14 +298,14 @@ class OneShot:
                 )
         self._progress.committed(committed)
 
-    def _fail(self, compaction: Compaction, error: str, why: str) -> None:
+    def _fail(self, number: int, compaction: Compaction, error: str, why: str) -> None:
         """It failed for good, by an error of this class."""
-        if self._session.is_outrun(compaction, error, why):
-            self._drop(compaction, 0, why)
+        if self._session.is_outrun(number, compaction, error, why):
+            self._drop(number, compaction, 0, why)
         else:
-            self._quarantine(compaction, why)
+            self._quarantine(number, compaction, why)
 
-    def _drop(self, compaction: Compaction, wasted_bytes: int, why: str) -> None:
+    def _drop(self, number: int, compaction: Compaction, wasted_bytes: int, why: str) -> None:
         """The bucket moved on under us: the next round plans it anew."""
         self.totals.dropped += 1
         self.totals.wasted_bytes += wasted_bytes
@@ -316,14 +316,14 @@ class OneShot:
         self._drops[compaction.bucket] += 1
         if self._drops[compaction.bucket] >= _DROPS_PER_BUCKET:
             self._quarantine(
-                compaction, f"{why}; writers changed it during {_DROPS_PER_BUCKET} attempts"
+                number, compaction, f"{why}; writers changed it during {_DROPS_PER_BUCKET} attempts"
             )
 
-    def _quarantine(self, compaction: Compaction, why: str) -> None:
+    def _quarantine(self, number: int, compaction: Compaction, why: str) -> None:
         """Leave a bucket alone for the rest of this run."""
         self._quarantined.add(compaction.bucket)
         named = self._session.named(compaction.bucket)
-        _log.error("compaction_failed", **named, reason=why)
+        _log.error("compaction_failed", compaction_id=number, **named, reason=why)
         place = f"partition {named['partition']} " if named["partition"] else ""
         self.totals.failures.append(f"{place}bucket {named['bucket']}: {why}")
 

@@ -312,20 +312,25 @@ class TableSession:
         self._merged_on = _identity(self.state)
         return outcome if isinstance(outcome, Committed) else None
 
-    def is_outrun(self, compaction: Compaction, error: str, why: str) -> bool:
+    def is_outrun(self, number: int, compaction: Compaction, error: str, why: str) -> bool | None:
         """Whether it failed, by an error of this class, because others came first.
 
         They replaced some of its inputs, and expiry removed these before they were read: they are
-        not live any more in the newest snapshot.
+        not live any more in the newest snapshot. None when that cannot be read.
         """
         if error != ObjectNotFound.__name__:
             return False
         assert self.state is not None, "refreshed before"
-        self.state = self._follower.refreshed(self.state)
+        named = self.named(compaction.bucket)
+        try:
+            self.state = self._follower.refreshed(self.state)
+        except CompactordError as found:
+            _log.warning("refresh_failed", compaction_id=number, **named, reason=str(found))
+            return None
         live = {file.file_name for file in self.state.files.files_in(compaction.bucket)}
         if live.issuperset(file.file_name for file in compaction.inputs):
             return False
-        _log.warning("inputs_gone", **self.named(compaction.bucket), reason=why)
+        _log.warning("inputs_gone", compaction_id=number, **named, reason=why)
         return True
 
     def discard(self, *, finished: Iterable[Finished] = (), failed: Iterable[Failed] = ()) -> None:

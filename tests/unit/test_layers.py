@@ -119,6 +119,17 @@ def test_what_stands_behind_a_seam_is_known_to_what_opens_it(module: str, homes:
     assert {_home(path) for path in _modules() if module in _imports(path)} == homes
 
 
+def test_a_file_format_is_known_by_name_to_the_registry_alone() -> None:
+    parquet = PACKAGE / "formats" / "parquet"
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in _modules()
+        if any(name.startswith("compactord.formats.parquet") for name in _imports(path))
+        and not path.is_relative_to(parquet)
+    }
+    assert users == {"formats/registry.py"}
+
+
 @pytest.mark.parametrize("home", ["plan", "kernels"])
 def test_decisions_and_merging_know_neither_time_nor_owner_nor_store(home: str) -> None:
     for path in _modules():

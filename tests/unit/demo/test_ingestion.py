@@ -55,7 +55,6 @@ def test_what_ends_a_job_is_raised_by_the_next_check() -> None:
             raise StoreFull("/warehouse", "no space left")
 
     with Ingestion([CountingJob(fail)], SystemClock()) as ingestion:
-        ingestion.check()
         assert failed.wait(TIMEOUT_S)
         with pytest.raises(CompactordError, match="no space left"):
             ingestion.end()

@@ -5,14 +5,16 @@ from dataclasses import replace
 import pytest
 
 from compactord.config.model import Backoff, Retry
-from compactord.errors import StorageError
+from compactord.errors import StorageError, TransientStorageError
 from compactord.maintenance.expire import Expired
 from compactord.model import Conflict, FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler import accounting
+from compactord.scheduler.effects import StartDispatch
 from compactord.scheduler.scheduled_table import Drops
 from compactord.scheduler.status import Outcome
 from compactord.table.backlog import Skip
+from compactord.table.compactor import Outrun
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
 
@@ -96,9 +98,15 @@ def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> N
     record = scheduled.in_flight[number]
 
     def dropped(number: int) -> None:
-        one = replace(record, dispatch=replace(record.dispatch, number=number))
-        backoff = Retry().backoff
-        accounting.in_vain(scheduled, one, "gone", backoff, stage.now, stage.observer)  # type: ignore[arg-type]
+        accounting.in_vain(
+            scheduled,
+            record.pending,
+            number,
+            "gone",
+            BACKOFF,
+            stage.now,
+            stage.observer,  # type: ignore[arg-type]
+        )
 
     # Each act ends a hundred; those of the next one were dispatched after it.
     for act in range(accounting.DROPS_MAX):
@@ -110,18 +118,60 @@ def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> N
     assert scheduled.quarantined[record.pending.bucket].failures == 1
 
 
-@pytest.mark.parametrize("is_outrun", [True, False])
-def test_a_table_is_not_to_blame_for_inputs_that_others_replaced(*, is_outrun: bool) -> None:
+@pytest.mark.parametrize(
+    ("outrun", "outcome", "failures", "conflicts"),
+    [
+        (True, Outcome.CONFLICT, 0, {Conflict.FILE_REMOVED: 1}),
+        (False, Outcome.FAILED, 1, {}),
+        # Nobody could find out: the next attempt tells.
+        (None, Outcome.CANCELLED, 0, {}),
+    ],
+)
+def test_a_table_is_to_blame_only_for_inputs_that_nobody_replaced(
+    outrun: bool | None, outcome: Outcome, failures: int, conflicts: dict[Conflict, int]
+) -> None:
     stage = Stage()
     stage.add()
     (submit,) = stage.flying()
     stage.ends(submit, FailureKind.POISON, error="ObjectNotFound")
     scheduled = stage.scheduler.tables[NAME]
     assert (scheduled.failures, scheduled.quarantined) == (0, {}), "nobody knows yet"
-    cycle = only(stage.decide())
-    stage.cycle_ended(cycle, outrun={submit.part.compaction} if is_outrun else ())
-    assert scheduled.failures == (0 if is_outrun else 1)
-    assert bool(scheduled.quarantined) != is_outrun
-    outcomes = {outcome: n for (_, outcome), n in scheduled.counts.compactions.items()}
-    assert outcomes == {Outcome.CONFLICT if is_outrun else Outcome.FAILED: 1}
-    assert scheduled.counts.conflicts == ({Conflict.FILE_REMOVED: 1} if is_outrun else {})
+    known = {} if outrun is None else {submit.part.compaction: outrun}
+    error = TransientStorageError("/t", "busy") if outrun is None else None
+    stage.cycle_ended(only(stage.decide()), outrun=known, error=error)
+    assert scheduled.failures == failures
+    assert len(scheduled.quarantined) == failures
+    assert {each: n for (_, each), n in scheduled.counts.compactions.items()} == {outcome: 1}
+    assert scheduled.counts.conflicts == conflicts
+
+
+def test_a_compaction_given_up_with_the_engine_ends_once_whatever_a_part_met_before() -> None:
+    stage = Stage(slots=2)
+    stage.add(size=200 * MIB)
+    first, *_ = stage.flying(parts=5)
+    stage.ends(first, FailureKind.POISON, error="ObjectNotFound")
+    stage.scheduler.engine_lost("gone", stage.now)
+    stage.cycle_ended(only(stage.decide()))
+    scheduled = stage.scheduler.tables[NAME]
+    assert {each: n for (_, each), n in scheduled.counts.compactions.items()} == {
+        Outcome.CANCELLED: 1
+    }
+    assert (scheduled.failures, scheduled.quarantined) == (0, {})
+
+
+def test_a_decision_whose_inputs_go_before_it_is_cut_is_a_drop_and_in_the_end_quarantines() -> None:
+    stage = Stage()
+    stage.add()
+    scheduled = stage.scheduler.tables[NAME]
+    effect = only(stage.planned())
+    for number in range(1, accounting.DROPS_MAX + 1):
+        assert not scheduled.quarantined, f"after {number - 1}"
+        assert isinstance(effect, StartDispatch)
+        stage.scheduler.dispatched(NAME, Outrun(number=effect.number, why="gone"), stage.now)
+        if number < accounting.DROPS_MAX:
+            # With what the writer did the bucket is offered anew.
+            stage.tables[NAME].commit({0: MIB}, stage.now)
+            effect = stage.next_dispatch(1_000)
+    assert [each.failures for each in scheduled.quarantined.values()] == [1]
+    assert scheduled.counts.conflicts == {Conflict.FILE_REMOVED: accounting.DROPS_MAX}
+    assert scheduled.failures == 0

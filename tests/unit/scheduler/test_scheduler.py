@@ -87,9 +87,9 @@ class Stage:
     def cycle_ended(self, effect: Effect, **how: object) -> None:
         assert isinstance(effect, StartCycle)
         how.setdefault("error", None)
-        outrun = frozenset(how.pop("outrun", ()))  # type: ignore[call-overload]
+        outrun = how.pop("outrun", {})
         cycle = self.tables[effect.name].cycle(effect.ended, effect.skip, **how)  # type: ignore[arg-type]
-        cycle = replace(cycle, outrun=outrun)
+        cycle = replace(cycle, outrun=outrun)  # type: ignore[arg-type]
         self.scheduler.cycle_ended(effect.name, cycle, self.now)
 
     def dispatched(self, effect: Effect, *, parts: int | None = None) -> None:

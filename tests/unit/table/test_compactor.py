@@ -4,7 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from compactord.errors import CompactordError, StorageError, TransientStorageError, UnsupportedTable
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    StorageError,
+    TransientStorageError,
+    UnsupportedTable,
+)
 from compactord.maintenance.expire import Expired
 from compactord.paimon import paths
 from compactord.paimon.snapshot import snapshot_ids
@@ -97,6 +103,30 @@ def test_a_turn_with_nothing_due_merges_manifests() -> None:
     assert (again.planned is not None, again.settled) == (True, None)
     assert compactor.cycle({}, ALL).planned is None
     assert snapshot_ids(storage, table.location)[-1] == 41
+
+
+def test_manifests_that_cannot_be_merged_leave_the_plan_as_it_is_until_the_next_one() -> None:
+    storage, table = _scattered(40)
+    is_full = [True]
+    faulty = FaultyStorage(
+        storage,
+        Fault(
+            at=1,
+            error=AccessDenied,
+            lasts=True,
+            concerns=lambda call: is_full[0] and call.is_mutation,
+        ),
+    )
+    compactor = compactor_of(faulty, table)
+    cycle = compactor.cycle({}, ALL)
+    assert (cycle.planned is not None, cycle.settled, cycle.error) == (True, None, None)
+    assert faulty.failed
+    assert compactor.cycle({}, ALL).planned is None
+    is_full[0] = False
+    writer(storage, table).write(rows_of([(100, 1)]))
+    settled = compactor.cycle({}, ALL).settled
+    assert settled is not None
+    assert settled.committed is not None
 
 
 @pytest.mark.parametrize(("commits", "skip"), [(29, ALL), (40, Skip(manifests=True))])
@@ -204,7 +234,7 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
     assert isinstance(ended, Failed)
     assert ended.failure.error == "ObjectNotFound"
     cycle = compactor.cycle({1: ended}, ALL)
-    assert cycle.outrun == ({1} if is_replaced else set())
+    assert cycle.outrun == {1: is_replaced}
 
 
 def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> None:

@@ -274,10 +274,10 @@ def test_outrun_is_told_by_the_newest_snapshot_which_is_then_looked_at() -> None
     storage, table, session = _filled()
     session.refresh()
     (first, *_) = (compaction for plan in session.plans() for compaction in plan.compactions)
-    assert not session.is_outrun(first, "ObjectNotFound", "no such file")
+    assert session.is_outrun(1, first, "ObjectNotFound", "no such file") is False
     compact(storage, table, owner=SECOND)
-    assert not session.is_outrun(first, "FormatError", "damaged")
-    assert session.is_outrun(first, "ObjectNotFound", "no such file")
+    assert session.is_outrun(1, first, "FormatError", "damaged") is False
+    assert session.is_outrun(1, first, "ObjectNotFound", "no such file") is True
     assert session.refresh()
 
 
