@@ -111,6 +111,15 @@ def written(folder: Path, tables: Sequence[Sequence[Row]]) -> list[list[Any]]:
     drops=False,
     in_passes=True,
 )
+@example(  # ignored deletes: two of them vanish, so the third is not alone
+    runs=[{"p": (0, "a", None, 3)}] * 3,
+    engine="joined",
+    chance=None,
+    by_field=False,
+    ignores=True,
+    drops=False,
+    in_passes=True,
+)
 def test_a_rewrite_equals_the_model(runs, engine, chance, by_field, ignores, drops, in_passes):
     numbers = list(range(sum(map(len, runs))))
     if chance is not None and chance.random() < 0.6:
