@@ -1,4 +1,4 @@
-"""What happened to a table, written down: counters, troubles, halts, quarantined buckets.
+"""Accounting of a table: counters, failures, halts, quarantined buckets.
 
 Functions of the scheduler over one `ScheduledTable`; nothing here decides what is done next.
 """
@@ -28,13 +28,13 @@ from compactord.table.compactor import Cycle
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import Settled
 
-# A bucket whose compactions came to nothing so often in a row is quarantined: writers outrun us
-# there, or it is what kills the engine.
+# Quarantine a bucket after so many fruitless compactions in a row: writers commit faster than
+# compactions of it, or it makes the engine die.
 DROPS_MAX = 5
 
 
 class Observer(Protocol):
-    """Is told what a person or a metric may want to know; must not block."""
+    """Receives events for logs and metrics; must not block."""
 
     def started(self, name: TableName, record: CompactionRecord, now_ms: int) -> None:
         """The first part of a compaction goes to the engine."""
@@ -66,7 +66,7 @@ class Observer(Protocol):
 def settle(
     scheduled: ScheduledTable, cycle: Cycle, retry: Retry, now_ms: int, observer: Observer
 ) -> Iterator[EndedCompaction]:
-    """Account for what a cycle did with the compactions handed in."""
+    """Account for the outcomes of the compactions that a cycle settled."""
     settling, scheduled.settling = scheduled.settling, {}
     in_flight = {id(ended): record for record, ended in settling.values()}
     for number, (record, ended) in settling.items():
@@ -106,7 +106,7 @@ def settle(
 
 
 def is_undecided(ended: Finished | Failed) -> TypeGuard[Failed]:
-    """Whether it is the next cycle that finds out who is to blame: writers, or the table."""
+    """Whether the next cycle must find out the cause: other writers, or the table itself."""
     return isinstance(ended, Failed) and ended.failure.error == ObjectNotFound.__name__
 
 
@@ -152,7 +152,7 @@ def outrun(
 def take_in(
     scheduled: ScheduledTable, cycle: Cycle, retry: Retry, now_ms: int, observer: Observer
 ) -> None:
-    """Account for what a cycle saw of the table."""
+    """Account for the table's status as a cycle has read it."""
     for why in cycle.lost_snapshots:
         scheduled.counts.sums["lost_snapshots"] += 1
         observer.snapshot_lost(scheduled.name, why)
@@ -175,7 +175,7 @@ def take_in(
             observer,
         )
     if cycle.error is not None and cycle.in_commit:
-        # Else what was merged for nothing would be merged again at once.
+        # Without a pause the dropped merge would be repeated at once.
         kind = type(cycle.error).__name__
         fail(scheduled, str(cycle.error), kind, retry, now_ms, observer)
         pause = pause_ms(retry.backoff, scheduled.failures)
@@ -194,7 +194,7 @@ def take_in(
         scheduled.planned = cycle.planned
         _forget_quarantined(scheduled, now_ms)
         if not cycle.planned.backlog.tasks and not scheduled.in_flight:
-            # What failed is not there any more, and no commit will come to prove it.
+            # The buckets that failed have nothing left to do, so no commit will end this halt.
             scheduled.failures = 0
             _lift(scheduled, Lifted.BY_COMMIT, observer)
     _lift(scheduled, Lifted.BY_CYCLE, observer)
@@ -238,7 +238,7 @@ def quarantine(
     now_ms: int,
     observer: Observer,
 ) -> None:
-    """Leave a bucket alone for a time that grows with its failures."""
+    """Quarantine a bucket for a time that grows with its failures."""
     bucket, partition = record.pending.bucket, record.dispatch.partition
     quarantine_bucket(scheduled, bucket, partition, message, backoff, now_ms, observer)
 
@@ -252,9 +252,9 @@ def in_vain(
     now_ms: int,
     observer: Observer,
 ) -> None:
-    """Quarantine the bucket after DROPS_MAX times in a row that compactions came to nothing.
+    """Quarantine the bucket after DROPS_MAX fruitless compactions in a row.
 
-    One act of a writer may be the end of many that are in flight: they count once.
+    One commit of a writer may invalidate several compactions in flight: they count once.
     """
     bucket = pending.bucket
     drops = scheduled.drops.setdefault(bucket, Drops())
@@ -288,7 +288,7 @@ def quarantine_bucket(
 
 
 def expired(scheduled: ScheduledTable, result: Expired | CompactordError) -> None:
-    """Book a round of expiry."""
+    """Account for a round of expiry."""
     sums = scheduled.counts.sums
     if isinstance(result, CompactordError):
         sums["expire_failures"] += 1
@@ -300,17 +300,17 @@ def expired(scheduled: ScheduledTable, result: Expired | CompactordError) -> Non
 
 
 def _forget_quarantined(scheduled: ScheduledTable, now_ms: int) -> None:
-    """Buckets that are gone, and those whose pause is over and that have nothing to do any more."""
+    """Buckets that are gone, and those whose quarantine is over and that have nothing to do."""
     planned = scheduled.planned
     assert planned is not None, "just taken in"
     for bucket in planned.gone:
         scheduled.quarantined.pop(bucket, None)
         scheduled.drops.pop(bucket, None)
     if planned.backlog.tasks > sum(pending.tasks for pending in planned.offered):
-        # Not all that is due was offered.
+        # The plan offers only some of the due buckets.
         return
     pending = {each.bucket for each in planned.offered}
-    # What is tried again right now is not due.
+    # A bucket whose compaction is in flight is not counted as due.
     pending.update(record.pending.bucket for record in scheduled.in_flight.values())
     for bucket in [
         b for b, quarantined in scheduled.quarantined.items() if quarantined.until_ms <= now_ms
@@ -325,7 +325,7 @@ def pause_ms(backoff: Backoff, failures: int) -> int:
 
 
 def release(scheduled: ScheduledTable, observer: Observer) -> None:
-    """An operator says that a halted table may go on: as if nothing had happened."""
+    """Resume a halted table at an operator's request; its failures are forgotten."""
     scheduled.forgiven_snapshots = scheduled.replaced_snapshots
     scheduled.halts.clear()
     scheduled.failures = scheduled.look_failures = 0
@@ -336,7 +336,7 @@ def release(scheduled: ScheduledTable, observer: Observer) -> None:
 def unpublished(
     scheduled: ScheduledTable, record: CompactionRecord, outcome: Outcome, message: str, now_ms: int
 ) -> EndedCompaction:
-    """Book a compaction that ended without results."""
+    """Account for a compaction that ended without results."""
     return _counted(scheduled, record, outcome, message, now_ms, None)
 
 
@@ -350,7 +350,7 @@ def _trouble(
 ) -> None:
     scheduled.look_failures += 1
     pause = pause_ms(retry.backoff, scheduled.look_failures)
-    # A halt may ask for a longer pause than this failure does.
+    # A halt may require a longer pause than this failure does.
     scheduled.next_try_ms = max(scheduled.next_try_ms, now_ms + pause)
     permanent = halt_for(error)
     if permanent is not None:
@@ -413,7 +413,7 @@ def _lift(scheduled: ScheduledTable, lifted: Lifted, observer: Observer) -> None
 
 
 def _tell(scheduled: ScheduledTable, before: Halt | None, observer: Observer) -> None:
-    """Say what people see of the table's halts now, if that is something else than before."""
+    """Tell the observer when the halt that people see is another one than before."""
     now = scheduled.halt
     if now is None:
         observer.resumed(scheduled.name)
@@ -440,7 +440,7 @@ def _published(
 ) -> EndedCompaction:
     bucket, sums = finished.compaction.bucket, scheduled.counts.sums
     quarantined = scheduled.quarantined.get(bucket)
-    # What had begun before another compaction of the bucket failed says nothing about that one.
+    # A compaction that began before another one of the bucket failed does not refute that failure.
     if quarantined is not None and quarantined.until_ms <= record.started_ms:
         del scheduled.quarantined[bucket]
     scheduled.drops.pop(bucket, None)

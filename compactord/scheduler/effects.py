@@ -33,7 +33,7 @@ class StartDispatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """Hand a part to the engine; its outcome comes as `part_ended`."""
+    """Submit a part to the engine; its outcome comes as `part_ended`."""
 
     part: Subcompaction
 
@@ -64,7 +64,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
-    """Nothing of this table is under way and it is served no more."""
+    """The table is no longer served and nothing of it is under way."""
 
     name: TableName
 

@@ -1,4 +1,4 @@
-"""Sweeps of orphans and snapshot expiry: when they are due. Pure but for what it marks as begun."""
+"""When orphan sweeps and snapshot expiry are due. Pure, except that it marks them as begun."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from compactord.scheduler.effects import StartExpire, StartSweep
 from compactord.scheduler.scheduled_table import Job, ScheduledTable
 from compactord.table.session import UnderWay
 
-# So many sweeps and expiries at once, over all tables.
+# Sweeps and expiries that run at once, over all tables.
 _AT_ONCE = 2
 
 
 def due_maintenance(
     tables: Collection[ScheduledTable], *, expire_interval_ms: int, now_ms: int, wall: WallTime
 ) -> Iterator[StartExpire | StartSweep]:
-    """What begins now: a few at a time, beside all else, never before a first look at a table.
+    """The sweeps and expiries that begin now: a few at a time, never before a table's first poll.
 
-    Least recently maintained tables first. An expiry keeps the snapshots that anything under
-    way, or the plan that is held, was made on.
+    Least recently maintained tables first. An expiry keeps the snapshots on which work under way
+    and the current plan are based.
     """
     free = _AT_ONCE - sum(scheduled.maintenance is not None for scheduled in tables)
     for scheduled in sorted(tables, key=lambda scheduled: scheduled.maintained_ms):

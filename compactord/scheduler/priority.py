@@ -1,9 +1,9 @@
-"""Which table goes next when a slot is free. Pure.
+"""Which table gets the next free slot. Pure.
 
-Need comes first: work that keeps a table from its stop-trigger or has waited far too long, then
-work that has waited longer than its table allows, then what gains most per byte. Within the first
-two, tables take turns by weight (stride scheduling), so nobody waits for ever: whatever waits
-becomes urgent in time, and the urgent take turns.
+Three classes, in this order: work that keeps a table from its stop-trigger or has waited far too
+long; work that has waited longer than its table allows; all other work, by files saved per byte.
+Within the first two, tables alternate by weight (stride scheduling). No table starves: whatever
+waits becomes urgent in time, and urgent tables alternate.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction
 
-# Waiting longer than so many times what its table allows makes work as urgent as it gets.
+# Work that waits longer than this multiple of its table's limit is in the most urgent class.
 _OVERDUE = 2
 _ORDER = {PriorityClass.FORCED: 0, PriorityClass.BREACH: 1, PriorityClass.BENEFIT: 2}
-# Parts of at least so much input leave one slot to others.
+# Parts with at least so much input are large: they never get the last slot.
 LARGE_PART_BYTES = 256 << 20
 
 
@@ -25,8 +25,8 @@ LARGE_PART_BYTES = 256 << 20
 class Contender:
     """A table that could use a slot now: for a part already cut, or for its next decision.
 
-    `slots` it holds, of at most `slots_max`. `is_large`: what it would run is a large part.
-    `virtual_time` is what it was given so far, divided by its weight.
+    It holds `slots`, at most `slots_max`. `is_large`: it would run a large part.
+    `virtual_time` is the cost of the slots it got so far, divided by its weight.
     """
 
     index: int
@@ -50,7 +50,7 @@ def priority_class(pending: PendingCompaction, *, max_age_ms: int, now_ms: int) 
 def most_urgent(
     offered: Iterable[PendingCompaction], *, max_age_ms: int, now_ms: int
 ) -> PendingCompaction | None:
-    """The pending compaction that a table would do next; ties go to the one that waits longest."""
+    """The pending compaction that a table would do next; of equals, the one that waits longest."""
 
     def need(pending: PendingCompaction) -> tuple[int, float, int]:
         urgency = priority_class(pending, max_age_ms=max_age_ms, now_ms=now_ms)
@@ -64,10 +64,10 @@ def most_urgent(
 def choose(
     contenders: Sequence[Contender], *, slots: int, free: int, large_running: int
 ) -> Contender | None:
-    """Who gets the next of `free` slots, None when nobody may.
+    """The table that gets the next of `free` slots, None when no table may.
 
-    A table that holds its share steps back while another one can use the slot. One slot of several
-    is never given to large parts: a small table does not wait for a huge one's full compaction.
+    A table that holds its share yields while another one can use the slot. One slot of several is
+    never given to large parts: a small table does not wait for a huge one's full compaction.
     """
     if free <= 0:
         return None
@@ -84,7 +84,7 @@ def choose(
 
 
 def cost(size_bytes: int) -> float:
-    """What a slot is worth to who gets it: small parts count as one, large ones by their size."""
+    """What a slot costs its table: about 1 for a small part, more for a large one by its size."""
     return 1 + size_bytes / LARGE_PART_BYTES
 
 

@@ -1,4 +1,4 @@
-"""One served table as the loop knows it: its work under way, its troubles, its counters."""
+"""One served table as the scheduler knows it: work under way, failures, counters."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Job(enum.Enum):
 class Lifted(enum.Enum):
     """What ends a halt; the strongest comes first.
 
-    By an operator: the table must not be touched. By a cycle: it cannot be looked at. By a commit:
-    its compactions fail; a plan that finds nothing to do ends that, too.
+    An operator, when the table must not be changed. A cycle, when polling the table failed.
+    A commit, when its compactions fail; a plan that finds nothing to do ends that, too.
     """
 
     BY_OPERATOR = "operator"
@@ -51,7 +51,7 @@ class Lifted(enum.Enum):
 
 @dataclass(slots=True, kw_only=True)
 class CompactionRecord:
-    """A compaction under way. `started_ms` 0 until its first part was handed to the engine."""
+    """A compaction in flight. `started_ms` is 0 until its first part is submitted to the engine."""
 
     dispatch: Dispatch
     pending: PendingCompaction
@@ -63,7 +63,7 @@ class CompactionRecord:
 
 @dataclass(slots=True, kw_only=True)
 class Quarantined:
-    """A bucket left alone until `until_ms`."""
+    """A bucket quarantined until `until_ms`."""
 
     failures: int
     message: str
@@ -73,7 +73,7 @@ class Quarantined:
 
 @dataclass(slots=True, kw_only=True)
 class Drops:
-    """How often in a row compactions of a bucket came to nothing; `up_to` were dispatched then."""
+    """Fruitless compactions of a bucket in a row; `up_to` is the last number dispatched by then."""
 
     count: int = 0
     up_to: int = 0
@@ -81,7 +81,7 @@ class Drops:
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """The growing numbers of a table; `frozen` is a copy of them."""
+    """The counters of a table; `frozen` is an immutable copy."""
 
     compactions: Counter[tuple[WorkKind, Outcome]] = field(default_factory=Counter)
     conflicts: Counter[Conflict] = field(default_factory=Counter)
@@ -101,37 +101,37 @@ class Counts:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ScheduledTable:
-    """Mutable, owned by the loop. Times are steady ones (`Clock.steady_ms`), 0: there is none."""
+    """Mutable, owned by the loop. Times are steady (`Clock.steady_ms`); 0 means none."""
 
     name: TableName
     ref: TableRef
     policy: TablePolicy
     index: int
-    # Grows with everything that happens to it.
+    # Grows with every change of the table.
     version: int = 0
     first_poll_ms: int = 0
     last_poll_ms: int = 0
-    # Whether there is reason to look at the table; since when.
+    # Whether the table wants a cycle; since when.
     poll_due_ms: int | None = None
     job: Job | None = None
     job_since_ms: int = 0
     maintenance: Job | None = None
     planned: Planned | None = None
-    # What the last plan offered and is not dispatched yet.
+    # Pending compactions that the last plan offered and that are not dispatched yet.
     offered: dict[BucketId, PendingCompaction] = field(default_factory=dict)
-    # Compactions that were under way when it was made: it does not count them.
+    # Compactions in flight when the plan was made: it does not count them.
     in_flight_at_plan: frozenset[int] = frozenset()
     # The most urgent of them, and until when that holds.
     head: PendingCompaction | None = None
     head_until_ms: int = 0
-    # The due that a take-off is being prepared for.
+    # The pending compaction that is being dispatched.
     dispatching: PendingCompaction | None = None
     dispatching_class: PriorityClass = PriorityClass.BENEFIT
     queued_ms: dict[BucketId, int] = field(default_factory=dict)
     parts: deque[tuple[int, Subcompaction]] = field(default_factory=deque)
     in_flight: dict[int, CompactionRecord] = field(default_factory=dict)
     ended: dict[int, Finished | Failed] = field(default_factory=dict)
-    # Those that the running cycle settles.
+    # Compactions that the running cycle settles.
     settling: dict[int, tuple[CompactionRecord, Finished | Failed]] = field(default_factory=dict)
     slots: int = 0
     virtual_time: float = 0.0
@@ -139,39 +139,39 @@ class ScheduledTable:
     drops: dict[BucketId, Drops] = field(default_factory=dict)
     # The number of the compaction that was dispatched last.
     last_number: int = 0
-    # In a row: of compactions and commits, and of looks at the table.
+    # Failures in a row: of compactions and commits, and of polls.
     failures: int = 0
     look_failures: int = 0
-    # Snapshots of ours that another writer replaced, and how many an operator knows of.
+    # Snapshots of ours that another writer replaced, and how many an operator has acknowledged.
     replaced_snapshots: int = 0
     forgiven_snapshots: int = 0
     error: str = ""
     next_try_ms: int = 0
-    # One that ends does not end the others.
+    # Several halts may hold at once; the end of one does not end the others.
     halts: dict[Lifted, Halt] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     last_success_ms: dict[WorkKind, int] = field(default_factory=dict)
     last_commit_ms: int = 0
     last_commit_snapshot_id: int = 0
-    # Expiry: whether to look, when we looked, and up to where runs of this daemon read.
+    # Expiry: whether it is due, when it ran last, up to which snapshot this daemon has read.
     expire_due: bool = True
     last_expire_ms: int = 0
     sweep_due_ms: int = 0
     # When a sweep or an expiry began last.
     maintained_ms: int = 0
-    # Excluded or gone: nothing new is begun, and it is dropped once nothing is under way.
+    # Excluded or gone: nothing new begins, and the table is dropped once nothing is under way.
     is_leaving: bool = False
     # Its writers compact themselves.
     is_excluded: bool = False
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of it is under way anywhere."""
+        """Whether nothing of the table is under way."""
         return not (self.job or self.maintenance or self.in_flight or self.ended or self.settling)
 
     @property
     def halt(self) -> Halt | None:
-        """The strongest of its halts, None when it is not halted."""
+        """The strongest halt, None when the table is not halted."""
         return next((self.halts[lifted] for lifted in Lifted if lifted in self.halts), None)
 
     def failures_of(self, bucket: BucketId) -> int:
@@ -181,16 +181,16 @@ class ScheduledTable:
 
     @property
     def is_worked_on(self) -> bool:
-        """Whether anything may be done to it, by its policy."""
+        """Whether the table's policy lets work start now."""
         return self.policy.mode is Mode.AUTO and not self.is_excluded
 
     @property
     def weight(self) -> float:
-        """Share of slots beside others; 1 to 11."""
+        """The table's weight when slots are shared; 1 to 11."""
         return 1 + self.policy.priority / 10
 
     def under_way_since_ms(self, now_ms: int) -> int:
-        """When the oldest thing began that may still write files of the table."""
+        """When the oldest work began that may still write files of the table."""
         in_flight = [*self.in_flight.values(), *(record for record, _ in self.settling.values())]
         began = [record.queued_ms for record in in_flight]
         if self.job is not None:
@@ -199,7 +199,7 @@ class ScheduledTable:
 
     @property
     def oldest_read_snapshot(self) -> int | None:
-        """The oldest snapshot that something under way, or the plan, was made on."""
+        """The oldest snapshot on which work under way, or the plan, is based."""
         under_way = [*self.in_flight.values(), *(record for record, _ in self.settling.values())]
         ids = [record.dispatch.snapshot_id for record in under_way]
         if self.planned is not None:
@@ -208,7 +208,7 @@ class ScheduledTable:
 
 
 def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:
-    """Errors that do not pass by themselves: the reason for a halt, and what to do about it."""
+    """Errors that need a person: the reason for the halt, and what to do about it."""
     match error:
         case UnsupportedTable():
             return HaltReason.UNSUPPORTED_FEATURE, (
@@ -235,15 +235,15 @@ _ADVICE = {
         "that does not need it."
     ),
     StoreFull.__name__: "Make room, or raise the quota, where the table lives.",
-    TableNotFound.__name__: "Nothing, if it was dropped: it is forgotten with the next listing.",
+    TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",
     CommitGaveUp.__name__: (
-        "Raise commit.max-retries or commit.timeout of the table; look for who commits so often."
+        "Raise commit.max-retries or commit.timeout of the table; find the job that commits often."
     ),
 }
 
 
 def advice(kind: str) -> str:
-    """What to do about trouble that may pass; `kind` is the name of the error's class."""
+    """What to do about errors that may be transient; `kind` is the name of the error's class."""
     return _ADVICE.get(
         kind, "Look for compaction_failed and commit events of this table in the log."
     )

@@ -1,10 +1,10 @@
-"""What is done next, over all tables: events in, effects out. Pure but for its own state.
+"""Decides what is done next, over all tables: events in, effects out. Pure except for its state.
 
 Nothing here blocks, reads a clock or touches a store: the daemon runs the effects and brings
 their results back as events, and a simulation does the same on a virtual clock. One thread uses it.
 
-Bounds: one cycle or dispatch at a time for each table and `jobs_max` over all; parts at the engine
-never more than `slots`; of each table at most the compactions that one plan offers.
+Bounds: one cycle or dispatch at a time for each table, and `jobs_max` over all tables; at most
+`slots` parts at the engine; for each table at most the compactions that one plan offers.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ _RECENT_MAX = 200
 
 
 class Scheduler:
-    """See the module. Times are steady ones (`Clock.steady_ms`), which never jump.
+    """See the module. Times are steady (`Clock.steady_ms`): they never jump.
 
-    `wall` tells what the wall clock shows meanwhile, for windows; who sees it set says so there.
+    `wall` converts steady time to the wall clock's, for windows; whoever notices that the wall
+    clock was set updates it.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class Scheduler:
         self.sweep_interval_ms = sweep_interval_ms
         self.recent: deque[EndedCompaction] = deque(maxlen=_RECENT_MAX)
         self.picks: Counter[tuple[WorkKind, CompactReason]] = Counter()
-        # How many plans were taken in.
+        # Plans received so far.
         self.plans = 0
         self.is_draining = False
-        # No new commit begins any more.
+        # Whether no new commit may begin.
         self.is_ending = False
         self._observer = observer
         self._jobs = Jobs(jobs_max)
@@ -77,11 +78,11 @@ class Scheduler:
         self._added = 0
         # Whether sweeps and expiry may have something to begin.
         self._is_maintenance_due = False
-        # Those that may want a cycle, in the order in which they began to.
+        # Tables that may want a cycle, in the order in which they began to want it.
         self._cycle_wanted: dict[TableName, None] = {}
         self._leaving: dict[TableName, None] = {}
 
-    # -- what others may ask
+    # -- queries
 
     @property
     def running_parts(self) -> int:
@@ -93,7 +94,7 @@ class Scheduler:
         return all(scheduled.is_idle for scheduled in self.tables.values())
 
     def set_policy(self, name: TableName, policy: TablePolicy) -> None:
-        """What holds for the table from now on."""
+        """Set the table's policy from now on."""
         scheduled = self._touched(name)
         if not scheduled.is_worked_on:
             self._slots.forget_credit(scheduled)
@@ -103,7 +104,7 @@ class Scheduler:
     # -- events
 
     def add(self, name: TableName, ref: TableRef, policy: TablePolicy, now_ms: int) -> None:
-        """A table is served from now on; one that was leaving stays."""
+        """Serve the table from now on; one that was leaving stays."""
         known = self.tables.get(name)
         if known is not None:
             known.is_leaving = False
@@ -116,12 +117,12 @@ class Scheduler:
         self.poll_due(name, now_ms)
 
     def remove(self, name: TableName) -> None:
-        """Begin nothing new for the table; what runs ends, and then it is forgotten."""
+        """Begin nothing new for the table, and forget it once its running work has ended."""
         self.tables[name].is_leaving = True
         self._leaving[name] = None
 
     def poll_due(self, name: TableName, now_ms: int) -> None:
-        """It is time to look at a table. One that is still waiting for its cycle waits on."""
+        """The poll interval has passed. A table that already waits for a cycle keeps its place."""
         scheduled = self.tables.get(name)
         if scheduled is not None and scheduled.poll_due_ms is None:
             scheduled.poll_due_ms = now_ms
@@ -205,7 +206,7 @@ class Scheduler:
         scheduled.parts.extend((number, part) for part in result.parts)
 
     def part_ended(self, outcome: TaskOutcome, now_ms: int) -> None:
-        """A part has succeeded or failed; one of a compaction given up long ago is ignored."""
+        """A part has succeeded or failed; a part of a compaction already given up is ignored."""
         number = outcome.compaction
         if not self._slots.part_ended(number, outcome.part) or number not in self._in_flight:
             return
@@ -226,7 +227,7 @@ class Scheduler:
                 self._skip_rest(scheduled, number, outcome, now_ms)
 
     def engine_lost(self, why: str, now_ms: int) -> None:
-        """All parts are gone: their compactions are planned anew, no table is to blame."""
+        """All parts are lost: their compactions are planned again, and no table has failed."""
         self._slots.engine_lost()
         for scheduled in self.tables.values():
             scheduled.slots = 0
@@ -247,7 +248,7 @@ class Scheduler:
         scheduled = self._touched(name)
         scheduled.maintenance = None
         self._is_maintenance_due = True
-        # A cycle may have brought new snapshots meanwhile.
+        # A cycle may have found new snapshots meanwhile.
         scheduled.expire_due = scheduled.expire_due or more
         scheduled.last_expire_ms = 0 if more else now_ms
 
@@ -279,7 +280,7 @@ class Scheduler:
             self._drop_unbegun(scheduled, "stopped before it began", now_ms)
 
     def end(self) -> None:
-        """No commit begins any more: what finishes from now on is discarded."""
+        """Begin no more commits: compactions that finish from now on are discarded."""
         self.is_ending = True
         for scheduled in self.tables.values():
             scheduled.parts.clear()
@@ -287,7 +288,7 @@ class Scheduler:
                 self._cycle_wanted[scheduled.name] = None
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """About once a second: what is due by the clock alone."""
+        """Called about once a second: starts what is due by the clock alone."""
         self._is_maintenance_due = True
         for scheduled in self.tables.values():
             if scheduled.offered or scheduled.parts:
@@ -297,7 +298,7 @@ class Scheduler:
     # -- decisions
 
     def decide(self, now_ms: int) -> list[Effect]:
-        """All that can begin now."""
+        """Everything that can begin now."""
         for name in self._leaving:
             self._drop_unbegun(self.tables[name], "its table is no longer served", now_ms)
         effects: list[Effect] = [*self._cycles(now_ms)]
@@ -325,14 +326,14 @@ class Scheduler:
         if not self._cycle_wanted:
             return
         free = self._jobs.free
-        # Results first: they hold files that nobody can read yet.
+        # Tables with results first: readers profit only once these are committed.
         for name in sorted(self._cycle_wanted, key=lambda name: not self.tables[name].ended):
             scheduled = self.tables[name]
             if scheduled.job is None and free <= 0:
                 return
             del self._cycle_wanted[name]
             if scheduled.job is not None:
-                # When that ends, it wants a cycle again.
+                # It wants a cycle again when its running job ends.
                 continue
             may_poll = not (self.is_draining or scheduled.is_leaving)
             if not scheduled.ended and not (may_poll and scheduled.next_try_ms <= now_ms):
@@ -351,7 +352,7 @@ class Scheduler:
                 skip = self._slots.skip(scheduled, now_ms, may_begin=may_poll)
                 yield StartCycle(name=name, ended=ended, skip=skip)
 
-    # -- bookkeeping
+    # -- accounting
 
     def _job_ended(self, name: TableName) -> ScheduledTable:
         scheduled = self._touched(name)
@@ -359,7 +360,7 @@ class Scheduler:
         return scheduled
 
     def _touched(self, name: TableName) -> ScheduledTable:
-        """The table, whose view has to be made anew."""
+        """The table; its version grows, so its view is made again."""
         scheduled = self.tables[name]
         scheduled.version += 1
         return scheduled
@@ -424,7 +425,7 @@ class Scheduler:
     def _fail(self, scheduled: ScheduledTable, number: int, failed: Failed, now_ms: int) -> None:
         if not accounting.is_undecided(failed):
             self._blame(scheduled, number, failed, now_ms)
-        # What was chosen next may be of this very bucket.
+        # The table's next choice may be of this bucket.
         scheduled.head = None
         self._drop_parts(scheduled, number)
         self._finish(scheduled, number, failed)

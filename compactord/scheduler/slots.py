@@ -1,7 +1,7 @@
-"""Which table gets a free slot, and what it begins with it. Pure but for its own state.
+"""Which table gets a free slot, and what it uses it for. Pure except for its state.
 
-A table asks by `want`; it is on the list until it has nothing to do. With a slot it runs a part
-that is cut already, or prepares its next decision: a dispatch, which needs a thread besides.
+A table asks by `want` and remains a candidate until it has nothing to do. With a slot it runs a
+part that is already cut, or dispatches its next decision, which needs a thread as well.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from compactord.scheduler.scheduled_table import Job, ScheduledTable
 from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction, Skip
 
-# A choice among a table's pending compactions holds so long: time makes them more urgent.
+# How long a choice among a table's pending compactions is valid: time makes them more urgent.
 _HEAD_MS = 5_000
-# Threads that dispatches leave to cycles.
+# Threads that dispatches never use, so that cycles can run.
 _CYCLE_JOBS = 2
 
 _COMPACTING = frozenset({WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND})
 
 
 class Jobs:
-    """Cycles and dispatches that run: one at a time for each table, at most `most` over all."""
+    """The running cycles and dispatches: one at a time for each table, at most `most` in all."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -57,7 +57,7 @@ class Jobs:
 
 
 class Slots:
-    """The slots that are in use, who would like one, and who gets the next."""
+    """The slots in use, the tables that want one, and which of them gets the next."""
 
     def __init__(self, *, jobs: Jobs, wall: WallTime, observer: Observer) -> None:
         self._jobs = jobs
@@ -66,9 +66,9 @@ class Slots:
         # Parts at the engine; whether they are large ones.
         self._running: dict[tuple[int, int], bool] = {}
         self._numbers = 0
-        # The time of all: the virtual time of the table that got the last slot.
+        # The virtual time of the table that got the last slot.
         self._virtual_time = 0.0
-        # In the order in which they began to.
+        # Tables that want a slot, in the order in which they began to want it.
         self._wanted: dict[TableName, ScheduledTable] = {}
 
     @property
@@ -83,7 +83,7 @@ class Slots:
         self._wanted.pop(scheduled.name, None)
 
     def forget_credit(self, scheduled: ScheduledTable) -> None:
-        """Time in which a table wanted nothing, or was let do nothing, is not owed to it."""
+        """A table gets no credit for time in which it wanted no slot or was not allowed one."""
         scheduled.virtual_time = max(scheduled.virtual_time, self._virtual_time)
 
     def part_ended(self, number: int, part: int) -> bool:
@@ -96,7 +96,7 @@ class Slots:
     def give(
         self, tables: Collection[ScheduledTable], *, slots: int, now_ms: int
     ) -> Iterator[Submit | StartDispatch]:
-        """What begins with the slots that are free, of `slots` there are."""
+        """What begins with the free ones of `slots` slots."""
         if not self._wanted:
             return
         preparing = sum(scheduled.dispatching is not None for scheduled in tables)
@@ -108,14 +108,14 @@ class Slots:
         for scheduled in list(self._wanted.values()):
             self._contend(scheduled, contenders, now_ms)
         while free > 0:
-            # Some threads are left to cycles: what has finished must not wait for dispatches.
+            # Some threads are reserved for cycles: results must not wait for dispatches.
             may_dispatch = self._jobs.free > _CYCLE_JOBS
             able = [c for scheduled, c in contenders.values() if scheduled.parts or may_dispatch]
             chosen = choose(able, slots=slots, free=free, large_running=large)
             if chosen is None:
                 return
             scheduled, _ = contenders.pop(chosen.index)
-            # That at which the slot was given, not what it will cost.
+            # The virtual time at which the slot was given, without the slot's own cost.
             self._virtual_time = max(self._virtual_time, scheduled.virtual_time)
             if scheduled.parts:
                 large += chosen.is_large
@@ -146,7 +146,7 @@ class Slots:
         contenders: dict[int, tuple[ScheduledTable, Contender]],
         now_ms: int,
     ) -> None:
-        """Add the table to those that could use a slot, or take it off the list of candidates."""
+        """Add the table to the candidates for a slot, or remove it from them."""
         contender = self._contender(scheduled, now_ms)
         if contender is None:
             if not scheduled.offered:
@@ -166,7 +166,7 @@ class Slots:
             pending, size = head, head.size_bytes // max(1, head.tasks)
         return Contender(
             index=scheduled.index,
-            # A part that waits becomes as urgent as a due would.
+            # A waiting part becomes as urgent as a pending compaction of the same age.
             priority_class=self._urgency(scheduled, pending, now_ms),
             benefit=pending.benefit,
             weight=scheduled.weight,
@@ -182,7 +182,7 @@ class Slots:
             return None
         if not scheduled.is_worked_on or scheduled.next_try_ms > now_ms:
             return None
-        # A halted table that is tried again is tried with one compaction.
+        # A halted table is tried again with one compaction.
         if scheduled.halt is not None and (scheduled.in_flight or accounting.is_unsafe(scheduled)):
             return None
         if scheduled.head_until_ms <= now_ms:
@@ -192,7 +192,7 @@ class Slots:
                 if self._may(scheduled, pending, now_ms)
             ]
             if scheduled.halt is not None:
-                # One bucket that always fails must not keep the table halted for ever.
+                # A bucket that always fails must not keep the table halted for ever.
                 least = min(
                     (scheduled.failures_of(pending.bucket) for pending in eligible), default=0
                 )

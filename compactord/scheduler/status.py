@@ -1,4 +1,4 @@
-"""What became of compactions, and why a table is left alone."""
+"""Outcomes of compactions, and why a table is halted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HaltReason(enum.Enum):
 
 
 class PriorityClass(enum.Enum):
-    """Why work is where it is in the queue, the most urgent first."""
+    """The class of work in the queue, the most urgent first."""
 
     FORCED = "forced"
     BREACH = "breach"
@@ -38,7 +38,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """Why a table is left alone; `message` says what is wrong, `action` what to do."""
+    """Why a table is halted; `message` says what is wrong, `action` what to do."""
 
     reason: HaltReason
     message: str
@@ -73,7 +73,7 @@ class EndedCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCounters:
-    """Everything that only grows while the table is served. Bytes and records of commits only."""
+    """Counters that only grow while the table is served. Bytes and records are those of commits."""
 
     compactions: Mapping[tuple[WorkKind, Outcome], int] = field(default_factory=dict)
     commits_committed: int = 0

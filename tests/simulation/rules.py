@@ -1,7 +1,7 @@
-"""What must hold of a fleet at any moment, held against what it does; knows nothing of its state.
+"""Invariants of the scheduler, checked against its effects and not against its state.
 
-`Rules` is told of every effect and every answer, and is the fleet's witness. What it believes about
-pauses, halts and slots follows from those alone.
+`Rules` is told of every effect and every answer, and is the scheduler's observer. It derives
+pauses, halts and slots from those alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Rules:
         self.active: dict[int, Dispatch] = {}
         self.dispatched_count: Counter[TableName] = Counter()
         self.published: Counter[TableName] = Counter()
-        # What slots were given for, as the fleet counts it.
+        # What slots were given for, as the scheduler counts it.
         self.given: defaultdict[TableName, float] = defaultdict(float)
         self.outcomes: Counter[Outcome] = Counter()
         self.ended_of: Counter[TableName] = Counter()
@@ -168,7 +168,7 @@ class Rules:
             assert self.table_of[number] == name
             assert number not in self._handed_back, f"compaction {number} ends twice"
             self._handed_back.add(number)
-            assert number in self.active, f"compaction {number} never took off"
+            assert number in self.active, f"compaction {number} was never dispatched"
             assert not any(n == number for n, _ in self._world.running), "its parts still run"
             failed_ms = self._doomed.get(number)
             if isinstance(each, Failed) and failed_ms is not None:
@@ -177,7 +177,7 @@ class Rules:
     # -- answers
 
     def failed(self, name: TableName, bucket: BucketId, now_ms: int | None = None) -> None:
-        """A merge or a take-off has failed for good: its bucket rests, longer each time."""
+        """A merge or a dispatch failed for good: its bucket is quarantined, longer each time."""
         if now_ms is None:
             now_ms = self._world.now_ms
             self.answered[name] += 1
@@ -236,7 +236,7 @@ class Rules:
         for number in self.active:
             self._doomed.pop(number, None)
 
-    # -- the fleet's witness
+    # -- the scheduler's observer
 
     def started(self, name: TableName, record: CompactionRecord, now_ms: int) -> None:
         assert record.dispatch.number not in self.first_submits, "it starts twice"
@@ -294,6 +294,6 @@ class Rules:
         assert sum(self.dispatched_count.values()) == sum(self.outcomes.values())
         for name, scheduled in scheduler.tables.items():
             booked = sum(scheduled.counts.compactions.values())
-            assert booked == self.answered[name], f"{name} booked {booked} ends"
+            assert booked == self.answered[name], f"{name} counted {booked} ends"
             assert scheduled.slots == 0
             assert not scheduled.parts

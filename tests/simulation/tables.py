@@ -116,7 +116,7 @@ class SimTable:
         conflicts: frozenset[int] = frozenset(),
         lost: bool = False,
     ) -> Cycle:
-        """`error` ends it: the commit if something has landed. `conflicts` are not published."""
+        """`error` ends it: the commit if something has finished. `conflicts` are not published."""
         finished = {n: each for n, each in ended.items() if isinstance(each, Finished)}
         settled = None
         if error is None and finished:

@@ -46,7 +46,7 @@ def test_small_tables_do_not_wait_for_a_huge_ones_full_compaction(slots: int) ->
     plan = Plan(interval_ms=3_000, size=(MIB, 2 * MIB))
     small = [world.add(f"s{n}", SimTable([Bucket()]), plan) for n in range(20)]
     longest_ms = _oldest_wait_ms(world, small, 300_000)
-    # Two polls until it is seen, one turn each of the others before it.
+    # Two polls until it is seen, one cycle of each of the others before it.
     assert longest_ms < 2 * 2_000 + 20 * 500
     assert min(world.rules.published[name] for name in small) > 10
     assert sum(size > 256 * MIB for size in world.running.values()) == slots - 1
@@ -107,7 +107,7 @@ def test_under_overload_nothing_piles_up() -> None:
     assert len(world.scheduler.recent) <= 200
 
 
-def test_a_table_that_wakes_up_does_not_stand_behind_all_that_a_huge_one_was_given() -> None:
+def test_a_table_that_wakes_up_does_not_wait_for_all_the_slots_that_a_huge_one_got() -> None:
     world = World(2, slots=1, odds=Odds(bytes_per_ms=20 * MIB // 1000))
     urgent = policy(max_backlog_age_ms=1)
     world.add("huge", _huge(1), rules=urgent)

@@ -1,6 +1,6 @@
-"""Thousands of random fleets, and nothing of what must hold is ever broken.
+"""Thousands of random workloads, none of which may break a rule.
 
-The seed of a fleet that broke a rule is in the message; `fleet_of(seed).run()` plays it again.
+A failure names the seed of its workload; `fleet_of(seed).run()` repeats it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SOON = Window(**{"from": "22:14", "to": "23:00", "allow": ("minor", "append")})
 
 
 class RandomFleet:
-    """One fleet and its fate: load and faults for a while, then calm, then a stop."""
+    """One workload: load and faults for a while, then none, then a stop."""
 
     def __init__(self, seed: int, scheduler: Callable[..., Scheduler] = Scheduler) -> None:
         self.random = random.Random(-seed)

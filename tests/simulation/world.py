@@ -1,6 +1,6 @@
-"""A fleet on a virtual clock: events in a heap, effects answered as the daemon's threads would.
+"""A scheduler on a virtual clock: events in a heap, effects answered as the daemon's threads would.
 
-Everything that happens follows from the seed. `trace` is what happened; `Rules` watches each step.
+Everything follows from the seed. `trace` lists what happened; `Rules` checks each step.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def policy(**settings: object) -> TablePolicy:
 
 
 class World:
-    """`at` schedules, `run` lets time pass; the rest is what may happen to a fleet."""
+    """`at` schedules an event, `run` lets time pass; the other methods are what may happen."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ class World:
 
     def _dispatch(self, effect: StartDispatch) -> None:
         table, name = self.tables[effect.name], effect.name
-        self._note(f"took off {name} {effect.bucket.bucket} {effect.number}")
+        self._note(f"dispatched {name} {effect.bucket.bucket} {effect.number}")
         if self.random.random() < self.odds.dispatch_fails:
             table.restarted()
             self.rules.failed(name, effect.bucket)
@@ -379,7 +379,7 @@ class World:
         for name, table in self.tables.items():
             if number in table.flying:
                 return name, table.flying[number].bucket
-        raise AssertionError(f"compaction {number} is at the engine and nobody's")
+        raise AssertionError(f"compaction {number} is at the engine and belongs to no table")
 
     def _note(self, what: str) -> None:
         self.trace.append((self.now_ms - START_MS, what))

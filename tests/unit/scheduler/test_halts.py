@@ -97,7 +97,7 @@ def test_a_halt_for_failures_ends_when_nothing_is_left_that_could_fail() -> None
     assert stage.observer.told[-1] == "resumed"
 
 
-def test_a_bucket_that_rests_is_not_nothing_although_it_may_not_begin() -> None:
+def test_a_quarantined_bucket_still_counts_as_work_and_does_not_end_the_halt() -> None:
     stage = _halted_by_failures()
     scheduled = stage.scheduler.tables[NAME]
     assert scheduled.planned is not None

@@ -85,7 +85,7 @@ def test_a_table_never_holds_more_slots_than_it_may() -> None:
     assert chosen(contender(1, slots=4, slots_max=4)) is None
 
 
-def test_who_holds_its_share_steps_back_while_another_can_use_the_slot() -> None:
+def test_a_table_that_holds_its_share_yields_while_another_can_use_the_slot() -> None:
     greedy = contender(1, priority_class=PriorityClass.FORCED, slots=2)
     modest = contender(2, slots=0)
     assert chosen(greedy, modest) == 2
@@ -155,7 +155,7 @@ def test_runs_near_the_stop_trigger_are_urgent_at_once() -> None:
     assert priority_class(near, max_age_ms=1_000, now_ms=0) is PriorityClass.FORCED
 
 
-def test_of_a_tables_dues_the_most_urgent_goes_first_and_of_the_urgent_the_oldest() -> None:
+def test_a_tables_most_urgent_work_goes_first_and_of_urgent_work_the_oldest() -> None:
     def first(*offered: PendingCompaction) -> int:
         found = most_urgent(offered, max_age_ms=1_000, now_ms=10_000)
         assert found is not None

@@ -1,4 +1,4 @@
-"""Single decisions of the fleet; `tests/simulation` is about all of them together."""
+"""Single decisions of the scheduler; `tests/simulation` is about all of them together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=5, bytes_out=3, cpu_s=0, pe
 
 
 class Silent:
-    """A witness that remembers what it was told."""
+    """An observer that remembers its calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -46,7 +46,7 @@ class Silent:
 
 
 class Stage:
-    """A fleet and its tables; the test performs the effects."""
+    """A scheduler and its tables; the test runs the effects."""
 
     def __init__(self, *, slots: int = 2, **retry: object) -> None:
         self.observer = Silent()
@@ -100,13 +100,13 @@ class Stage:
         self.scheduler.dispatched(effect.name, result, self.now)
 
     def planned(self) -> list[Effect]:
-        """After first turns of all tables: what begins."""
+        """The effects after the first cycle of each table."""
         for effect in self.decide():
             self.cycle_ended(effect)
         return self.decide()
 
     def flying(self, *, parts: int = 1) -> list[Submit]:
-        """After the first take-off: what is submitted."""
+        """The parts submitted after the first dispatch."""
         for effect in self.planned():
             self.dispatched(effect, parts=parts)
         submits = [effect for effect in self.decide() if isinstance(effect, Submit)]
@@ -170,12 +170,12 @@ def test_a_table_has_one_job_at_a_time_and_its_wishes_wait() -> None:
     stage.add()
     cycle = only(stage.decide())
     stage.poll()
-    assert stage.decide() == [], "the turn runs"
+    assert stage.decide() == [], "the cycle runs"
     stage.cycle_ended(cycle)
     assert isinstance(only(stage.decide()), StartCycle), "and is asked for again"
 
 
-def test_turns_over_all_tables_are_bounded_and_results_go_first() -> None:
+def test_cycles_over_all_tables_are_bounded_and_results_go_first() -> None:
     stage = Stage()
     for n in range(7):
         stage.add(TableName("c", "db", f"t{n}"))
@@ -228,7 +228,7 @@ def test_when_one_part_fails_for_good_the_others_are_not_begun() -> None:
     assert stage.scheduler.running_parts == 0
 
 
-def test_a_part_that_may_succeed_is_tried_again_before_its_bucket_is_set_aside() -> None:
+def test_a_part_that_may_succeed_is_tried_again_before_its_bucket_is_quarantined() -> None:
     stage = Stage(task_attempts=2)
     stage.add()
     (submit,) = stage.flying()
@@ -239,7 +239,7 @@ def test_a_part_that_may_succeed_is_tried_again_before_its_bucket_is_set_aside()
     assert stage.scheduler.tables[NAME].quarantined
 
 
-def test_a_bucket_that_failed_rests_longer_each_time() -> None:
+def test_a_bucket_that_fails_again_is_quarantined_for_longer() -> None:
     stage = Stage()
     stage.add()
     submits = stage.flying()
@@ -258,7 +258,7 @@ def test_a_bucket_that_failed_rests_longer_each_time() -> None:
     assert stage.scheduler.tables[NAME].quarantined[BucketId(b"", 0)].failures == 3
 
 
-def test_a_dispatch_that_fails_sets_its_bucket_aside_under_its_partition() -> None:
+def test_a_dispatch_that_fails_quarantines_its_bucket_under_its_partition() -> None:
     stage = Stage()
     table = stage.add()
     effect = only(stage.planned())
@@ -291,7 +291,7 @@ def test_what_is_lost_with_the_engine_is_planned_anew_and_nobody_is_to_blame() -
     assert isinstance(only(stage.decide()), StartDispatch)
 
 
-def test_a_bucket_under_which_the_engine_always_dies_rests() -> None:
+def test_a_bucket_that_makes_the_engine_die_each_time_is_quarantined() -> None:
     stage = Stage()
     stage.add()
     scheduled = stage.scheduler.tables[NAME]
@@ -307,7 +307,7 @@ def test_a_bucket_under_which_the_engine_always_dies_rests() -> None:
     assert stage.decide() == []
 
 
-def test_an_engine_that_dies_during_a_turn_leaves_the_turn_alone() -> None:
+def test_an_engine_that_dies_during_a_cycle_does_not_end_the_cycle() -> None:
     stage = Stage()
     stage.add()
     stage.ends(stage.flying()[0])
@@ -397,7 +397,7 @@ def test_while_draining_a_part_is_not_tried_again() -> None:
     assert stage.outcomes() == {Outcome.FAILED: 1}
 
 
-def test_after_the_end_what_lands_is_discarded_whenever_it_lands() -> None:
+def test_after_the_end_results_are_discarded_whenever_they_finish() -> None:
     stage = Stage(slots=2)
     stage.add()
     stage.flying()
