@@ -12,14 +12,14 @@ _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-# Of the machine's memory, for all merges together.
+# Share of the machine's memory for all merges together.
 _SHARE = 0.75
-# An idle worker beside its task's memory.
+# Memory of an idle worker, in addition to its task's.
 IDLE_WORKER_BYTES = 90 << 20
 
 
 def memory_budget_bytes(limits: Limits, task_memory_bytes: int, *, is_embedded: bool) -> int | None:
-    """What all merges may use at once; None where it is not for us to say.
+    """The memory that all merges may use together; None where compactord sets no limit.
 
     On a cluster executors have memory of their own: without `limits.memory` their cores alone
     decide. Raises UsageError when the budget is not enough for one merge.

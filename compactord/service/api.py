@@ -20,20 +20,20 @@ Json = Any
 
 
 def encode(value: object) -> bytes:
-    """JSON text of views, or of anything that is made of plain values. Raises `TypeError`."""
-    # Names of files may hold halves of surrogate pairs: as escapes they are bytes for everybody.
+    """JSON text of a view or of plain values. Raises `TypeError` for types without a JSON form."""
+    # File names may hold lone surrogates, which have no UTF-8: write them as escapes.
     return json.dumps(plain(value), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def plain(value: Any) -> Json:
-    """The value in dicts, lists, texts and numbers."""
+    """The value as dicts, lists, texts and numbers."""
     # mypy takes `__hash__` of what the type makes for the type's own.
     return _plainer(type(value))(value)  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=256)
 def _plainer(kind: type[Any]) -> Callable[[Any], Json]:
-    """How values of a type become plain; asked once per type, since tables are many."""
+    """The function that makes values of a type plain; cached per type, since tables are many."""
     if issubclass(kind, enum.Enum):
         return _enum_value
     if issubclass(kind, str | int | None):
@@ -82,7 +82,7 @@ def _key(key: object) -> str:
 
 
 def status(view: ServiceView) -> Json:
-    """Everything but the tables themselves, which are many, and a clock that only we have."""
+    """The view without its tables, which are many, and without steady time, which is internal."""
     names = (field.name for field in dataclasses.fields(view))
     return _named(tuple(name for name in names if name not in ("tables", "steady_ms")), view)
 
@@ -92,12 +92,12 @@ def tables(view: ServiceView) -> Json:
 
 
 def top_buckets(view: ServiceView, count: int) -> Json:
-    """The `count` buckets with the most sorted runs, as far as the view names them."""
+    """The `count` buckets with the most sorted runs; at most those that the view names."""
     return {"now_ms": view.now_ms, "buckets": plain(view.top_buckets[:count])}
 
 
 def plan(detail: TableDetail) -> Json:
-    """What would be picked now in the buckets that are looked into, and why or why not."""
+    """What would be picked now in the table's worst buckets, and why or why not."""
     picked = (bucket for bucket in detail.buckets if bucket.plan)
     return {
         "name": plain(detail.view.name),

@@ -1,4 +1,4 @@
-"""What the engine can take, and what is made of it: slots, memory, time in use."""
+"""The engine's capacity: slots, memory, time in use."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Capacity:
         self._is_up = False
         self._was_up = False
         self._restarts = 0
-        # Merges at once, by its cores.
+        # Merges that its cores can run at once.
         self._cores = 0
         self._peak_rss_bytes = 0
-        # Seconds that slots were in use, and up to when they are counted.
+        # Seconds that slots were in use, and the time up to which they are counted.
         self._busy_s, self._counted_s = 0.0, clock.monotonic_s()
 
     @property
@@ -49,7 +49,7 @@ class Capacity:
         )
 
     def configure(self, limits: Limits) -> None:
-        """Other limits from now on; of memory in which no merge fits, nothing is taken over."""
+        """Set other limits; a memory limit in which no merge fits is ignored."""
         self._limits = limits
         with contextlib.suppress(UsageError):
             self.memory_budget_bytes = self._budget_bytes(limits)
@@ -61,7 +61,7 @@ class Capacity:
         self._is_up, self._was_up, self._cores, self.error = True, True, cores, ""
 
     def engine_failed(self, why: str) -> None:
-        """It is gone, or did not start."""
+        """The engine is gone, or did not start."""
         if not self._was_up:
             _log.error("spark_unavailable", reason=why)
         self._is_up, self._cores, self.error = False, 0, why
@@ -71,7 +71,7 @@ class Capacity:
             self._peak_rss_bytes = max(self._peak_rss_bytes, outcome.stats.peak_rss_bytes)
 
     def count_busy(self, running_parts: int) -> None:
-        """So many were at the engine since this was called last."""
+        """Count the slots in use since the last call, during which `running` parts were running."""
         now_s = self._clock.monotonic_s()
         self._busy_s += (now_s - self._counted_s) * running_parts
         self._counted_s = now_s

@@ -1,8 +1,8 @@
-"""The service: one loop that owns all state, and threads that bring it events.
+"""The service: one loop that owns all state, and threads that post events to it.
 
 An event is a function that the loop calls; whatever blocks happens elsewhere (`effects_runner`,
 `engine_host`, chores) and ends by posting one. After each event the scheduler decides what begins.
-Once a second the loop gives a sign of life and publishes the view that everybody else reads.
+Once a second the loop records a heartbeat and publishes the view that all readers use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from compactord.service.discovery import Listing, list_catalogs
 from compactord.service.effects_runner import Answers, EffectsRunner
 from compactord.service.engine_host import EngineHost
 from compactord.service.metrics import Metrics
-from compactord.service.observer import Watch
+from compactord.service.observer import LoggingObserver
 from compactord.service.registry import TableRegistry
 from compactord.service.settings import Settings
 from compactord.service.status_source import Facts, StatusKeeper
@@ -47,27 +47,27 @@ from compactord.table.subcompactions import WorkerSpec
 _log = structlog.get_logger()
 _TICK_S = 1.0
 _BEAT_MS = 5_000
-# The wall clock was set when it moved by so much against the monotonic one, at once or by and by.
+# The wall clock counts as set once it has moved this far against the monotonic clock.
 _JUMP_MS = 2_000
-# Cycles and dispatches at once over all tables: they wait for stores more than they compute.
+# Cycles and dispatches that run at once, over all tables: mostly they wait for stores.
 _JOBS_MAX = 8
-# A table's snapshots are looked at for expiry at most so often, unless more is known to be there.
+# Least time between two expiries of a table, unless the last one left something to do.
 _EXPIRE_INTERVAL_MS = 10_000
-# A first look at a huge table, or a commit that retries, may take so long.
+# A first poll of a huge table, or a commit that retries, may take this long.
 _JOB_STALE_MS = 600_000
 _LOOP_STALE_MS = 60_000
 _NO_ENGINE = 69
-# After the grace, calls that are under way may take so long to come back.
+# How long, after the grace period, running calls may take to return.
 _CLOSE_S = 20.0
 
 Event = Callable[[], None]
 
 
 class Daemon:
-    """`run` is called once, by the thread that owns it. Is a `StatusSource` for readers.
+    """`run` is called once, by the thread that owns the daemon. A `StatusSource` for readers.
 
     `start_engine` is called again whenever the engine has died. `reload` reads the configuration
-    anew; it raises `UsageError` for one that cannot be used.
+    again; it raises `UsageError` for one that cannot be used.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class Daemon:
             loaded, read=reload, apply_logs=apply_logs, now_ms=clock.steady_ms()
         )
         self._clock = clock
-        # Opened once: what cannot be opened ends the start.
+        # Opened once: a catalog that cannot be opened ends the start.
         self._catalogs = {
             name: open_catalog(catalog.warehouse) for name, catalog in config.catalogs.items()
         }
         self._metrics = metrics
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._observer = Watch(metrics)
+        self._observer = LoggingObserver(metrics)
         self._scheduler = Scheduler(
             retry=config.retry,
             wall=WallTime(zone),
@@ -133,7 +133,7 @@ class Daemon:
         self._stops_asked = 0
         self._has_cancelled = False
         self._exit_code = 0
-        # Whether threads were left behind that would keep the process from ending.
+        # Whether threads still run that would keep the process from ending.
         self.has_stragglers = False
         self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
         self._view = self._status.update(self._facts, {}, clock.steady_ms())
@@ -158,11 +158,11 @@ class Daemon:
     # -- for any thread
 
     def view(self) -> ServiceView:
-        """the newest view."""
+        """The newest view."""
         return self._view
 
     def detail(self, name: TableName) -> TableDetail | None:
-        """One table looked into, out of memory."""
+        """One table with its worst buckets, from memory."""
         view = next((table for table in self._view.tables if table.name == name), None)
         if view is None:
             return None
@@ -176,11 +176,11 @@ class Daemon:
         return self._settings.loaded
 
     def stop(self) -> None:
-        """Drain and end; called again: cancel and end, still leaving every table whole."""
+        """Drain and end. A second call cancels running work; every table stays consistent."""
         self._events.put(self._stop_asked)
 
     def reload(self) -> None:
-        """Read the configuration again, and let go of halts that wait for an operator."""
+        """Read the configuration again, and end halts that wait for an operator."""
         self._events.put(partial(self._begin_reload, asked=True))
 
     def engine_up(self, slots: int) -> None:
@@ -221,7 +221,7 @@ class Daemon:
         return self._exit_code
 
     def _step(self) -> None:
-        """Wait for an event or the tick, take in all that is there, and begin what follows."""
+        """Wait for an event or the tick, handle all queued events, run the effects that follow."""
         wait_s = max(0.0, self._next_tick_s - self._clock.monotonic_s())
         with contextlib.suppress(queue.Empty):
             self._events.get(timeout=wait_s)()
@@ -261,7 +261,7 @@ class Daemon:
         self._view = self._status.update(facts, self._registry.intervals_ms, now_ms)
 
     def _watch_clock(self, now_ms: int) -> None:
-        """Take in that the wall clock was set; the timetable goes by it and has to begin anew."""
+        """Notice that the wall clock was set; the timetable depends on it and begins again."""
         wall, lead_ms = self._scheduler.wall, self._clock.now_ms() - now_ms
         if abs(lead_ms - wall.lead_ms) > _JUMP_MS:
             _log.warning("clock_jumped", by_s=round((lead_ms - wall.lead_ms) / 1000, 1))
@@ -276,11 +276,11 @@ class Daemon:
         if self._drain_s is None:
             self._drain_s = self._clock.monotonic_s()
         self._scheduler.drain(self._clock.steady_ms())
-        # Orchestrators go by the view, so that it says so at once, not with the next second.
+        # Publish the view at once: orchestrators must see that the service drains.
         self._next_tick_s = self._clock.monotonic_s()
 
     def _lead_out(self) -> None:
-        """After a stop: cancel when the time for merges is over. Before a start: give up."""
+        """End a start that takes too long; while draining, cancel when the merges' time is over."""
         now_s, shutdown = self._clock.monotonic_s(), self._settings.config.shutdown
         if self._drain_s is None:
             if not self._facts.is_started and now_s > self._start_deadline_s:
@@ -307,7 +307,7 @@ class Daemon:
         self._scheduler.end()
         if self._scheduler.running_parts:
             _log.info("tasks_cancelled", parts=self._scheduler.running_parts)
-        # It waits for workers to remove what they wrote, and then no part is under way any more.
+        # `cancel` waits for workers to remove their outputs; then no part is in flight any more.
         cancelled = self._chores.submit(self._engine.cancel)
         gone = partial(self._scheduler.engine_lost, "stopped", self._clock.steady_ms())
         cancelled.add_done_callback(lambda _: self._events.put(gone))
@@ -328,7 +328,7 @@ class Daemon:
         has_ended = self._runner.close(_CLOSE_S)
         has_ended &= self._engine.close(_CLOSE_S)
         if not has_ended:
-            # A call into a store that never returns: what it holds is found by the next start.
+            # A call into a store never returned: the next start sweeps the files it leaves.
             stuck = [thread.name for thread in threading.enumerate() if thread.name != "MainThread"]
             _log.error("threads_abandoned", threads=stuck)
         self.has_stragglers = not has_ended
@@ -438,7 +438,7 @@ class Daemon:
                     accounting.release(scheduled, self._observer)
 
     def _apply(self, config: ServiceConfig) -> None:
-        """Another configuration holds."""
+        """Put another configuration into effect."""
         scheduler = self._scheduler
         scheduler.retry, scheduler.sweep_interval_ms = config.retry, config.recovery.interval_ms
         self._runner.orphan_grace_ms = config.recovery.orphan_grace_ms

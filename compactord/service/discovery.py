@@ -41,7 +41,7 @@ class Listing:
 def list_catalogs(
     catalogs: Mapping[str, Catalog], discovery: Discovery, clock: Clock
 ) -> list[Listing]:
-    """Every catalog, one after the other; the trouble of one is not that of another."""
+    """List every catalog, one after the other; a failure of one does not affect the others."""
     return [_listing(name, catalog, discovery, clock) for name, catalog in catalogs.items()]
 
 

@@ -1,7 +1,7 @@
-"""Runs what the scheduler decides, in threads, and brings the answers back into the loop.
+"""Runs the scheduler's effects in threads, and posts the answers to the loop.
 
-Each job ends by posting one event. What a user or a store can cause is an answer; anything else is
-a defect: it is logged with its stack, and the table waits like after any other failure.
+Each job ends by posting one event. Errors that a user or a store can cause are answers; any other
+is a defect: it is logged with its stack, and the table waits as after any other failure.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Defect(CompactordError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """How a table is to be opened; a new one takes effect with the table's next cycle."""
+    """How a table is opened; a new spec takes effect with the table's next cycle."""
 
     ref: TableRef
     request: SessionRequest
@@ -98,7 +98,7 @@ class EffectsRunner:
         )
 
     def run(self, effect: Effect) -> None:
-        """Begin it; returns at once."""
+        """Begin the effect; returns at once."""
         match effect:
             case Submit(part=part):
                 self._submit(part)
@@ -118,7 +118,7 @@ class EffectsRunner:
                 self._opened_with.pop(name, None)
 
     def close(self, seconds_max: float) -> bool:
-        """Begin nothing more; whether all that ran has ended in time."""
+        """Begin nothing more; whether all running jobs have ended in time."""
         for pool in (self._jobs, self._maintenance):
             pool.shutdown(wait=False, cancel_futures=True)
         return not wait(list(self._under_way), seconds_max).not_done
@@ -129,7 +129,7 @@ class EffectsRunner:
         future.add_done_callback(self._under_way.discard)
 
     def phase(self, name: TableName) -> Phase:
-        """What the job of a table is about."""
+        """The phase of the table's running job."""
         compactor = self.compactors.get(name)
         return compactor.phase if compactor is not None else Phase.PLAN
 
@@ -173,7 +173,7 @@ class EffectsRunner:
         self._post(partial(self._answers.swept, name, removed))
 
     def _compactor(self, name: TableName) -> TableCompactor:
-        """The table's, opened if this is its first cycle; only its own job calls this."""
+        """The table's compactor, made in its first cycle; only the table's own job calls this."""
         spec = self.specs[name]
         known = self.compactors.get(name)
         opened_with = self._opened_with.get(name)
@@ -208,13 +208,13 @@ def _failed(error: CompactordError, ended: Mapping[int, Finished | Failed]) -> C
 
 
 def _tried(name: TableName, work: Callable[[], T]) -> T | CompactordError:
-    """What came of it; no job may end without an answer."""
+    """The result or the error of `work`; no job may end without an answer."""
     try:
         return work()
     except CompactordError as error:
         return error
     except (MemoryError, OSError) as error:
-        # The machine's trouble, not ours: too many open files, no memory.
+        # The machine's failure, no defect: too many open files, no memory.
         _log.error("job_failed", table=str(name), message=str(error))
         return Defect(f"{type(error).__name__}: {error}")
     except Exception as error:  # noqa: BLE001 - the border of the thread

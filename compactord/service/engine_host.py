@@ -1,7 +1,7 @@
-"""The engine as a service has it: started, watched, started again when it dies.
+"""Starts the engine, checks on it, and starts it again when it dies.
 
-Two threads of its own: one starts and watches, one takes outcomes. Everything that they find out is
-told through `Listener`, which puts it into the loop's queue.
+It has two threads: one starts and checks the engine, one receives outcomes. Both report through
+`Listener`, which posts events to the loop's queue.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Listener(Protocol):
     """Called from threads of the host; must not block."""
 
     def engine_up(self, slots: int) -> None:
-        """It runs; told again when the number of slots changes."""
+        """The engine runs; called again when the number of slots changes."""
         ...
 
     def engine_down(self, why: str) -> None:
-        """It has died: nothing that was submitted will have an outcome."""
+        """The engine has died: parts that were submitted will have no outcome."""
         ...
 
     def engine_failed(self, why: str) -> None:
-        """It could not be started; it is tried again."""
+        """The engine could not be started; the host tries again."""
         ...
 
     def part_ended(self, outcome: TaskOutcome) -> None: ...
@@ -50,11 +50,11 @@ class EngineHost:
         self._listener = listener
         self._clock = clock
         self._engine: Engine | None = None
-        # One permit for each part whose outcome is still to be taken.
+        # One permit for each part whose outcome has not been received.
         self._awaited = threading.Semaphore(0)
         self._closing = threading.Event()
         self._gone = threading.Event()
-        # What went wrong beside the engine's own opinion of itself.
+        # A failure that the host noticed, whatever the engine reports of itself.
         self._trouble: str | None = None
         self._keeper = threading.Thread(target=self._keep, name="engine", daemon=True)
 
@@ -62,7 +62,7 @@ class EngineHost:
         self._keeper.start()
 
     def submit(self, part: Subcompaction) -> None:
-        """Hand in a part. When the engine is gone, `engine_down` says so a moment later."""
+        """Submit a part. When the engine is gone, `engine_down` follows a moment later."""
         engine = self._engine
         if engine is None:
             return
@@ -109,7 +109,7 @@ class EngineHost:
             pause_s = min(_BACKOFF_MAX_S, 2 * pause_s)
 
     def _give_up(self, why: str) -> None:
-        """It could not be started, or died in a way that nobody thought of."""
+        """Report that the engine could not be started, or died of an unexpected error."""
         was_up, self._engine = self._engine is not None, None
         if was_up:
             self._listener.engine_down(why)
@@ -117,7 +117,7 @@ class EngineHost:
             self._listener.engine_failed(why)
 
     def _observer(self, engine: Engine) -> None:
-        """Until the engine dies or the host is closed."""
+        """Serve until the engine dies or the host is closed."""
         self._awaited = threading.Semaphore(0)
         self._gone.clear()
         self._trouble = None
@@ -162,7 +162,7 @@ class EngineHost:
                 if outcome is None:
                     continue
                 if _is_lost(outcome) and engine.why_gone() is not None:
-                    # No part is to blame for an engine that died: `engine_down` tells all of them.
+                    # The engine died, no part failed: `engine_down` reports them all as lost.
                     self._gone.set()
                 else:
                     self._listener.part_ended(outcome)

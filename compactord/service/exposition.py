@@ -44,7 +44,7 @@ def counter(name: str, meaning: str, *labels: str) -> Family:
 
 def label(name: str, value: str) -> str:
     """`name="value"`, escaped."""
-    # Names of files may hold halves of surrogate pairs, which have no UTF-8.
+    # File names may hold lone surrogates, which have no UTF-8.
     text = value.encode("utf-8", "backslashreplace").decode()
     text = text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return f'{name}="{text}"'

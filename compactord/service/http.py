@@ -1,7 +1,7 @@
-"""The one HTTP port: who is answered, within which bounds, and how the server starts and stops.
+"""The HTTP server: which requests it answers, within which bounds, how it starts and stops.
 
-What is said at which path is `service/site.py`. Requests are GET or HEAD; nothing on disk has a
-path. Headers, bodies, connections, threads and the time of a client are bounded.
+`service/site.py` maps paths to answers. Requests are GET or HEAD; no file is served. Headers,
+bodies, connections, threads and the time of a client are bounded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JSON = "application/json"
 _FIELDS_MAX = 16
 _GZIP_FROM_BYTES = 1 << 10
 _STOP_S = 5
-# Slow clients are looked for so often.
+# How often slow clients are looked for.
 _LOOK_S = 1.0
 _READ_BYTES = 64 << 10
 _PORT_MAX = 65_535
@@ -41,7 +41,7 @@ _PORT_MAX = 65_535
 _log = structlog.get_logger(__name__)
 
 
-# Nothing runs and nothing is fetched on account of what is not a page.
+# Answers other than pages run nothing and fetch nothing.
 _BARE_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
@@ -72,7 +72,7 @@ class StartResponse(Protocol):
 
 
 class BadRequest(Exception):
-    """What was asked for cannot be meant; the text is for the client."""
+    """A malformed request; the text is for the client."""
 
 
 def error_response(status: int, message: str) -> PageResponse:
@@ -111,13 +111,13 @@ def _respond(answer: Answer, environ: Environ, method: str) -> PageResponse:
         return answer(_request(environ))
     except BadRequest as error:
         return error_response(HTTPStatus.BAD_REQUEST, str(error))
-    except Exception:  # noqa: BLE001 - a client gets an answer, never our stack
+    except Exception:  # noqa: BLE001 - a client gets an answer, never a stack
         _log.error("http_request_failed", path=environ["PATH_INFO"], exc_info=True)
         return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error, see the log")
 
 
 def _request(environ: Environ) -> Request:
-    # WSGI hands bytes over as Latin-1 text.
+    # WSGI passes bytes as Latin-1 text.
     try:
         path = environ["PATH_INFO"].encode("latin-1").decode("utf-8")
         pairs = parse_qsl(
@@ -150,9 +150,9 @@ def _security_headers(policy: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Seconds that a client may take to send its request, to take the answer, to stay silent.
+    """Seconds that a client may take to send its request, to receive the answer, to stay silent.
 
-    However slowly bytes trickle. When no further connection fits, all three are `crowded_s`.
+    They hold however slowly bytes arrive. When no further connection fits, all are `crowded_s`.
     """
 
     request_s: float = 10
@@ -162,9 +162,9 @@ class Patience:
 
 
 class _Waiting(NamedTuple):
-    """What a connection has kept us waiting for since `since_s`, by the monotonic clock.
+    """What the server has awaited from a connection since `since_s`, by the monotonic clock.
 
-    `what` is a request, None for the rest of an answer, or when it was last heard of.
+    `what` is a request, None for the rest of an answer, or the time of the last activity.
     """
 
     what: object
@@ -172,9 +172,9 @@ class _Waiting(NamedTuple):
 
 
 class _BoundedServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
-    """waitress closes what is silent; this one also closes what trickles, by a clock of its own.
+    """waitress closes silent connections; this also closes slow ones, by the monotonic clock.
 
-    The wall clock, which waitress goes by, may be set back while nobody closes anything.
+    waitress uses the wall clock; after that was set back it would close nothing for as long.
     """
 
     def __init__(self, *args: Any, patience: Patience, **kwargs: Any) -> None:
@@ -191,16 +191,16 @@ class _BoundedServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no ty
         return bool(super().readable())
 
     def maintenance(self, now: float) -> None:
-        """What waitress closes by the wall clock is closed by `readable`."""
+        """Does nothing: `readable` closes what waitress would close by the wall clock."""
 
     def _close_slow(self, now_s: float) -> None:
-        """Close what has kept us waiting for too long."""
+        """Close connections that the server has awaited for too long."""
         waiting: dict[Any, _Waiting] = {}
         for channel in tuple(self.active_channels.values()):
             what = channel.request
             if what is None and not channel.total_outbufs_len:
                 if channel.requests:
-                    # It waits for us.
+                    # The client waits for the server.
                     continue
                 what = channel.last_activity
             before = self._waiting.get(channel)
@@ -220,21 +220,21 @@ class _BoundedServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no ty
         return self._patience.answer_s if channel.total_outbufs_len else self._patience.idle_s
 
     def close_listener(self) -> None:
-        """Take no new connection; those that are open go on."""
+        """Accept no new connection; open ones continue."""
         self.del_channel()
         self.socket.close()
 
     def close_connections(self) -> None:
-        """Close all that is open, which ends the loop. Writers that wait are told."""
+        """Close all connections, which ends the loop, and wake writers that wait."""
         for channel in tuple(self.active_channels.values()):
             channel.handle_close()
         self.trigger.close()
 
     def end(self) -> None:
-        """Let the loop close all that is open; for any thread.
+        """Make the loop close all connections; for any thread.
 
-        With the lock the loop cannot close the pipe between our words and our knock on it, as it
-        could in `pull_trigger`, when it is just awake for another reason.
+        The lock keeps the loop from closing the pipe between the registration of the call and the
+        write that wakes the loop; in `pull_trigger` it could, when something else has woken it.
         """
         with self.trigger.lock:
             self.trigger.thunks.append(self.close_connections)
@@ -262,7 +262,7 @@ class HttpServer:
 
     def start(self) -> None:
         """Listen and answer. Raises `UsageError` when the address cannot be had."""
-        # Bound before waitress makes threads and pipes, which it would leave behind if it failed.
+        # Bind before waitress makes threads and pipes, which it would leave open if binding failed.
         listener = _listen(self._host, self._port)
         self._port = listener.getsockname()[1]
         settings = Adjustments(
@@ -293,13 +293,13 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer what is being asked, for at most `_STOP_S`; then close and leave no thread."""
+        """Finish requests in progress, for at most `_STOP_S`; then close and end all threads."""
         server, thread = self._server, self._thread
         if server is None or thread is None:
             return
         self._server = None
-        # Sockets belong to the server's loop, so it is the loop that closes them. The pipe that
-        # wakes it goes last: a thread that still answered would write to whoever got its number.
+        # Sockets belong to the server's loop, so the loop closes them. The pipe that wakes it is
+        # closed last: a thread that still answers would write to a reused descriptor.
         server.trigger.pull_trigger(server.close_listener)
         self._dispatcher.shutdown(timeout=_STOP_S)
         server.end()
@@ -317,7 +317,7 @@ def _listen(host: str, port: int) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            # Another process that bound the same port the same way is only found here.
+            # Only here is another process found that bound the same port the same way.
             listener.listen()
         except BaseException:
             listener.close()

@@ -23,7 +23,7 @@ from compactord.clock import Clock, SystemClock
 from compactord.config.model import LogFormat, LogLevel
 from compactord.redaction import redacted
 
-# Chatty below this, or of no interest to whoever runs the service.
+# Below these levels the libraries log too much, or nothing an operator needs.
 _LIBRARIES = ("py4j", "pyspark", "apscheduler", "waitress")
 _LEVELS = {
     LogLevel.DEBUG: logging.DEBUG,
@@ -33,7 +33,7 @@ _LEVELS = {
 }
 _REPEAT_S = 300.0
 _MOST_REPEATED = 4096
-# What makes two warnings the same.
+# Fields that make two warnings the same.
 _IDENTITY = ("logger", "event", "catalog", "database", "table")
 _ROOT = "compactord"
 
@@ -47,10 +47,10 @@ def configure_logs(
     version: str | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Send all events to `stream` (None: nowhere); to be called again when a setting changes.
+    """Send all events to `stream` (None: nowhere); called again when a setting changes.
 
-    A daemon names itself with `instance` and `version`; commands leave both out. Libraries are
-    heard from WARNING on. The clock is the machine's unless given.
+    A daemon passes `instance` and `version`; commands leave both out. Libraries log from WARNING
+    on. The clock is the machine's unless given.
     """
     stream = stream if stream is not None else io.StringIO()
     least = _LEVELS[level]
@@ -70,7 +70,7 @@ def configure_logs(
         logger.addHandler(handler)
     ours.setLevel(least)
     everyone.setLevel(max(least, logging.WARNING))
-    # A handler that somebody else put there would write our events without redaction.
+    # A handler of another library would write our events without redaction.
     ours.propagate = False
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(max(least, logging.WARNING))
@@ -93,7 +93,7 @@ def _is_console(format: LogFormat, stream: TextIO) -> bool:
 def _processors(
     *, as_text: bool, always: Mapping[str, str | None], clock: Clock
 ) -> list[Processor]:
-    """Repetitions go first: they cost nothing then. Redaction is the last before the line."""
+    """Repetitions are dropped first, which saves work. Redaction is last, before the line."""
     exceptions: Processor = structlog.processors.ExceptionRenderer(
         # Local variables would carry what redaction cannot recognise.
         structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
@@ -117,7 +117,7 @@ def _processors(
 
 
 class _EventHandler(logging.Handler):
-    """Writes whole lines. A line that cannot be written must not end the work: it is lost."""
+    """Writes whole lines. A line that cannot be written is lost; the work goes on."""
 
     def __init__(self, stream: TextIO, processors: list[Processor]) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class _EventHandler(logging.Handler):
             return
         except Exception as error:  # noqa: BLE001 - whatever a value's own repr may raise
             line = json.dumps({"event": "log_line_lost", "error": type(error).__name__})
-        # A full disk, a closed pipe or stream: there is no better place to say it.
+        # A full disk, a closed pipe or stream: there is no other place to report it.
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -146,7 +146,7 @@ class _Repetitions:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Key -> when the last one passed, and how many have not since; oldest first.
+        # Key -> when the last one passed, and how many were suppressed since; oldest first.
         self._passed: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()
 
     def __call__(self, _logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
@@ -168,7 +168,7 @@ class _Repetitions:
 
 
 class _Header:
-    """What every line begins with, in one order."""
+    """The keys that begin every line, in one order."""
 
     def __init__(self, always: Mapping[str, str | None], clock: Clock) -> None:
         self._always = {key: value for key, value in always.items() if value is not None}

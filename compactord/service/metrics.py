@@ -1,8 +1,7 @@
 """Everything that is exposed to Prometheus, described in docs/metrics.md.
 
-What the service *is* comes from the view, read anew at each scrape: a table that is gone has no
-series from then on. What *happens* between two pictures is counted here as it happens, without
-table. A scrape does no I/O.
+State comes from the view, which each scrape reads: a table that is gone has no series from then on.
+Events between two views are counted here as they happen, without the table. A scrape does no I/O.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Metrics:
     """
 
     def __init__(self, *, max_tables: int = MAX_TABLES, top_buckets: int = TOP_BUCKETS) -> None:
-        # Else every counter would come with a series that tells when it was made.
+        # Otherwise every counter has a second series with its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # its library left it so
         self._counted = CollectorRegistry()
         ProcessCollector("", lambda: "self", "/proc", self._counted)
@@ -65,7 +64,7 @@ class Metrics:
         self.configure(max_tables=max_tables, top_buckets=top_buckets)
 
     def configure(self, *, max_tables: int, top_buckets: int) -> None:
-        """Take other settings, from the next scrape on. What was counted stays."""
+        """Use other settings from the next scrape on. Counts are kept."""
         self._overflow.max_tables = max_tables
         self._service = ServiceMetrics(self._versions, top_buckets=top_buckets)
 
@@ -134,7 +133,7 @@ class Metrics:
     def compaction_finished(
         self, kind: WorkKind, seconds: float, *, input_bytes: int, output_bytes: int
     ) -> None:
-        """A compaction's outputs are closed; whether they are committed is another matter."""
+        """A compaction's outputs are closed, whether or not they are committed."""
         self._compaction.labels(kind.value).observe(seconds)
         self._input.labels(kind.value).observe(input_bytes)
         self._output.labels(kind.value).observe(output_bytes)
@@ -179,14 +178,14 @@ class Metrics:
             view, aggregated=split.aggregated, is_openmetrics=is_openmetrics
         )
         tables = self._tables.write((*split.tables, *split.others), is_openmetrics=is_openmetrics)
-        # The library's part is last, since it ends with OpenMetrics' mark of the end.
+        # The library's part is last, since it ends with OpenMetrics' end mark.
         generate = generate_openmetrics if is_openmetrics else generate_latest
         body = (service + tables).encode() + generate(self._counted)
         return body, OPENMETRICS if is_openmetrics else TEXT
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """What is made from the view; what is counted here, the library describes itself."""
+        """The families made from the view; the library describes those that are counted here."""
         return (*self._service.families, *self._tables.families)
 
 

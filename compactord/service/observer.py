@@ -1,4 +1,4 @@
-"""What happens, told to those who look on: one log line for each event, and the counts."""
+"""Writes events of the service: one log line for each, and the metrics that count them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from compactord.table.session import Settled
 _log = structlog.get_logger()
 
 
-class Watch:
-    """A `Observer` that writes logs and metrics."""
+class LoggingObserver:
+    """An `Observer` that writes logs and metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -76,7 +76,7 @@ class Watch:
             case Outcome.CANCELLED:
                 _log.info("compaction_cancelled", **fields, message=view.message)
             case Outcome.CONFLICT | Outcome.EMPTY:
-                # A conflict was told where it was found, with its reason.
+                # The conflict was logged where it was found, with its reason.
                 pass
 
     def committed(self, name: TableName, settled: Settled, seconds: float) -> None:
@@ -128,7 +128,7 @@ class Watch:
         _log.warning("poll_failed", **_named(name), message=error)
 
     def planned(self, name: TableName, planned: Planned, before: Planned | None) -> None:
-        """A table was looked at; `before` is what it was when that was done last."""
+        """A table was planned; `before` is its previous plan."""
         warnings = planned.info.warnings
         if warnings != (before.info.warnings if before is not None else ()):
             _log.warning("table_not_fully_served", **_named(name), messages=list(warnings))

@@ -1,9 +1,8 @@
 """Tables beyond `metrics.max_tables`, summed up in one table per catalog called `__other__`.
 
-A sum of counters would fall whenever a table leaves it, and a counter that falls counts as
-restarted: the whole sum would seem to have happened anew, and alerts on single events would fire.
-So what a table brought stays in the sum when it leaves, and what it had before it came does not
-enter.
+A sum of counters would fall whenever a table leaves it, and Prometheus takes a counter that falls
+for restarted: the whole sum would count again, and alerts on single events would fire. So the
+sum keeps what a table added when the table leaves it, and leaves out what it had counted before.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _OWN_BONUS = 2
 
 
 def has_sorted_runs(table: TableView) -> bool:
-    """Whether runs, levels and triggers say anything about the table."""
+    """Whether runs, levels and triggers apply to the table."""
     return table.info.kind == TableKind.PRIMARY_KEY.value
 
 
@@ -110,9 +109,9 @@ def _sum_counters(*signed: tuple[TableCounters, int]) -> TableCounters:
 
 
 def _summed_up(catalog: str, tables: Sequence[TableView], counters: TableCounters) -> TableView:
-    """The table that stands for several: what alerts compare comes from the same, worst table."""
+    """One table for several: values that alerts compare come from the same, worst table."""
     scheduled = [t for t in tables if t.status in (TableStatus.ACTIVE, TableStatus.ERROR)]
-    # Nobody expects anything to succeed on those that are paused or left alone.
+    # On paused and halted tables nothing is expected to succeed.
     waiting = [t for t in scheduled if t.backlog.tasks and t.window_open]
     stalest = min(waiting or tables, key=_last_success_ms)
     pending = [t for t in tables if t.backlog.oldest_ms]
@@ -122,7 +121,7 @@ def _summed_up(catalog: str, tables: Sequence[TableView], counters: TableCounter
         name=TableName(catalog, OTHER, OTHER),
         location="",
         status=TableStatus.ACTIVE if scheduled else TableStatus.PAUSED,
-        # One that was served and is so no more is worse than one that never could be.
+        # A halted table that was served before is worse than one that never could be.
         halt=min(halts, key=lambda h: h.reason is HaltReason.UNSUPPORTED_FEATURE, default=None),
         error="",
         priority=max(t.priority for t in tables),
@@ -154,7 +153,7 @@ def _summed_up(catalog: str, tables: Sequence[TableView], counters: TableCounter
 
 
 def _last_success_ms(table: TableView) -> int:
-    """The newest compaction of any kind; an expiry is none."""
+    """The newest compaction of any kind; expiry does not count."""
     successes = table.last_success_ms.items()
     return max((at_ms for kind, at_ms in successes if kind is not WorkKind.EXPIRE), default=0)
 

@@ -1,8 +1,8 @@
-"""Health as an orchestrator asks for it: what restarts help against, and what they do not.
+"""Health probes for orchestrators: what a restart can repair, and what it cannot.
 
-Every answer comes from the newest view and its clock, which goes on (`ServiceView.reading_ms`)
-though the loop that makes pictures stops. Stores, catalogs and single tables never fail `livez`: a
-restart heals none of them.
+Every answer comes from the newest view and its clock (`ServiceView.reading_ms`), which runs on
+when the loop that makes views stops. Stores, catalogs and single tables never fail `livez`: a
+restart repairs none of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from compactord.service.view import ServiceView
 
-# A catalog that has not been listed for so long counts as unreachable.
+# A catalog that has not been listed for this long counts as unreachable.
 CATALOG_REACHABLE_MS = 300_000
 
 
@@ -40,12 +40,12 @@ def _health(*failed: FailedCheck) -> Health:
 
 
 def liveness(view: ServiceView, now_ms: int) -> Health:
-    """Every loop has shown life of late. One that hangs is what a restart is for."""
+    """Every loop has had a recent heartbeat. A restart ends a loop that hangs."""
     return _health(
         *(
             FailedCheck(
                 check=f"loop {loop.name}",
-                message=f"no sign of life for {(now_ms - loop.heartbeat_ms) // 1000} s, "
+                message=f"no heartbeat for {(now_ms - loop.heartbeat_ms) // 1000} s, "
                 f"at most {loop.stale_after_ms // 1000} s are allowed",
             )
             for loop in view.loops
@@ -55,7 +55,7 @@ def liveness(view: ServiceView, now_ms: int) -> Health:
 
 
 def startup(view: ServiceView) -> Health:
-    """The service has once had its engine and the list of a catalog's tables."""
+    """The service has had its engine and a catalog's list of tables at least once."""
     if view.is_started:
         return _health()
     waits = [FailedCheck(check="start", message="the service is starting")]
@@ -67,7 +67,7 @@ def startup(view: ServiceView) -> Health:
 
 
 def readiness(view: ServiceView, now_ms: int) -> Health:
-    """Started, not ending, the engine up and a catalog within reach."""
+    """The service has started and is not ending; the engine is up, a catalog can be listed."""
     failed = list(startup(view).failed)
     if view.is_started and not view.engine.is_up:
         failed.append(_engine(view))

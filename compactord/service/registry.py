@@ -1,4 +1,4 @@
-"""Which tables are served, how each is opened, and how often it is looked at."""
+"""Which tables are served, how each is opened, and how often it is polled."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TableRegistry:
         self._clock = clock
 
     def listed(self, listing: Listing) -> None:
-        """Serve what is there, and no longer what is gone; nothing is when there is no listing."""
+        """Serve the tables found, and no longer those that are gone; without a listing none is."""
         self._book(listing)
         if not listing.is_listed:
             return
@@ -91,7 +91,7 @@ class TableRegistry:
             _log.warning("discovery_failed", catalog=listing.catalog, message=listing.error)
 
     def looked_at(self, scheduled: ScheduledTable) -> None:
-        """A plan was made: it may say that the table is not for us, or how often to look."""
+        """A plan was made: it may exclude the table, or change how often it is polled."""
         planned = scheduled.planned
         assert planned is not None, "a plan was made"
         scheduled.is_excluded = self._config.discovery.only_write_only and not planned.write_only
@@ -99,7 +99,7 @@ class TableRegistry:
             self._set_interval(scheduled)
 
     def apply(self, config: ServiceConfig) -> None:
-        """Another configuration holds from now on."""
+        """Put another configuration into effect."""
         self._config = config
         for name, scheduled in self._scheduler.tables.items():
             policy = self._policy(name)
@@ -117,13 +117,13 @@ class TableRegistry:
         return policy_for(self._config, name.catalog, name.database, name.table)
 
     def _set_interval(self, scheduled: ScheduledTable) -> None:
-        """How often a table is polled: as configured, else as its own options say."""
+        """Set how often a table is polled: as configured, else as its own options say."""
         interval_ms = scheduled.policy.discovery_interval_ms
         if interval_ms is None:
             planned = scheduled.planned
             interval_ms = planned.discovery_interval_ms if planned else _FIRST_INTERVAL_MS
         if scheduled.is_excluded:
-            # Only to see whether its writers still compact.
+            # Polled only to see whether its writers still compact.
             interval_ms = max(interval_ms, self._config.discovery.catalog_list_interval_ms)
         interval_ms = max(_LEAST_INTERVAL_MS, interval_ms)
         self.intervals_ms[scheduled.name] = interval_ms

@@ -1,4 +1,4 @@
-"""What is exposed of the service as a whole, without any table."""
+"""Metrics of the service as a whole, without any table."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _service_metrics() -> tuple[_Metric, ...]:
         _Metric(
             gauge(
                 "compactord_loop_last_heartbeat_timestamp_seconds",
-                "Last sign of life of a loop.",
+                "Last heartbeat of a loop.",
                 "loop",
             ),
             lambda view: [
@@ -193,7 +193,7 @@ def _top_metric(count: int) -> _Metric:
     )
 
     def read(view: ServiceView) -> list[Sample]:
-        # Ranks without a bucket are 0: the number of series says nothing of the number of buckets.
+        # Ranks without a bucket are 0: the number of series does not depend on that of buckets.
         runs = [bucket.sorted_runs for bucket in view.top_buckets[:count]]
         runs += [0] * (count - len(runs))
         return [(label("rank", str(rank)), value) for rank, value in enumerate(runs, 1)]

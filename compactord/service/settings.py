@@ -1,4 +1,4 @@
-"""The configuration in effect, and how it gives way to another one while the service runs."""
+"""The configuration in effect, and its replacement while the service runs."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Settings:
             return error
 
     def take_in(self, result: LoadedConfig | CompactordError, *, asked: bool, now_ms: int) -> bool:
-        """What was read again; whether it now holds: it can be used, and is new or was asked for.
+        """Take over a configuration; whether it is now in effect: valid, and new or asked for.
 
-        Only what can change while running is taken over; the rest stays as it is until a restart.
+        Only values that can change while running are taken over; others wait for a restart.
         """
         if isinstance(result, CompactordError):
             if self.view.error != str(result) or asked:

@@ -1,4 +1,4 @@
-"""What signals mean to the daemon."""
+"""The daemon's signal handlers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _PATIENCE = 2
 
 @contextlib.contextmanager
 def handled(daemon: Daemon) -> Iterator[None]:
-    """Signals become events of the daemon; a third one that asks to end ends the process.
+    """Signals become events of the daemon; a third SIGTERM or SIGINT ends the process.
 
-    A handler runs in the middle of whatever the main thread does, so it takes no lock and writes
-    nothing: stacks are written by a thread that waits for being asked.
+    A handler interrupts the main thread at any point, so it takes no lock and writes nothing: a
+    separate thread writes the stacks.
     """
     times_asked = itertools.count(1)
     stacks_wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()

@@ -4,7 +4,7 @@
 /livez /readyz /startupz        probes; /healthz is /readyz
 /v1/status                      the service without its tables
 /v1/tables                      all tables
-/v1/tables/{c}/{d}/{t}          one table looked into
+/v1/tables/{c}/{d}/{t}          one table with its worst buckets
 /v1/buckets/top?n=20            the buckets with the most sorted runs
 /v1/plan?table=c.d.t            what would be compacted now, and why
 /config                         the configuration in effect, secrets redacted
@@ -83,7 +83,7 @@ class Site:
 
 def _count(query: Mapping[str, str]) -> int:
     text = query.get("n", str(TOP_BUCKETS))
-    # isdigit alone would let pass digits that int() reads and no URL means.
+    # isdigit alone would accept digits of other scripts, which int() reads.
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise BadRequest(f"n must be a number from 0 to {TOP_BUCKETS_MAX}, not {text[:40]!r}")
     return min(int(text), TOP_BUCKETS_MAX)

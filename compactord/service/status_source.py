@@ -1,7 +1,6 @@
-"""Makes the view of the service out of what the loop knows.
+"""Makes the view of the service from the loop's state.
 
-This is the border between steady time, which the loop goes by, and the wall clock, which people and
-metrics do.
+Here steady time, which the loop uses, becomes the wall clock's time, which people and metrics use.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _WORK = (WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND)
 
 @dataclass(slots=True, kw_only=True)
 class Facts:
-    """What the loop knows besides its scheduler, in steady time; mutable, owned by the loop."""
+    """The loop's state besides its scheduler, in steady time; mutable, owned by the loop."""
 
     instance: str
     version: str
@@ -51,20 +50,20 @@ class Facts:
     engine: EngineView
     is_started: bool = False
     catalogs: dict[str, CatalogView] = field(default_factory=dict)
-    # Of each loop: its last sign of life, and the age at which it counts as stalled.
+    # For each loop: its last heartbeat, and the age in ms at which it counts as stalled.
     beats: dict[str, tuple[int, int]] = field(default_factory=dict)
     overruns: Counter[str] = field(default_factory=Counter)
 
 
 class StatusKeeper:
-    """Makes views of all tables; that of a table as it was is not made again."""
+    """Makes views of all tables; reuses those of tables that have not changed."""
 
     def __init__(self, scheduler: Scheduler, top_n: int) -> None:
         self.top_n = top_n
         self._scheduler = scheduler
         self._wall = scheduler.wall
-        # By the table as it was added, its version, and the lead of the wall clock: a name may come
-        # back as another table.
+        # Cached by (index at which the table was added, its version, lead of the wall clock): a
+        # name may come back as another table.
         self._tables: dict[TableName, tuple[tuple[int, int, int], TableView]] = {}
         self._top: tuple[BucketView, ...] = ()
         self._top_of: tuple[int, int, int] = (0, 0, 0)
@@ -123,7 +122,7 @@ class StatusKeeper:
         )
 
     def _top_buckets(self, shown: Sequence[ScheduledTable]) -> tuple[BucketView, ...]:
-        """They change with plans and with what is shown only."""
+        """They change only with plans and with the set of tables shown."""
         painted_of = (self._scheduler.plans, len(shown), self.top_n)
         if painted_of != self._top_of:
             self._top, self._top_of = top_buckets(shown, self.top_n), painted_of
@@ -133,7 +132,7 @@ class StatusKeeper:
         self, scheduled: ScheduledTable, intervals_ms: Mapping[TableName, int], now_ms: int
     ) -> TableView:
         known = self._tables.get(scheduled.name)
-        # Windows open and close without anything happening to the table.
+        # Windows open and close without a new version of the table.
         version = (scheduled.index, scheduled.version, self._wall.lead_ms)
         if known is not None and known[0] == version and not scheduled.policy.windows:
             return known[1]
@@ -144,7 +143,7 @@ class StatusKeeper:
 
 
 def status_of(scheduled: ScheduledTable) -> TableStatus:
-    """What a person would say of the table; troubles first."""
+    """The table's status as people see it; failures come first."""
     if scheduled.is_excluded:
         return TableStatus.EXCLUDED
     if scheduled.halt is not None:
@@ -234,7 +233,7 @@ def top_buckets(tables: Iterable[ScheduledTable], count: int) -> tuple[BucketVie
 
 
 def running(tables: Iterable[ScheduledTable], wall: WallTime) -> tuple[ActiveCompaction, ...]:
-    """Compactions under way, the oldest first."""
+    """Compactions in flight, the oldest first."""
     views = [
         _task(
             scheduled, record.pending, record.priority_class, record.queued_ms, wall, record=record
@@ -248,7 +247,7 @@ def running(tables: Iterable[ScheduledTable], wall: WallTime) -> tuple[ActiveCom
 def queued(
     scheduler: Scheduler, now_ms: int
 ) -> tuple[Mapping[PriorityClass, int], tuple[ActiveCompaction, ...]]:
-    """How much waits in each class, and the first of it."""
+    """How many compactions wait in each class, and the first of them."""
     counts: Counter[PriorityClass] = Counter(dict.fromkeys(PriorityClass, 0))
     first: list[ActiveCompaction] = []
     for scheduled in scheduler.tables.values():
@@ -303,7 +302,7 @@ def _halt(scheduled: ScheduledTable, wall: WallTime) -> Halt | None:
 
 
 def _backlog(scheduled: ScheduledTable, wall: WallTime) -> Backlog:
-    """What the plan counted, and what was under way when it was made."""
+    """The plan's backlog, and the compactions that were in flight when it was made."""
     planned = scheduled.planned.backlog if scheduled.planned else _NO_BACKLOG
     settling = {number: record for number, (record, _) in scheduled.settling.items()}
     under_way = [

@@ -1,8 +1,8 @@
-"""The metrics of a table: their names and meanings, whom they concern, where their numbers are.
+"""The metrics of a table: names, meanings, the tables that have them, the source of each value.
 
-A table of 100,000 buckets has as many series as one of a single bucket. Of a closed list of label
-values, those are shown that occurred, and at 0 from the start those whose first increase an alert
-waits for.
+A table with 100,000 buckets has as many series as one with a single bucket. From a closed list of
+label values, those that occurred are exposed, and from the start, with 0, those whose first
+increase an alert waits for.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _bands(table: TableView) -> Iterator[Sample]:
 
 def _last_success(table: TableView) -> Iterator[Sample]:
     for kind, at_ms in table.last_success_ms.items():
-        # An expiry is no compaction: it would hide that none succeeds.
+        # Expiry does not count: it would hide that no compaction succeeds.
         if kind is not WorkKind.EXPIRE:
             yield label("kind", kind.value), at_ms / 1000
 
@@ -137,7 +137,7 @@ def _state_metrics() -> tuple[Value | Values, ...]:
             _info,
         ),
         Values(
-            _gauge("halted", "1 for a table that is left alone, with the reason.", "reason"),
+            _gauge("halted", "1 for a halted table, with the reason.", "reason"),
             _is_halted,
             _halted,
         ),
@@ -168,7 +168,7 @@ def _state_metrics() -> tuple[Value | Values, ...]:
             _gauge(
                 "last_poll_timestamp_seconds",
                 "Last poll that succeeded, 0 for none; of tables that are neither paused nor "
-                "left alone.",
+                "halted.",
             ),
             _is_served,
             lambda t: t.last_poll_ms / 1000,

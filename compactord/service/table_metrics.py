@@ -1,4 +1,4 @@
-"""Writes what is exposed of each table, metric by metric."""
+"""Writes the metrics of each table, metric by metric."""
 
 from __future__ import annotations
 

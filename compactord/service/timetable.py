@@ -1,4 +1,4 @@
-"""When things are to be done again: APScheduler, which only posts events into the loop's queue."""
+"""Periodic events: APScheduler, which only posts events to the loop's queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-# Names of one interval share so many instants: a call each would cost more than what it calls.
+# Names of one interval share this many instants: one call for each name would cost too much.
 _SLOT_MS = 500
 _SLOTS_MAX = 60
 
@@ -24,12 +24,12 @@ class Timetable:
     """Posts functions at intervals, from a thread of its own.
 
     Names of the same interval are spread over it, so that many tables are not all due at once.
-    Those that are due together are posted as one: to wake a loop for each costs more than a poll.
+    Those due together are posted as one event: to wake the loop for each costs more than a poll.
     """
 
     def __init__(self, post: Callable[[_Call], None]) -> None:
         self._post = post
-        # Posting takes no time, so no pool stands between: a late run is run once.
+        # Posting takes no time, so no pool is needed; runs that were missed become one.
         self._scheduler = BackgroundScheduler(
             timezone=timezone.utc,
             executors={"default": DebugExecutor()},
@@ -43,7 +43,7 @@ class Timetable:
         self._scheduler.start()
 
     def every(self, name: str, interval_ms: int, call: _Call) -> None:
-        """Post it from now on at this interval; a new interval takes the place of the old one."""
+        """Post the event from now on at this interval, which replaces any earlier one."""
         slots = max(1, min(_SLOTS_MAX, interval_ms // _SLOT_MS))
         group = (interval_ms, crc32(name.encode(errors="surrogateescape")) % slots)
         if self._group_of.get(name) == group:
@@ -70,7 +70,7 @@ class Timetable:
             self._scheduler.remove_job(_job_id(group))
 
     def clock_jumped(self) -> None:
-        """Begin anew: what was due by a wall clock that has been set may be hours away."""
+        """Compute all due times again: by a wall clock that was set they may be hours away."""
         for group in list(self._calls):
             self._schedule(group)
 

@@ -1,10 +1,10 @@
 """The view of the whole service at one moment: what metrics, HTTP, page and `top` show.
 
-The loop makes one about once a second, out of memory, and publishes it; readers never wait for the
+The loop makes one about once a second, from memory, and publishes it; readers never wait for the
 loop and never touch a store. Everything here is an immutable value with bounded size: buckets are
 summed up, only the worst are named. Times are milliseconds since the epoch, 0 where there is none;
-sizes are bytes. Should the wall clock have been set since, times are as if it had always been as it
-was when the view was made, so that ages are right.
+sizes are bytes. All times are by the wall clock as it was set when the view was made, even those
+from before it was set, so that ages are right.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class QuarantinedBucket:
 class TableView:
     """One served table.
 
-    `last_success_ms` has the kinds of compactions that succeeded, and from the first poll on the
-    usual one, so that "never" alerts.
+    `last_success_ms` has the kinds of compactions that succeeded, and the usual kind from the
+    first poll on: the alert must also fire for a table on which none ever succeeded.
     """
 
     name: TableName
@@ -76,7 +76,7 @@ class TableView:
     last_success_ms: Mapping[WorkKind, int]
     consecutive_failures: int
     last_expire_ms: int
-    # The first of them that are left alone, and how many there are.
+    # The first partitions skipped because they were rewritten lately, and how many there are.
     resting: tuple[RestingPartition, ...] = ()
     resting_count: int = 0
 
@@ -97,7 +97,7 @@ class BucketView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveCompaction:
-    """A compaction that waits or runs. `started_ms` 0: it waits since `queued_ms`.
+    """A compaction that waits or runs. `started_ms` 0: it has waited since `queued_ms`.
 
     `compaction_id` 0: it is not decided yet.
     """
@@ -132,7 +132,7 @@ class CatalogView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopView:
-    """A loop's sign of life; it is stale when older than `stale_after_ms`."""
+    """A loop's heartbeat; the loop is stale when it is older than `stale_after_ms`."""
 
     name: str
     heartbeat_ms: int
@@ -142,7 +142,7 @@ class LoopView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigView:
-    """Reloads of the configuration. `restart_required` are changed keys that wait for a restart."""
+    """Reloads of the configuration. `restart_required`: changed keys that need a restart."""
 
     path: str
     last_reload_successful: bool
@@ -195,13 +195,13 @@ class ServiceView:
     picks: Mapping[tuple[WorkKind, CompactReason], int]
 
     def reading_ms(self, steady_ms: int) -> int:
-        """What its clock shows then: it goes on, whether anybody sets the wall clock or not."""
+        """The view's clock at a steady time; it runs on even when the wall clock is set."""
         return self.now_ms + steady_ms - self.steady_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDetail:
-    """A look into one table: its worst buckets, by run count and size, at most `BUCKETS_MAX`."""
+    """One table with its worst buckets, by run count and size, at most `BUCKETS_MAX`."""
 
     view: TableView
     buckets: tuple[BucketDetail, ...]
@@ -209,12 +209,12 @@ class TableDetail:
 
 
 class StatusSource(Protocol):
-    """What readers are given; both methods answer from memory and may be called by any thread."""
+    """The readers' interface; both methods answer from memory and may be called by any thread."""
 
     def view(self) -> ServiceView:
-        """the newest view."""
+        """The newest view."""
         ...
 
     def detail(self, name: TableName) -> TableDetail | None:
-        """One table looked into, None when it is not served."""
+        """One table with its worst buckets, None when it is not served."""
         ...

@@ -111,7 +111,7 @@ def test_a_pause_asks_for_nothing_until_it_goes_on(browser: Browser, served: Ser
         tab.page.wait_for_timeout(500)
         assert served.asked == []
         assert "Paused at" in tab.page.inner_text("#live")
-        tab.page.get_by_role("button", name="Go on").click()
+        tab.page.get_by_role("button", name="Resume").click()
         tab.page.wait_for_timeout(300)
         assert served.asked
 

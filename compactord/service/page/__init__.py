@@ -1,1 +1,1 @@
-"""The web page that the daemon serves at `/`: drawn on the server, read-only, of one piece."""
+"""The web page that the daemon serves at `/`: rendered on the server, read-only, self-contained."""

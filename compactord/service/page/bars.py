@@ -1,7 +1,7 @@
 """Bars: runs against their triggers, and how much of something is used.
 
-Widths are attributes in percent: they need neither script nor inline style, and stretch by
-themselves.
+Widths are attributes in percent, which need neither script nor inline style and follow the
+window's width.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from compactord.service.page.figures import NO_STOP, count, status_mark
 from compactord.service.page.markup import Markup, element, join
 from compactord.table.status import RunState
 
-# Beyond so many triggers a stop trigger is no goal any more, only a number.
+# A stop trigger beyond this many compaction triggers is shown as a number only.
 _FAR = 10
 
 

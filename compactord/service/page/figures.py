@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and names as the page shows them: short for eyes, exact behind it."""
+"""Numbers, sizes, times and names as the page shows them: short text, exact value as title."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from compactord.model import CompactReason, TableName
 from compactord.service.page.markup import Markup, element, join
 from compactord.table.report import size_text
 
-# Java's Integer.MAX_VALUE, with which jobs say that nothing shall stop a writer.
+# Java's Integer.MAX_VALUE: a stop trigger with this value never stops a writer.
 NO_STOP = 2_147_483_647
 
 _REASONS = {
     CompactReason.EARLY_FULL_INTERVAL: "the last full compaction is older than the table allows",
     CompactReason.EARLY_FULL_TOTAL_SIZE: "the bucket is small enough to be kept in one run",
-    CompactReason.EARLY_FULL_INCREMENTAL_SIZE: "enough came since the last full compaction",
+    CompactReason.EARLY_FULL_INCREMENTAL_SIZE: "enough data arrived since the last full compaction",
     CompactReason.SIZE_AMPLIFICATION: "newer runs are large against the oldest one",
     CompactReason.SIZE_RATIO: "neighbouring runs are of similar size",
     CompactReason.RUN_COUNT: "more sorted runs than the compaction trigger allows",
     CompactReason.FORCED_LEVEL_0: "the table wants level 0 emptied",
-    CompactReason.DELTA_COMMITS: "so many commits since the last full compaction",
+    CompactReason.DELTA_COMMITS: "the table allows no more commits since the last full compaction",
     CompactReason.FULL: "a full compaction was asked for",
-    CompactReason.FORCED_REWRITE: "every file is to be written anew",
+    CompactReason.FORCED_REWRITE: "every file is to be rewritten",
     CompactReason.APPEND_SMALL_FILES: "enough small files to make a larger one",
     CompactReason.APPEND_WAITED: "small files have waited long enough",
     CompactReason.APPEND_FULL: "every file below the target size",
@@ -42,7 +42,7 @@ def size(size_bytes: float) -> Markup:
 
 
 def moment(epoch_ms: int, now_ms: int) -> Markup:
-    """A time as distance from now and as UTC; "never" for 0."""
+    """A time relative to now and as UTC; "never" for 0."""
     if not epoch_ms:
         return element("span", "never", class_="quiet")
     iso = iso_text(epoch_ms)
@@ -69,7 +69,7 @@ def table_path(name: TableName) -> str:
 
 
 def table_link(name: TableName) -> Markup:
-    """A table's name as link; `bdi` keeps names that write right to left in their place."""
+    """A table's name as link; `bdi` isolates names in right-to-left scripts."""
     return element("a", element("bdi", str(name)), href=table_path(name))
 
 

@@ -1,4 +1,4 @@
-"""Tables of the page: semantic, captioned, wide ones scroll by themselves, narrow screens stack."""
+"""Tables of the page: semantic and captioned; wide ones scroll, on narrow screens cells stack."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A bucket's LSM tree drawn as SVG: a lane for each sorted run, the newest on top.
+"""A bucket's LSM tree drawn as SVG: a row for each sorted run, the newest on top.
 
-Left the size of the run, right its range of keys. Lanes stack up to the triggers, which are marked
-between them. Places are in percent of the width, so that bars stretch and letters do not.
+Left is the size of the run, right its range of keys. Rows continue up to the triggers, which are
+marked between them. Positions are in percent of the width, so that bars stretch and letters do not.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _LANE, _ROOM, _MARK, _HEAD = 30, 12, 18, 20
 # Where the columns begin and end, in percent.
 _SIZE_X, _SIZE_W, _KEY_X, _KEY_W = 8.0, 44.0, 56.0, 44.0
 _KEY_TEXT_MAX = 22
-# Room is drawn up to a trigger that is at most so many runs away.
+# Empty rows are drawn up to a trigger that is at most this many runs away.
 _ROOM_MAX = 8
 _NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?")
 
-# Where a key lies among all keys of the bucket, 0 to 1.
+# The position of a key among all keys of the bucket, 0 to 1.
 _Position = Callable[[str], float]
 
 
@@ -83,7 +83,7 @@ def scale_text(runs: Sequence[RunView]) -> str:
 
 
 def key_positions(runs: Sequence[RunView]) -> _Position | None:
-    """Numbers lie by value, other keys by rank among all bounds; None where there are no keys."""
+    """Numbers are placed by value, other keys by rank among all bounds; None without keys."""
     keys = _keys(runs)
     if not keys:
         return None
@@ -105,7 +105,7 @@ def _are_numbers(keys: set[str]) -> bool:
 
 
 def _size_widths(runs: Sequence[RunView]) -> list[float]:
-    """Percent of the drawing: the smallest run keeps a twelfth of the largest one's bar."""
+    """Percent of the drawing; the smallest run's bar is a twelfth of the largest one's."""
     logs = [math.log(max(1, run.size_bytes)) for run in runs]
     if not logs:
         return []
@@ -145,7 +145,7 @@ def _lane(
 def _key_span(y: int, run: RunView, position: _Position) -> Iterator[Markup]:
     start = _KEY_X + _KEY_W * position(run.min_key)
     end = _KEY_X + _KEY_W * position(run.max_key)
-    # One key is a span too: it must be seen, and may not stick out.
+    # A span of one key must be visible and stay within the drawing.
     width = max(end - start, 0.6)
     yield element("rect", x=f"{_KEY_X}%", y=y + 19, width=f"{_KEY_W}%", height="1", class_="rule")
     yield _bar(min(start, 100 - width), y + 15, width, "span")

@@ -14,7 +14,7 @@ Attribute = str | int | bool | None
 
 
 class Markup(str):
-    """Text that is markup already and stands as it is."""
+    """Text that is markup already and is not escaped."""
 
     __slots__ = ()
 
@@ -47,5 +47,5 @@ def _attribute(key: str, value: Attribute) -> str:
     name = key.rstrip("_").replace("_", "-")
     if value is True:
         return f" {name}"
-    # Quotes must be escaped in markup too: inside an attribute they would end it.
+    # Escape quotes in markup too: they would end the attribute.
     return f' {name}="{html.escape(str(value), quote=True)}"'

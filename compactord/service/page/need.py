@@ -1,4 +1,4 @@
-"""How much a table needs somebody, for the order in which tables are shown."""
+"""How urgently a table needs attention: the order in which tables are shown."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def need_of(standing: Standing) -> Need:
 
 
 def urgency(standing: Standing, name: str) -> tuple[int, int, int, str]:
-    """A sort key: trouble first, then the larger backlog, then more runs, then the name."""
+    """A sort key: most urgent need first, then larger backlog, then more runs, then the name."""
     return need_of(standing), -standing.backlog_bytes, -standing.sorted_runs, name
 
 

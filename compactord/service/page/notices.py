@@ -1,4 +1,4 @@
-"""What asks for somebody's attention, the worst first: of the service, and of its tables."""
+"""Notices about the service and its tables, the worst first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compactord.service.page.figures import (
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.view import CatalogView, ServiceView, TableStatus, TableView
 
-# The loop publishes about once a second; much later, nobody works on the queue either.
+# The loop publishes a view about once a second; when one is this old, the loop hangs.
 _PICTURE_STALE_MS = 30_000
 
 
@@ -39,7 +39,7 @@ def notice_list(notices: Sequence[Notice]) -> Markup | None:
 def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
     """What is wrong with the service itself."""
     yield from _loop_notices(view, now_ms)
-    # Until it has started for the first time, that the service is starting says it all.
+    # Before the first start the notice that the service is starting is enough.
     if not view.engine.is_up and (view.is_started or view.engine.error):
         yield _notice(
             "bad",
@@ -64,18 +64,20 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
             "warn", "The service is draining.", "It ends what runs and starts nothing new."
         )
     elif not view.is_started:
-        yield _notice("warn", "The service is starting.", "Not every table has been looked at yet.")
+        yield _notice(
+            "warn", "The service is starting.", "The engine or the list of tables is not ready yet."
+        )
 
 
 def table_notices(table: TableView, now_ms: int, *, names_table: bool) -> Iterator[Notice]:
-    """Why a table is left alone, in whole or in part; with its name where needed."""
+    """Why a table, or buckets of it, are not compacted; with its name where needed."""
     name = element("p", element("strong", table_link(table.name))) if names_table else None
     if table.halt is not None:
         is_meant = table.status in (TableStatus.UNSUPPORTED, TableStatus.PAUSED)
         text = join((name, _halt_text(table.status, table.halt, now_ms)))
         yield Notice("plain" if is_meant else "bad", text)
     elif table.status is TableStatus.PAUSED:
-        yield Notice("plain", join((name, _sentence(table.status, "Left alone as configured."))))
+        yield Notice("plain", join((name, _sentence(table.status, "Paused by configuration."))))
     if table.error:
         yield Notice("bad", join((name, _sentence(table.status, table.error))))
     if table.quarantined_count:
@@ -130,7 +132,7 @@ def _loop_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
             yield _notice(
                 "bad",
                 f"The loop {loop.name} has been silent for {age_text(silent_ms)}.",
-                f"It should show itself every {age_text(loop.stale_after_ms)}.",
+                f"A heartbeat is expected every {age_text(loop.stale_after_ms)}.",
             )
 
 

@@ -1,4 +1,4 @@
-"""The page of one table: facts, what it is served without, counters, its worst buckets drawn."""
+"""The page of one table: facts, warnings, counters, drawings of its worst buckets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _QUARANTINED = (
     column("What failed", "text"),
     column("Tried again"),
 )
-_RESTING = (column("Partition"), column("Rewritten", "text"), column("Left alone until"))
+_RESTING = (column("Partition"), column("Rewritten", "text"), column("Skipped until"))
 _RUNS = (
     column("Level"),
     column("Files", "number"),
@@ -56,7 +56,7 @@ def one_table(view: ServiceView, detail: TableDetail, now_ms: int) -> Markup:
             section("quarantined-part", "Quarantined buckets", _quarantined(table, now_ms))
             if table.quarantined_count
             else None,
-            section("resting-part", "Partitions left alone", _resting(table, now_ms))
+            section("resting-part", "Partitions skipped after a rewrite", _resting(table, now_ms))
             if table.resting_count
             else None,
             section("running-part", "Running", running_grid(work.running, now_ms)),
@@ -222,7 +222,7 @@ def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
         stop = "none" if info.stop_trigger >= NO_STOP else f"{count(info.stop_trigger)} sorted runs"
         yield "Stop trigger", stop
     yield "Priority", str(table.priority)
-    yield "Looked at every", age_text(table.discovery_interval_ms)
+    yield "Polled every", age_text(table.discovery_interval_ms)
     if table.max_backlog_age_ms:
         yield "Backlog is late after", age_text(table.max_backlog_age_ms)
     window = "open" if table.window_open else "closed"
@@ -250,8 +250,8 @@ def _counted(table: TableView) -> Iterator[tuple[str, str]]:
     yield "Files moved up without rewriting", count(counters.upgraded_files)
     yield "Bytes", join((size(counters.input_bytes), size(counters.output_bytes)), " → ")
     yield "Records", f"{count(counters.input_records)} → {count(counters.output_records)}"
-    yield "Bytes written in vain", size(counters.wasted_bytes)
-    yield "Bytes that writers brought", size(counters.ingested_bytes)
+    yield "Bytes written and discarded", size(counters.wasted_bytes)
+    yield "Bytes that writers appended", size(counters.ingested_bytes)
     if counters.compaction_seconds_count:
         mean = counters.compaction_seconds_sum / counters.compaction_seconds_count
         yield "Mean time of a compaction", f"{mean:,.1f} s"

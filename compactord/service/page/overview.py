@@ -1,4 +1,4 @@
-"""The page of all tables: health, what needs somebody, tables by need, work."""
+"""The page of all tables: health, what needs attention, tables by need, work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from compactord.service.page.notices import Notice, notice_list, service_notices
 from compactord.service.page.work import queue_grid, recent_grid, running_grid, with_work
 from compactord.service.view import BucketView, ServiceView, TableStatus, TableView
 
-# So many are shown until all are asked for.
+# How many are shown unless all are asked for.
 TABLES_SHOWN = 200
 _NOTICES_SHOWN = 40
 _BUCKETS_SHOWN = 20
@@ -152,7 +152,7 @@ def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
     loops = join(
         (
             status_mark("error" if stale else "active") if view.loops else "–",
-            element("small", f"silent: {', '.join(stale)}" if stale else "every loop shows itself"),
+            element("small", f"silent: {', '.join(stale)}" if stale else "every loop is alive"),
         )
     )
     yield "Loops", loops
@@ -184,7 +184,7 @@ def _attention(tables: Sequence[TableView], query: Mapping[str, str], now_ms: in
     more = len(notices) - len(shown)
     return section(
         "attention-part",
-        "Left alone, and what to do",
+        "Why tables are not compacted, and what to do",
         notice_list(shown),
         element("p", f"{count(more)} more; ", _all_link(query)) if more else None,
     )
@@ -208,7 +208,7 @@ def _tables(tables: Sequence[TableView], query: Mapping[str, str], now_ms: int) 
     rows = (_table_row(table, now_ms) for table in shown)
     found = grid(
         "tables",
-        "Trouble first, then the larger backlog",
+        "Most urgent need first, then larger backlog",
         _TABLES,
         rows,
         empty="No table is served.",

@@ -1,4 +1,4 @@
-"""Which page is at which path, and the frame around it."""
+"""Maps paths to pages, and renders the header and footer around them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TABLES = "/tables/"
 def render(
     status: StatusSource, path: str, query: Mapping[str, str], *, clock: Clock
 ) -> PageResponse | None:
-    """The page at a decoded path, out of memory; None where no page is.
+    """The page at a decoded path, from memory; None where there is none.
 
     `/` shows all tables (`q`: only names that contain it, `all`: every one of them),
-    `/tables/{catalog}/{database}/{table}` looks into one.
+    `/tables/{catalog}/{database}/{table}` shows one.
     """
     if path == "/":
         view = status.view()
@@ -100,14 +100,14 @@ def _header(sought: str) -> Markup:
         action="/",
         role="search",
     )
-    # The script takes this line over; without it nothing refreshes by itself.
+    # The script replaces this line; without a script the page does not refresh.
     live = element("p", "Reload for newer numbers", id="live", class_="live")
     brand = element("a", "compactord", href="/", class_="brand")
     return element("header", brand, live, form)
 
 
 def _response(status: int, content_type: str, text: str) -> PageResponse:
-    # Names come from stores: a lone surrogate in one must not take the page down.
+    # Names come from stores: one with a lone surrogate must not fail the whole page.
     return PageResponse(
         status=int(status),
         content_type=content_type,

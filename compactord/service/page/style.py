@@ -1,4 +1,4 @@
-"""The page's looks and its small script: constants, for they are named by hash in its policy."""
+"""The page's style and script: constants, since its security policy names them by hash."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ main{padding:.6em .7em 2em}
 .lsm .keys,.lsm .head{display:none}}
 """
 
-# Refreshes the page's main part. It works on what the server drew, so that there is one drawing.
+# Refreshes the page's main part with what the server renders; the script itself renders nothing.
 SCRIPT = """
 (() => {
   const every = 5000, patience = 10000;
@@ -179,7 +179,7 @@ SCRIPT = """
   };
   pause.addEventListener("click", () => {
     paused = !paused;
-    pause.textContent = paused ? "Go on" : "Pause";
+    pause.textContent = paused ? "Resume" : "Pause";
     say(paused ? "Paused at " + clock(last) : "Live", false);
     if (paused) clearTimeout(timer); else refresh();
   });
@@ -197,7 +197,7 @@ def _source(text: str) -> str:
     return f"'sha256-{digest}'"
 
 
-# What a browser may do with the page: its own style and script, and asking the daemon again.
+# A browser may use the page's own style and script, and request the page again.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",

@@ -21,7 +21,7 @@ from tests.pictures import (
 )
 
 
-def test_status_is_the_picture_without_its_tables() -> None:
+def test_status_is_the_view_without_its_tables() -> None:
     view = busy_night().view()
     status = json.loads(api.encode(api.status(view)))
     assert set(status) == {field.name for field in fields(ServiceView)} - {"tables", "steady_ms"}

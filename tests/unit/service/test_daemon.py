@@ -21,7 +21,7 @@ from tests.unit.config.files import load
 
 
 class _Told(Metrics):
-    """Calls `then` after each picture that the loop makes because a second has gone by."""
+    """Calls `then` after each view that the loop makes because a second has passed."""
 
     def __init__(self) -> None:
         super().__init__()

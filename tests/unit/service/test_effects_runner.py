@@ -122,7 +122,7 @@ def test_a_cycle_opens_the_table_and_a_dispatch_decides(theatre: Theatre) -> Non
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_a_turn_that_fails_is_an_answer_and_the_next_one_works(
+def test_a_cycle_that_fails_is_an_answer_and_the_next_one_works(
     theatre: Theatre, error: Exception
 ) -> None:
     theatre.error = error

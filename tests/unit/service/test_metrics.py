@@ -88,7 +88,7 @@ def eventful_counters() -> TableCounters:
 
 
 def eventful() -> ServiceView:
-    """A picture in which every metric has a sample."""
+    """A view in which every metric has a sample."""
     base = table_view()
     eventful_table = replace(
         base,
@@ -167,7 +167,7 @@ def test_the_documentation_names_what_is_exposed_and_nothing_else() -> None:
     assert documented() == described(everything())
 
 
-def test_all_that_may_be_made_from_a_picture_is_exposed_by_the_eventful_one() -> None:
+def test_all_that_may_be_made_from_a_view_is_exposed_by_the_eventful_one() -> None:
     assert {family.name for family in Metrics().families} <= set(described(everything()))
 
 
@@ -309,7 +309,7 @@ def test_an_expiry_is_not_taken_for_a_compaction_that_succeeded() -> None:
     assert value(found, "compactord_table_last_expire_timestamp_seconds") == NOW_MS / 1000
 
 
-def test_numbers_of_the_picture_arrive_in_base_units() -> None:
+def test_numbers_of_the_view_arrive_in_base_units() -> None:
     found = samples(scrape(busy_night().view()))
     orders = {"database": "sales", "table": "orders"}
     assert value(found, "compactord_table_sorted_runs_max", **orders) == 9

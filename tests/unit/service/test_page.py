@@ -296,7 +296,7 @@ def test_settings_that_wait_for_a_restart_are_named_although_all_is_well() -> No
     assert "all well" in found.text
 
 
-def test_a_picture_that_nobody_renews_is_said_to_be_old() -> None:
+def test_a_view_that_nobody_renews_is_said_to_be_old() -> None:
     loops = tuple(replace(loop, stale_after_ms=HOUR) for loop in fleet_view().loops)
     picture = FixedPicture(fleet_view(table_view(), loops=loops))
     assert "old: the service" not in page(picture, now_ms=NOW_MS + 5 * SECOND).text
@@ -352,7 +352,7 @@ def test_the_page_of_a_table_has_facts_warnings_counters_and_its_own_work() -> N
     assert not [row for row in found.rows if "logs.clicks" in row]
 
 
-def test_the_page_of_a_table_names_who_rewrites_it_and_what_rests() -> None:
+def test_the_page_of_a_table_names_who_rewrites_it_and_which_partitions_are_skipped() -> None:
     rewrite = Rewrite(snapshot_id=9, commit_user=HOSTILE, operation="MERGE", time_ms=NOW_MS - HOUR)
     day = RestingPartition(partition="dt=a", rewrite=rewrite, until_ms=NOW_MS + HOUR)
     view = append_view()

@@ -51,10 +51,10 @@ def test_it_lives_as_long_as_every_loop_shows_life() -> None:
     assert checks(probes.liveness(with_loops(60 * SECOND, 0), NOW_MS)) == []
     stale = probes.liveness(with_loops(0, 60 * SECOND + 1, 90 * SECOND), NOW_MS)
     assert checks(stale) == ["loop l1", "loop l2"]
-    assert stale.failed[1].message == "no sign of life for 90 s, at most 60 s are allowed"
+    assert stale.failed[1].message == "no heartbeat for 90 s, at most 60 s are allowed"
 
 
-def test_a_picture_that_stands_still_goes_stale_by_the_probes_own_clock() -> None:
+def test_a_view_that_is_not_renewed_goes_stale_by_the_probes_own_clock() -> None:
     view = fleet_view()
     assert checks(probes.liveness(view, NOW_MS + MINUTE)) == ["loop service"]
 

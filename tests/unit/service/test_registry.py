@@ -14,7 +14,7 @@ from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing
 from compactord.service.effects_runner import TableSpec
 from compactord.service.metrics import Metrics
-from compactord.service.observer import Watch
+from compactord.service.observer import LoggingObserver
 from compactord.service.registry import TableRegistry
 from compactord.service.timetable import Timetable
 from tests.builders import VirtualClock
@@ -51,7 +51,7 @@ def _registry(clock: VirtualClock) -> tuple[TableRegistry, Scheduler]:
     scheduler = Scheduler(
         retry=Retry(),
         wall=WallTime(timezone.utc),
-        observer=Watch(Metrics()),
+        observer=LoggingObserver(Metrics()),
         jobs_max=2,
         sweep_interval_ms=1,
         expire_interval_ms=1,

@@ -77,7 +77,7 @@ def test_a_probe_that_fails_says_so_by_status_and_why_in_its_body(
     assert get(server, "/livez").status == 200
 
 
-def test_liveness_goes_by_the_clock_and_not_by_the_picture(server: HttpServer) -> None:
+def test_liveness_goes_by_the_clock_and_not_by_the_view(server: HttpServer) -> None:
     CLOCK.now = NOW_MS + HOUR
     try:
         assert get(server, "/livez").status == 503
@@ -139,7 +139,7 @@ def test_a_long_path_is_not_sent_back_whole(server: HttpServer) -> None:
     assert len(get(server, "/" + "a" * 9000).body) < 500
 
 
-def test_a_picture_without_tables_is_served(server: HttpServer) -> None:
+def test_a_view_without_tables_is_served(server: HttpServer) -> None:
     PICTURE.scheduler, before = FixedPicture(fleet_view()).view(), PICTURE.scheduler
     try:
         assert json.loads(get(server, "/v1/tables").body)["tables"] == []

@@ -1,4 +1,4 @@
-"""The picture says what the loop knows; numbers of work are exact at every step."""
+"""The view shows the loop's state; numbers of work are exact at every step."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_backlog_counts_a_compaction_from_due_to_committed_and_never_twice() -> 
     pending = gallery.table().backlog
     assert (pending.tasks, pending.files, pending.size_bytes) == (3, 15, 15 * MIB)
     dispatch = only(stage.decide())
-    assert gallery.table().backlog == pending, "a take-off is prepared"
+    assert gallery.table().backlog == pending, "a dispatch is under way"
     stage.dispatched(dispatch)
     submit, *others = stage.decide()
     assert gallery.table().backlog == pending, "it is under way"
@@ -79,7 +79,7 @@ def test_backlog_counts_a_compaction_from_due_to_committed_and_never_twice() -> 
     assert gallery.table().backlog == pending, "it was planned again beside what is under way"
     assert isinstance(submit, Submit)
     stage.ends(submit)
-    assert gallery.table().backlog == pending, "it has landed and is not committed"
+    assert gallery.table().backlog == pending, "it has finished and is not committed"
     cycles = [e for e in stage.decide() if isinstance(e, StartCycle)]
     assert gallery.table().backlog == pending, "the commit runs"
     stage.cycle_ended(only([*cycles]))

@@ -1,4 +1,4 @@
-"""Tables take turns by what they were given; time in which they wanted nothing does not count."""
+"""Tables alternate by the slots they got; time in which they wanted nothing does not count."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OneSlot(Stage):
 
     def __init__(self, *names: TableName) -> None:
         super().__init__(slots=1)
-        # Whose turns with results take until `answer_slow`.
+        # Tables whose cycles with results take until `answer_slow`.
         self.slow: TableName | None = None
         self._held: list[Effect] = []
         for name in names:
@@ -79,7 +79,7 @@ def _longest_row(given: list[TableName], *names: TableName) -> int:
     raise AssertionError(f"{left} are left")
 
 
-def test_a_table_that_wakes_up_takes_turns_with_one_that_never_slept() -> None:
+def test_a_table_that_wakes_up_alternates_with_one_that_never_slept() -> None:
     stage = OneSlot(BUSY, IDLE)
     stage.work()
     stage.work_long(BUSY)
@@ -87,7 +87,7 @@ def test_a_table_that_wakes_up_takes_turns_with_one_that_never_slept() -> None:
     assert _longest_row(stage.work(), BUSY, IDLE) <= 2
 
 
-def test_a_table_that_is_new_takes_turns_with_one_that_was_given_much() -> None:
+def test_a_table_that_is_new_alternates_with_one_that_was_given_much() -> None:
     stage = OneSlot(BUSY)
     stage.work()
     stage.work_long(BUSY)

@@ -144,7 +144,7 @@ _SPANS = ("interval_ms", "age_ms", "after_ms", "oldest_ms", "last_full_compactio
 
 
 def _dates(found: object, where: str = "") -> Iterator[tuple[str, int]]:
-    """Every date that a picture shows."""
+    """Every date that a view shows."""
     if dataclasses.is_dataclass(found):
         for field in dataclasses.fields(found):
             value = getattr(found, field.name)
@@ -165,7 +165,7 @@ def _dates(found: object, where: str = "") -> Iterator[tuple[str, int]]:
 
 
 def _told(folder: Path, settings: Mapping[int, int]) -> list[tuple[object, dict[str, int]]]:
-    """After each second: the times that are kept, and how old the picture's dates are."""
+    """After each second: the times that are kept, and how old the view's dates are."""
     told = []
     with Running(folder) as running:
         for _ in _story(running, settings):
@@ -274,7 +274,7 @@ def test_no_sweep_takes_what_is_under_way(days: tuple[int, ...], *, is_seen: boo
 
 
 def _sweep(stage: Stage, compactor: TableCompactor, clock: VirtualClock) -> int:
-    """What the fleet would have swept now; how many files."""
+    """The number of files that a sweep removes now."""
     scheduled = stage.scheduler.tables[NAME]
     scheduled.maintenance, scheduled.sweep_due_ms = None, 0
     (effect,) = due_maintenance(
@@ -311,7 +311,7 @@ def test_what_a_killed_worker_left_is_swept_when_all_began_after_it(jump_ms: int
 
 
 def _decisions(compactor: TableCompactor) -> dict[BucketId, CompactReason]:
-    """What a turn finds due."""
+    """What a cycle finds due."""
     planned = compactor.cycle({}, ALL).planned
     return (
         {} if planned is None else {pending.bucket: pending.reason for pending in planned.offered}

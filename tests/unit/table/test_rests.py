@@ -9,7 +9,7 @@ from compactord.model import TableName
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import CommitKind
 from compactord.service.metrics import Metrics
-from compactord.service.observer import Watch
+from compactord.service.observer import LoggingObserver
 from compactord.table import report
 from compactord.table.compactor import Planned, TableCompactor
 from compactord.table.detail import bucket_details
@@ -148,7 +148,7 @@ def test_a_run_names_what_it_leaves_alone_and_ends() -> None:
 
 def test_a_table_is_named_once_with_who_rewrites_it() -> None:
     table, clock = TableByDay(), VirtualClock(NOW_MS)
-    compactor, watch = compactor_at(table, clock, quiet_for_ms=0), Watch(Metrics())
+    compactor, watch = compactor_at(table, clock, quiet_for_ms=0), LoggingObserver(Metrics())
     plans = [planned(compactor)]
     for user in ("first", "second"):
         table.rewrite(0, ago=3, user=user)
