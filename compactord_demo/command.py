@@ -1,4 +1,4 @@
-"""`compactord-demo`: arguments in, the show on the terminal."""
+"""`compactord-demo`: parses the arguments and runs the demo on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`compactord serve` as a user starts it: a process of its own, with a file that configures it."""
+"""`compactord serve` as a user starts it: a separate process with a configuration file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import compactord
 from compactord.paimon.table import TableRef
 
 CATALOG = "demo"
-# The daemon drains within its grace; then it is no longer asked.
+# The daemon's grace period in seconds, and how long the demo waits for its end.
 _GRACE_S, _PATIENCE_S = 30, 60
 _ADDRESS = re.compile(r" at (http://\S+)")
 _TAIL_LINES = 20
@@ -28,14 +28,14 @@ _HOME = str(Path(compactord.__file__).parent.parent)
 
 
 class DaemonFailed(Exception):
-    """The daemon ended although nobody asked, or not as it should; the text ends with its log."""
+    """The daemon ended unasked, or with an error; the message ends with its log."""
 
 
 class DaemonProcess:
     """A daemon that serves these tables of a warehouse; leaving it ends the process.
 
-    Its log and its configuration are in `folder`. It has a process group of its own, so that
-    Ctrl-C reaches it through us alone, and it is asked to end when we are killed.
+    Its log and its configuration are in `folder`. It has a process group of its own, so that only
+    the demo handles Ctrl-C, and it gets SIGTERM when the demo is killed.
     """
 
     def __init__(self, folder: Path, warehouse: str, tables: Sequence[TableRef]) -> None:
@@ -43,7 +43,7 @@ class DaemonProcess:
         config = folder / "compactord.yaml"
         config.write_text(_configuration(warehouse, tables), "utf-8", "surrogateescape")
         ours = {k: v for k, v in os.environ.items() if not k.startswith("COMPACTORD__")}
-        # `-m` looks into the working folder first, where a folder of our name may be no package.
+        # `-m` searches the working folder first, where a folder of our name may be no package.
         ours["PYTHONPATH"] = os.pathsep.join(filter(None, (_HOME, ours.get("PYTHONPATH"))))
         with self._log.open("wb") as log, self._said.open("wb") as said:
             self._process = subprocess.Popen(
@@ -58,7 +58,7 @@ class DaemonProcess:
 
     @property
     def url(self) -> str | None:
-        """Where its page is, None before it has said so."""
+        """The page's URL, None until the daemon has logged it."""
         found = _ADDRESS.search(self._said.read_text(errors="replace"))
         return found.group(1).rstrip("/") if found else None
 
@@ -113,7 +113,7 @@ def _configuration(warehouse: str, tables: Sequence[TableRef]) -> str:
         "service": {"instance_name": "demo", "http": {"bind": "127.0.0.1", "port": 0}},
         "spark": {"task_memory": "256 mb"},
         "catalogs": {CATALOG: {"warehouse": warehouse.replace("${", "$${")}},
-        # A warehouse that somebody names may hold other tables.
+        # A warehouse given by the user may hold other tables.
         "discovery": {"including_tables": including},
         "startup": {"timeout": "1 min"},
         "shutdown": {"grace": f"{_GRACE_S} s", "commit_reserve": "5 s"},

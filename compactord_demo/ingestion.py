@@ -1,4 +1,4 @@
-"""Jobs at work, each in a thread of its own and at its own pace, until told to end."""
+"""Runs ingestion jobs, each in its own thread and at its own interval, until told to end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Tally:
 
 
 class Ingestion:
-    """Begins when entered; `end` or leaving it waits for the commits under way."""
+    """Begins when entered; `end` or leaving it waits for running commits."""
 
     def __init__(self, jobs: Sequence[Job], clock: Clock) -> None:
         self.tallies = {job.table.full_name: Tally() for job in jobs}
@@ -39,13 +39,13 @@ class Ingestion:
         return sum(tally.rows for tally in self.tallies.values())
 
     def check(self) -> None:
-        """Raises what has ended a job."""
+        """Raises the error that has ended a job."""
         for future in self._futures:
             if future.done():
                 future.result()
 
     def end(self) -> None:
-        """Let the jobs finish their commits. Raises what has ended a job."""
+        """Let the jobs finish their commits. Raises the error that has ended a job."""
         self._ended.set()
         self._threads.shutdown()
         self.check()
@@ -64,7 +64,7 @@ class Ingestion:
         while not self._ended.is_set():
             tally.rows += job.commit()
             tally.commits += 1
-            # A slow machine writes less; it does not hurry afterwards.
+            # A slow machine writes less; missed commits are not made up for.
             now_s = self._clock.monotonic_s()
             next_s = max(next_s + job.period_s, now_s)
             self._ended.wait(next_s - now_s)

@@ -1,7 +1,7 @@
 """The two ingestion jobs: what they write, and the rows that must be read afterwards.
 
-A job remembers the outcome of its own commits in arrays of its own, apart from the table format:
-what is read from the table at the end is held against that.
+A job keeps the expected rows in arrays of its own, independent of the table format; the rows read
+from the table at the end are compared with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.base import Storage
 from compactord_demo.writer import WriteOnlyWriter, create_table
 
-# The newest so many snapshots stay, so that expiry is seen within a minute.
+# Few snapshots are retained, so that expiry is seen within a minute.
 SNAPSHOTS_KEPT = 10
 _OPTIONS = {
     "write-only": "true",
@@ -49,7 +49,7 @@ class Scene:
 
 
 class Job(Protocol):
-    """One write-only job. `commit` may run in a thread of its own; nothing else then does."""
+    """One write-only job. `commit` may run in another thread if nothing else uses the job then."""
 
     @property
     def table(self) -> TableRef: ...
@@ -60,11 +60,11 @@ class Job(Protocol):
         ...
 
     def commit(self) -> int:
-        """Write one batch; its rows."""
+        """Write one batch; returns its number of rows."""
         ...
 
     def expected(self) -> pa.Table:
-        """The rows that a reader must find now, in the order of `sort_names`."""
+        """The rows that a reader must find now, ordered by `sort_names`."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class Job(Protocol):
 
 
 class OrdersJob:
-    """Upserts and deletes in `sales.orders`, keys at random."""
+    """Upserts and deletes in `sales.orders`, with random keys."""
 
     period_s = _ORDER_PERIOD_S
     sort_names = ("id",)

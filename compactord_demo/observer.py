@@ -1,4 +1,4 @@
-"""What the daemon says of itself while it runs, and how runs and files went so far."""
+"""Polls the daemon's status while it runs, and records runs and files over time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Work:
 
 @dataclass(slots=True)
 class History:
-    """One number for each look, the oldest first."""
+    """One number for each poll, the oldest first."""
 
     runs: list[int] = field(default_factory=list)
     level0_files: list[int] = field(default_factory=list)
@@ -37,7 +37,7 @@ class History:
 
 
 class Observer:
-    """Looks at a daemon once it has an address. Names of tables are those of the warehouse."""
+    """Polls a daemon once it has an address. Names of tables are those of the warehouse."""
 
     def __init__(self, catalog: str) -> None:
         self.look: Look | None = None
@@ -48,13 +48,13 @@ class Observer:
         self._source: DaemonSource | None = None
 
     def observe(self, url: str | None) -> None:
-        """Take a new look, if there is one: a daemon that does not answer yet is not in trouble."""
+        """Take a new status, if there is one: a daemon that does not answer yet has not failed."""
         if url is None:
             return
         self._source = self._source or DaemonSource(url)
         with contextlib.suppress(NoAnswer):
-            # In this order: what is idle by the first cannot be due by the second, once no
-            # snapshot comes any more.
+            # In this order: once no snapshot is added, a table that is idle by the first answer
+            # cannot be due by the second.
             status, tables = self._source.get("/v1/status"), self._source.get("/v1/tables")
             self._take(look_of(url, status, tables), tables)
 
@@ -82,7 +82,7 @@ class Observer:
         return found
 
     def _take(self, look: Look, tables: Mapping[str, Any]) -> None:
-        # The daemon makes a picture a second: the same one twice is no second look.
+        # The daemon makes one view a second: skip a view that was recorded already.
         is_new = self.look is None or self.look.now_ms != look.now_ms
         if is_new:
             self.rates = rates_between(self.look, look)
@@ -100,7 +100,7 @@ class Observer:
 
 
 def _work(told: Mapping[str, Any], trouble: str) -> Work:
-    """Of one version with the daemon, so that nothing can be absent."""
+    """Demo and daemon have the same version, so no field can be absent."""
     counters = told["counters"]
     return Work(
         planned_snapshot_id=told["planned_snapshot_id"],

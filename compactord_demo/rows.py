@@ -1,4 +1,4 @@
-"""The rows of a table read without our merge: all of its files, sorted."""
+"""Reads a table's rows without compactord's merge: all files, sorted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def same_rows(found: pa.Table, expected: pa.Table) -> bool:
     """Whether both hold the same rows in the same order."""
     if found.column_names != expected.column_names or found.num_rows != expected.num_rows:
         return False
-    # Columns without rows may be without a type.
+    # A column without rows may have no type.
     return found.num_rows == 0 or all(
         found.column(name).equals(expected.column(name).cast(found.column(name).type))
         for name in expected.column_names

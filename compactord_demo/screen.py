@@ -1,4 +1,4 @@
-"""The show on the way: frames of `top` on a terminal, a plain line every few seconds elsewhere."""
+"""The demo's output: frames of `top` on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _OWN_LINES = 5
 
 
 class Screen(Protocol):
-    """Shows what an observer knows; `phase` says in a few words what happens now."""
+    """Shows the observer's status; `phase` says in a few words what happens now."""
 
     def show(self, observer: Observer, phase: str, now_s: float) -> None: ...
 
 
 @contextlib.contextmanager
 def screen_on(console: Console, names: Sequence[str], start_s: float) -> Iterator[Screen]:
-    """The screen that suits where the console writes; the terminal is whole afterwards."""
+    """The screen for the console's output; it restores the terminal at the end."""
     if not console.is_terminal:
         yield _PlainLines(console, names, start_s)
         return
@@ -41,7 +41,7 @@ def curve(values: Sequence[int], cells: int = _CURVE_CELLS) -> str:
     shown = values[-cells:]
     most = max(shown, default=0)
     top = len(_LEVELS) - 1
-    # Something is told from nothing, however small it is.
+    # Values above 0 differ from 0 however small they are.
     return "".join(_LEVELS[-(-value * top // most) if most else 0] for value in shown)
 
 

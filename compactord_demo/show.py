@@ -1,4 +1,4 @@
-"""The show from the first commit to the verdict: fill beside the daemon, let it finish, compare."""
+"""The demo's steps: fill tables while the daemon runs, let it finish, compare the rows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from compactord_demo.observer import History, Observer, Work
 from compactord_demo.screen import Screen, screen_on
 from compactord_demo.summary import result_of, summary
 
-# The picture that is looked at is made once a second.
+# The daemon makes a view once a second.
 _LOOK_S = 0.5
 _IDLE_S = 90.0
-# Expiry has its own rhythm, of ten seconds, and is waited for no longer than is worth it.
+# Expiry runs every ten seconds; the demo does not wait much longer for it.
 _EXPIRY_S = 20.0
 
 
@@ -38,9 +38,9 @@ def run(
     clock: Clock,
     stop: threading.Event,
 ) -> bool:
-    """Ingest for `seconds` beside a daemon, and whether all went well; `stop` ends it early.
+    """Ingest for `seconds` while a daemon runs; whether all went well. `stop` ends it early.
 
-    Says everything on stdout, what went wrong on stderr. Raises `CompactordError` when a job fails.
+    Prints to stdout, errors to stderr. Raises `CompactordError` when a job fails.
     """
     console = console_on(sys.stdout)
     scene = Scene(storage=storage, warehouse=warehouse, owner=owner, clock=clock)
@@ -77,7 +77,7 @@ class _Show:
         self._is_told = False
 
     def play(self, folder: Path, warehouse: str, seconds: float) -> None:
-        """Up to the daemon's end, or until told to stop. Raises `DaemonFailed`."""
+        """Run until the daemon has ended, or until told to stop. Raises `DaemonFailed`."""
         names = [job.table.full_name for job in self._jobs]
         self._console.out(f"warehouse {warehouse}", highlight=False)
         self._console.out(f"write-only jobs fill {' and '.join(names)}", highlight=False)
@@ -96,7 +96,7 @@ class _Show:
                 daemon.stop()
 
     def sum_up(self) -> bool:
-        """Read the tables and say what became of them."""
+        """Read the tables and print the results."""
         results = [
             result_of(
                 self._storage,
@@ -120,7 +120,7 @@ class _Show:
         self._ingestion.end()
 
     def _wait_until_idle(self, daemon: DaemonProcess, screen: Screen) -> None:
-        """Until nothing is due, and a little longer for the snapshots that are to expire."""
+        """Wait until nothing is due, and a little longer for snapshots to expire."""
         start_s = self._clock.monotonic_s()
         while not self._stop.is_set():
             waited_s = self._clock.monotonic_s() - start_s

@@ -1,4 +1,4 @@
-"""What is said at the end: ingestion, compaction and what the tables hold now."""
+"""The demo's summary: ingestion, compaction and what the tables hold now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from compactord_demo.rows import rows_of, same_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One table at the end of the show. Runs and files "max" are those that were seen."""
+    """One table at the end of the demo. `runs_max` and `files_max` are the most that were seen."""
 
     name: str
     tally: Tally

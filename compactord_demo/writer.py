@@ -1,8 +1,8 @@
-"""A small write-only writer on the format layer: what ingestion jobs leave behind.
+"""A small write-only writer on the format layer; it writes what ingestion jobs write.
 
 Level-0 files with a merge buffer's content (each key once, sorted), APPEND commits, no compaction.
-For `compactord-demo` and for tests that want a table without Java. Keys must be unique within one
-batch; sequence numbers go on from the newest snapshot's, as one writer's would.
+For `compactord-demo` and for tests that need a table without Java. Keys must be unique within one
+batch; sequence numbers continue from the newest snapshot's, as one writer's would.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class WriteOnlyWriter:
         )
 
     def _commit(self, files: Sequence[tuple[BucketId, DataFile]]) -> int:
-        """Append a snapshot; tried again, on top of whatever came first, until it is there."""
+        """Append a snapshot; after a lost race, try again on top of the newest one."""
         self._identifier += 1
         location = self._table.ref.location
         options = self._table.options.commit

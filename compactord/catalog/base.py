@@ -1,7 +1,7 @@
-"""The catalog seam: which tables there are, where each is, and how its snapshots are published.
+"""The catalog protocol: which tables there are, where each is, how its snapshots are published.
 
-A catalog says where a table is; its schemas are read there, as those of release 2.0.0 do it that
-know tables by path (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`).
+A catalog gives a table's location; schemas are read from there, as Paimon 2.0.0 does for catalogs
+that know tables by path (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Catalog(Protocol):
 
     @property
     def publisher(self) -> SnapshotPublisher:
-        """What publishes the snapshots of its tables."""
+        """The publisher of the snapshots of its tables."""
         ...
 
     def list_tables(self) -> TableList:

@@ -45,11 +45,11 @@ class FilesystemCatalog:
         return TableRef(database=database, name=table, location=location)
 
     def list_tables(self) -> TableList:
-        """As the protocol says.
+        """See `Catalog`.
 
-        A table is a folder with a schema in it; other folders are skipped, as Java's catalog does
-        (catalog/FileSystemCatalog.java), and so are names that are no text: nobody could ask for
-        them.
+        A table is a folder with a schema in it; other folders are skipped, as in Java's catalog
+        (catalog/FileSystemCatalog.java), and so are names that are not UTF-8: no command or option
+        could name them.
         """
         storage, warehouse = self.storage, self.warehouse
         status = storage.status(warehouse)
@@ -76,12 +76,12 @@ class FilesystemCatalog:
 
 
 def _is_text(path: str) -> bool:
-    """Whether it is UTF-8 on disk; other bytes come as halves of surrogate pairs."""
+    """Whether the name is UTF-8 on disk; Python reads other bytes as lone surrogates."""
     return path.encode(errors="ignore").decode() == path
 
 
 def _may_be_table(storage: Storage, location: str) -> bool:
-    """Whether there is a schema. Where that cannot be told, the table's own error will say why."""
+    """Whether there is a schema. When listing fails, True: opening the table reports the error."""
     try:
         return bool(schema_ids(storage, location))
     except ObjectNotFound:

@@ -1,4 +1,4 @@
-"""From a warehouse to its catalog: the one place that knows which catalogs there are."""
+"""Finds the catalog of a warehouse: the only module that lists the catalogs."""
 
 from __future__ import annotations
 

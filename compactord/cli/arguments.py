@@ -29,7 +29,7 @@ _LEAST_MEMORY = 32 << 20
 
 
 def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
-    """The error that ended a command, for programs."""
+    """The error that ended a command, as plain data."""
     return {"error": str(error) or "interrupted", "kind": type(error).__name__}
 
 
@@ -193,7 +193,7 @@ def _pairs(texts: Sequence[str], argument: str) -> dict[str, str]:
 
 
 def _resolved(text: str, argument: str) -> str:
-    """Resolves references as `serve` does: all users of a machine can see the arguments."""
+    """Resolves references to secrets as `serve` does: all users of a machine can see arguments."""
     problems: list[Problem] = []
     node = Node(content=text, origin=COMMAND_LINE)
     References(os.environ, problems).resolve(node)

@@ -1,4 +1,4 @@
-"""The command line: arguments in, text or JSON out. The only place that joins the components."""
+"""The command line: arguments in, text or JSON out. It puts the components together."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
             add_plan_arguments(sub)
             add_engine_arguments(sub)
     for name, add_arguments, summary in (
-        ("serve", serve.add_serve_arguments, "keep all tables of a warehouse compact"),
+        ("serve", serve.add_serve_arguments, "compact all tables of a warehouse continuously"),
         ("config", serve.add_config_arguments, "check or show the configuration of serve"),
         ("top", _add_top_arguments, "watch a service, or the tables of a warehouse"),
     ):
@@ -124,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _figures_of_error(error: BaseException) -> dict[str, object]:
-    """Who reads the figures of `compact` finds them whatever happened."""
+    """The figures of `compact`, which are printed after an error as well."""
     return asdict(CompactTotals(stopped=isinstance(error, KeyboardInterrupt)))
 
 

@@ -1,4 +1,4 @@
-"""How any command runs: its output, its errors, its exit code, the signals that stop it."""
+"""Runs any command: its output, errors, exit code, and the signals that stop it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ OK, USAGE, FAILED, NO_ENGINE, DENIED = 0, 2, 3, 69, 77
 
 
 def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
-    """Run what `parser` makes of the arguments; the result is the exit code.
+    """Parse the arguments and run the command; the result is the exit code.
 
-    It sets `command`, a function of the parsed arguments that returns an exit code, `verbose`,
-    `json`, and for that `figures_of_error`: what is printed beside an error.
+    `parser` sets `command`, a function of the parsed arguments that returns an exit code,
+    `verbose`, `json`, and `figures_of_error`: what `json` prints in addition to an error.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A name that the terminal cannot show must not end the work.
+            # A name that the terminal cannot show must not end the command.
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
@@ -45,7 +45,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int
             raise
         _flush()
     except OSError as error:
-        # Only writing our own output can raise this: stores have errors of their own.
+        # Only writing our output can raise this: stores raise errors of their own.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
@@ -60,7 +60,7 @@ def _flush() -> None:
 
 
 def run_parsed(args: argparse.Namespace) -> int:
-    """As `run`, of arguments that are parsed."""
+    """Like `run`, for parsed arguments."""
     # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
     level = LogLevel.INFO if args.verbose else LogLevel.WARNING
     configure_logs(level=level, format=LogFormat.AUTO, stream=sys.stderr)
@@ -77,13 +77,13 @@ def run_parsed(args: argparse.Namespace) -> int:
 
 
 def say(text: str) -> None:
-    """A line on stderr, if there is one that takes it: exit codes and results count without."""
+    """Print a line on stderr; failures are ignored, as exit code and result do not depend on it."""
     if sys.stderr is None:
         return
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
-        # What it holds back would fail once more at the end, which Python tells by the exit code.
+        # Buffered output would fail again at exit, and Python would change the exit code.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
@@ -102,7 +102,7 @@ def _exit_code(error: CompactordError | KeyboardInterrupt) -> int:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that the signals to end set; a second signal of any of them ends the process."""
+    """An event that SIGINT, SIGTERM or SIGHUP sets; a second such signal ends the process."""
     stop = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     previous = {number: signal.getsignal(number) for number in numbers}
@@ -113,7 +113,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
             signal.signal(each, signal.SIG_DFL)
 
     for number in numbers:
-        # Who starts us with nohup wants SIGHUP to be ignored.
+        # nohup ignores SIGHUP; it must stay ignored.
         if previous[number] is not signal.SIG_IGN:
             signal.signal(number, on_signal)
     try:

@@ -99,7 +99,7 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
     read = partial(_load, args, open_store)
     loaded = read()
     config = loaded.config
-    # A zone that knows when summer begins, not today's offset.
+    # A zone with its daylight saving rules, not only today's offset.
     zone = config.service.zone or _local_zone()
     clock = SystemClock(zone)
     instance = config.service.instance_name
@@ -137,7 +137,7 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
         with signals.handled(daemon):
             code = daemon.run()
     if daemon.has_stragglers:
-        # The interpreter would wait for them.
+        # The interpreter would wait for the threads left.
         sys.stdout.flush()
         os._exit(code)
     return code
@@ -162,7 +162,7 @@ def _load(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> L
 
 
 def _unusable(loaded: LoadedConfig, open_store: OpenStorage) -> Iterator[Problem]:
-    """Values that are well-formed, and yet nothing could be served with them."""
+    """Values that are well-formed but with which nothing can be served."""
 
     def problem(key: str, value: str, expected: str) -> Problem:
         shown = loaded.references.get(key, redact_text(value))

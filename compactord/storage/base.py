@@ -1,4 +1,4 @@
-"""The storage seam: bytes under URL-like paths, and the one atomic operation that commits need.
+"""The storage protocol: bytes under URL-like paths, and the one atomic operation of commits.
 
 Paths are strings with `/`; a store gives them meaning. Every method raises `StorageError` or one
 of its kinds, always with the path.
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 
 class Creation(enum.Enum):
-    """What `create_if_absent` did. An outcome that cannot be known is a `TransientStorageError`."""
+    """What `create_if_absent` did. An unknown outcome raises `TransientStorageError`."""
 
     CREATED = "created"
     EXISTS = "exists"
@@ -26,8 +26,8 @@ class Creation(enum.Enum):
 class ObjectStatus:
     """One object or folder: its name within its folder, size in bytes, time of its last change.
 
-    `changed_ms` is since the epoch, by the store: of files the change time, which a copy that keeps
-    times does not set back; of objects when they were written.
+    `changed_ms` is since the epoch, by the store's clock: the change time of files, which a copy
+    that keeps times does not set back; the time of the write for objects.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Storage(Protocol):
 
     @property
     def spec(self) -> StorageSpec:
-        """What opens the same store in another process."""
+        """The spec that opens the same store in another process."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -64,15 +64,15 @@ class Storage(Protocol):
         ...
 
     def open_output(self, path: str) -> AbstractContextManager[pa.NativeFile]:
-        """A new object, created exclusively; durable when the context ends well.
+        """Create an object exclusively; it is durable once the context ends without an exception.
 
-        When the context ends with an exception the object is removed. Raises `StorageError` when
-        the path exists. Parent folders are made.
+        An exception removes the object. Raises `StorageError` when the path exists. Parent folders
+        are made.
         """
         ...
 
     def status(self, path: str) -> ObjectStatus | None:
-        """What is there, or None."""
+        """The entry at the path, or None."""
         ...
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
@@ -83,7 +83,7 @@ class Storage(Protocol):
         """Publish `data` at `path` unless something is there; atomic between processes.
 
         Readers see nothing or all of it, and it is durable before they see it. `temporary` is the
-        path that may be used on the way (in the same folder); it does not outlive the call.
+        path that the call may use meanwhile (in the same folder) and removes before it ends.
         """
         ...
 
@@ -92,7 +92,7 @@ class Storage(Protocol):
         ...
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """Replace a hint. Not for anything that correctness rests on."""
+        """Replace a hint. Not for files on which correctness depends."""
         ...
 
     def delete(self, path: str) -> None:
@@ -100,5 +100,5 @@ class Storage(Protocol):
         ...
 
     def remove_empty_folder(self, path: str) -> bool:
-        """Remove a folder unless something is in it; whether it is gone now."""
+        """Remove a folder unless something is in it; returns whether it is gone now."""
         ...

@@ -29,11 +29,11 @@ _TRANSIENT = {errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.EB
 
 @contextlib.contextmanager
 def named_errors(path: str, action: str) -> Iterator[None]:
-    """Turn the operating system's errors into ours, with the path and what was tried."""
+    """Raise the operating system's errors as ours, with the path and the action."""
     try:
         yield
     except ValueError as error:
-        # Metadata may name what no file can be called: a NUL, half a surrogate pair.
+        # Metadata may hold names that no file can have: with a NUL or a lone surrogate.
         raise StorageError(path, f"{action} failed ({error})") from error
     except OSError as error:
         reason = f"{action} failed ({error.strerror or error})"
@@ -50,12 +50,12 @@ def named_errors(path: str, action: str) -> Iterator[None]:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """For `open`: a pipe is not waited for, so that it can be refused."""
+    """An opener for `open` that does not wait for a pipe's writer, so that pipes can be refused."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _require_regular(path: str, action: str, found: os.stat_result) -> None:
-    """Refuse pipes, which would be waited for, and devices, which need not end.
+    """Refuse pipes, whose reads would block, and devices, which need not end.
 
     Folders pass: the system's own error names them.
     """
@@ -80,8 +80,8 @@ class LocalStorage:
     """Files of this machine. Paths are absolute, without a scheme.
 
     `create_if_absent` is link(2): it fails when the target exists, and a reader never sees part of
-    the file. Files and their folders are synced before anyone can learn their names. There is
-    nothing to open and nothing to hide, so it is its own spec.
+    the file. Files and their folders are synced before their names are published. The store has no
+    connection and no secret, so it is its own spec.
     """
 
     @property
@@ -140,7 +140,7 @@ class LocalStorage:
                     except FileNotFoundError:
                         continue
                     except OSError as error:
-                        # A link that leads to itself is there as little as one that leads nowhere.
+                        # A link to itself counts as absent, like a dangling one.
                         if error.errno == errno.ELOOP:
                             continue
                         raise
@@ -210,8 +210,8 @@ def _status(name: str, found: os.stat_result) -> ObjectStatus:
 def locate(location: str) -> tuple[LocalStorage, str]:
     """The absolute path of a plain path, or of a `file:` URI as RFC 8089 has it.
 
-    But for `%`: the path is taken as it is written, as Java does. Raises `UsageError` for URIs that
-    name no folder of this machine.
+    Except for `%`: as in Java, the path is not decoded. Raises `UsageError` for URIs that name no
+    folder of this machine.
     """
     path = location
     if location[: len(_URI)].lower() == _URI:

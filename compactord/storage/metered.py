@@ -1,4 +1,4 @@
-"""A store that tells what was asked of it, how it went, and how long it took."""
+"""A store that reports each request's operation, outcome and duration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StorageOp(enum.Enum):
 
 
 class StorageOutcome(enum.Enum):
-    """That nothing is there is an answer, hence `ok`."""
+    """The outcome of a request; a missing object is an answer, hence `ok`."""
 
     OK = "ok"
     ERROR = "error"
@@ -43,10 +43,9 @@ class MeteredStorage:
     """Another store, each call reported with its operation, outcome and seconds.
 
     `report` is called in the caller's thread after each call, failed ones included; it must not
-    raise. Of streams only opening and closing are the store's time: a read one is reported when
-    it is open, a written one when it is closed, and not at all when its writer gave it up. A
-    listing is reported when it ends. Its spec is that of the store inside: workers have nobody to
-    report to.
+    raise. For streams only the time of opening and closing counts: a read is reported when its
+    stream is open, a write when its stream is closed, and an abandoned write never. A listing is
+    reported when it ends. The spec is that of the inner store: workers report to nobody.
     """
 
     __slots__ = ("_inner", "_now_s", "_report")

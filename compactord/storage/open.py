@@ -1,4 +1,4 @@
-"""From a location to its store: the one place that knows which stores there are."""
+"""Finds the store of a location: the only module that lists the stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_storage(location: str, stores: Mapping[str, Locate] = STORES) -> tuple[
         scheme, rest = found[1].lower(), found[2]
         if scheme in stores:
             locate = stores[scheme]
-        # Else, without a slash: a file's name with a colon in it.
+        # Otherwise, without a slash, it is a file name with a colon in it.
         elif rest.startswith("/"):
             raise UsageError(
                 f"{location}: scheme {scheme}:// is not supported yet; "
