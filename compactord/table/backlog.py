@@ -1,8 +1,8 @@
-"""What is due in a table, and the table in numbers, kept up to date bucket by bucket.
+"""What is due in a table, and the table's numbers, updated bucket by bucket.
 
-Only buckets whose files changed are looked at again, and those whose time has come: small files
-have waited, a partition's rest has ended. Sums over all
-buckets are made on columns.
+Only buckets whose files changed are planned again, and those that became due by time: small files
+have waited long enough, or a partition is no longer skipped after a rewrite. Sums over all buckets
+are computed on columns.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from compactord.table.planning import PlanContext, StatePlanner
 from compactord.table.session import FULL_REASONS
 from compactord.table.status import Backlog, RunState, TableShape
 
-# So many of the most urgent buckets of a table are offered at once; the rest is counted.
+# How many of a table's most urgent buckets are offered at once; the others are counted.
 OFFERED_MAX = 64
-# Triggers that depend on the hour are looked at so often.
+# How often triggers that depend on the hour are evaluated.
 _REPLAN_MS = 60_000
 
 
@@ -36,8 +36,8 @@ _REPLAN_MS = 60_000
 class PendingCompaction:
     """A bucket that has something to do.
 
-    `since_ms` is the creation of the input that made it due, in steady time: as long ago as the
-    wall clock said when it was looked at. `files_saved` is by how much the files get fewer.
+    `since_ms` is the creation of the input that made it due, in steady time: as long ago as by the
+    wall clock when it was planned. `files_saved` is by how much the number of files falls.
     `is_forced`: its run count is about to reach the stop-trigger.
     """
 
@@ -72,7 +72,7 @@ class TopBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """What could not begin now: of some buckets, of some kinds (forced ones may be spared).
+    """Work that could not begin now: some buckets, some kinds (except forced ones, if so set).
 
     `manifests`: neither are manifests to be merged while nothing is due.
     """
@@ -89,14 +89,14 @@ class Skip:
 
 
 class TableBacklog:
-    """The pending compactions of one table. To be told of every change; `update` first."""
+    """The pending compactions of one table. Call `update` first, and after every change."""
 
     def __init__(self, *, stop_trigger: int) -> None:
         self._stop_trigger = stop_trigger
         self._pending: dict[BucketId, PendingCompaction] = {}
-        # Small append files that wait, and what rests: when their time comes.
+        # When buckets with small append files, or in skipped partitions, become due.
         self._recheck_ms: dict[BucketId, int] = {}
-        # What would be due if its partition did not rest.
+        # Buckets that would be due if their partition were not skipped.
         self._rests: dict[BucketId, Rest] = {}
         self._state: TableState | None = None
         self._summaries: BucketSummaries | None = None
@@ -141,7 +141,7 @@ class TableBacklog:
             now = {bucket: state.files.summary(bucket) for bucket in changed}
             self._summaries = self._summaries.updated(now)
             waited = {b for b, at in self._recheck_ms.items() if at <= context.steady_ms}
-            # The writer of one bucket's files makes the whole partition rest.
+            # After a rewrite of any bucket the whole partition is skipped.
             resting = {b for b in self._pending if b.partition in context.resting}
             looked_at = changed | waited | resting
         for bucket in looked_at:
@@ -163,14 +163,14 @@ class TableBacklog:
 
         able = [pending for pending in self._pending.values() if not skip.covers(pending)]
         by_need = heapq.nsmallest(OFFERED_MAX, able, key=urgency)
-        # The one that has waited longest must not wait for ever behind better bargains.
+        # The bucket that has waited longest must not wait for ever behind more profitable ones.
         oldest = min(able, key=lambda pending: (pending.since_ms, pending.bucket), default=None)
         if oldest is not None and oldest not in by_need:
             by_need[-1] = oldest
         return tuple(by_need)
 
     def rests(self) -> dict[bytes, Rest]:
-        """Of each partition that would be due if it did not rest."""
+        """The partitions that would be due if they were not skipped."""
         by_end = sorted(self._rests.items(), key=lambda item: item[1].until_ms)
         return {bucket.partition: rest for bucket, rest in by_end}
 
@@ -258,7 +258,7 @@ class TableBacklog:
         elif (
             planner.request.kind is TableKind.APPEND_UNAWARE and context.append_wait_ms is not None
         ):
-            # Two that have waited long enough are merged: the second oldest decides.
+            # Two files that have waited long enough are merged: the second oldest decides.
             created = _created_ms(found.files, context)
             if len(created) > 1:
                 due_ms = created[1] + context.append_wait_ms
@@ -325,9 +325,9 @@ def kind_of(compaction: Compaction) -> WorkKind:
 
 
 def _created_ms(files: Iterable[DataFile], context: PlanContext) -> list[int]:
-    """When they were made, oldest first, in steady time.
+    """Creation times of the files, oldest first, in steady time.
 
-    A clock that was ahead makes nobody younger than now.
+    Capped at now, in case the writer's clock was ahead.
     """
     now_local_ms = local_ms(context.now_ms, context.zone)
     ages = (

@@ -37,14 +37,14 @@ _log = structlog.get_logger()
 _WAITING_MAX = 64
 # So many buckets of each table take part in the choice of those with the most runs.
 TOP_MAX = 20
-# A stop-trigger that means: never stop.
+# A stop-trigger with this value never stops a writer.
 _NEVER = 2**31 - 1
 # More rows of one part would hold a slot for too long.
 _PART_BYTES_MAX = 2 << 30
 
 
 class Phase(enum.Enum):
-    """What a table's job is about, for signs of life."""
+    """What a table's job does, for heartbeats."""
 
     PLAN = "planner"
     COMMIT = "committer"
@@ -74,10 +74,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """What came of a cycle. `planned` None: nothing is new since the last one.
+    """The outcome of a cycle. `planned` is None when nothing is new since the last one.
 
-    `error` ended it: of the commit when `in_commit`, else of looking at the table. What was handed
-    in is settled in any case.
+    `error` ended it: in the commit when `in_commit`, else in polling the table. The compactions
+    passed in are settled in any case.
     """
 
     settled: Settled | None
@@ -139,11 +139,11 @@ class TableCompactor:
         self._indexes: Mapping[BucketId, tuple[bytes, ...]] = {}
         self._in_flight: dict[int, Compaction] = {}
         self._waiting: dict[BucketId, deque[Compaction]] = {}
-        # Buckets whose files became busy or free since they were looked at.
+        # Buckets whose files became busy or free since they were planned.
         self._touched: set[BucketId] = set()
-        # Whether all must be looked at again.
+        # Whether all buckets must be planned again.
         self._is_stale = True
-        # What was not offered the last time.
+        # Work that was not offered the last time.
         self._skip = Skip()
         self.phase = Phase.PLAN
 
@@ -218,7 +218,7 @@ class TableCompactor:
 
         Raises what cutting into key ranges raises: footers of the inputs are read.
         """
-        # Whatever comes of it, the bucket is looked at again: its due has been taken.
+        # Plan the bucket again in any case: its pending compaction has been taken.
         self._touched.add(bucket)
         compaction = self._next(bucket)
         if compaction is None:
@@ -261,7 +261,7 @@ class TableCompactor:
         )
 
     def sweep(self, *, grace_ms: int, under_way: UnderWay) -> int:
-        """Remove what dead processes and killed workers of ours left; how many files."""
+        """Remove files that dead compactord processes and workers left; returns how many."""
         return self._session.remove_orphans(grace_ms=grace_ms, under_way=under_way)
 
     def reconfigure(self, request: SessionRequest, stop_trigger_fallback: int) -> None:

@@ -1,4 +1,4 @@
-"""One table looked into, for the page and `/v1`: its worst buckets, run by run."""
+"""One table's worst buckets, run by run, for the page and `/v1`."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _log = structlog.get_logger()
 # A part, or a round of planning, that fails in a way that may pass is tried so often in all.
 _ATTEMPTS = 3
 _RETRY_WAIT_S = 0.5
-# A bucket whose result was dropped so often is left to a later run: writers outrun us there.
+# A bucket whose result was dropped this often is left to a later run: writers are faster.
 _DROPS_PER_BUCKET = 5
 # Cancelled parts have so long to remove what they wrote, before the engine is closed.
 _CANCEL_WAIT_S = 10
@@ -77,7 +77,7 @@ class CompactTotals:
 
 
 class Progress(Protocol):
-    """Is told what happens; must not block."""
+    """Receives the events of a run; must not block."""
 
     def planned(self, table: OpenTable, compaction: Compaction) -> None: ...
 
@@ -163,7 +163,7 @@ class OneShot:
                     reason=str(error),
                 )
                 self._clock.sleep(_RETRY_WAIT_S * 2**attempt)
-                # What is in flight was planned before: it is settled first.
+                # Compactions in flight were planned before: settle them first.
                 self._advance(room=1)
         return self._round()
 
@@ -199,7 +199,7 @@ class OneShot:
     def _dispatch(
         self, compaction: Compaction, planned_on: TableState, indexes: tuple[bytes, ...]
     ) -> None:
-        """Hand a decision's parts to the engine."""
+        """Submit a decision's parts to the engine."""
         self._started += 1
         self._progress.planned(self._session.table, compaction)
         # Files that only change their level need no engine.
@@ -310,7 +310,7 @@ class OneShot:
         self.totals.dropped += 1
         self.totals.wasted_bytes += wasted_bytes
         if compaction.bucket in self._dropped:
-            # One act of a writer may be the end of many that one round planned.
+            # One commit of a writer may invalidate several compactions of one round.
             return
         self._dropped.add(compaction.bucket)
         self._drops[compaction.bucket] += 1

@@ -1,4 +1,4 @@
-"""Planning over a table's state: which buckets are looked at, and what is due by snapshots."""
+"""Planning over a table's state: which buckets are planned, and what is due by snapshots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PlanContext:
     `partitions` empty: all of them; each of the others names some partition columns and the value
     as text; a text that is the table's `partition.default-name` means null or blank text, as in
     folders. `last_full_ms` (steady times) and `settled` are what this run remembers of its own
-    work. `resting` partitions are left alone at `now_ms`. `now_ms` and `steady_ms` are the same
+    work. `resting` partitions are skipped at `now_ms`. `now_ms` and `steady_ms` are the same
     moment by the two clocks.
     """
 
@@ -212,7 +212,7 @@ def resting_partitions(state: TableState, quiet_for_ms: int, now_ms: int) -> Map
 
 
 def rest_text(rest: Rest) -> str:
-    """Why a partition is left alone, for people."""
+    """Why a partition is skipped, for people."""
     return f"resting: rewritten {age_text(rest.age_ms)} ago by {rest.rewrite.commit_user}"
 
 

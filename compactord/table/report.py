@@ -143,7 +143,7 @@ def rewrite_text(rewrite: Rewrite) -> str:
 
 
 def resting(table: OpenTable, plans: Iterable[BucketPlan]) -> dict[str, str]:
-    """The partitions that are left alone, and why."""
+    """The partitions that are skipped, and why."""
     return {
         table.partition_text(plan.bucket.partition): rest_text(plan.rest)
         for plan in plans

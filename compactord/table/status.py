@@ -25,7 +25,7 @@ class RunState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestingPartition:
-    """A partition with something to do that is left alone until `until_ms` after a rewrite."""
+    """A partition with something to do that is skipped until `until_ms`, after a rewrite."""
 
     partition: str
     rewrite: Rewrite

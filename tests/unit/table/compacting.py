@@ -72,7 +72,7 @@ def _poisoned(part: Subcompaction) -> TaskFailure:
 
 
 class Driver:
-    """Turns and take-offs until nothing is due; remembers the errors that came back."""
+    """Cycles and dispatches until nothing is due; remembers the errors that came back."""
 
     def __init__(self, compactor: TableCompactor, *, after: int = 0) -> None:
         """Compactions are numbered from the one after `after`."""

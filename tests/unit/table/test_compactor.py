@@ -54,7 +54,7 @@ def _due(compactor: TableCompactor) -> list[int]:
     return [pending.bucket.bucket for pending in planned.offered]
 
 
-def test_a_first_turn_plans_and_a_second_one_has_nothing_new() -> None:
+def test_a_first_cycle_plans_and_a_second_one_has_nothing_new() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
     planned = compactor.cycle({}, ALL).planned
@@ -86,7 +86,7 @@ def _scattered(commits: int) -> tuple[MemoryStorage, TableRef]:
     return storage, table
 
 
-def test_a_turn_with_nothing_due_merges_manifests() -> None:
+def test_a_cycle_with_nothing_due_merges_manifests() -> None:
     storage, table = _scattered(40)
     compactor = compactor_of(storage, table)
     cycle = compactor.cycle({}, ALL)
@@ -254,7 +254,7 @@ def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> N
     assert after.offered == planned.offered
 
 
-def test_other_options_count_from_the_next_turn_on() -> None:
+def test_other_options_count_from_the_next_cycle_on() -> None:
     storage, table, _ = _keyed(commits=3)
     compactor = compactor_of(storage, table)
     assert _due(compactor) == []
@@ -386,7 +386,7 @@ def _drive_through(storage: Storage, table: TableRef) -> tuple[Driver, list[Comp
     [(StorageError, False), (TransientStorageError, True)],
     ids=["before", "after"],
 )
-def test_whatever_call_fails_the_next_turns_finish_the_work(
+def test_whatever_call_fails_the_next_cycles_finish_the_work(
     error: type[StorageError], after_effect: bool
 ) -> None:
     untouched, table, expected = _keyed()
