@@ -1,4 +1,4 @@
-"""What the daemon does to one table, in a thread of its pool: cycles, dispatches, expiry.
+"""The daemon's work on one table, in a thread of its pool: cycles, dispatches, expiry.
 
 The daemon's loop never blocks; whatever reads or writes a store is a method here. One thread at a
 time runs `cycle` and `dispatch`; `expire` and `sweep` may run beside them.
@@ -35,7 +35,7 @@ from compactord.table.subcompactions import WorkerSpec
 _log = structlog.get_logger()
 # Compactions of one partition of a table without buckets that are kept planned.
 _WAITING_MAX = 64
-# So many buckets of each table take part in the choice of those with the most runs.
+# How many buckets of each table are candidates for those with the most runs.
 TOP_MAX = 20
 # A stop-trigger with this value never stops a writer.
 _NEVER = 2**31 - 1
@@ -52,7 +52,7 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The table as it now is, and what is due. `appended_bytes` were added since the last time."""
+    """The table's status and what is due. `appended_bytes` were added since the last plan."""
 
     snapshot_id: int
     info: TableInfo
@@ -265,7 +265,7 @@ class TableCompactor:
         return self._session.remove_orphans(grace_ms=grace_ms, under_way=under_way)
 
     def reconfigure(self, request: SessionRequest, stop_trigger_fallback: int) -> None:
-        """Other options from the next cycle on."""
+        """Use other options from the next cycle on."""
         self._fallback = stop_trigger_fallback
         self._session.reconfigure(request)
         self._is_stale = True

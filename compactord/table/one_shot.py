@@ -35,12 +35,12 @@ from compactord.table.session import SessionRequest, TableSession, neighbours
 from compactord.table.subcompactions import WorkerSpec
 
 _log = structlog.get_logger()
-# A part, or a round of planning, that fails in a way that may pass is tried so often in all.
+# Attempts in all for a part, or a round of planning, that fails with a transient error.
 _ATTEMPTS = 3
 _RETRY_WAIT_S = 0.5
 # A bucket whose result was dropped this often is left to a later run: writers are faster.
 _DROPS_PER_BUCKET = 5
-# Cancelled parts have so long to remove what they wrote, before the engine is closed.
+# How long cancelled parts may take to remove their outputs before the engine is closed.
 _CANCEL_WAIT_S = 10
 
 
@@ -61,7 +61,7 @@ class CompactTotals:
     wasted_bytes: int = 0
     worker_cpu_s: float = 0.0
     peak_worker_rss_bytes: int = 0
-    # From the first plan to the last snapshot, the start of the engine not counted.
+    # From the first plan to the last snapshot, without the start of the engine.
     seconds: float = 0.0
     start_seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ class CompactTotals:
     orphans_removed: int = 0
     # Partitions that were asked for and have no live files.
     absent_partitions: list[str] = field(default_factory=list)
-    # Partitions with something to do that were left alone, and why.
+    # Partitions with something to do that were skipped, and why.
     resting: dict[str, str] = field(default_factory=dict)
     stopped: bool = False
 
@@ -117,7 +117,7 @@ class OneShot:
         self._ready: list[Finished] = []
         self._quarantined: set[BucketId] = set()
         self._drops: Counter[BucketId] = Counter()
-        # Buckets of which a compaction of this round came to nothing.
+        # Buckets with a fruitless compaction in this round.
         self._dropped: set[BucketId] = set()
         self._start_s = 0.0
         self._is_abandoned = False
@@ -147,11 +147,11 @@ class OneShot:
         return self.totals
 
     def remove_orphans(self, *, grace_ms: int) -> None:
-        """Delete what earlier runs left; a failure is logged and keeps nothing from going on."""
+        """Delete files that earlier runs left; a failure is logged, and the run goes on."""
         self.totals.orphans_removed = self._session.remove_orphans(grace_ms=grace_ms)
 
     def _tried_round(self) -> bool:
-        """A round, begun again after a failure that may pass; whether there was anything to do."""
+        """Run a round, again after transient failures; returns whether there was anything to do."""
         for attempt in range(1, _ATTEMPTS):
             try:
                 return self._round()
@@ -168,14 +168,14 @@ class OneShot:
         return self._round()
 
     def _round(self) -> bool:
-        """One pass over the table; whether there was anything to do."""
+        """Run one pass over the table; returns whether there was anything to do."""
         session = self._session
         self._dropped.clear()
         session.refresh()
         planned_on, indexes = session.state, session.index_entries()
         assert planned_on is not None, "just refreshed"
         if self._is_first_round:
-            # Later rounds may find fewer partitions: what was asked for was there, that counts.
+            # Later rounds may find fewer partitions; it counts that the first round found them.
             asked = PartitionTest(session.table, self._partitions)
             self.totals.absent_partitions = asked.absent(
                 bucket.partition for bucket in planned_on.files.bucket_ids()
@@ -225,7 +225,7 @@ class OneShot:
             self._running_engine().submit(part)
 
     def _advance(self, *, room: int) -> None:
-        """Take in outcomes until fewer than `room` compactions run; commit what is finished."""
+        """Receive outcomes until fewer than `room` compactions run; commit finished ones."""
         while len(self._in_flight) >= room and not self._stop.is_set():
             # Short waits, so that a signal is heard.
             if self._take_in(timeout_s=0.2):
@@ -247,7 +247,7 @@ class OneShot:
             case Failed() as failed:
                 self._session.discard(failed=[failed])
                 if self._is_abandoned:
-                    # Cancelled by us; why is told by whoever ends the run.
+                    # Cancelled by this run, which reports the reason when it ends.
                     return True
                 failure = failed.failure
                 self.totals.denied += failure.error == AccessDenied.__name__
@@ -343,7 +343,7 @@ class OneShot:
         return self._engine
 
     def _abandon(self) -> None:
-        """After a stop or an error: cancel what runs and remove what had been finished."""
+        """After a stop or an error: cancel running parts, remove outputs of finished ones."""
         if len(self._in_flight):
             self._in_flight.stop_retrying()
             self._is_abandoned = True

@@ -1,4 +1,4 @@
-"""One table made ready for compaction: schema, options, and whether we may touch it at all."""
+"""Opens one table for compaction: schema, options, and whether compactord supports it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class OpenTable:
 
     @property
     def manifests(self) -> str:
-        """Where partitions and keys come from, for errors."""
+        """The source of partitions and keys, for errors."""
         return paths.manifest_folder(self.ref.location)
 
     def bucket_folder(self, bucket: BucketId) -> str:
@@ -94,7 +94,7 @@ def open_table(storage: Storage, ref: TableRef, overrides: Mapping[str, str]) ->
 def describe_table(
     storage: Storage, ref: TableRef, schema: TableSchema, overrides: Mapping[str, str]
 ) -> OpenTable:
-    """The table whether supported or not, for those who only look.
+    """The table whether supported or not, for commands that only read.
 
     Raises `UsageError` for options of the run with which no table is supported.
     """

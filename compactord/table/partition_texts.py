@@ -1,8 +1,8 @@
 """Partition values as people and folders write them, read by their columns' types.
 
 A value has two texts (`paimon/java_text.py`): as SQL casts it, and as folders of tables with
-`partition.legacy-name` call it (a day is a number there). Both are read. Strictly, as a text that
-no folder has is a slip: a run on nothing would look like success.
+`partition.legacy-name` write it (a day is a number there). Both are read, strictly: a text that no
+folder has is a mistake, and a run without any partition would look like success.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
 _BITS = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
 _DIGITS_MAX = 400
-# Days of 400 years: the calendar repeats itself.
+# Days of 400 years, after which the calendar repeats.
 _DAYS_OF_ERA = 146_097
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _MS_PER_DAY = 86_400_000
@@ -58,7 +58,7 @@ def is_blank(row: bytes, field: DataField) -> bool:
             for name in ("one", "other")
         )
     except FormatError:
-        return False  # bytes that are no text have no folder at all
+        return False  # bytes that are not UTF-8 have no folder
     return one != other
 
 
@@ -71,7 +71,7 @@ def _textual(text: str, type_: AtomicType) -> Value:
 
 
 def _bytes(text: str, type_: AtomicType) -> Value:
-    # The halves of surrogate pairs stand for bytes of the command line that are no text.
+    # Lone surrogates stand for bytes of the command line that are not UTF-8.
     return text.encode(errors="surrogateescape")
 
 
@@ -158,7 +158,7 @@ def _timestamp(text: str, type_: AtomicType) -> Value:
 
 
 def _clock_nanos(text: str) -> int:
-    """Nanoseconds after midnight; negative for what is no time."""
+    """Nanoseconds after midnight; negative when the text is not a time."""
     found = _CLOCK.fullmatch(text)
     if found is None:
         return -1

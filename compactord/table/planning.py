@@ -44,7 +44,7 @@ class PlanContext:
 
 
 class StatePlanner:
-    """Plans buckets of one state; a value but for what it has decoded of partitions.
+    """Plans buckets of one state; immutable except for its cache of decoded partitions.
 
     Raises as `PartitionTest` does.
     """
@@ -83,8 +83,8 @@ class StatePlanner:
         return self._table.partition_text(partition)
 
     def files(self, bucket: BucketId) -> BucketFiles:
-        """What planning looks at. Raises `UnsupportedTable` for files in other formats."""
-        # Large files of a table without buckets are never touched: no need to make objects of them.
+        """The input of planning. Raises `UnsupportedTable` for files in other formats."""
+        # Large files of a table without buckets are never rewritten: make no objects of them.
         smaller_than = None
         if self.request.kind is TableKind.APPEND_UNAWARE:
             options = self.request.options
@@ -133,7 +133,7 @@ class PartitionTest:
         return self._known[partition]
 
     def absent(self, live: Iterable[bytes]) -> list[str]:
-        """Which of those asked for are none of the live partitions, as they were asked for."""
+        """The requested partitions that have no live files, as they were given."""
         if not self._partitions:
             return []
         for partition in live:

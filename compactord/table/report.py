@@ -24,7 +24,7 @@ from compactord.table.one_shot import CompactTotals
 from compactord.table.opening import OpenTable
 from compactord.table.planning import rest_text
 
-# What the rewrites of a table mean to those who make them.
+# The risk for commands that rewrite files of the table.
 REWRITTEN = (
     "commands that rewrite files fail when compactord has compacted one of these meanwhile; "
     "quiet_for leaves alone what was rewritten lately"
@@ -86,7 +86,7 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
 
 
 def absent_text(partition: str) -> str:
-    """What is said of a partition that was asked for in vain."""
+    """The text for a requested partition without live files."""
     return f"no live files in partition {partition}"
 
 

@@ -34,7 +34,7 @@ class RestingPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInfo:
-    """What the table is; `warnings` are what it asks for and does not get.
+    """What the table is; `warnings` name its options that have no effect here.
 
     `rewrite` is the last commit by somebody whose next one may fail because of a compaction.
 
@@ -60,7 +60,7 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
-    """The live files in numbers. Runs and bands speak of primary-key tables only.
+    """The live files in numbers. Runs and bands are those of primary-key tables only.
 
     `size_amplification_max` is (all runs but the oldest) / oldest of the worst bucket.
     """

@@ -1,4 +1,4 @@
-"""From a decision to the parts that workers run."""
+"""Cuts a decision into the parts that workers run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FILE_FORMAT = "parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """What workers are given besides the work. `memory_bytes` is for one part."""
+    """Settings of workers that do not depend on the part. `memory_bytes` is for one part."""
 
     owner: Owner
     memory_bytes: int
