@@ -48,7 +48,7 @@ class TableName(NamedTuple):
 
 
 class WorkKind(enum.Enum):
-    """What windows tell apart."""
+    """The kinds of work that windows distinguish."""
 
     MINOR = "minor"
     FULL = "full"

@@ -107,7 +107,7 @@ class Daemon:
         )
         self._engine = EngineHost(start_engine, self, clock=clock)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
-        self._runner = self._make_performer(worker, config.recovery.orphan_grace_ms)
+        self._runner = self._make_effects_runner(worker, config.recovery.orphan_grace_ms)
         # Listing catalogs and reading the configuration.
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
         self._is_listing = False
@@ -138,7 +138,7 @@ class Daemon:
         self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
         self._view = self._status.update(self._facts, {}, clock.steady_ms())
 
-    def _make_performer(self, worker: WorkerSpec, orphan_grace_ms: int) -> EffectsRunner:
+    def _make_effects_runner(self, worker: WorkerSpec, orphan_grace_ms: int) -> EffectsRunner:
         return EffectsRunner(
             post=self._events.put,
             answers=Answers(
@@ -240,10 +240,10 @@ class Daemon:
             self._facts.overruns["dispatcher"] += late_s > _TICK_S
             self._next_tick_s = start_s + _TICK_S
             self._lead_out()
-            self._paint(now_ms)
+            self._publish_view(now_ms)
             self._metrics.loop_ran("dispatcher", self._clock.monotonic_s() - start_s)
 
-    def _paint(self, now_ms: int) -> None:
+    def _publish_view(self, now_ms: int) -> None:
         facts, scheduler = self._facts, self._scheduler
         facts.config = self._settings.view
         facts.engine = self._capacity.view(scheduler.running_parts)

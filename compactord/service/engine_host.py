@@ -97,7 +97,7 @@ class EngineHost:
             try:
                 with self._start_engine() as engine:
                     pause_s = _BACKOFF_MIN_S
-                    self._observer(engine)
+                    self._supervise(engine)
                 continue
             except CompactordError as error:
                 why = str(error)
@@ -116,7 +116,7 @@ class EngineHost:
         else:
             self._listener.engine_failed(why)
 
-    def _observer(self, engine: Engine) -> None:
+    def _supervise(self, engine: Engine) -> None:
         """Serve until the engine dies or the host is closed."""
         self._awaited = threading.Semaphore(0)
         self._gone.clear()

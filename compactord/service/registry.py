@@ -47,7 +47,7 @@ class TableRegistry:
 
     def listed(self, listing: Listing) -> None:
         """Serve the tables found, and no longer those that are gone; without a listing none is."""
-        self._book(listing)
+        self._note(listing)
         if not listing.is_listed:
             return
         tables = self._scheduler.tables
@@ -76,7 +76,7 @@ class TableRegistry:
                 self._timetable.stop_calling(str(name))
                 self.intervals_ms.pop(name, None)
 
-    def _book(self, listing: Listing) -> None:
+    def _note(self, listing: Listing) -> None:
         known = self.catalogs.get(listing.catalog)
         succeeded_ms = known.last_success_ms if known else 0
         self.catalogs[listing.catalog] = CatalogView(

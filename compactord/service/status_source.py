@@ -33,7 +33,7 @@ from compactord.service.view import (
 from compactord.table.backlog import PendingCompaction
 from compactord.table.status import Backlog, TableInfo, TableShape
 
-_PARKED_MAX = _RESTING_MAX = 20
+_QUARANTINED_MAX = _RESTING_MAX = 20
 _QUEUE_MAX = 50
 _NO_INFO, _NO_SHAPE, _NO_BACKLOG = TableInfo(), TableShape(), Backlog()
 _WORK = (WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND)
@@ -123,9 +123,9 @@ class StatusKeeper:
 
     def _top_buckets(self, shown: Sequence[ScheduledTable]) -> tuple[BucketView, ...]:
         """They change only with plans and with the set of tables shown."""
-        painted_of = (self._scheduler.plans, len(shown), self.top_n)
-        if painted_of != self._top_of:
-            self._top, self._top_of = top_buckets(shown, self.top_n), painted_of
+        version_of = (self._scheduler.plans, len(shown), self.top_n)
+        if version_of != self._top_of:
+            self._top, self._top_of = top_buckets(shown, self.top_n), version_of
         return self._top
 
     def _table(
@@ -179,7 +179,7 @@ def table_view(
                 message=quarantined.message,
                 until_ms=wall.at(quarantined.until_ms),
             )
-            for bucket, quarantined in list(scheduled.quarantined.items())[:_PARKED_MAX]
+            for bucket, quarantined in list(scheduled.quarantined.items())[:_QUARANTINED_MAX]
         ),
         quarantined_count=len(scheduled.quarantined),
         running_tasks=sum(record.started_ms > 0 for record in scheduled.in_flight.values()),

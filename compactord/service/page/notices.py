@@ -19,7 +19,7 @@ from compactord.service.page.markup import Markup, element, join
 from compactord.service.view import CatalogView, ServiceView, TableStatus, TableView
 
 # The loop publishes a view about once a second; when one is this old, the loop hangs.
-_PICTURE_STALE_MS = 30_000
+_VIEW_STALE_MS = 30_000
 
 
 class Notice(NamedTuple):
@@ -120,7 +120,7 @@ def _sentence(status: TableStatus, text: str) -> Markup:
 
 def _loop_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
     age_ms = now_ms - view.now_ms
-    if age_ms > _PICTURE_STALE_MS:
+    if age_ms > _VIEW_STALE_MS:
         yield _notice(
             "bad",
             f"These numbers are {age_text(age_ms)} old: the service's loop does not answer.",
