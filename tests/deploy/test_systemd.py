@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.cli import command
+from compactord.cli import command, running
 from compactord.config.load import load_config
 from tests.deploy.rendering import ROOT
 
@@ -105,7 +105,7 @@ def test_systemd_waits_half_a_minute_longer_than_a_drain_may_take() -> None:
 
 
 def test_what_a_restart_does_not_heal_is_not_restarted() -> None:
-    assert _one("RestartPreventExitStatus") == f"{command._USAGE} {command._DENIED}"
+    assert _one("RestartPreventExitStatus") == f"{running.USAGE} {running.DENIED}"
     assert _one("Restart") == "on-failure"
 
 
