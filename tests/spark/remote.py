@@ -106,7 +106,12 @@ def process_texts(pid: int) -> str:
     texts = []
     for kind in ("cmdline", "environ"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            texts.append(Path(f"/proc/{pid}/{kind}").read_text(errors="replace"))
+            try:
+                texts.append(Path(f"/proc/{pid}/{kind}").read_text(errors="replace"))
+            except PermissionError:
+                # Of one that has ended and awaits its parent, root alone may ask.
+                if is_alive(pid):
+                    raise
     return "\n".join(texts)
 
 
