@@ -68,7 +68,7 @@ def settle(
 ) -> Iterator[EndedCompaction]:
     """Account for the outcomes of the compactions that a cycle settled."""
     settling, scheduled.settling = scheduled.settling, {}
-    in_flight = {id(ended): record for record, ended in settling.values()}
+    records = {number: record for number, (record, _) in settling.items()}
     for number, (record, ended) in settling.items():
         if is_undecided(ended):
             found_out = cycle.outrun.get(number)
@@ -81,7 +81,7 @@ def settle(
         for each in finished:
             _waste(scheduled, each)
             yield _counted(
-                scheduled, in_flight[id(each)], Outcome.FAILED, str(cycle.error), now_ms, each
+                scheduled, records[each.number], Outcome.FAILED, str(cycle.error), now_ms, each
             )
     settled = cycle.settled
     if settled is None:
@@ -90,19 +90,25 @@ def settle(
         observer.committed(scheduled.name, settled, cycle.commit_seconds)
         _count_commit(scheduled, settled, now_ms, observer)
         for each in settled.published:
-            yield _published(scheduled, in_flight[id(each)], each, now_ms)
+            yield _published(scheduled, records[each.number], each, now_ms)
     for each, drop in settled.dropped:
-        scheduled.counts.conflicts[drop.conflict] += 1
         _waste(scheduled, each)
-        record = in_flight[id(each)]
+        record = records[each.number]
         yield _counted(scheduled, record, Outcome.CONFLICT, drop.why, now_ms, each)
-        text = f"{drop.why}; writers came first {DROPS_MAX} times"
-        number = record.dispatch.number
-        in_vain(scheduled, record.pending, number, text, retry.backoff, now_ms, observer)
+        conflicted(
+            scheduled,
+            record.pending,
+            each.number,
+            drop.conflict,
+            drop.why,
+            retry.backoff,
+            now_ms,
+            observer,
+        )
     for each in settled.replaced:
         _waste(scheduled, each)
         text = "another writer's snapshot took the place of ours"
-        yield _counted(scheduled, in_flight[id(each)], Outcome.CONFLICT, text, now_ms, each)
+        yield _counted(scheduled, records[each.number], Outcome.CONFLICT, text, now_ms, each)
 
 
 def is_undecided(ended: Finished | Failed) -> TypeGuard[Failed]:
@@ -127,26 +133,36 @@ def _inputs_gone(
     if is_outrun is None:
         return unpublished(scheduled, record, Outcome.CANCELLED, message, now_ms)
     if not is_outrun:
-        quarantine(scheduled, record, message, retry.backoff, now_ms, observer)
-        fail(scheduled, message, failed.failure.error, retry, now_ms, observer)
+        kind = failed.failure.error
+        blame(scheduled, record.pending, message, kind, retry, now_ms, observer)
         return unpublished(scheduled, record, Outcome.FAILED, message, now_ms)
-    outrun(scheduled, record.pending, record.dispatch.number, message, retry, now_ms, observer)
+    conflicted(
+        scheduled,
+        record.pending,
+        failed.number,
+        Conflict.FILE_REMOVED,
+        message,
+        retry.backoff,
+        now_ms,
+        observer,
+    )
     return unpublished(scheduled, record, Outcome.CONFLICT, message, now_ms)
 
 
-def outrun(
+def conflicted(
     scheduled: ScheduledTable,
     pending: PendingCompaction,
     number: int,
-    message: str,
-    retry: Retry,
+    conflict: Conflict,
+    why: str,
+    backoff: Backoff,
     now_ms: int,
     observer: Observer,
 ) -> None:
-    """Others replaced and expired the inputs of compaction `number` before they were read."""
-    scheduled.counts.conflicts[Conflict.FILE_REMOVED] += 1
-    text = f"{message}; writers came first {DROPS_MAX} times"
-    in_vain(scheduled, pending, number, text, retry.backoff, now_ms, observer)
+    """Other writers made compaction `number` void."""
+    scheduled.counts.conflicts[conflict] += 1
+    text = f"{why}; writers came first {DROPS_MAX} times"
+    in_vain(scheduled, pending, number, text, backoff, now_ms, observer)
 
 
 def take_in(
@@ -230,17 +246,18 @@ def fail(
     )
 
 
-def quarantine(
+def blame(
     scheduled: ScheduledTable,
-    record: CompactionRecord,
+    pending: PendingCompaction,
     message: str,
-    backoff: Backoff,
+    kind: str,
+    retry: Retry,
     now_ms: int,
     observer: Observer,
 ) -> None:
-    """Quarantine a bucket for a time that grows with its failures."""
-    bucket, partition = record.pending.bucket, record.dispatch.partition
-    quarantine_bucket(scheduled, bucket, partition, message, backoff, now_ms, observer)
+    """Quarantine the bucket and count a failure of the table; `kind` as for `fail`."""
+    _quarantine(scheduled, pending, message, retry.backoff, now_ms, observer)
+    fail(scheduled, message, kind, retry, now_ms, observer)
 
 
 def in_vain(
@@ -256,35 +273,34 @@ def in_vain(
 
     One commit of a writer may invalidate several compactions in flight: they count once.
     """
-    bucket = pending.bucket
-    drops = scheduled.drops.setdefault(bucket, Drops())
+    drops = scheduled.drops.setdefault(pending.bucket, Drops())
     if number <= drops.up_to:
         return
     drops.count, drops.up_to = drops.count + 1, scheduled.last_number
     if drops.count >= DROPS_MAX:
         drops.count = 0
-        quarantine_bucket(scheduled, bucket, pending.partition, message, backoff, now_ms, observer)
+        _quarantine(scheduled, pending, message, backoff, now_ms, observer)
 
 
-def quarantine_bucket(
+def _quarantine(
     scheduled: ScheduledTable,
-    bucket: BucketId,
-    partition: str,
+    pending: PendingCompaction,
     message: str,
     backoff: Backoff,
     now_ms: int,
     observer: Observer,
 ) -> None:
-    known = scheduled.quarantined.get(bucket)
+    """Quarantine a bucket for a time that grows with its failures."""
+    known = scheduled.quarantined.get(pending.bucket)
     failures = known.failures + 1 if known else 1
     quarantined = Quarantined(
         failures=failures,
         message=message,
         until_ms=now_ms + pause_ms(backoff, failures),
-        partition=partition,
+        partition=pending.partition,
     )
-    scheduled.quarantined[bucket] = quarantined
-    observer.quarantined(scheduled.name, bucket, quarantined, now_ms)
+    scheduled.quarantined[pending.bucket] = quarantined
+    observer.quarantined(scheduled.name, pending.bucket, quarantined, now_ms)
 
 
 def expired(scheduled: ScheduledTable, result: Expired | CompactordError) -> None:

@@ -19,6 +19,7 @@ from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.model import (
     CompactReason,
+    Conflict,
     FailureKind,
     Subcompaction,
     TableName,
@@ -157,19 +158,21 @@ class Scheduler:
             return
         if isinstance(result, Outrun):
             scheduled.last_number = result.number
-            accounting.outrun(
-                scheduled, pending, result.number, result.why, self.retry, now_ms, self._observer
+            accounting.conflicted(
+                scheduled,
+                pending,
+                result.number,
+                Conflict.FILE_REMOVED,
+                result.why,
+                self.retry.backoff,
+                now_ms,
+                self._observer,
             )
             scheduled.counts.compactions[pending.kind, Outcome.CONFLICT] += 1
             return
         if isinstance(result, CompactordError):
-            text, where = str(result), pending.partition
-            backoff = self.retry.backoff
-            accounting.quarantine_bucket(
-                scheduled, pending.bucket, where, text, backoff, now_ms, self._observer
-            )
-            kind = type(result).__name__
-            accounting.fail(scheduled, text, kind, self.retry, now_ms, self._observer)
+            text, kind = str(result), type(result).__name__
+            accounting.blame(scheduled, pending, text, kind, self.retry, now_ms, self._observer)
             scheduled.counts.compactions[pending.kind, Outcome.FAILED] += 1
             return
         number = result.number
@@ -436,11 +439,10 @@ class Scheduler:
         outcome = Outcome.CANCELLED if was_stopped else Outcome.FAILED
         self._ended(accounting.unpublished(scheduled, record, outcome, message, now_ms))
         if not was_stopped:
-            accounting.quarantine(
-                scheduled, record, message, self.retry.backoff, now_ms, self._observer
-            )
             kind = failed.failure.error
-            accounting.fail(scheduled, message, kind, self.retry, now_ms, self._observer)
+            accounting.blame(
+                scheduled, record.pending, message, kind, self.retry, now_ms, self._observer
+            )
 
     def _ended(self, view: EndedCompaction) -> None:
         self.recent.appendleft(view)
