@@ -8,8 +8,7 @@ import tempfile
 from collections.abc import Sequence
 
 from compactord import ids
-from compactord.catalog.open import open_catalog
-from compactord.cli.arguments import Parser
+from compactord.cli.arguments import Parser, open_warehouse
 from compactord.cli.running import FAILED, OK, run, stop_on_signals
 from compactord.clock import SystemClock
 from compactord.errors import UsageError
@@ -56,11 +55,9 @@ def _demo(args: argparse.Namespace) -> int:
     seconds = _seconds(args.seconds)
     with contextlib.ExitStack() as closing:
         folder = args.warehouse
-        if folder == "":
-            raise UsageError("--warehouse is empty")
         if folder is None:
             folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="compactord-demo-"))
-        catalog = open_catalog(folder)
+        catalog = open_warehouse(folder)
         _refuse_used(catalog.storage, catalog.warehouse)
         went_well = show.run(
             catalog.storage,

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from compactord.catalog.base import Catalog
+from compactord.catalog.open import open_catalog
 from compactord.config.problems import COMMAND_LINE, Problem
 from compactord.config.source import Node, References
 from compactord.config.values import orphan_grace_ms
@@ -146,6 +148,13 @@ def engine_arguments(args: argparse.Namespace) -> EngineArguments:
         memory_bytes=_memory(args.memory),
         orphan_grace_ms=_value(orphan_grace_ms, args.orphan_grace, "--orphan-grace"),
     )
+
+
+def open_warehouse(warehouse: str) -> Catalog:
+    """The catalog that `--warehouse` names. Raises `UsageError` for what names none."""
+    if not warehouse:
+        raise UsageError("--warehouse is empty")
+    return open_catalog(warehouse)
 
 
 def strategy_of(args: argparse.Namespace) -> Strategy:

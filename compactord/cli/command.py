@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 
 from compactord import __version__, ids
 from compactord.catalog.base import Catalog
-from compactord.catalog.open import open_catalog
 from compactord.cli import serve
 from compactord.cli.arguments import (
     Parser,
@@ -20,6 +19,7 @@ from compactord.cli.arguments import (
     append_wait_ms,
     engine_arguments,
     error_json,
+    open_warehouse,
     overrides_of,
     partitions_of,
     quiet_for_ms,
@@ -31,7 +31,6 @@ from compactord.engine.spark import start_spark
 from compactord.errors import (
     AccessDenied,
     CompactordError,
-    UsageError,
 )
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.support import reasons_to_refuse
@@ -261,11 +260,5 @@ def _inspect(args: argparse.Namespace) -> int:
 
 
 def _find(args: argparse.Namespace) -> tuple[Catalog, TableRef]:
-    catalog = _open_catalog(args.warehouse)
+    catalog = open_warehouse(args.warehouse)
     return catalog, catalog.find_table(args.table)
-
-
-def _open_catalog(warehouse: str) -> Catalog:
-    if not warehouse:
-        raise UsageError("--warehouse is empty")
-    return open_catalog(warehouse)
