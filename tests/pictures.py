@@ -59,11 +59,11 @@ class FixedPicture:
     """A picture that somebody may exchange, with the details of some tables."""
 
     def __init__(self, view: ServiceView, *details: TableDetail) -> None:
-        self.scheduler = view
+        self.shown = view
         self.details = {detail.view.name: detail for detail in details}
 
     def view(self) -> ServiceView:
-        return self.scheduler
+        return self.shown
 
     def detail(self, name: TableName) -> TableDetail | None:
         return self.details.get(name)

@@ -14,9 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from compactord.model import CompactReason, TableName
-from compactord.model import Conflict as Conflict
-from compactord.model import WorkKind as WorkKind
+from compactord.model import CompactReason, TableName, WorkKind
 from compactord.scheduler.status import EndedCompaction, Halt, PriorityClass, TableCounters
 from compactord.table.status import Backlog, BucketDetail, RestingPartition, TableInfo, TableShape
 

@@ -248,7 +248,7 @@ def test_halted_tables_say_why_and_what_to_do() -> None:
 
 
 def test_a_table_that_cannot_be_read_and_a_quarantined_bucket_say_why() -> None:
-    night = busy_night().scheduler.tables[0]
+    night = busy_night().shown.tables[0]
     found = overview(night, table_view("d.t", status=TableStatus.ERROR, error="no such folder"))
     assert "no such folder" in found.text
     assert "1 bucket is quarantined after failures" in found.text
@@ -415,9 +415,9 @@ def _poisoned(value: Any) -> Any:
 @pytest.mark.parametrize("path", ["/", "/tables/" + "/".join([HOSTILE] * 3)])
 def test_hostile_texts_are_only_texts(path: str) -> None:
     night = busy_night()
-    detail = _poisoned(night.details[night.scheduler.tables[0].name])
+    detail = _poisoned(night.details[night.shown.tables[0].name])
     # Names hold slashes here, so the details are found by any name.
-    picture = FixedPicture(_poisoned(night.scheduler))
+    picture = FixedPicture(_poisoned(night.shown))
     picture.detail = lambda name: detail  # type: ignore[method-assign]
     found = page(picture, path, q=HOSTILE[:20])
     tags = Counter(tag for tag, _ in found.elements)

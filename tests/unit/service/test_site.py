@@ -38,9 +38,9 @@ def server():
 
 @pytest.fixture
 def starting():
-    PICTURE.scheduler, before = fleet_view(is_started=False), PICTURE.scheduler
+    PICTURE.shown, before = fleet_view(is_started=False), PICTURE.shown
     yield
-    PICTURE.scheduler = before
+    PICTURE.shown = before
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_a_long_path_is_not_sent_back_whole(server: HttpServer) -> None:
 
 
 def test_a_view_without_tables_is_served(server: HttpServer) -> None:
-    PICTURE.scheduler, before = FixedPicture(fleet_view()).view(), PICTURE.scheduler
+    PICTURE.shown, before = FixedPicture(fleet_view()).view(), PICTURE.shown
     try:
         assert json.loads(get(server, "/v1/tables").body)["tables"] == []
     finally:
-        PICTURE.scheduler = before
+        PICTURE.shown = before

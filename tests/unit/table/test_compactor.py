@@ -18,7 +18,7 @@ from compactord.paimon.table import TableRef
 from compactord.state.table_state import data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
-from compactord.table.compactor import TableCompactor
+from compactord.table.compactor import Dispatch, TableCompactor
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import SessionRequest
 from tests.builders import (
@@ -52,6 +52,15 @@ def _due(compactor: TableCompactor) -> list[int]:
     planned = compactor.cycle({}, ALL).planned
     assert planned is not None
     return [pending.bucket.bucket for pending in planned.offered]
+
+
+def _dispatched(compactor: TableCompactor) -> Dispatch:
+    """The first decision of the table, as compaction 1."""
+    planned = compactor.cycle({}, ALL).planned
+    assert planned is not None
+    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    assert isinstance(dispatched, Dispatch)
+    return dispatched
 
 
 def test_a_first_cycle_plans_and_a_second_one_has_nothing_new() -> None:
@@ -153,39 +162,30 @@ def test_names_of_files_show_the_codec_of_the_table_whatever_parquet_is_told() -
     storage, table, _ = _keyed()
     options = {"file.suffix.include.compression": "true", "parquet.compression": "gzip"}
     compactor = compactor_of(storage, table, overrides=options)
-    planned = compactor.cycle({}, ALL).planned
-    assert planned is not None
-    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
-    assert dispatched is not None
+    dispatched = _dispatched(compactor)
     assert {part.write.file_suffix for part in dispatched.parts} == {".zst.parquet"}
 
 
 def test_a_crashed_bucket_is_due_again_and_leaves_no_file() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.cycle({}, ALL).planned
-    assert planned is not None
-    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
-    assert dispatched is not None
+    dispatched = _dispatched(compactor)
     _due(compactor)
     again = compactor.cycle({1: flown(dispatched, failed=True)}, ALL)
     assert again.planned is not None
-    assert planned.offered[0].bucket in {pending.bucket for pending in again.planned.offered}
+    assert dispatched.compaction.bucket in {pending.bucket for pending in again.planned.offered}
     assert leftovers(storage, table, [FIRST]) == set()
 
 
 def test_a_discarded_compaction_leaves_no_file_and_its_bucket_is_due_again() -> None:
     storage, table, expected = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.cycle({}, ALL).planned
-    assert planned is not None
-    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
-    assert dispatched is not None
+    dispatched = _dispatched(compactor)
     finished = flown(dispatched)
     assert leftovers(storage, table, [FIRST]) != set()
     compactor.discard({1: finished})
     assert leftovers(storage, table, [FIRST]) == set()
-    assert planned.offered[0].bucket.bucket in _due(compactor)
+    assert dispatched.compaction.bucket.bucket in _due(compactor)
     assert read_keyed(storage, table) == expected
 
 
@@ -221,10 +221,7 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
 ) -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.cycle({}, ALL).planned
-    assert planned is not None
-    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
-    assert dispatched is not None
+    dispatched = _dispatched(compactor)
     if is_replaced:
         compact(storage, table, owner=SECOND)
     folder = paths.bucket_folder(table.location, "", dispatched.compaction.bucket.bucket)
@@ -290,10 +287,7 @@ def test_an_exception_that_nobody_expects_leaves_no_bucket_busy() -> None:
 
     watched = HookedStorage(storage, before=fail)
     compactor = compactor_of(watched, table)
-    planned = compactor.cycle({}, ALL).planned
-    assert planned is not None
-    dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
-    assert dispatched is not None
+    dispatched = _dispatched(compactor)
     finished = flown(dispatched)
     is_broken[0] = True
     with pytest.raises(MemoryError):
