@@ -25,13 +25,14 @@ from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
+from compactord.service.one_shot import OneShot
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.in_flight import Finished
-from compactord.table.one_shot import CompactTotals, OneShot
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
+from compactord.table.totals import CompactTotals
 from compactord_demo.writer import WriteOnlyWriter, create_table
 
 # Actors of tests; none of them is a process that runs.

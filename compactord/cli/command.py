@@ -35,9 +35,9 @@ from compactord.errors import (
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef
+from compactord.service.one_shot import OneShot
 from compactord.state.table_state import load_state
 from compactord.table import report
-from compactord.table.one_shot import CompactTotals, OneShot
 from compactord.table.opening import describe_table, live_reasons, open_table, refuse_live_state
 from compactord.table.planning import (
     PartitionTest,
@@ -48,6 +48,7 @@ from compactord.table.planning import (
 )
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
+from compactord.table.totals import CompactTotals
 from compactord.top.command import TOP_EXAMPLES, add_top_arguments, top
 
 _COMPACT_EXAMPLES = """\

@@ -13,8 +13,8 @@ from compactord.errors import CommitGaveUp, CompactordError, FormatError, Object
 from compactord.maintenance.expire import Expired
 from compactord.model import Conflict, MergeCompaction, TableName
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import (
-    CompactionRecord,
     Drops,
     Lifted,
     Quarantined,
@@ -37,7 +37,7 @@ class Observer(Protocol):
     """Receives events for logs and metrics; must not block."""
 
     def started(self, name: TableName, record: CompactionRecord, now_ms: int) -> None:
-        """The first part of a compaction goes to the engine."""
+        """The first subcompaction of a compaction goes to the engine."""
         ...
 
     def ended(self, view: EndedCompaction) -> None:
@@ -67,22 +67,21 @@ def settle(
     scheduled: ScheduledTable, cycle: Cycle, retry: Retry, now_ms: int, observer: Observer
 ) -> Iterator[EndedCompaction]:
     """Account for the outcomes of the compactions that a cycle settled."""
-    settling, scheduled.settling = scheduled.settling, {}
-    records = {number: record for number, (record, _) in settling.items()}
-    for number, (record, ended) in settling.items():
-        if is_undecided(ended):
+    records = {record.number: record for record in scheduled.with_status(Status.COMMITTING)}
+    for number, record in records.items():
+        del scheduled.compactions[number]
+        if is_undecided(record.result):
             found_out = cycle.outrun.get(number)
-            yield _inputs_gone(scheduled, record, ended, found_out, retry, now_ms, observer)
-    finished = [ended for _, ended in settling.values() if isinstance(ended, Finished)]
+            yield _inputs_gone(scheduled, record, record.result, found_out, retry, now_ms, observer)
     if cycle.in_commit and cycle.error is not None:
         gave_up = isinstance(cycle.error, CommitGaveUp)
         scheduled.counts.sums["commits_gave_up" if gave_up else "commits_error"] += 1
         observer.commit_failed(scheduled.name, cycle.error)
-        for each in finished:
-            _waste(scheduled, each)
-            yield _counted(
-                scheduled, records[each.number], Outcome.FAILED, str(cycle.error), now_ms, each
-            )
+        for record in records.values():
+            if isinstance(record.result, Finished):
+                _waste(scheduled, record.result)
+                why = str(cycle.error)
+                yield _counted(scheduled, record, Outcome.FAILED, why, now_ms, record.result)
     settled = cycle.settled
     if settled is None:
         return
@@ -95,16 +94,7 @@ def settle(
         _waste(scheduled, each)
         record = records[each.number]
         yield _counted(scheduled, record, Outcome.CONFLICT, drop.why, now_ms, each)
-        conflicted(
-            scheduled,
-            record.pending,
-            each.number,
-            drop.conflict,
-            drop.why,
-            retry.backoff,
-            now_ms,
-            observer,
-        )
+        conflicted(scheduled, record, drop.conflict, drop.why, retry, now_ms, observer)
     for each in settled.replaced:
         _waste(scheduled, each)
         text = "another writer's snapshot took the place of ours"
@@ -136,33 +126,23 @@ def _inputs_gone(
         kind = failed.failure.error
         blame(scheduled, record.pending, message, kind, retry, now_ms, observer)
         return unpublished(scheduled, record, Outcome.FAILED, message, now_ms)
-    conflicted(
-        scheduled,
-        record.pending,
-        failed.number,
-        Conflict.FILE_REMOVED,
-        message,
-        retry.backoff,
-        now_ms,
-        observer,
-    )
+    conflicted(scheduled, record, Conflict.FILE_REMOVED, message, retry, now_ms, observer)
     return unpublished(scheduled, record, Outcome.CONFLICT, message, now_ms)
 
 
 def conflicted(
     scheduled: ScheduledTable,
-    pending: PendingCompaction,
-    number: int,
+    record: CompactionRecord,
     conflict: Conflict,
     why: str,
-    backoff: Backoff,
+    retry: Retry,
     now_ms: int,
     observer: Observer,
 ) -> None:
-    """Other writers made compaction `number` void."""
+    """Other writers made the compaction void."""
     scheduled.counts.conflicts[conflict] += 1
     text = f"{why}; writers came first {DROPS_MAX} times"
-    in_vain(scheduled, pending, number, text, backoff, now_ms, observer)
+    in_vain(scheduled, record, text, retry, now_ms, observer)
 
 
 def take_in(
@@ -256,16 +236,15 @@ def blame(
     observer: Observer,
 ) -> None:
     """Quarantine the bucket and count a failure of the table; `kind` as for `fail`."""
-    _quarantine(scheduled, pending, message, retry.backoff, now_ms, observer)
+    _quarantine(scheduled, pending, message, kind, retry.backoff, now_ms, observer)
     fail(scheduled, message, kind, retry, now_ms, observer)
 
 
 def in_vain(
     scheduled: ScheduledTable,
-    pending: PendingCompaction,
-    number: int,
+    record: CompactionRecord,
     message: str,
-    backoff: Backoff,
+    retry: Retry,
     now_ms: int,
     observer: Observer,
 ) -> None:
@@ -273,19 +252,20 @@ def in_vain(
 
     One commit of a writer may invalidate several compactions in flight: they count once.
     """
-    drops = scheduled.drops.setdefault(pending.bucket, Drops())
-    if number <= drops.up_to:
+    drops = scheduled.drops.setdefault(record.pending.bucket, Drops())
+    if record.number <= drops.up_to:
         return
     drops.count, drops.up_to = drops.count + 1, scheduled.last_number
     if drops.count >= DROPS_MAX:
         drops.count = 0
-        _quarantine(scheduled, pending, message, backoff, now_ms, observer)
+        _quarantine(scheduled, record.pending, message, "", retry.backoff, now_ms, observer)
 
 
 def _quarantine(
     scheduled: ScheduledTable,
     pending: PendingCompaction,
     message: str,
+    kind: str,
     backoff: Backoff,
     now_ms: int,
     observer: Observer,
@@ -296,6 +276,7 @@ def _quarantine(
     quarantined = Quarantined(
         failures=failures,
         message=message,
+        error=kind,
         until_ms=now_ms + pause_ms(backoff, failures),
         partition=pending.partition,
     )
@@ -327,7 +308,7 @@ def _forget_quarantined(scheduled: ScheduledTable, now_ms: int) -> None:
         return
     pending = {each.bucket for each in planned.offered}
     # A bucket whose compaction is in flight is not counted as due.
-    pending.update(record.pending.bucket for record in scheduled.in_flight.values())
+    pending.update(record.pending.bucket for record in scheduled.in_flight)
     for bucket in [
         b for b, quarantined in scheduled.quarantined.items() if quarantined.until_ms <= now_ms
     ]:
@@ -484,6 +465,7 @@ def _counted(
     now_ms: int,
     finished: Finished | None,
 ) -> EndedCompaction:
+    record.outcome = outcome
     compaction, stats = record.dispatch.compaction, finished.stats if finished else ()
     upgraded = len(compaction.upgraded) if isinstance(compaction, MergeCompaction) else 0
     seconds = max(0, now_ms - record.started_ms) / 1000 if record.started_ms else 0.0
@@ -491,7 +473,7 @@ def _counted(
     scheduled.counts.compaction_seconds += seconds
     scheduled.counts.sums["compaction_seconds_count"] += 1
     return EndedCompaction(
-        compaction_id=record.dispatch.number,
+        compaction_id=record.number,
         name=scheduled.name,
         partition=record.dispatch.partition,
         bucket=compaction.bucket.bucket,

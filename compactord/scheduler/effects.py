@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compactord.model import Subcompaction, TableName
@@ -17,7 +16,7 @@ class StartCycle:
     """Run `TableCompactor.cycle`; answer with `cycle_ended`."""
 
     name: TableName
-    ended: Mapping[int, Finished | Failed]
+    ended: tuple[Finished | Failed, ...]
     skip: Skip
 
 
@@ -33,9 +32,9 @@ class StartDispatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """Submit a part to the engine; its outcome comes as `part_ended`."""
+    """Submit to the engine; the outcome comes as `subcompaction_ended`."""
 
-    part: Subcompaction
+    subcompaction: Subcompaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ class Discard:
     """Remove the outputs of compactions that will not be committed; answer with `discarded`."""
 
     name: TableName
-    ended: Mapping[int, Finished | Failed]
+    ended: tuple[Finished | Failed, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

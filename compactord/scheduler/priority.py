@@ -17,15 +17,15 @@ from compactord.table.backlog import PendingCompaction
 # Work that waits longer than this multiple of its table's limit is in the most urgent class.
 _OVERDUE = 2
 _ORDER = {PriorityClass.FORCED: 0, PriorityClass.BREACH: 1, PriorityClass.BENEFIT: 2}
-# Parts with at least so much input are large: they never get the last slot.
-LARGE_PART_BYTES = 256 << 20
+# Subcompactions with at least so much input are large: they never get the last slot.
+LARGE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A table that could use a slot now: for a part already cut, or for its next decision.
+    """A table that could use a slot now: for what is cut already, or for its next decision.
 
-    It holds `slots`, at most `slots_max`. `is_large`: it would run a large part.
+    It holds `slots`, at most `slots_max`. `is_large`: it would run a large subcompaction.
     `virtual_time` is the cost of the slots it got so far, divided by its weight.
     """
 
@@ -67,7 +67,7 @@ def choose(
     """The table that gets the next of `free` slots, None when no table may.
 
     A table that holds its share yields while another one can use the slot. One slot of several is
-    never given to large parts: a small table does not wait for a huge one's full compaction.
+    never given to large ones: a small table does not wait for a huge one's full compaction.
     """
     if free <= 0:
         return None
@@ -84,8 +84,8 @@ def choose(
 
 
 def cost(size_bytes: int) -> float:
-    """What a slot costs its table: about 1 for a small part, more for a large one by its size."""
-    return 1 + size_bytes / LARGE_PART_BYTES
+    """What a slot costs its table: about 1 for a small subcompaction, more for a large one."""
+    return 1 + size_bytes / LARGE_BYTES
 
 
 def _virtual_time(contender: Contender) -> tuple[int, float, float]:

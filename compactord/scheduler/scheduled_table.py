@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +19,13 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
-from compactord.model import Conflict, Subcompaction, TableName, WorkKind
+from compactord.model import Conflict, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
-from compactord.scheduler.status import Halt, HaltReason, Outcome, PriorityClass, TableCounters
+from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
+from compactord.scheduler.status import Halt, HaltReason, Outcome, TableCounters
 from compactord.table.backlog import PendingCompaction
-from compactord.table.compactor import Dispatch, Planned
-from compactord.table.in_flight import Failed, Finished
+from compactord.table.compactor import Planned
 
 
 class Job(enum.Enum):
@@ -50,23 +50,15 @@ class Lifted(enum.Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class CompactionRecord:
-    """A compaction in flight. `started_ms` is 0 until its first part is submitted to the engine."""
-
-    dispatch: Dispatch
-    pending: PendingCompaction
-    priority_class: PriorityClass
-    queued_ms: int
-    started_ms: int = 0
-    parts_done: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
 class Quarantined:
-    """A bucket quarantined until `until_ms`."""
+    """A bucket quarantined until `until_ms`.
+
+    `error` is the class of the error, empty where none but fruitless attempts are the cause.
+    """
 
     failures: int
     message: str
+    error: str
     until_ms: int
     partition: str
 
@@ -119,20 +111,12 @@ class ScheduledTable:
     planned: Planned | None = None
     # Pending compactions that the last plan offered and that are not dispatched yet.
     offered: dict[BucketId, PendingCompaction] = field(default_factory=dict)
-    # Compactions in flight when the plan was made: it does not count them.
-    in_flight_at_plan: frozenset[int] = frozenset()
     # The most urgent of them, and until when that holds.
     head: PendingCompaction | None = None
     head_until_ms: int = 0
-    # The pending compaction that is being dispatched.
-    dispatching: PendingCompaction | None = None
-    dispatching_class: PriorityClass = PriorityClass.BENEFIT
     queued_ms: dict[BucketId, int] = field(default_factory=dict)
-    parts: deque[tuple[int, Subcompaction]] = field(default_factory=deque)
-    in_flight: dict[int, CompactionRecord] = field(default_factory=dict)
-    ended: dict[int, Finished | Failed] = field(default_factory=dict)
-    # Compactions that the running cycle settles.
-    settling: dict[int, tuple[CompactionRecord, Finished | Failed]] = field(default_factory=dict)
+    # All that have not ended, by number, in the order in which they were chosen.
+    compactions: dict[int, CompactionRecord] = field(default_factory=dict)
     slots: int = 0
     virtual_time: float = 0.0
     quarantined: dict[BucketId, Quarantined] = field(default_factory=dict)
@@ -167,7 +151,26 @@ class ScheduledTable:
     @property
     def is_idle(self) -> bool:
         """Whether nothing of the table is under way."""
-        return not (self.job or self.maintenance or self.in_flight or self.ended or self.settling)
+        return not (self.job or self.maintenance or self.compactions)
+
+    def with_status(self, *statuses: Status) -> list[CompactionRecord]:
+        """The compactions that have one of these statuses, in the order of their numbers."""
+        return [record for record in self.compactions.values() if record.status in statuses]
+
+    @property
+    def in_flight(self) -> list[CompactionRecord]:
+        """The compactions between their dispatch and the cycle that settles them."""
+        return self.with_status(*IN_FLIGHT)
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether compactions wait for a cycle."""
+        return any(each.status is Status.FINISHED for each in self.compactions.values())
+
+    @property
+    def next_waiting(self) -> CompactionRecord | None:
+        """The compaction whose subcompaction gets the table's next slot."""
+        return next((each for each in self.compactions.values() if each.has_waiting), None)
 
     @property
     def halt(self) -> Halt | None:
@@ -191,8 +194,7 @@ class ScheduledTable:
 
     def under_way_since_ms(self, now_ms: int) -> int:
         """When the oldest work began that may still write files of the table."""
-        in_flight = [*self.in_flight.values(), *(record for record, _ in self.settling.values())]
-        began = [record.queued_ms for record in in_flight]
+        began = [record.queued_ms for record in self.compactions.values()]
         if self.job is not None:
             began.append(self.job_since_ms)
         return min(began, default=now_ms)
@@ -200,7 +202,7 @@ class ScheduledTable:
     @property
     def oldest_read_snapshot(self) -> int | None:
         """The oldest snapshot on which work under way, or the plan, is based."""
-        under_way = [*self.in_flight.values(), *(record for record, _ in self.settling.values())]
+        under_way = self.with_status(*IN_FLIGHT, Status.COMMITTING)
         ids = [record.dispatch.snapshot_id for record in under_way]
         if self.planned is not None:
             ids.append(self.planned.snapshot_id)

@@ -4,14 +4,13 @@ Nothing here blocks, reads a clock or touches a store: the daemon runs the effec
 their results back as events, and a simulation does the same on a virtual clock. One thread uses it.
 
 Bounds: one cycle or dispatch at a time for each table, and `jobs_max` over all tables; at most
-`slots` parts at the engine; for each table at most the compactions that one plan offers.
+`slots` subcompactions at the engine; for each table at most the compactions that one plan offers.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import replace
 
 from compactord.clock import WallTime
 from compactord.config.model import Retry
@@ -21,7 +20,6 @@ from compactord.model import (
     CompactReason,
     Conflict,
     FailureKind,
-    Subcompaction,
     TableName,
     TaskFailure,
     TaskOutcome,
@@ -32,11 +30,12 @@ from compactord.scheduler import accounting
 from compactord.scheduler.accounting import Observer
 from compactord.scheduler.effects import Discard, Effect, Forget, StartCycle
 from compactord.scheduler.maintenance import due_maintenance
-from compactord.scheduler.scheduled_table import CompactionRecord, Job, ScheduledTable
+from compactord.scheduler.record import CompactionRecord, Status
+from compactord.scheduler.scheduled_table import Job, ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
 from compactord.scheduler.status import EndedCompaction, Outcome
 from compactord.table.compactor import Cycle, Dispatch, Outrun
-from compactord.table.in_flight import Failed, Finished, InFlight
+from compactord.table.in_flight import Failed, Finished
 
 _RECENT_MAX = 200
 
@@ -74,8 +73,8 @@ class Scheduler:
         self._jobs = Jobs(jobs_max)
         self._slots = Slots(jobs=self._jobs, wall=wall, observer=observer)
         self._expire_interval_ms = expire_interval_ms
-        self._in_flight = InFlight(part_attempts=retry.task_attempts)
-        self._table_of: dict[int, TableName] = {}
+        # The tables of compactions that have or wait for slots, by number.
+        self._table_of: dict[int, ScheduledTable] = {}
         self._added = 0
         # Whether sweeps and expiry may have something to begin.
         self._is_maintenance_due = False
@@ -86,8 +85,8 @@ class Scheduler:
     # -- queries
 
     @property
-    def running_parts(self) -> int:
-        return self._slots.running_parts
+    def running_subcompactions(self) -> int:
+        return self._slots.running
 
     @property
     def is_idle(self) -> bool:
@@ -117,6 +116,11 @@ class Scheduler:
         self.tables[name] = scheduled
         self.poll_due(name, now_ms)
 
+    def look_again(self, name: TableName, now_ms: int) -> None:
+        """Poll the table now, whatever pause its last failure has earned it."""
+        self._touched(name).next_try_ms = 0
+        self.poll_due(name, now_ms)
+
     def remove(self, name: TableName) -> None:
         """Begin nothing new for the table, and forget it once its running work has ended."""
         self.tables[name].is_leaving = True
@@ -139,112 +143,71 @@ class Scheduler:
             scheduled.expire_due = True
         if scheduled.offered:
             self._slots.want(scheduled)
-        if scheduled.ended or scheduled.poll_due_ms is not None:
-            self._cycle_wanted[name] = None
+        self._want_cycle(scheduled)
 
     def dispatched(
         self, name: TableName, result: Dispatch | Outrun | CompactordError | None, now_ms: int
     ) -> None:
         """The answer to `StartDispatch`: None when the bucket has nothing to do any more."""
         scheduled = self._job_ended(name)
-        pending, scheduled.dispatching = scheduled.dispatching, None
-        assert pending is not None, "a dispatch is for a pending compaction"
+        (record,) = scheduled.with_status(Status.PLANNED)
         self._slots.want(scheduled)
-        if scheduled.poll_due_ms is not None or scheduled.ended:
-            self._cycle_wanted[name] = None
-        queued_ms = scheduled.queued_ms.pop(pending.bucket, now_ms)
-        if result is None:
-            scheduled.counts.compactions[pending.kind, Outcome.EMPTY] += 1
+        self._want_cycle(scheduled)
+        if isinstance(result, Dispatch):
+            record.dispatched(result)
+            scheduled.last_number = record.number
+            self._table_of[record.number] = scheduled
+            self.picks[record.pending.kind, result.compaction.reason] += 1
+            if self.is_draining or scheduled.is_leaving:
+                self._give_up(scheduled, record, "stopped before it began", now_ms)
+                return
+            ended = record.in_flight.ended()
+            if ended is not None:
+                # Nothing to submit: files only change their level.
+                record.begun(now_ms)
+                self._arrived(scheduled, record, ended, now_ms)
             return
-        if isinstance(result, Outrun):
-            scheduled.last_number = result.number
-            accounting.conflicted(
-                scheduled,
-                pending,
-                result.number,
-                Conflict.FILE_REMOVED,
-                result.why,
-                self.retry.backoff,
-                now_ms,
-                self._observer,
-            )
-            scheduled.counts.compactions[pending.kind, Outcome.CONFLICT] += 1
-            return
-        if isinstance(result, CompactordError):
-            text, kind = str(result), type(result).__name__
-            accounting.blame(scheduled, pending, text, kind, self.retry, now_ms, self._observer)
-            scheduled.counts.compactions[pending.kind, Outcome.FAILED] += 1
-            return
-        number = result.number
-        self._table_of[number] = name
-        scheduled.last_number = number
-        record = CompactionRecord(
-            dispatch=result,
-            pending=pending,
-            priority_class=scheduled.dispatching_class,
-            queued_ms=queued_ms,
-        )
-        scheduled.in_flight[number] = record
-        reason = result.compaction.reason
-        self.picks[pending.kind, reason] += 1
-        if self.is_draining or scheduled.is_leaving:
-            failed = Failed(
-                number=number,
-                compaction=result.compaction,
-                failure=_lost("stopped before it began"),
-                outputs=(),
-            )
-            self._cancelled(scheduled, number, failed, now_ms)
-            return
-        finished = self._in_flight.dispatch(
-            number,
-            result.compaction,
-            result.parts,
-            neighbours=result.neighbours,
-            index_entries=result.index_entries,
-        )
-        if finished is not None:
-            record.started_ms = now_ms
-            self._finish(scheduled, number, finished)
-        scheduled.parts.extend((number, part) for part in result.parts)
+        del scheduled.compactions[record.number]
+        pending, observer = record.pending, self._observer
+        match result:
+            case None:
+                outcome = Outcome.EMPTY
+            case Outrun(why=why):
+                outcome = Outcome.CONFLICT
+                scheduled.last_number = record.number
+                accounting.conflicted(
+                    scheduled, record, Conflict.FILE_REMOVED, why, self.retry, now_ms, observer
+                )
+            case CompactordError():
+                outcome = Outcome.FAILED
+                text, kind = str(result), type(result).__name__
+                accounting.blame(scheduled, pending, text, kind, self.retry, now_ms, observer)
+        scheduled.counts.compactions[pending.kind, outcome] += 1
 
-    def part_ended(self, outcome: TaskOutcome, now_ms: int) -> None:
-        """A part has succeeded or failed; a part of a compaction already given up is ignored."""
+    def subcompaction_ended(self, outcome: TaskOutcome, now_ms: int) -> None:
+        """It has succeeded or failed; one of a compaction already given up is ignored."""
         number = outcome.compaction
-        if not self._slots.part_ended(number, outcome.part) or number not in self._in_flight:
+        if not self._slots.freed(number, outcome.part) or number not in self._table_of:
             return
-        scheduled = self._touched(self._table_of[number])
+        scheduled = self._touched(self._table_of[number].name)
         scheduled.slots -= 1
         self._slots.want(scheduled)
-        record = scheduled.in_flight[number]
-        match self._in_flight.arrived(outcome):
-            case Finished() as finished:
-                record.parts_done = len(record.dispatch.parts)
-                self._finish(scheduled, number, finished)
-            case Failed() as failed:
-                self._fail(scheduled, number, failed, now_ms)
-            case Subcompaction() as again:
-                scheduled.parts.append((number, again))
-            case None:
-                record.parts_done += 1
-                self._skip_rest(scheduled, number, outcome, now_ms)
+        record = scheduled.compactions[number]
+        attempts_max = 1 if self.is_draining else self.retry.task_attempts
+        ended = record.in_flight.arrived(outcome, attempts_max=attempts_max)
+        self._arrived(scheduled, record, ended, now_ms)
 
     def engine_lost(self, why: str, now_ms: int) -> None:
-        """All parts are lost: their compactions are planned again, and no table has failed."""
+        """All subcompactions are lost: their compactions are planned again, no table has failed."""
         self._slots.engine_lost()
         for scheduled in self.tables.values():
             scheduled.slots = 0
-            for number in [n for n in scheduled.in_flight if n in self._in_flight]:
-                record = scheduled.in_flight[number]
-                self._give_up(scheduled, number, why, now_ms)
+            for record in [r for r in scheduled.compactions.values() if r.is_under_way]:
+                self._give_up(scheduled, record, why, now_ms)
                 if record.started_ms and not self.is_draining:
-                    text = (
-                        f"the engine died {accounting.DROPS_MAX} times while it was merged: {why}"
-                    )
-                    backoff = self.retry.backoff
-                    accounting.in_vain(
-                        scheduled, record.pending, number, text, backoff, now_ms, self._observer
-                    )
+                    times = accounting.DROPS_MAX
+                    text = f"the engine died {times} times while it was merged: {why}"
+                    accounting.in_vain(scheduled, record, text, self.retry, now_ms, self._observer)
 
     def expired(self, name: TableName, more: bool, now_ms: int) -> None:
         """A round of expiry has ended; with `more` to do the next one comes at once."""
@@ -264,19 +227,16 @@ class Scheduler:
     def discarded(self, name: TableName, now_ms: int) -> None:
         """The answer to `Discard`."""
         scheduled = self._job_ended(name)
-        if scheduled.ended or scheduled.poll_due_ms is not None:
-            self._cycle_wanted[name] = None
-        settling, scheduled.settling = scheduled.settling, {}
-        for record, ended in settling.values():
-            if isinstance(ended, Finished) or accounting.is_undecided(ended):
+        self._want_cycle(scheduled)
+        for record in scheduled.with_status(Status.COMMITTING):
+            del scheduled.compactions[record.number]
+            if record.outcome is None:
                 why = "stopped before it could be committed"
-                view = accounting.unpublished(scheduled, record, Outcome.CANCELLED, why, now_ms)
-                self._ended(view)
+                self._unpublished(scheduled, record, Outcome.CANCELLED, why, now_ms)
 
     def drain(self, now_ms: int) -> None:
-        """Begin nothing new; compactions whose parts have not begun are dropped."""
+        """Begin nothing new; compactions of which nothing has begun are dropped."""
         self.is_draining = True
-        self._in_flight.stop_retrying()
         for scheduled in self.tables.values():
             scheduled.offered.clear()
             scheduled.head_until_ms = 0
@@ -286,15 +246,16 @@ class Scheduler:
         """Begin no more commits: compactions that finish from now on are discarded."""
         self.is_ending = True
         for scheduled in self.tables.values():
-            scheduled.parts.clear()
-            if scheduled.ended:
+            for record in scheduled.with_status(Status.DISPATCHED, Status.RUNNING):
+                record.in_flight.waiting.clear()
+            if scheduled.has_finished:
                 self._cycle_wanted[scheduled.name] = None
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Called about once a second: starts what is due by the clock alone."""
         self._is_maintenance_due = True
         for scheduled in self.tables.values():
-            if scheduled.offered or scheduled.parts:
+            if scheduled.offered or scheduled.next_waiting:
                 self._slots.want(scheduled)
         return self.decide(now_ms)
 
@@ -330,7 +291,7 @@ class Scheduler:
             return
         free = self._jobs.free
         # Tables with results first: readers profit only once these are committed.
-        for name in sorted(self._cycle_wanted, key=lambda name: not self.tables[name].ended):
+        for name in sorted(self._cycle_wanted, key=lambda name: not self.tables[name].has_finished):
             scheduled = self.tables[name]
             if scheduled.job is None and free <= 0:
                 return
@@ -339,16 +300,16 @@ class Scheduler:
                 # It wants a cycle again when its running job ends.
                 continue
             may_poll = not (self.is_draining or scheduled.is_leaving)
-            if not scheduled.ended and not (may_poll and scheduled.next_try_ms <= now_ms):
+            finished = scheduled.with_status(Status.FINISHED)
+            if not finished and not (may_poll and scheduled.next_try_ms <= now_ms):
                 scheduled.poll_due_ms = None
                 continue
             free -= 1
             self._jobs.begin(scheduled, Job.CYCLE, now_ms)
             scheduled.poll_due_ms = None
-            ended, scheduled.ended = scheduled.ended, {}
-            scheduled.settling = {
-                n: (scheduled.in_flight.pop(n), each) for n, each in ended.items()
-            }
+            for record in finished:
+                record.status = Status.COMMITTING
+            ended = tuple(record.result for record in finished)
             if ended and (self.is_ending or accounting.is_unsafe(scheduled)):
                 yield Discard(name=name, ended=ended)
             else:
@@ -368,12 +329,18 @@ class Scheduler:
         scheduled.version += 1
         return scheduled
 
+    def _want_cycle(self, scheduled: ScheduledTable) -> None:
+        """Ask for a cycle if compactions wait for one, or a poll is due."""
+        if scheduled.has_finished or scheduled.poll_due_ms is not None:
+            self._cycle_wanted[scheduled.name] = None
+
     def _take_offered(self, scheduled: ScheduledTable, now_ms: int) -> None:
         planned = scheduled.planned
         assert planned is not None, "just taken in"
         self.plans += 1
         had_work = bool(scheduled.offered or scheduled.in_flight)
-        scheduled.in_flight_at_plan = frozenset(scheduled.in_flight)
+        for record in scheduled.in_flight:
+            record.is_beside_plan = True
         scheduled.offered = (
             {} if self.is_draining else {pending.bucket: pending for pending in planned.offered}
         )
@@ -382,67 +349,58 @@ class Scheduler:
         if scheduled.offered and not had_work:
             self._slots.forget_credit(scheduled)
 
-    def _finish(self, scheduled: ScheduledTable, number: int, ended: Finished | Failed) -> None:
-        """A compaction has ended; the table's next cycle settles it."""
-        self._table_of.pop(number, None)
-        scheduled.ended[number] = ended
+    def _arrived(
+        self,
+        scheduled: ScheduledTable,
+        record: CompactionRecord,
+        ended: Finished | Failed | None,
+        now_ms: int,
+    ) -> None:
+        """The table's next cycle settles a compaction that has ended at the workers."""
+        if ended is None:
+            return
+        if isinstance(ended, Failed):
+            # The table's next choice may be of this bucket.
+            scheduled.head = None
+            if not accounting.is_undecided(ended):
+                self._blame(scheduled, record, ended, now_ms)
+        record.finished(ended)
+        self._table_of.pop(record.number, None)
         self._cycle_wanted[scheduled.name] = None
 
     def _drop_unbegun(self, scheduled: ScheduledTable, why: str, now_ms: int) -> None:
-        for number, record in list(scheduled.in_flight.items()):
-            if not record.started_ms and number in self._in_flight:
-                self._give_up(scheduled, number, why, now_ms)
+        for record in scheduled.with_status(Status.DISPATCHED):
+            self._give_up(scheduled, record, why, now_ms)
 
-    def _give_up(self, scheduled: ScheduledTable, number: int, why: str, now_ms: int) -> None:
+    def _give_up(
+        self, scheduled: ScheduledTable, record: CompactionRecord, why: str, now_ms: int
+    ) -> None:
         """End a compaction whose outcomes will not come; the table is not to blame."""
-        failed = self._in_flight.give_up(number, _lost(why))
-        # What one of its parts failed of before says nothing any more.
-        self._cancelled(scheduled, number, replace(failed, failure=_lost(why)), now_ms)
+        self._unpublished(scheduled, record, Outcome.CANCELLED, why, now_ms)
+        record.finished(record.in_flight.give_up(_lost(why)))
+        self._table_of.pop(record.number, None)
+        self._cycle_wanted[scheduled.name] = None
 
-    def _cancelled(
-        self, scheduled: ScheduledTable, number: int, failed: Failed, now_ms: int
+    def _blame(
+        self, scheduled: ScheduledTable, record: CompactionRecord, failed: Failed, now_ms: int
     ) -> None:
-        record, why = scheduled.in_flight[number], failed.failure.message
-        self._ended(accounting.unpublished(scheduled, record, Outcome.CANCELLED, why, now_ms))
-        self._drop_parts(scheduled, number)
-        self._finish(scheduled, number, failed)
-
-    def _skip_rest(
-        self, scheduled: ScheduledTable, number: int, outcome: TaskOutcome, now_ms: int
-    ) -> None:
-        """Once a part has failed for good, those that have not begun would run for nothing."""
-        if not isinstance(outcome, TaskFailure):
+        message, failure = failed.failure.message, failed.failure
+        if self.is_draining and failure.kind is FailureKind.LOST:
+            self._unpublished(scheduled, record, Outcome.CANCELLED, message, now_ms)
             return
-        for part in self._drop_parts(scheduled, number):
-            skipped = replace(outcome, part=part.part, kind=FailureKind.POISON)
-            ended = self._in_flight.arrived(skipped)
-            if isinstance(ended, Failed):
-                self._fail(scheduled, number, ended, now_ms)
+        self._unpublished(scheduled, record, Outcome.FAILED, message, now_ms)
+        pending, kind = record.pending, failure.error
+        accounting.blame(scheduled, pending, message, kind, self.retry, now_ms, self._observer)
 
-    @staticmethod
-    def _drop_parts(scheduled: ScheduledTable, number: int) -> list[Subcompaction]:
-        dropped = [part for owner, part in scheduled.parts if owner == number]
-        scheduled.parts = deque(each for each in scheduled.parts if each[0] != number)
-        return dropped
-
-    def _fail(self, scheduled: ScheduledTable, number: int, failed: Failed, now_ms: int) -> None:
-        if not accounting.is_undecided(failed):
-            self._blame(scheduled, number, failed, now_ms)
-        # The table's next choice may be of this bucket.
-        scheduled.head = None
-        self._drop_parts(scheduled, number)
-        self._finish(scheduled, number, failed)
-
-    def _blame(self, scheduled: ScheduledTable, number: int, failed: Failed, now_ms: int) -> None:
-        record, message = scheduled.in_flight[number], failed.failure.message
-        was_stopped = self.is_draining and failed.failure.kind is FailureKind.LOST
-        outcome = Outcome.CANCELLED if was_stopped else Outcome.FAILED
-        self._ended(accounting.unpublished(scheduled, record, outcome, message, now_ms))
-        if not was_stopped:
-            kind = failed.failure.error
-            accounting.blame(
-                scheduled, record.pending, message, kind, self.retry, now_ms, self._observer
-            )
+    def _unpublished(
+        self,
+        scheduled: ScheduledTable,
+        record: CompactionRecord,
+        outcome: Outcome,
+        why: str,
+        now_ms: int,
+    ) -> None:
+        self._ended(accounting.unpublished(scheduled, record, outcome, why, now_ms))
 
     def _ended(self, view: EndedCompaction) -> None:
         self.recent.appendleft(view)

@@ -1,7 +1,7 @@
 """Which table gets a free slot, and what it uses it for. Pure except for its state.
 
 A table asks by `want` and remains a candidate until it has nothing to do. With a slot it runs a
-part that is already cut, or dispatches its next decision, which needs a thread as well.
+subcompaction that is already cut, or dispatches its next decision, which needs a thread as well.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from compactord.scheduler import accounting
 from compactord.scheduler.accounting import Observer
 from compactord.scheduler.effects import StartDispatch, Submit
 from compactord.scheduler.priority import (
-    LARGE_PART_BYTES,
+    LARGE_BYTES,
     Contender,
     choose,
     cost,
     most_urgent,
     priority_class,
 )
+from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import Job, ScheduledTable
 from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction, Skip
@@ -63,7 +64,7 @@ class Slots:
         self._jobs = jobs
         self._wall = wall
         self._observer = observer
-        # Parts at the engine; whether they are large ones.
+        # Subcompactions at the engine by compaction and index; whether they are large ones.
         self._running: dict[tuple[int, int], bool] = {}
         self._numbers = 0
         # The virtual time of the table that got the last slot.
@@ -72,7 +73,8 @@ class Slots:
         self._wanted: dict[TableName, ScheduledTable] = {}
 
     @property
-    def running_parts(self) -> int:
+    def running(self) -> int:
+        """How many subcompactions are at the engine."""
         return len(self._running)
 
     def want(self, scheduled: ScheduledTable) -> None:
@@ -86,9 +88,9 @@ class Slots:
         """A table gets no credit for time in which it wanted no slot or was not allowed one."""
         scheduled.virtual_time = max(scheduled.virtual_time, self._virtual_time)
 
-    def part_ended(self, number: int, part: int) -> bool:
-        """The slot is free again; False for a part that is not at the engine."""
-        return self._running.pop((number, part), None) is not None
+    def freed(self, number: int, index: int) -> bool:
+        """The slot is free again; False for a subcompaction that is not at the engine."""
+        return self._running.pop((number, index), None) is not None
 
     def engine_lost(self) -> None:
         self._running.clear()
@@ -99,7 +101,7 @@ class Slots:
         """What begins with the free ones of `slots` slots."""
         if not self._wanted:
             return
-        preparing = sum(scheduled.dispatching is not None for scheduled in tables)
+        preparing = sum(scheduled.job is Job.DISPATCH for scheduled in tables)
         free = slots - len(self._running) - preparing
         large = sum(self._running.values())
         if free <= 0:
@@ -110,16 +112,17 @@ class Slots:
         while free > 0:
             # Some threads are reserved for cycles: results must not wait for dispatches.
             may_dispatch = self._jobs.free > _CYCLE_JOBS
-            able = [c for scheduled, c in contenders.values() if scheduled.parts or may_dispatch]
+            able = [c for table, c in contenders.values() if may_dispatch or table.next_waiting]
             chosen = choose(able, slots=slots, free=free, large_running=large)
             if chosen is None:
                 return
             scheduled, _ = contenders.pop(chosen.index)
             # The virtual time at which the slot was given, without the slot's own cost.
             self._virtual_time = max(self._virtual_time, scheduled.virtual_time)
-            if scheduled.parts:
+            record = scheduled.next_waiting
+            if record is not None:
                 large += chosen.is_large
-                yield self._submit(scheduled, chosen, now_ms)
+                yield self._submit(scheduled, record, chosen, now_ms)
             else:
                 yield self._begin_dispatch(scheduled, free, now_ms)
             free -= 1
@@ -155,10 +158,9 @@ class Slots:
             contenders[scheduled.index] = (scheduled, contender)
 
     def _contender(self, scheduled: ScheduledTable, now_ms: int) -> Contender | None:
-        if scheduled.parts:
-            number, _ = scheduled.parts[0]
-            record = scheduled.in_flight[number]
-            pending, size = record.pending, record.pending.size_bytes // len(record.dispatch.parts)
+        record = scheduled.next_waiting
+        if record is not None:
+            pending, size = record.pending, record.subcompaction_bytes
         else:
             head = self._head(scheduled, now_ms)
             if head is None:
@@ -166,13 +168,13 @@ class Slots:
             pending, size = head, head.size_bytes // max(1, head.tasks)
         return Contender(
             index=scheduled.index,
-            # A waiting part becomes as urgent as a pending compaction of the same age.
+            # What is cut already becomes as urgent as a pending compaction of the same age.
             priority_class=self._urgency(scheduled, pending, now_ms),
             benefit=pending.benefit,
             weight=scheduled.weight,
             slots=scheduled.slots,
             slots_max=scheduled.policy.max_concurrent_tasks,
-            is_large=size >= LARGE_PART_BYTES,
+            is_large=size >= LARGE_BYTES,
             virtual_time=scheduled.virtual_time,
         )
 
@@ -225,46 +227,52 @@ class Slots:
             pending, max_age_ms=scheduled.policy.max_backlog_age_ms, now_ms=now_ms
         )
 
-    def _submit(self, scheduled: ScheduledTable, chosen: Contender, now_ms: int) -> Submit:
+    def _submit(
+        self, scheduled: ScheduledTable, record: CompactionRecord, chosen: Contender, now_ms: int
+    ) -> Submit:
         scheduled.version += 1
-        number, part = scheduled.parts.popleft()
-        record = scheduled.in_flight[number]
-        if not record.started_ms:
-            record.started_ms = now_ms
+        subcompaction = record.in_flight.waiting.popleft()
+        if record.begun(now_ms):
             self._observer.started(scheduled.name, record, now_ms)
-        size = record.pending.size_bytes // len(record.dispatch.parts)
-        scheduled.virtual_time += cost(size) / scheduled.weight
+        scheduled.virtual_time += cost(record.subcompaction_bytes) / scheduled.weight
         scheduled.slots += 1
-        self._running[number, part.part] = chosen.is_large
-        return Submit(part=part)
+        self._running[record.number, subcompaction.part] = chosen.is_large
+        return Submit(subcompaction=subcompaction)
 
     def _begin_dispatch(self, scheduled: ScheduledTable, free: int, now_ms: int) -> StartDispatch:
         pending = scheduled.head
         assert pending is not None, "chosen for it"
         scheduled.version += 1
-        scheduled.dispatching, scheduled.dispatching_class = (
-            pending,
-            self._urgency(scheduled, pending, now_ms),
-        )
         scheduled.head_until_ms = 0
-        if pending.tasks > 1:
-            one = replace(
-                pending,
-                tasks=1,
-                files=pending.files // pending.tasks,
-                size_bytes=pending.size_bytes // pending.tasks,
-            )
-            scheduled.offered[pending.bucket] = replace(
-                pending,
-                tasks=pending.tasks - 1,
-                files=pending.files - one.files,
-                size_bytes=pending.size_bytes - one.size_bytes,
-            )
-            scheduled.dispatching = one
-        else:
-            del scheduled.offered[pending.bucket]
+        one = _taken(scheduled, pending)
         self._jobs.begin(scheduled, Job.DISPATCH, now_ms)
         self._numbers += 1
+        scheduled.compactions[self._numbers] = CompactionRecord(
+            number=self._numbers,
+            pending=one,
+            priority_class=self._urgency(scheduled, pending, now_ms),
+            queued_ms=scheduled.queued_ms.pop(pending.bucket, now_ms),
+        )
         return StartDispatch(
             name=scheduled.name, bucket=pending.bucket, number=self._numbers, free_slots=free
         )
+
+
+def _taken(scheduled: ScheduledTable, pending: PendingCompaction) -> PendingCompaction:
+    """One of the compactions of a pending bucket; the others remain on offer."""
+    if pending.tasks == 1:
+        del scheduled.offered[pending.bucket]
+        return pending
+    one = replace(
+        pending,
+        tasks=1,
+        files=pending.files // pending.tasks,
+        size_bytes=pending.size_bytes // pending.tasks,
+    )
+    scheduled.offered[pending.bucket] = replace(
+        pending,
+        tasks=pending.tasks - 1,
+        files=pending.files - one.files,
+        size_bytes=pending.size_bytes - one.size_bytes,
+    )
+    return one

@@ -229,7 +229,7 @@ class Daemon:
                 self._events.get_nowait()()
         start_s, now_ms = self._clock.monotonic_s(), self._clock.steady_ms()
         is_tick = start_s >= self._next_tick_s
-        self._capacity.count_busy(self._scheduler.running_parts)
+        self._capacity.count_busy(self._scheduler.running_subcompactions)
         if is_tick:
             self._watch_clock(now_ms)
         effects = self._scheduler.tick(now_ms) if is_tick else self._scheduler.decide(now_ms)
@@ -246,7 +246,7 @@ class Daemon:
     def _publish_view(self, now_ms: int) -> None:
         facts, scheduler = self._facts, self._scheduler
         facts.config = self._settings.view
-        facts.engine = self._capacity.view(scheduler.running_parts)
+        facts.engine = self._capacity.view(scheduler.running_subcompactions)
         facts.beats["dispatcher"] = (now_ms, _LOOP_STALE_MS)
         for phase in Phase:
             since = (
@@ -305,9 +305,9 @@ class Daemon:
             return
         self._has_cancelled = True
         self._scheduler.end()
-        if self._scheduler.running_parts:
-            _log.info("tasks_cancelled", parts=self._scheduler.running_parts)
-        # `cancel` waits for workers to remove their outputs; then no part is in flight any more.
+        if self._scheduler.running_subcompactions:
+            _log.info("tasks_cancelled", subcompactions=self._scheduler.running_subcompactions)
+        # `cancel` waits for workers to remove their outputs; then nothing is in flight any more.
         cancelled = self._chores.submit(self._engine.cancel)
         gone = partial(self._scheduler.engine_lost, "stopped", self._clock.steady_ms())
         cancelled.add_done_callback(lambda _: self._events.put(gone))
@@ -351,9 +351,9 @@ class Daemon:
         self._scheduler.dispatched(name, result, self._clock.steady_ms())
 
     def _part_has_ended(self, outcome: TaskOutcome) -> None:
-        self._capacity.count_busy(self._scheduler.running_parts)
+        self._capacity.count_busy(self._scheduler.running_subcompactions)
         self._capacity.part_ended(outcome)
-        self._scheduler.part_ended(outcome, self._clock.steady_ms())
+        self._scheduler.subcompaction_ended(outcome, self._clock.steady_ms())
 
     def _expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
         self._metrics.expired(seconds)

@@ -6,7 +6,7 @@ is a defect: it is logged with its stack, and the table waits as after any other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -100,8 +100,8 @@ class EffectsRunner:
     def run(self, effect: Effect) -> None:
         """Begin the effect; returns at once."""
         match effect:
-            case Submit(part=part):
-                self._submit(part)
+            case Submit(subcompaction=subcompaction):
+                self._submit(subcompaction)
             case StartCycle():
                 self._begin(self._jobs, self._cycle, effect)
             case StartDispatch():
@@ -151,7 +151,7 @@ class EffectsRunner:
         )
         self._post(partial(self._answers.dispatched, effect.name, result))
 
-    def _discard(self, name: TableName, ended: Mapping[int, Finished | Failed]) -> None:
+    def _discard(self, name: TableName, ended: Sequence[Finished | Failed]) -> None:
         _tried(name, lambda: self.compactors[name].discard(ended))
         self._post(partial(self._answers.discarded, name))
 
@@ -194,8 +194,8 @@ class EffectsRunner:
         return known
 
 
-def _failed(error: CompactordError, ended: Mapping[int, Finished | Failed]) -> Cycle:
-    finished = any(isinstance(each, Finished) for each in ended.values())
+def _failed(error: CompactordError, ended: Sequence[Finished | Failed]) -> Cycle:
+    finished = any(isinstance(each, Finished) for each in ended)
     return Cycle(
         settled=None,
         commit_seconds=0.0,

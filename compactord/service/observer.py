@@ -9,7 +9,8 @@ from compactord.errors import CompactordError
 from compactord.maintenance.expire import Expired
 from compactord.model import TableName
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.scheduled_table import CompactionRecord, Quarantined
+from compactord.scheduler.record import CompactionRecord
+from compactord.scheduler.scheduled_table import Quarantined
 from compactord.scheduler.status import EndedCompaction, Halt, Outcome
 from compactord.service.metrics import Metrics
 from compactord.table.compactor import Planned
@@ -36,12 +37,12 @@ class LoggingObserver:
             kind=pending.kind.value,
             reason=record.dispatch.compaction.reason.value,
             priority_class=record.priority_class.value,
-            compaction_id=record.dispatch.number,
+            compaction_id=record.number,
             snapshot_id=record.dispatch.snapshot_id,
             input_files=pending.files,
             input_bytes=pending.size_bytes,
             runs_before=pending.sorted_runs,
-            parts=len(record.dispatch.parts),
+            subcompactions=len(record.dispatch.subcompactions),
         )
 
     def ended(self, view: EndedCompaction) -> None:

@@ -15,7 +15,8 @@ from compactord.config.model import Mode
 from compactord.config.windows import may_start, next_change_ms
 from compactord.model import TableName, WorkKind
 from compactord.scheduler.priority import priority_class
-from compactord.scheduler.scheduled_table import CompactionRecord, ScheduledTable
+from compactord.scheduler.record import CompactionRecord
+from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Halt, PriorityClass
 from compactord.service.view import (
@@ -182,7 +183,7 @@ def table_view(
             for bucket, quarantined in list(scheduled.quarantined.items())[:_QUARANTINED_MAX]
         ),
         quarantined_count=len(scheduled.quarantined),
-        running_tasks=sum(record.started_ms > 0 for record in scheduled.in_flight.values()),
+        running_tasks=sum(record.started_ms > 0 for record in scheduled.in_flight),
         discovery_interval_ms=interval_ms,
         max_backlog_age_ms=policy.max_backlog_age_ms,
         window_open=any(
@@ -239,7 +240,7 @@ def running(tables: Iterable[ScheduledTable], wall: WallTime) -> tuple[ActiveCom
             scheduled, record.pending, record.priority_class, record.queued_ms, wall, record=record
         )
         for scheduled in tables
-        for record in scheduled.in_flight.values()
+        for record in scheduled.in_flight
     ]
     return tuple(sorted(views, key=lambda view: (view.started_ms or 1 << 62, view.queued_ms)))
 
@@ -277,7 +278,7 @@ def _task(
     record: CompactionRecord | None = None,
 ) -> ActiveCompaction:
     return ActiveCompaction(
-        compaction_id=record.dispatch.number if record else 0,
+        compaction_id=record.number if record else 0,
         name=scheduled.name,
         partition=pending.partition,
         bucket=pending.bucket.bucket,
@@ -289,8 +290,8 @@ def _task(
         sorted_runs=pending.sorted_runs,
         queued_ms=wall.at(queued_ms),
         started_ms=wall.shown(record.started_ms) if record else 0,
-        parts=len(record.dispatch.parts) if record else 0,
-        parts_done=record.parts_done if record else 0,
+        parts=len(record.dispatch.subcompactions) if record else 0,
+        parts_done=record.in_flight.done if record else 0,
     )
 
 
@@ -304,12 +305,7 @@ def _halt(scheduled: ScheduledTable, wall: WallTime) -> Halt | None:
 def _backlog(scheduled: ScheduledTable, wall: WallTime) -> Backlog:
     """The plan's backlog, and the compactions that were in flight when it was made."""
     planned = scheduled.planned.backlog if scheduled.planned else _NO_BACKLOG
-    settling = {number: record for number, (record, _) in scheduled.settling.items()}
-    under_way = [
-        record.pending
-        for number, record in {**scheduled.in_flight, **settling}.items()
-        if number in scheduled.in_flight_at_plan
-    ]
+    under_way = [each.pending for each in scheduled.compactions.values() if each.is_beside_plan]
     oldest = [pending.since_ms for pending in under_way]
     if planned.oldest_ms:
         oldest.append(planned.oldest_ms)

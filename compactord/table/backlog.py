@@ -38,7 +38,8 @@ class PendingCompaction:
 
     `since_ms` is the creation of the input that made it due, in steady time: as long ago as by the
     wall clock when it was planned. `files_saved` is by how much the number of files falls.
-    `is_forced`: its run count is about to reach the stop-trigger.
+    `is_forced`: its run count is about to reach the stop-trigger. `reads_files`: else files only
+    change their level.
     """
 
     bucket: BucketId
@@ -52,6 +53,7 @@ class PendingCompaction:
     sorted_runs: int
     is_forced: bool
     since_ms: int
+    reads_files: bool = True
 
     @property
     def benefit(self) -> float:
@@ -296,6 +298,7 @@ class TableBacklog:
             sorted_runs=runs,
             is_forced=runs >= self._stop_trigger - 1,
             since_ms=created[min(max(0, wanted - 1), len(created) - 1)],
+            reads_files=any(map(_reads_files, compactions)),
         )
 
     def _is_stale(self, options: CompactionOptions, steady_ms: int) -> bool:
@@ -316,6 +319,12 @@ def without_busy(found: BucketFiles, kind: TableKind, busy: Set[str]) -> BucketF
         return None
     free = tuple(file for file in found.files if file.file_name not in busy)
     return BucketFiles(bucket=found.bucket, total_buckets=found.total_buckets, files=free)
+
+
+def _reads_files(compaction: Compaction) -> bool:
+    if isinstance(compaction, AppendCompaction):
+        return True
+    return len(compaction.upgraded) < len(compaction.inputs)
 
 
 def kind_of(compaction: Compaction) -> WorkKind:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import structlog
@@ -39,8 +39,8 @@ _WAITING_MAX = 64
 TOP_MAX = 20
 # A stop-trigger with this value never stops a writer.
 _NEVER = 2**31 - 1
-# More rows of one part would hold a slot for too long.
-_PART_BYTES_MAX = 2 << 30
+# More bytes of one subcompaction would hold a slot for too long.
+_SUBCOMPACTION_BYTES_MAX = 2 << 30
 
 
 class Phase(enum.Enum):
@@ -94,11 +94,11 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """A decision with its parts, planned on a state whose snapshot is `snapshot_id`."""
+    """A decision with its subcompactions, planned on a state whose snapshot is `snapshot_id`."""
 
     number: int
     compaction: Compaction
-    parts: tuple[Subcompaction, ...]
+    subcompactions: tuple[Subcompaction, ...]
     neighbours: tuple[DataFile, ...]
     index_entries: tuple[bytes, ...]
     snapshot_id: int
@@ -137,7 +137,8 @@ class TableCompactor:
         self._planner: StatePlanner | None = None
         self._planned_on: TableState | None = None
         self._indexes: Mapping[BucketId, tuple[bytes, ...]] = {}
-        self._in_flight: dict[int, Compaction] = {}
+        # Compactions under way, by number: their inputs are not planned again.
+        self._reading: dict[int, Compaction] = {}
         self._waiting: dict[BucketId, deque[Compaction]] = {}
         # Buckets whose files became busy or free since they were planned.
         self._touched: set[BucketId] = set()
@@ -155,17 +156,17 @@ class TableCompactor:
             return None
         return self._session.table, state, planner.request
 
-    def cycle(self, ended: Mapping[int, Finished | Failed], skip: Skip) -> Cycle:
+    def cycle(self, ended: Sequence[Finished | Failed], skip: Skip) -> Cycle:
         """Publish what has finished, take in what is new, and plan; merge manifests if that is all.
 
-        `ended` are compactions of this table by number; they are no longer under way afterwards.
+        `ended` are compactions of this table; they are no longer under way afterwards.
         What `skip` covers is counted and not offered.
         Errors that a user or a store can cause come back in the answer; after them the next cycle
         starts from nothing that was known.
         """
         start = self._clock.monotonic_s()
-        finished = [each for each in ended.values() if isinstance(each, Finished)]
-        failed = [each for each in ended.values() if isinstance(each, Failed)]
+        finished = [each for each in ended if isinstance(each, Finished)]
+        failed = [each for each in ended if isinstance(each, Failed)]
         settled, planned, error = None, None, None
         in_commit = bool(finished)
         commit_seconds = 0.0
@@ -214,7 +215,7 @@ class TableCompactor:
     def dispatch(
         self, bucket: BucketId, *, number: int, free_slots: int
     ) -> Dispatch | Outrun | None:
-        """The next decision on a bucket, cut into parts; None when there is nothing to do any more.
+        """The next decision on a bucket, cut into subcompactions; None when there is none any more.
 
         Raises what cutting into key ranges raises: footers of the inputs are read.
         """
@@ -228,9 +229,9 @@ class TableCompactor:
         snapshot = state.snapshot
         assert snapshot is not None, "a decision is about files"
         size = sum(file.file_size for file in compaction.inputs)
-        slots = max(free_slots, -(-size // _PART_BYTES_MAX))
+        slots = max(free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX))
         try:
-            parts = self._session.parts(compaction, number=number, free_slots=slots)
+            cut = self._session.subcompactions(compaction, number=number, free_slots=slots)
         except CompactordError as error:
             if self._session.is_outrun(number, compaction, type(error).__name__, str(error)):
                 return Outrun(number=number, why=str(error))
@@ -238,13 +239,13 @@ class TableCompactor:
         dispatched = Dispatch(
             number=number,
             compaction=compaction,
-            parts=parts,
+            subcompactions=cut,
             neighbours=neighbours(compaction, state),
             index_entries=self._indexes.get(bucket, ()),
             snapshot_id=snapshot.id,
             partition=self._session.table.partition_text(bucket.partition),
         )
-        self._in_flight[number] = compaction
+        self._reading[number] = compaction
         return dispatched
 
     def expire(self, *, keep_from: int | None) -> Expired:
@@ -260,8 +261,11 @@ class TableCompactor:
             remove_empty_folder=self._storage.remove_empty_folder,
         )
 
-    def sweep(self, *, grace_ms: int, under_way: UnderWay) -> int:
-        """Remove files that dead compactord processes and workers left; returns how many."""
+    def sweep(self, *, grace_ms: int, under_way: UnderWay | None) -> int:
+        """Remove files that dead compactord processes and workers left; returns how many.
+
+        See `TableSession.remove_orphans`.
+        """
         return self._session.remove_orphans(grace_ms=grace_ms, under_way=under_way)
 
     def reconfigure(self, request: SessionRequest, stop_trigger_fallback: int) -> None:
@@ -270,12 +274,12 @@ class TableCompactor:
         self._session.reconfigure(request)
         self._is_stale = True
 
-    def discard(self, ended: Mapping[int, Finished | Failed]) -> None:
+    def discard(self, ended: Sequence[Finished | Failed]) -> None:
         """Remove the files of compactions that will never be published."""
         self._release(ended)
         self._session.discard(
-            finished=[each for each in ended.values() if isinstance(each, Finished)],
-            failed=[each for each in ended.values() if isinstance(each, Failed)],
+            finished=[each for each in ended if isinstance(each, Finished)],
+            failed=[each for each in ended if isinstance(each, Failed)],
         )
 
     @property
@@ -369,7 +373,7 @@ class TableCompactor:
 
     def _is_idle(self, planned: Planned, skip: Skip) -> bool:
         """Whether manifests wait in vain for the commit of a compaction."""
-        return not (skip.manifests or planned.backlog.tasks or self._in_flight)
+        return not (skip.manifests or planned.backlog.tasks or self._reading)
 
     def _next(self, bucket: BucketId) -> Compaction | None:
         planner, state = self._planner, self._planned_on
@@ -396,14 +400,14 @@ class TableCompactor:
     def _busy(self) -> dict[BucketId, set[str]]:
         """Files that compactions under way read."""
         busy: dict[BucketId, set[str]] = {}
-        for compaction in self._in_flight.values():
+        for compaction in self._reading.values():
             names = busy.setdefault(compaction.bucket, set())
             names.update(file.file_name for file in compaction.inputs)
         return busy
 
-    def _release(self, ended: Mapping[int, Finished | Failed]) -> None:
-        for number in ended:
-            compaction = self._in_flight.pop(number, None)
+    def _release(self, ended: Sequence[Finished | Failed]) -> None:
+        for each in ended:
+            compaction = self._reading.pop(each.number, None)
             if compaction is not None:
                 self._touched.add(compaction.bucket)
 

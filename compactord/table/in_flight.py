@@ -1,9 +1,12 @@
-"""Compactions under way: parts go out, outcomes come back, finished buckets are ready to commit."""
+"""One compaction at the workers: subcompactions go out, outcomes come back and are combined."""
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+
+import structlog
 
 from compactord.errors import FormatError
 from compactord.model import (
@@ -21,10 +24,12 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import DataFile
 
+_log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A compaction whose parts have all succeeded. `number` is that of its dispatch."""
+    """A compaction whose subcompactions have all succeeded. `number` is that of its dispatch."""
 
     number: int
     compaction: Compaction
@@ -34,7 +39,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A compaction that failed for good; the files that some parts had `outputs` must go."""
+    """A compaction that failed for good; the `outputs` of those that succeeded must go."""
 
     number: int
     compaction: Compaction
@@ -42,145 +47,130 @@ class Failed:
     outputs: tuple[Output, ...]
 
 
-@dataclass(slots=True)
-class _InFlight:
-    number: int
-    compaction: Compaction
-    files_above: frozenset[str]
-    index_entries: tuple[bytes, ...]
-    parts: tuple[Subcompaction, ...]
-    results: dict[int, SubcompactionResult] = field(default_factory=dict)
-    attempts: dict[int, int] = field(default_factory=dict)
-    failure: TaskFailure | None = None
-    outstanding: int = 0
-
-
 class InFlight:
-    """Bookkeeping only: the caller submits parts and hands in outcomes.
+    """The subcompactions of one compaction: which wait, and what became of the others.
 
-    A part that fails in a way that may pass is handed back up to `part_attempts` times in all.
+    The caller takes from `waiting` what it submits, and hands in each outcome. `neighbours` are the
+    files of a merge's bucket at planning time.
     """
 
-    def __init__(self, *, part_attempts: int) -> None:
-        self._part_attempts = part_attempts
-        self._in_flight: dict[int, _InFlight] = {}
-
-    def __len__(self) -> int:
-        return len(self._in_flight)
-
-    def stop_retrying(self) -> None:
-        """From now on the first failure of a part is its last."""
-        self._part_attempts = 1
-
-    def give_up(self, number: int, failure: TaskFailure) -> Failed:
-        """End a compaction; outcomes of its parts that come later are not to be handed in."""
-        record = self._in_flight.pop(number)
-        return _failed(record, record.failure or failure)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._in_flight
-
-    def dispatch(
+    def __init__(
         self,
         number: int,
         compaction: Compaction,
-        parts: Sequence[Subcompaction],
+        subcompactions: Sequence[Subcompaction],
         *,
         neighbours: Iterable[DataFile],
         index_entries: tuple[bytes, ...],
-    ) -> Finished | None:
-        """Register a compaction; one without parts (only upgrades) finishes at once.
-
-        `neighbours` are the files of a merge's bucket at planning time.
-        """
+    ) -> None:
         level = compaction.output_level if isinstance(compaction, MergeCompaction) else 0
-        record = _InFlight(
-            number=number,
-            compaction=compaction,
-            files_above=frozenset(file.file_name for file in neighbours if file.level >= level),
-            index_entries=index_entries,
-            parts=tuple(parts),
-            outstanding=len(parts),
-        )
-        if not parts:
-            return _finished(record)
-        self._in_flight[number] = record
-        return None
+        self.waiting = deque(subcompactions)
+        self._number = number
+        self._compaction = compaction
+        self._subcompactions = tuple(subcompactions)
+        self._files_above = frozenset(f.file_name for f in neighbours if f.level >= level)
+        self._index_entries = index_entries
+        self._results: dict[int, SubcompactionResult] = {}
+        self._attempts: Counter[int] = Counter()
+        self._failure: TaskFailure | None = None
+        self._outstanding = len(subcompactions)
 
-    def arrived(self, outcome: TaskOutcome) -> Finished | Failed | Subcompaction | None:
-        """What an outcome leads to: a finished compaction, a part to submit again, or nothing."""
-        record = self._in_flight[outcome.compaction]
-        match outcome:
-            case SubcompactionResult(part=part):
-                record.results[part] = outcome
-                record.outstanding -= 1
-            case TaskFailure(part=part, kind=kind):
-                attempts = record.attempts[part] = record.attempts.get(part, 0) + 1
-                if (
-                    kind is not FailureKind.POISON
-                    and attempts < self._part_attempts
-                    and record.failure is None
-                ):
-                    return record.parts[part]
-                record.failure = record.failure or outcome
-                record.outstanding -= 1
-        if record.outstanding:
+    @property
+    def done(self) -> int:
+        """How many subcompactions have succeeded."""
+        return len(self._results)
+
+    def ended(self) -> Finished | Failed | None:
+        """What the compaction came to; None while outcomes are outstanding.
+
+        One without subcompactions, which only moves files to another level, has finished at once.
+        """
+        if self._outstanding:
             return None
-        del self._in_flight[outcome.compaction]
-        failure = record.failure or _miscounted(record, outcome.compaction)
-        return _finished(record) if failure is None else _failed(record, failure)
+        failure = self._failure or self._miscounted()
+        return self._finished() if failure is None else self.give_up(failure)
 
+    def arrived(self, outcome: TaskOutcome, *, attempts_max: int) -> Finished | Failed | None:
+        """Take in an outcome; the answer is as that of `ended`.
 
-def _miscounted(record: _InFlight, number: int) -> TaskFailure | None:
-    """Each row of the inputs must have been read by exactly one of several parts.
+        A subcompaction that fails in a way that may pass waits again, up to `attempts_max` attempts
+        in all. Once one has failed for good, those that wait would run for nothing.
+        """
+        match outcome:
+            case SubcompactionResult(part=index):
+                self._results[index] = outcome
+                self._outstanding -= 1
+            case TaskFailure(part=index, kind=kind):
+                self._attempts[index] += 1
+                may_pass = kind is not FailureKind.POISON and self._attempts[index] < attempts_max
+                if may_pass and self._failure is None:
+                    again = self._subcompactions[index]
+                    _log.warning(
+                        "compaction_retry",
+                        table=again.table,
+                        compaction_id=self._number,
+                        reason=outcome.message,
+                    )
+                    self.waiting.append(again)
+                    return None
+                self._failure = self._failure or outcome
+                self._outstanding -= 1 + len(self.waiting)
+                self.waiting.clear()
+        return self.ended()
 
-    A part that reads a range of keys passes over row groups by their bounds, which no checksum
-    covers. Where one part reads whole files, it counts their rows itself.
-    """
-    if len(record.parts) < 2:
-        return None
-    inputs = {file.path: file.row_count for part in record.parts for file in part.source.files}
-    rows, read = sum(inputs.values()), sum(each.stats.rows_in for each in record.results.values())
-    if read == rows:
-        return None
-    return TaskFailure(
-        compaction=number,
-        part=0,
-        kind=FailureKind.POISON,
-        error=FormatError.__name__,
-        message=f"its parts read {read:,} rows, its files have {rows:,}: bounds of keys in the"
-        " footer of one of them do not hold",
-        traceback="",
-    )
+    def give_up(self, failure: TaskFailure) -> Failed:
+        """End it; outcomes that come later are not to be handed in."""
+        self.waiting.clear()
+        outputs = tuple(output for each in self._results.values() for output in each.outputs)
+        return Failed(
+            number=self._number, compaction=self._compaction, failure=failure, outputs=outputs
+        )
 
+    def _miscounted(self) -> TaskFailure | None:
+        """Each row of the inputs must have been read by exactly one of several subcompactions.
 
-def _failed(record: _InFlight, failure: TaskFailure) -> Failed:
-    outputs = tuple(output for result in record.results.values() for output in result.outputs)
-    return Failed(
-        number=record.number, compaction=record.compaction, failure=failure, outputs=outputs
-    )
+        One that reads a range of keys passes over row groups by their bounds, which no checksum
+        covers. Where a single one reads whole files, it counts their rows itself.
+        """
+        if len(self._subcompactions) < 2:
+            return None
+        inputs = {
+            file.path: file.row_count for each in self._subcompactions for file in each.source.files
+        }
+        rows = sum(inputs.values())
+        read = sum(each.stats.rows_in for each in self._results.values())
+        if read == rows:
+            return None
+        return TaskFailure(
+            compaction=self._number,
+            part=0,
+            kind=FailureKind.POISON,
+            error=FormatError.__name__,
+            message=f"its subcompactions read {read:,} rows, its files have {rows:,}: bounds of"
+            " keys in the footer of one of them do not hold",
+            traceback="",
+        )
 
-
-def _finished(record: _InFlight) -> Finished:
-    compaction = record.compaction
-    results = [record.results[part] for part in range(len(record.parts))]
-    match compaction:
-        case MergeCompaction(output_level=level):
-            upgraded = [replace(file, level=level) for file in compaction.upgraded]
-        case AppendCompaction():
-            level, upgraded = 0, []
-    return Finished(
-        number=record.number,
-        compaction=compaction,
-        change=BucketChange(
-            bucket=compaction.bucket,
-            total_buckets=compaction.total_buckets,
-            output_level=level,
-            before=compaction.inputs,
-            upgraded=tuple(upgraded),
-            outputs=tuple(output for result in results for output in result.outputs),
-            files_above=record.files_above,
-            index_entries=record.index_entries,
-        ),
-        stats=tuple(result.stats for result in results),
-    )
+    def _finished(self) -> Finished:
+        compaction = self._compaction
+        results = [self._results[index] for index in range(len(self._subcompactions))]
+        match compaction:
+            case MergeCompaction(output_level=level):
+                upgraded = [replace(file, level=level) for file in compaction.upgraded]
+            case AppendCompaction():
+                level, upgraded = 0, []
+        return Finished(
+            number=self._number,
+            compaction=compaction,
+            change=BucketChange(
+                bucket=compaction.bucket,
+                total_buckets=compaction.total_buckets,
+                output_level=level,
+                before=compaction.inputs,
+                upgraded=tuple(upgraded),
+                outputs=tuple(output for result in results for output in result.outputs),
+                files_above=self._files_above,
+                index_entries=self._index_entries,
+            ),
+            stats=tuple(result.stats for result in results),
+        )

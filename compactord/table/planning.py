@@ -14,7 +14,7 @@ from compactord.paimon.snapshot import CommitKind, read_snapshot
 from compactord.paimon.types import DataField, type_text
 from compactord.plan.candidates import candidates
 from compactord.plan.table import BucketPlan, PlanRequest, Strategy, TableKind, plan_buckets
-from compactord.state.rewrites import Rest
+from compactord.state.rewrites import Rest, Rewrite
 from compactord.state.table_state import TableState, delta_entries, with_rewrites
 from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, refuse_formats
@@ -211,9 +211,9 @@ def resting_partitions(state: TableState, quiet_for_ms: int, now_ms: int) -> Map
     return state.rewrites.resting(quiet_for_ms=quiet_for_ms, now_ms=now_ms)
 
 
-def rest_text(rest: Rest) -> str:
-    """Why a partition is skipped, for people."""
-    return f"resting: rewritten {age_text(rest.age_ms)} ago by {rest.rewrite.commit_user}"
+def rest_text(rewrite: Rewrite, age_ms: int) -> str:
+    """Why a partition is skipped, for people: it was rewritten so long ago."""
+    return f"resting: rewritten {age_text(age_ms)} ago by {rewrite.commit_user}"
 
 
 def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> frozenset[BucketId]:

@@ -20,9 +20,9 @@ from compactord.plan.table import BucketPlan
 from compactord.state.rewrites import Rewrite
 from compactord.state.table_state import TableState
 from compactord.table.in_flight import Finished
-from compactord.table.one_shot import CompactTotals
 from compactord.table.opening import OpenTable
 from compactord.table.planning import rest_text
+from compactord.table.totals import CompactTotals
 
 # The risk for commands that rewrite files of the table.
 REWRITTEN = (
@@ -145,7 +145,7 @@ def rewrite_text(rewrite: Rewrite) -> str:
 def resting(table: OpenTable, plans: Iterable[BucketPlan]) -> dict[str, str]:
     """The partitions that are skipped, and why."""
     return {
-        table.partition_text(plan.bucket.partition): rest_text(plan.rest)
+        table.partition_text(plan.bucket.partition): rest_text(plan.rest.rewrite, plan.rest.age_ms)
         for plan in plans
         if plan.rest is not None
     }
@@ -153,7 +153,10 @@ def resting(table: OpenTable, plans: Iterable[BucketPlan]) -> dict[str, str]:
 
 def plan_notes(table: OpenTable, plan: BucketPlan) -> Iterator[str]:
     place = place_text(table, plan.bucket.partition, plan.bucket.bucket)
-    for note in (*plan.notes, *([rest_text(plan.rest)] if plan.rest else [])):
+    notes = list(plan.notes)
+    if plan.rest is not None:
+        notes.append(rest_text(plan.rest.rewrite, plan.rest.age_ms))
+    for note in notes:
         yield f"{place}: {note}"
 
 

@@ -247,7 +247,7 @@ class TableSession:
             resting=resting_partitions(self.state, self._request.quiet_for_ms, now_ms),
         )
 
-    def parts(
+    def subcompactions(
         self, compaction: Compaction, *, number: int, free_slots: int
     ) -> tuple[Subcompaction, ...]:
         """What workers do of a decision; nothing when it only upgrades files."""

@@ -16,9 +16,9 @@ from compactord.ids import this_process
 from compactord.model import Committed, Compaction
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
+from compactord.service.one_shot import OneShot
 from compactord.storage.local import LocalStorage
 from compactord.table.in_flight import Finished
-from compactord.table.one_shot import OneShot
 from compactord.table.opening import OpenTable
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec

@@ -22,7 +22,7 @@ from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.paimon.options import ExpireOptions
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
-from compactord.table.one_shot import CompactTotals
+from compactord.service.one_shot import CompactTotals
 from compactord.table.opening import open_table
 from tests.compat.asking import PyPaimon
 from tests.compat.shapes import BUCKETS, some_change, some_shape

@@ -15,9 +15,10 @@ from compactord.engine.inline import InlineEngine
 from compactord.ids import Owner
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.plan.table import Strategy
-from compactord.table.one_shot import CompactTotals, OneShot
+from compactord.service.one_shot import OneShot
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
+from compactord.table.totals import CompactTotals
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, WRITER
 from tests.e2e import tables

@@ -22,13 +22,14 @@ from compactord.commit.publish import StorePublisher
 from compactord.engine.inline import InlineEngine
 from compactord.model import Committed, Compaction
 from compactord.plan.table import Strategy
+from compactord.service.one_shot import OneShot
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.in_flight import Finished
-from compactord.table.one_shot import CompactTotals, OneShot
 from compactord.table.opening import OpenTable
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
+from compactord.table.totals import CompactTotals
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, TypeName, Value
 

@@ -7,7 +7,7 @@ pauses, halts and slots from those alone.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import timezone
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,8 @@ from compactord.scheduler.effects import (
     Submit,
 )
 from compactord.scheduler.priority import cost
-from compactord.scheduler.scheduled_table import CompactionRecord, Quarantined
+from compactord.scheduler.record import CompactionRecord, Status
+from compactord.scheduler.scheduled_table import Quarantined
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
 from compactord.table.compactor import Cycle, Dispatch
 from compactord.table.in_flight import Failed, Finished
@@ -72,7 +73,7 @@ class Rules:
 
     def effect(self, effect: Effect) -> None:
         match effect:
-            case Submit(part=part):
+            case Submit(subcompaction=part):
                 self._submit(part.compaction, part.part)
             case StartCycle(name=name, ended=ended) | Discard(name=name, ended=ended):
                 if isinstance(effect, StartCycle) and ended:
@@ -163,8 +164,9 @@ class Rules:
         self.table_of[effect.number], self.bucket_of[effect.number] = name, bucket
         self.attempts_at.setdefault((name, bucket), []).append(world.now_ms)
 
-    def _hand_back(self, name: TableName, ended: Mapping[int, Finished | Failed]) -> None:
-        for number, each in ended.items():
+    def _hand_back(self, name: TableName, ended: Sequence[Finished | Failed]) -> None:
+        for each in ended:
+            number = each.number
             assert self.table_of[number] == name
             assert number not in self._handed_back, f"compaction {number} ends twice"
             self._handed_back.add(number)
@@ -195,7 +197,7 @@ class Rules:
         scheduled = self._world.scheduler.tables[name]
         assert result.snapshot_id >= self._world.tables[name].expired_to, "its inputs have expired"
         flying = sum(self.table_of[n] == name for n in self.active)
-        finished = len(scheduled.ended)
+        finished = len(scheduled.with_status(Status.FINISHED))
         # Parts that are tried again may have given their slots to others meanwhile.
         most = 2 * scheduled.policy.max_concurrent_tasks
         assert flying - finished <= most, "compactions pile up"
@@ -203,12 +205,13 @@ class Rules:
         self.active[result.number] = result
 
     def cycle_ended(
-        self, name: TableName, ended: Mapping[int, Finished | Failed], cycle: Cycle
+        self, name: TableName, ended: Sequence[Finished | Failed], cycle: Cycle
     ) -> None:
         self.discarded(name, ended)
         if cycle.settled is not None:
             published = {id(each) for each in cycle.settled.published}
-            for number, each in ended.items():
+            for each in ended:
+                number = each.number
                 if id(each) in published:
                     key = (name, self.bucket_of[number])
                     self.published[name] += 1
@@ -216,10 +219,10 @@ class Rules:
                         self._failures.pop(key, None)
                         self._rests_until.pop(key, None)
 
-    def discarded(self, name: TableName, ended: Mapping[int, Finished | Failed]) -> None:
+    def discarded(self, name: TableName, ended: Sequence[Finished | Failed]) -> None:
         del self._jobs[name]
-        for number in ended:
-            del self.active[number]
+        for each in ended:
+            del self.active[each.number]
 
     def cared(self, name: TableName) -> None:
         self._maintenance.remove(name)
@@ -239,7 +242,7 @@ class Rules:
     # -- the scheduler's observer
 
     def started(self, name: TableName, record: CompactionRecord, now_ms: int) -> None:
-        assert record.dispatch.number not in self.first_submits, "it starts twice"
+        assert record.number not in self.first_submits, "it starts twice"
 
     def ended(self, view: EndedCompaction) -> None:
         self.outcomes[view.outcome] += 1
@@ -271,7 +274,7 @@ class Rules:
     def look(self) -> None:
         """Sums and bounds."""
         scheduler = self._world.scheduler
-        assert scheduler.running_parts == len(self._world.running)
+        assert scheduler.running_subcompactions == len(self._world.running)
         for name, scheduled in scheduler.tables.items():
             mine = sum(self.table_of[number] == name for number, _ in self._world.running)
             assert scheduled.slots == mine, f"{name} holds {mine} slots, not {scheduled.slots}"
@@ -280,7 +283,7 @@ class Rules:
             )
             if scheduled.halt is not None:
                 self._halts[name] = scheduled.halt
-            queued = [number for number, _ in scheduled.parts]
+            queued = [each.number for each in scheduled.compactions.values() if each.has_waiting]
             assert len(set(queued)) <= scheduled.policy.max_concurrent_tasks + 1
             assert all(number in self.active for number in queued)
 
@@ -290,10 +293,10 @@ class Rules:
         assert scheduler.is_idle, "something is under way"
         assert not self.active, f"nobody knows what became of {sorted(self.active)}"
         assert not self._world.running
-        assert scheduler.running_parts == 0
+        assert scheduler.running_subcompactions == 0
         assert sum(self.dispatched_count.values()) == sum(self.outcomes.values())
         for name, scheduled in scheduler.tables.items():
             booked = sum(scheduled.counts.compactions.values())
             assert booked == self.answered[name], f"{name} counted {booked} ends"
             assert scheduled.slots == 0
-            assert not scheduled.parts
+            assert not scheduled.compactions

@@ -6,7 +6,7 @@ level 0, and sometimes the run too; when it is published its inputs become (part
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compactord.errors import CompactordError
@@ -71,7 +71,12 @@ def part_of(number: int, part: int, *paths: str) -> Subcompaction:
     )
     source = ConcatSpec(files=files, first_sequence_number=0, continues_across_outputs=False)
     made = object.__new__(Subcompaction)
-    for name, value in (("compaction", number), ("part", part), ("source", source)):
+    for name, value in (
+        ("table", "db.t"),
+        ("compaction", number),
+        ("part", part),
+        ("source", source),
+    ):
         object.__setattr__(made, name, value)
     return made
 
@@ -102,14 +107,14 @@ class SimTable:
         """Nothing is known any more, as after an error."""
         self._is_changed = True
 
-    def release(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            if self.flying.pop(number, None) is not None:
+    def release(self, ended: Sequence[Finished | Failed]) -> None:
+        for each in ended:
+            if self.flying.pop(each.number, None) is not None:
                 self._is_changed = True
 
     def cycle(
         self,
-        ended: Mapping[int, Finished | Failed],
+        ended: Sequence[Finished | Failed],
         skip: Skip,
         *,
         error: CompactordError | None,
@@ -117,7 +122,7 @@ class SimTable:
         lost: bool = False,
     ) -> Cycle:
         """`error` ends it: the commit if something has finished. `conflicts` are not published."""
-        finished = {n: each for n, each in ended.items() if isinstance(each, Finished)}
+        finished = [each for each in ended if isinstance(each, Finished)]
         settled = None
         if error is None and finished:
             settled = self._settle(finished, conflicts)
@@ -139,11 +144,11 @@ class SimTable:
             in_commit=error is not None and bool(finished),
         )
 
-    def _settle(self, finished: Mapping[int, Finished], conflicts: frozenset[int]) -> Settled:
+    def _settle(self, finished: Sequence[Finished], conflicts: frozenset[int]) -> Settled:
         published, dropped = [], []
-        for number, each in finished.items():
-            flying = self.flying[number]
-            if number in conflicts:
+        for each in finished:
+            flying = self.flying[each.number]
+            if each.number in conflicts:
                 drop = DroppedChange(
                     change=each.change, conflict=Conflict.FILE_REMOVED, why="a file is gone"
                 )
@@ -218,7 +223,7 @@ class SimTable:
                 files=(),
                 ordered=False,
             ),
-            parts=tuple(part_of(number, part) for part in range(count)),
+            subcompactions=tuple(part_of(number, part) for part in range(count)),
             neighbours=(),
             index_entries=(),
             snapshot_id=self.planned_snapshot_id,

@@ -9,7 +9,7 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timezone
 
@@ -234,7 +234,7 @@ class World:
         for effect in effects:
             self.rules.effect(effect)
             match effect:
-                case Submit(part=part):
+                case Submit(subcompaction=part):
                     self._submit(part)
                 case StartCycle():
                     self._job(lambda effect=effect: self._cycle(effect))
@@ -279,7 +279,7 @@ class World:
     def _cycle(self, effect: StartCycle) -> None:
         name, ended = effect.name, effect.ended
         odds, chance = self.odds, self.random.random
-        finished = [n for n, each in ended.items() if isinstance(each, Finished)]
+        finished = [each.number for each in ended if isinstance(each, Finished)]
         error: CompactordError | None = None
         if chance() < (odds.commit_fails if finished else odds.look_fails):
             errors = [StorageError("/t", "read failed"), FormatError("/t/snapshot-1", "torn")]
@@ -288,7 +288,7 @@ class World:
         lost = chance() < odds.snapshot_lost
         table = self.tables[name]
         cycle = table.cycle(ended, effect.skip, error=error, conflicts=conflicts, lost=lost)
-        self._note(f"cycle_ended {name} {sorted(ended)} {error} {cycle.planned is not None}")
+        self._note(f"cycle_ended {name} {_numbers(ended)} {error} {cycle.planned is not None}")
         self.rules.cycle_ended(name, ended, cycle)
         self.scheduler.cycle_ended(name, cycle, self.now_ms)
 
@@ -306,11 +306,11 @@ class World:
         self.rules.dispatched(name, effect, dispatched)
         if dispatched is not None:
             size = table.flying[effect.number].size
-            self.sizes[effect.number] = size // max(1, len(dispatched.parts))
+            self.sizes[effect.number] = size // max(1, len(dispatched.subcompactions))
         self.scheduler.dispatched(name, dispatched, self.now_ms)
 
-    def _discard(self, name: TableName, ended: Mapping[int, Finished | Failed]) -> None:
-        self._note(f"discarded {name} {sorted(ended)}")
+    def _discard(self, name: TableName, ended: Sequence[Finished | Failed]) -> None:
+        self._note(f"discarded {name} {_numbers(ended)}")
         self.tables[name].release(ended)
         self.rules.discarded(name, ended)
         self.scheduler.discarded(name, self.now_ms)
@@ -361,7 +361,7 @@ class World:
             peak_rss_bytes=0,
         )
         result = SubcompactionResult(compaction=number, part=part, outputs=(), stats=stats)
-        self.scheduler.part_ended(result, self.now_ms)
+        self.scheduler.subcompaction_ended(result, self.now_ms)
 
     def _part_lost(self, key: tuple[int, int]) -> None:
         if self._engine.pop(key, None) is not None:
@@ -373,7 +373,7 @@ class World:
             compaction=number, part=part, kind=kind, error="E", message="it failed", traceback=""
         )
         self.rules.part_failed(number, part, kind)
-        self.scheduler.part_ended(failure, self.now_ms)
+        self.scheduler.subcompaction_ended(failure, self.now_ms)
 
     def _in_flight(self, number: int) -> tuple[TableName, int]:
         for name, table in self.tables.items():
@@ -383,3 +383,7 @@ class World:
 
     def _note(self, what: str) -> None:
         self.trace.append((self.now_ms - START_MS, what))
+
+
+def _numbers(ended: Sequence[Finished | Failed]) -> list[int]:
+    return sorted(each.number for each in ended)

@@ -82,7 +82,7 @@ def test_of_a_bucket_that_is_gone_nothing_is_remembered_although_others_wait() -
     scheduled = stage.scheduler.tables[NAME]
     bucket = _failed_once(stage)
     scheduled.drops[bucket] = Drops(count=2)
-    planned = stage.tables[NAME].cycle({}, Skip(), error=None)
+    planned = stage.tables[NAME].cycle((), Skip(), error=None)
     assert planned.planned is not None
     # More is due than was offered: the other bucket.
     cycle = replace(planned, planned=replace(planned.planned, offered=(), gone=frozenset({bucket})))
@@ -93,17 +93,16 @@ def test_of_a_bucket_that_is_gone_nothing_is_remembered_although_others_wait() -
 def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> None:
     stage = Stage()
     stage.add()
-    number = stage.flying()[0].part.compaction
+    number = stage.flying()[0].subcompaction.compaction
     scheduled = stage.scheduler.tables[NAME]
-    record = scheduled.in_flight[number]
+    record = scheduled.compactions[number]
 
     def dropped(number: int) -> None:
         accounting.in_vain(
             scheduled,
-            record.pending,
-            number,
+            replace(record, number=number),
             "gone",
-            BACKOFF,
+            Retry(backoff=BACKOFF),
             stage.now,
             stage.observer,  # type: ignore[arg-type]
         )
@@ -136,7 +135,7 @@ def test_a_table_is_to_blame_only_for_inputs_that_nobody_replaced(
     stage.ends(submit, FailureKind.POISON, error="ObjectNotFound")
     scheduled = stage.scheduler.tables[NAME]
     assert (scheduled.failures, scheduled.quarantined) == (0, {}), "nobody knows yet"
-    known = {} if outrun is None else {submit.part.compaction: outrun}
+    known = {} if outrun is None else {submit.subcompaction.compaction: outrun}
     error = TransientStorageError("/t", "busy") if outrun is None else None
     stage.cycle_ended(only(stage.decide()), outrun=known, error=error)
     assert scheduled.failures == failures

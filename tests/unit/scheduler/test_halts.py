@@ -231,8 +231,9 @@ def test_nothing_but_an_operator_ends_or_hides_a_halt_for_lost_snapshots() -> No
     fails = _one_lost_one_under_way(stage)
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
     stage.ends(fails, FailureKind.POISON)
-    assert isinstance(only(stage.decide()), Discard)
-    stage.tables[NAME].release([2])
+    discard = only(stage.decide())
+    assert isinstance(discard, Discard)
+    stage.tables[NAME].release(discard.ended)
     stage.scheduler.discarded(NAME, stage.now)
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
     _look(stage, error=TORN)

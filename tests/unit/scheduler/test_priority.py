@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from compactord.model import CompactReason, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.priority import (
-    LARGE_PART_BYTES,
+    LARGE_BYTES,
     Contender,
     choose,
     cost,
@@ -176,5 +176,5 @@ def test_a_tables_most_urgent_work_goes_first_and_of_urgent_work_the_oldest() ->
 
 def test_small_parts_cost_about_one_and_large_ones_their_size() -> None:
     assert cost(0) == 1
-    assert cost(LARGE_PART_BYTES) == 2
-    assert cost(8 * LARGE_PART_BYTES) == 9
+    assert cost(LARGE_BYTES) == 2
+    assert cost(8 * LARGE_BYTES) == 9

@@ -24,6 +24,7 @@ from compactord.scheduler.effects import (
     StartSweep,
     Submit,
 )
+from compactord.scheduler.record import Status
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Outcome
 from compactord.table.in_flight import Failed, Finished
@@ -128,15 +129,15 @@ class Stage:
         self.scheduler.poll_due(name, self.now)
 
     def ends(self, submit: Submit, kind: FailureKind | None = None, *, error: str = "E") -> None:
-        number, part = submit.part.compaction, submit.part.part
+        number, part = submit.subcompaction.compaction, submit.subcompaction.part
         if kind is None:
             done = SubcompactionResult(compaction=number, part=part, outputs=(), stats=STATS)
-            self.scheduler.part_ended(done, self.now)
+            self.scheduler.subcompaction_ended(done, self.now)
             return
         failure = TaskFailure(
             compaction=number, part=part, kind=kind, error=error, message="bad", traceback=""
         )
-        self.scheduler.part_ended(failure, self.now)
+        self.scheduler.subcompaction_ended(failure, self.now)
 
     def outcomes(self, name: TableName = NAME) -> dict[Outcome, int]:
         found = self.scheduler.tables[name].counts.compactions
@@ -154,7 +155,7 @@ def test_from_a_first_look_to_a_commit() -> None:
     stage.ends(only(stage.flying()))  # type: ignore[arg-type]
     cycle = only(stage.decide())
     assert isinstance(cycle, StartCycle)
-    assert [type(each) for each in cycle.ended.values()] == [Finished]
+    assert [type(each) for each in cycle.ended] == [Finished]
     stage.cycle_ended(cycle)
     assert stage.decide() == []
     scheduled = stage.scheduler.tables[NAME]
@@ -206,11 +207,11 @@ def test_parts_never_exceed_slots_and_fewer_slots_let_parts_end() -> None:
                 stage.cycle_ended(effect)
             elif isinstance(effect, StartDispatch):
                 stage.dispatched(effect)
-        assert stage.scheduler.running_parts <= 2
-    assert stage.scheduler.running_parts == 2
+        assert stage.scheduler.running_subcompactions <= 2
+    assert stage.scheduler.running_subcompactions == 2
     stage.scheduler.slots = 1
     assert stage.decide(1_000) == []
-    assert stage.scheduler.running_parts == 2
+    assert stage.scheduler.running_subcompactions == 2
 
 
 def test_when_one_part_fails_for_good_the_others_are_not_begun() -> None:
@@ -223,9 +224,9 @@ def test_when_one_part_fails_for_good_the_others_are_not_begun() -> None:
     stage.ends(submits[1])
     cycle = only(stage.decide())
     assert isinstance(cycle, StartCycle)
-    assert [type(each) for each in cycle.ended.values()] == [Failed]
+    assert [type(each) for each in cycle.ended] == [Failed]
     assert stage.outcomes() == {Outcome.FAILED: 1}
-    assert stage.scheduler.running_parts == 0
+    assert stage.scheduler.running_subcompactions == 0
 
 
 def test_a_part_that_may_succeed_is_tried_again_before_its_bucket_is_quarantined() -> None:
@@ -264,8 +265,8 @@ def test_a_dispatch_that_fails_quarantines_its_bucket_under_its_partition() -> N
     effect = only(stage.planned())
     assert isinstance(effect, StartDispatch)
     scheduled = stage.scheduler.tables[NAME]
-    assert scheduled.dispatching is not None
-    scheduled.dispatching = replace(scheduled.dispatching, partition="day=1")
+    (record,) = scheduled.with_status(Status.PLANNED)
+    record.pending = replace(record.pending, partition="day=1")
     stage.scheduler.dispatched(NAME, StorageError("/t", "unreadable"), stage.now)
     assert scheduled.quarantined[effect.bucket].partition == "day=1"
     assert stage.outcomes() == {Outcome.FAILED: 1}
@@ -404,11 +405,11 @@ def test_after_the_end_results_are_discarded_whenever_they_finish() -> None:
     stage.scheduler.drain(stage.now)
     stage.scheduler.end()
     scheduled = stage.scheduler.tables[NAME]
-    number = next(iter(scheduled.in_flight))
+    number = scheduled.in_flight[0].number
     stage.scheduler.engine_lost("stopped", stage.now)
     discard = only(stage.decide())
     assert isinstance(discard, Discard)
-    assert list(discard.ended) == [number]
+    assert [each.number for each in discard.ended] == [number]
     stage.scheduler.discarded(NAME, stage.now)
     assert stage.scheduler.is_idle
 

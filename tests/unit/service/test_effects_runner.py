@@ -83,7 +83,7 @@ class Theatre:
         return self.answers[-1]
 
     def cycle(self) -> Cycle:
-        self.runner.run(StartCycle(name=NAME, ended={}, skip=Skip()))
+        self.runner.run(StartCycle(name=NAME, ended=(), skip=Skip()))
         what, cycle = self.answer()
         assert what == "turned"
         assert isinstance(cycle, Cycle)
@@ -142,7 +142,7 @@ def test_a_commit_that_fails_is_an_answer_and_leaves_no_bucket_busy(
     assert isinstance(dispatched, Dispatch)
     finished = flown(dispatched)
     theatre.error = error
-    theatre.runner.run(StartCycle(name=NAME, ended={1: finished}, skip=Skip()))
+    theatre.runner.run(StartCycle(name=NAME, ended=(finished,), skip=Skip()))
     _, cycle = theatre.answer()
     assert isinstance(cycle, Cycle)
     assert cycle.error is not None
@@ -166,7 +166,7 @@ def test_care_and_discarding_that_fail_are_answered(theatre: Theatre, error: Exc
     assert isinstance(result, CompactordError)
     theatre.runner.run(StartSweep(name=NAME, under_way=UnderWay(since_ms=0, for_ms=0)))
     assert theatre.answer() == ("swept", 0)
-    theatre.runner.run(Discard(name=NAME, ended={1: finished}))
+    theatre.runner.run(Discard(name=NAME, ended=(finished,)))
     assert theatre.answer() == ("discarded", None)
 
 
@@ -180,7 +180,7 @@ def test_what_concerns_a_table_that_was_never_opened_is_answered(theatre: Theatr
 
 def test_parts_go_to_the_engine_at_once(theatre: Theatre) -> None:
     made = part(3)
-    theatre.runner.run(Submit(part=made))
+    theatre.runner.run(Submit(subcompaction=made))
     assert theatre.submitted == [made]
 
 

@@ -50,8 +50,8 @@ class OneSlot(Stage):
                         self.cycle_ended(effect)
                     case StartDispatch():
                         self.dispatched(effect, parts=PARTS)
-                    case Submit(part=part):
-                        given.append(self.scheduler._table_of[part.compaction])
+                    case Submit(subcompaction=part):
+                        given.append(self.scheduler._table_of[part.compaction].name)
                         self.ends(effect)
         return given
 

@@ -16,7 +16,8 @@ from compactord.model import CompactReason, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.effects import StartSweep
 from compactord.scheduler.maintenance import due_maintenance
-from compactord.scheduler.scheduled_table import CompactionRecord, Quarantined, ScheduledTable
+from compactord.scheduler.record import CompactionRecord
+from compactord.scheduler.scheduled_table import Quarantined, ScheduledTable
 from compactord.scheduler.status import Halt
 from compactord.service import probes
 from compactord.service.daemon import Daemon
@@ -252,7 +253,7 @@ def test_no_sweep_takes_what_is_under_way(days: tuple[int, ...], *, is_seen: boo
     stage.add()
     stage.now = clock.steady_ms()
     stage.flying()
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
     for number, pending in enumerate(planned.offered):
         # What is under way writes a file between any two settings of the clock, and after the last.
@@ -292,7 +293,7 @@ def test_what_a_killed_worker_left_is_swept_when_all_began_after_it(jump_ms: int
     compactor = compactor_of(storage, table, clock=clock)
     clock.set_by_ms = jump_ms
     storage.now_ms = clock.now_ms()
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
     dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
     assert dispatched is not None
@@ -312,7 +313,7 @@ def test_what_a_killed_worker_left_is_swept_when_all_began_after_it(jump_ms: int
 
 def _decisions(compactor: TableCompactor) -> dict[BucketId, CompactReason]:
     """What a cycle finds due."""
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     return (
         {} if planned is None else {pending.bucket: pending.reason for pending in planned.offered}
     )
@@ -344,7 +345,7 @@ def test_full_compactions_go_on_at_their_interval(jump_ms: int, *, is_remembered
     clock.set_by_ms = jump_ms
     if not is_remembered:
         compactor = compactor_of(storage, table, clock=clock)
-        compactor.cycle({}, ALL)
+        compactor.cycle((), ALL)
     fill_keyed(writer(storage, table), commits=1)
     if is_remembered:
         assert _decisions(compactor) == {}, "the last one was just now"
@@ -353,9 +354,9 @@ def test_full_compactions_go_on_at_their_interval(jump_ms: int, *, is_remembered
 
 
 def _full(compactor: TableCompactor) -> None:
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
     (pending,) = planned.offered
     dispatched = compactor.dispatch(pending.bucket, number=1, free_slots=1)
     assert dispatched is not None
-    assert compactor.cycle({1: flown(dispatched)}, ALL).settled is not None
+    assert compactor.cycle([flown(dispatched)], ALL).settled is not None

@@ -45,18 +45,19 @@ def compactor_of(
 
 
 def flown(dispatch: Dispatch, *, failed: bool = False) -> Finished | Failed:
-    """What comes of a compaction; each part is run once, unless it is to `failed`."""
-    in_flight = InFlight(part_attempts=1)
-    ended: Finished | Failed | Subcompaction | None = in_flight.dispatch(
+    """What comes of a compaction; each subcompaction is run once, unless it is to have `failed`."""
+    in_flight = InFlight(
         dispatch.number,
         dispatch.compaction,
-        dispatch.parts,
+        dispatch.subcompactions,
         neighbours=dispatch.neighbours,
         index_entries=dispatch.index_entries,
     )
-    for part in dispatch.parts:
-        ended = in_flight.arrived(_poisoned(part) if failed else run_part(part))
-    assert isinstance(ended, Finished | Failed)
+    while in_flight.waiting:
+        part = in_flight.waiting.popleft()
+        in_flight.arrived(_poisoned(part) if failed else run_part(part), attempts_max=1)
+    ended = in_flight.ended()
+    assert ended is not None
     return ended
 
 
@@ -84,11 +85,11 @@ class Driver:
     def run(self, *, cycles: int) -> Planned | None:
         """The plan in the end; at most so many cycles, of which the last one begins nothing."""
         planned: Planned | None = None
-        ended: dict[int, Finished | Failed] = {}
+        ended: list[Finished | Failed] = []
         for left in reversed(range(cycles)):
             cycle = self.compactor.cycle(ended, ALL)
             self.cycles.append(cycle)
-            ended = {}
+            ended = []
             if cycle.error is not None:
                 self.errors.append(cycle.error)
             planned = cycle.planned or planned
@@ -102,5 +103,5 @@ class Driver:
                     self.errors.append(error)
                     continue
                 if dispatched is not None:
-                    ended[self._number] = flown(dispatched)
+                    ended.append(flown(dispatched))
         return planned

@@ -154,10 +154,10 @@ def test_a_bucket_that_is_being_compacted_counts() -> None:
     table = keyed_table(storage, WHERE, buckets=1)
     fill_keyed(writer(storage, table), commits=6)
     compactor = compactor_of(storage, table)
-    before = compactor.cycle({}, ALL).planned
+    before = compactor.cycle((), ALL).planned
     assert before is not None
     assert compactor.dispatch(before.offered[0].bucket, number=1, free_slots=1)
-    meanwhile = compactor.cycle({}, ALL).planned
+    meanwhile = compactor.cycle((), ALL).planned
     assert meanwhile is not None
     assert meanwhile.offered == ()
     assert meanwhile.shape.size_amplification_max == before.shape.size_amplification_max > 1
@@ -167,7 +167,7 @@ def test_an_append_table_has_no_runs_to_be_amplified() -> None:
     storage = MemoryStorage()
     table = append_table(storage, WHERE)
     fill_keyed(writer(storage, table), commits=4)
-    planned = compactor_of(storage, table).cycle({}, ALL).planned
+    planned = compactor_of(storage, table).cycle((), ALL).planned
     assert planned is not None
     assert planned.shape.files == 4
     assert planned.shape.size_amplification_max == 0
@@ -178,14 +178,14 @@ def test_a_full_compaction_by_somebody_else_is_known_to_a_new_service() -> None:
     table = keyed_table(storage, WHERE, buckets=2)
     fill_keyed(writer(storage, table), commits=4)
     compactor = compactor_of(storage, table)
-    first = compactor.cycle({}, ALL).planned
+    first = compactor.cycle((), ALL).planned
     assert first is not None
     assert first.shape.last_full_compaction_ms == 0
     compact(storage, table, strategy=Strategy.FULL)
     files = load_state(storage, table).files
     created = {file.creation_time_ms for b in files.bucket_ids() for file in files.files_in(b)}
     for service in (compactor, compactor_of(storage, table)):
-        planned = service.cycle({}, ALL).planned
+        planned = service.cycle((), ALL).planned
         assert planned is not None
         assert planned.shape.last_full_compaction_ms == min(created)
 

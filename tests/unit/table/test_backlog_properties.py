@@ -16,7 +16,6 @@ from compactord.plan.universal import last_full_compaction_ms
 from compactord.state.table_state import TableState, load_state
 from compactord.table.backlog import TableBacklog
 from compactord.table.compactor import TOP_MAX, Dispatch, Planned, TableCompactor
-from compactord.table.in_flight import Failed, Finished
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planning import PlanContext, StatePlanner
 from compactord_demo.writer import WriteOnlyWriter
@@ -67,9 +66,8 @@ class History:
         self.clock.sleep(seconds)
 
     def cycle(self, landing: int, *, failed: bool) -> None:
-        ended: dict[int, Finished | Failed] = {}
-        for number in list(self.flying)[:landing]:
-            ended[number] = flown(self.flying.pop(number), failed=failed)
+        numbers = list(self.flying)[:landing]
+        ended = [flown(self.flying.pop(number), failed=failed) for number in numbers]
         cycle = self.compactor.cycle(ended, ALL)
         assert cycle.error is None
         self.planned = cycle.planned or self.planned

@@ -49,14 +49,14 @@ def _keyed(commits: int = 6, **options: str) -> tuple[MemoryStorage, TableRef, d
 
 
 def _due(compactor: TableCompactor) -> list[int]:
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
     return [pending.bucket.bucket for pending in planned.offered]
 
 
 def _dispatched(compactor: TableCompactor) -> Dispatch:
     """The first decision of the table, as compaction 1."""
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
     dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
     assert isinstance(dispatched, Dispatch)
@@ -66,12 +66,12 @@ def _dispatched(compactor: TableCompactor) -> Dispatch:
 def test_a_first_cycle_plans_and_a_second_one_has_nothing_new() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
     assert {pending.bucket.bucket for pending in planned.offered} == {0, 1}
     assert planned.snapshot_id == 6
     assert planned.backlog.tasks == 2
-    assert compactor.cycle({}, ALL).planned is None
+    assert compactor.cycle((), ALL).planned is None
 
 
 def test_compacts_to_the_end_and_keeps_every_row() -> None:
@@ -98,7 +98,7 @@ def _scattered(commits: int) -> tuple[MemoryStorage, TableRef]:
 def test_a_cycle_with_nothing_due_merges_manifests() -> None:
     storage, table = _scattered(40)
     compactor = compactor_of(storage, table)
-    cycle = compactor.cycle({}, ALL)
+    cycle = compactor.cycle((), ALL)
     assert (cycle.planned is not None, cycle.error) == (True, None)
     assert cycle.settled is not None
     assert cycle.settled.committed is not None
@@ -108,9 +108,9 @@ def test_a_cycle_with_nothing_due_merges_manifests() -> None:
     assert len(data_manifests(storage, table.location, snapshot)) == 1
     assert sum(read_appended(storage, table).values()) == 40
     # Its own snapshot is taken in, and brings nothing to do.
-    again = compactor.cycle({}, ALL)
+    again = compactor.cycle((), ALL)
     assert (again.planned is not None, again.settled) == (True, None)
-    assert compactor.cycle({}, ALL).planned is None
+    assert compactor.cycle((), ALL).planned is None
     assert snapshot_ids(storage, table.location)[-1] == 41
 
 
@@ -127,13 +127,13 @@ def test_manifests_that_cannot_be_merged_leave_the_plan_as_it_is_until_the_next_
         ),
     )
     compactor = compactor_of(faulty, table)
-    cycle = compactor.cycle({}, ALL)
+    cycle = compactor.cycle((), ALL)
     assert (cycle.planned is not None, cycle.settled, cycle.error) == (True, None, None)
     assert faulty.failed
-    assert compactor.cycle({}, ALL).planned is None
+    assert compactor.cycle((), ALL).planned is None
     is_full[0] = False
     writer(storage, table).write(rows_of([(100, 1)]))
-    settled = compactor.cycle({}, ALL).settled
+    settled = compactor.cycle((), ALL).settled
     assert settled is not None
     assert settled.committed is not None
 
@@ -143,14 +143,14 @@ def test_manifests_stay_below_the_threshold_and_where_nothing_may_begin(
     commits: int, skip: Skip
 ) -> None:
     storage, table = _scattered(commits)
-    assert compactor_of(storage, table).cycle({}, skip).settled is None
+    assert compactor_of(storage, table).cycle((), skip).settled is None
     assert snapshot_ids(storage, table.location)[-1] == commits
 
 
 def test_a_bucket_under_way_is_not_due() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
     bucket = planned.offered[0].bucket
     assert compactor.dispatch(bucket, number=1, free_slots=1) is not None
@@ -163,7 +163,7 @@ def test_names_of_files_show_the_codec_of_the_table_whatever_parquet_is_told() -
     options = {"file.suffix.include.compression": "true", "parquet.compression": "gzip"}
     compactor = compactor_of(storage, table, overrides=options)
     dispatched = _dispatched(compactor)
-    assert {part.write.file_suffix for part in dispatched.parts} == {".zst.parquet"}
+    assert {part.write.file_suffix for part in dispatched.subcompactions} == {".zst.parquet"}
 
 
 def test_a_crashed_bucket_is_due_again_and_leaves_no_file() -> None:
@@ -171,7 +171,7 @@ def test_a_crashed_bucket_is_due_again_and_leaves_no_file() -> None:
     compactor = compactor_of(storage, table)
     dispatched = _dispatched(compactor)
     _due(compactor)
-    again = compactor.cycle({1: flown(dispatched, failed=True)}, ALL)
+    again = compactor.cycle([flown(dispatched, failed=True)], ALL)
     assert again.planned is not None
     assert dispatched.compaction.bucket in {pending.bucket for pending in again.planned.offered}
     assert leftovers(storage, table, [FIRST]) == set()
@@ -183,7 +183,7 @@ def test_a_discarded_compaction_leaves_no_file_and_its_bucket_is_due_again() -> 
     dispatched = _dispatched(compactor)
     finished = flown(dispatched)
     assert leftovers(storage, table, [FIRST]) != set()
-    compactor.discard({1: finished})
+    compactor.discard([finished])
     assert leftovers(storage, table, [FIRST]) == set()
     assert dispatched.compaction.bucket.bucket in _due(compactor)
     assert read_keyed(storage, table) == expected
@@ -193,7 +193,7 @@ def test_a_dispatch_that_fails_makes_its_bucket_due_again_without_a_new_snapshot
     storage, table, _ = _keyed()
     clock = BreakableClock()
     compactor = compactor_of(storage, table, clock=clock)
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
     first = planned.offered[0].bucket
     # Cutting into parts looks at the clock for the zone of creation times: a seam that can fail.
@@ -201,7 +201,7 @@ def test_a_dispatch_that_fails_makes_its_bucket_due_again_without_a_new_snapshot
     with pytest.raises(StorageError):
         compactor.dispatch(first, number=1, free_slots=1)
     clock.is_broken = False
-    again = compactor.cycle({}, ALL).planned
+    again = compactor.cycle((), ALL).planned
     assert again is not None, "there is something to do, and nothing else will say so"
     assert again.offered == planned.offered
 
@@ -230,23 +230,23 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
     ended = flown(dispatched)
     assert isinstance(ended, Failed)
     assert ended.failure.error == "ObjectNotFound"
-    cycle = compactor.cycle({1: ended}, ALL)
+    cycle = compactor.cycle([ended], ALL)
     assert cycle.outrun == {1: is_replaced}
 
 
 def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
     first = planned.offered[0].bucket
     skipping = Skip(buckets=frozenset({first}))
-    without = compactor.cycle({}, skipping).planned
+    without = compactor.cycle((), skipping).planned
     assert without is not None
     assert first not in {pending.bucket for pending in without.offered}
     assert without.backlog == planned.backlog
-    assert compactor.cycle({}, skipping).planned is None
-    after = compactor.cycle({}, ALL).planned
+    assert compactor.cycle((), skipping).planned is None
+    after = compactor.cycle((), ALL).planned
     assert after is not None
     assert after.offered == planned.offered
 
@@ -269,7 +269,7 @@ def test_a_table_that_becomes_unsupported_is_an_answer_and_one_that_heals_is_ser
     bad = good.replace(b'"write-only": "true"', b'"write-only": "true", "merge-engine": "nope"')
     assert bad != good
     storage.objects[paths.schema_path(table.location, 1)] = bad.replace(b'"id": 0,', b'"id": 1,', 1)
-    cycle = compactor.cycle({}, ALL)
+    cycle = compactor.cycle((), ALL)
     assert cycle.error is not None
     assert cycle.planned is None
     assert not cycle.in_commit
@@ -291,7 +291,7 @@ def test_an_exception_that_nobody_expects_leaves_no_bucket_busy() -> None:
     finished = flown(dispatched)
     is_broken[0] = True
     with pytest.raises(MemoryError):
-        compactor.cycle({1: finished}, ALL)
+        compactor.cycle([finished], ALL)
     is_broken[0] = False
     assert sorted(_due(compactor)) == [0, 1]
     Driver(compactor).run(cycles=3)
@@ -303,7 +303,7 @@ def test_expiry_leaves_what_is_read_alone() -> None:
         **{"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
     )
     compactor = compactor_of(storage, table)
-    compactor.cycle({}, ALL)
+    compactor.cycle((), ALL)
     result = compactor.expire(keep_from=4)
     assert isinstance(result, Expired)
     assert snapshot_ids(storage, table.location) == (4, 5, 6)
@@ -325,7 +325,7 @@ def test_only_a_table_with_sorted_runs_has_triggers_for_them(
     storage = MemoryStorage()
     table = make(storage, WHERE)
     writer(storage, table).write(rows_of([(1, 1)]))
-    planned = compactor_of(storage, table).cycle({}, ALL).planned
+    planned = compactor_of(storage, table).cycle((), ALL).planned
     assert planned is not None
     assert (planned.info.compaction_trigger, planned.info.stop_trigger) == triggers
 
@@ -339,9 +339,9 @@ def test_a_table_without_a_stop_trigger_is_measured_against_the_configured_one(
     storage = MemoryStorage()
     table = keyed_table(storage, WHERE, options={"num-sorted-run.stop-trigger": stop})
     compactor = compactor_of(storage, table)
-    first = compactor.cycle({}, ALL).planned
+    first = compactor.cycle((), ALL).planned
     compactor.reconfigure(SessionRequest(), stop_trigger_fallback=30)
-    second = compactor.cycle({}, ALL).planned
+    second = compactor.cycle((), ALL).planned
     assert first is not None
     assert second is not None
     assert (first.info.stop_trigger, second.info.stop_trigger) == expected
@@ -417,13 +417,13 @@ def test_what_was_handed_in_is_settled_whatever_call_of_the_commit_fails_for_eve
         Fault(at=step, error=StorageError, lasts=True, concerns=lambda call: is_armed[0]),
     )
     compactor = compactor_of(faulty, table)
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
-    ended: dict[int, Finished | Failed] = {}
+    ended: list[Finished | Failed] = []
     for number, pending in enumerate(planned.offered):
         dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
         assert dispatched is not None
-        ended[number] = flown(dispatched)
+        ended.append(flown(dispatched))
     is_armed[0] = True
     cycle = compactor.cycle(ended, ALL)
     assert cycle.error is not None

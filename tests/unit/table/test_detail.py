@@ -19,7 +19,7 @@ def _details(
 ) -> tuple[BucketDetail, ...]:
     compactor = compactor_of(storage, table)
     if cycles == 1:
-        compactor.cycle({}, ALL)
+        compactor.cycle((), ALL)
     else:
         Driver(compactor).run(cycles=cycles)
     assert compactor.seen is not None

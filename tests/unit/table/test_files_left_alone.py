@@ -75,7 +75,7 @@ def test_the_service_is_told_of_it_when_the_bucket_takes_off(
 ) -> None:
     storage, table, _, name = _changed(change, buckets=1)
     compactor = compactor_of(storage, table)
-    planned = compactor.cycle({}, ALL).planned
+    planned = compactor.cycle((), ALL).planned
     assert planned is not None
     with pytest.raises(UnsupportedTable, match=re.escape(f"file {name} {said}")):
         compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)

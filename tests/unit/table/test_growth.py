@@ -139,9 +139,9 @@ class Years(Stage):
                     case StartDispatch(bucket=bucket, number=number):
                         dispatched = self.compactor.dispatch(bucket, number=number, free_slots=1)
                         self.scheduler.dispatched(NAME, dispatched, self.now)
-                    case Submit(part=part) if holds:
+                    case Submit(subcompaction=part) if holds:
                         self.held.append(part)
-                    case Submit(part=part):
+                    case Submit(subcompaction=part):
                         self.end(part)
                     case StartSweep():
                         self.scheduler.swept(NAME, self.now)
@@ -159,14 +159,14 @@ class Years(Stage):
                 message="bad",
                 traceback="",
             )
-            self.scheduler.part_ended(failure, self.now)
+            self.scheduler.subcompaction_ended(failure, self.now)
             return
         file = self._file("out", level=part.write.level)
         outputs = data_outputs(file)
         # A commit looks whether its outputs are there; nobody reads them.
         self.storage.write_new(f"{part.write.folder}/{file.file_name}", bytes(FILE_SIZE))
         done = SubcompactionResult(compaction=number, part=part.part, outputs=outputs, stats=STATS)
-        self.scheduler.part_ended(done, self.now)
+        self.scheduler.subcompaction_ended(done, self.now)
 
     def step(self) -> None:
         """One partition comes, one goes."""

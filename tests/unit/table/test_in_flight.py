@@ -13,6 +13,7 @@ from compactord.model import (
     Subcompaction,
     SubcompactionResult,
     TaskFailure,
+    TaskOutcome,
     Upgrade,
 )
 from compactord.paimon.data_file import DataFile
@@ -49,18 +50,23 @@ def _failure(part: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = "
     return TaskFailure(compaction=1, part=part, kind=kind, error="E", message=text, traceback="")
 
 
-def _in_flight(parts: int, *, attempts: int = 3) -> tuple[InFlight, list[Subcompaction]]:
-    in_flight = InFlight(part_attempts=attempts)
-    flown = [part_of(1, number) for number in range(parts)]
-    assert in_flight.dispatch(1, APPEND, flown, neighbours=[A, B], index_entries=(b"i",)) is None
+def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:
+    """A compaction, and its subcompactions: all are at the engine."""
+    flown = [part_of(1, number) for number in range(count)]
+    in_flight = InFlight(1, APPEND, flown, neighbours=[A, B], index_entries=(b"i",))
+    assert list(in_flight.waiting) == flown
+    in_flight.waiting.clear()
     return in_flight, flown
 
 
-def test_a_compaction_of_upgrades_alone_lands_at_once() -> None:
-    in_flight = InFlight(part_attempts=3)
-    finished = in_flight.dispatch(1, MERGE, [], neighbours=[A, B, C], index_entries=())
+def _arrived(in_flight: InFlight, outcome: TaskOutcome) -> Finished | Failed | None:
+    return in_flight.arrived(outcome, attempts_max=3)
+
+
+def test_a_compaction_of_upgrades_alone_has_finished_at_once() -> None:
+    in_flight = InFlight(1, MERGE, [], neighbours=[A, B, C], index_entries=())
+    finished = in_flight.ended()
     assert isinstance(finished, Finished)
-    assert len(in_flight) == 0
     assert finished.change.before == (A, B)
     assert finished.change.after == (replace(A, level=5), replace(B, level=5))
     assert finished.change.output_level == 5
@@ -68,47 +74,49 @@ def test_a_compaction_of_upgrades_alone_lands_at_once() -> None:
     assert finished.stats == ()
 
 
-def test_outputs_come_in_the_order_of_parts_whatever_finished_first() -> None:
+def test_outputs_come_in_the_order_of_subcompactions_whatever_finished_first() -> None:
     in_flight, _ = _in_flight(3)
     x, y, z = (data_file(name) for name in "xyz")
-    assert in_flight.arrived(_result(2, z)) is None
-    assert in_flight.arrived(_result(0, x)) is None
-    finished = in_flight.arrived(_result(1, y))
+    assert _arrived(in_flight, _result(2, z)) is None
+    assert _arrived(in_flight, _result(0, x)) is None
+    assert in_flight.done == 2
+    finished = _arrived(in_flight, _result(1, y))
     assert isinstance(finished, Finished)
     assert finished.change.after == (x, y, z)
     assert finished.change.index_entries == (b"i",)
     assert (finished.change.bucket, finished.change.total_buckets) == (bucket_id(0), -1)
     assert finished.stats == (STATS,) * 3
-    assert len(in_flight) == 0
 
 
 @pytest.mark.parametrize("kind", [FailureKind.TRANSIENT, FailureKind.LOST])
-def test_a_part_that_may_succeed_is_tried_again_so_often(kind: FailureKind) -> None:
-    in_flight, (part,) = _in_flight(1, attempts=3)
-    assert in_flight.arrived(_failure(0, kind)) is part
-    assert in_flight.arrived(_failure(0, kind)) is part
-    failed = in_flight.arrived(_failure(0, kind, "third"))
+def test_what_may_succeed_is_tried_again_so_often(kind: FailureKind) -> None:
+    in_flight, (flown,) = _in_flight(1)
+    for _ in range(2):
+        assert _arrived(in_flight, _failure(0, kind)) is None
+        assert in_flight.waiting.popleft() is flown
+    failed = _arrived(in_flight, _failure(0, kind, "third"))
     assert isinstance(failed, Failed)
     assert failed.failure.message == "third"
 
 
-def test_attempts_are_counted_for_each_part() -> None:
-    in_flight, parts = _in_flight(2, attempts=2)
-    assert in_flight.arrived(_failure(0)) is parts[0]
-    assert in_flight.arrived(_failure(1)) is parts[1]
-    assert in_flight.arrived(_result(0)) is None
-    assert isinstance(in_flight.arrived(_result(1)), Finished)
+def test_attempts_are_counted_for_each_subcompaction() -> None:
+    in_flight, flown = _in_flight(2)
+    for index in (0, 1, 0, 1):
+        assert _arrived(in_flight, _failure(index)) is None
+        assert in_flight.waiting.popleft() is flown[index]
+    assert _arrived(in_flight, _result(0)) is None
+    assert isinstance(_arrived(in_flight, _result(1)), Finished)
 
 
 @pytest.mark.parametrize(("paths", "rows"), [(("a", "b"), 2), (("a",), 1), (("a", "b", "c"), 3)])
-def test_parts_must_have_read_each_row_once(paths: tuple[str, ...], rows: int) -> None:
-    in_flight = InFlight(part_attempts=3)
+def test_subcompactions_must_have_read_each_row_once(paths: tuple[str, ...], rows: int) -> None:
     # They read ranges of the same files.
-    parts = [part_of(1, number, *paths) for number in range(2)]
-    assert in_flight.dispatch(1, APPEND, parts, neighbours=[], index_entries=()) is None
+    flown = [part_of(1, number, *paths) for number in range(2)]
+    in_flight = InFlight(1, APPEND, flown, neighbours=[], index_entries=())
+    in_flight.waiting.clear()
     x, y = data_file("x"), data_file("y")
-    assert in_flight.arrived(_result(0, x)) is None
-    found = in_flight.arrived(_result(1, y))
+    assert _arrived(in_flight, _result(0, x)) is None
+    found = _arrived(in_flight, _result(1, y))
     if rows == 2:
         assert isinstance(found, Finished)
         return
@@ -120,33 +128,32 @@ def test_parts_must_have_read_each_row_once(paths: tuple[str, ...], rows: int) -
 
 def test_poison_is_not_tried_again() -> None:
     in_flight, _ = _in_flight(1)
-    assert isinstance(in_flight.arrived(_failure(0, FailureKind.POISON)), Failed)
+    assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), Failed)
 
 
-def test_a_crash_waits_for_the_other_parts_and_names_what_they_finished() -> None:
+def test_a_failure_waits_for_the_others_and_names_what_they_finished() -> None:
     in_flight, _ = _in_flight(3)
     x = data_file("x")
-    assert in_flight.arrived(_failure(0, FailureKind.POISON, "first")) is None
-    assert in_flight.arrived(_result(1, x)) is None
+    assert _arrived(in_flight, _failure(0, FailureKind.POISON, "first")) is None
+    assert _arrived(in_flight, _result(1, x)) is None
     # After the first failure nothing is tried again.
-    failed = in_flight.arrived(_failure(2, FailureKind.TRANSIENT, "second"))
+    failed = _arrived(in_flight, _failure(2, FailureKind.TRANSIENT, "second"))
     assert isinstance(failed, Failed)
     assert (failed.failure.message, failed.outputs) == ("first", data_outputs(x))
-    assert len(in_flight) == 0
 
 
-def test_nothing_is_tried_again_once_stopped() -> None:
-    in_flight, _ = _in_flight(1)
-    in_flight.stop_retrying()
-    assert isinstance(in_flight.arrived(_failure(0)), Failed)
+def test_after_a_failure_those_that_wait_are_not_begun() -> None:
+    flown = [part_of(1, number) for number in range(3)]
+    in_flight = InFlight(1, APPEND, flown, neighbours=[], index_entries=())
+    in_flight.waiting.popleft()
+    assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), Failed)
+    assert not in_flight.waiting
 
 
-def test_giving_up_names_what_failed_first_and_what_was_finished() -> None:
+def test_giving_up_names_what_was_finished() -> None:
     in_flight, _ = _in_flight(3)
-    assert in_flight.arrived(_result(0, C)) is None
-    assert in_flight.arrived(_failure(1, FailureKind.POISON, "damaged")) is None
-    failed = in_flight.give_up(1, _failure(2, FailureKind.LOST, "the engine is gone"))
-    assert (failed.failure.message, failed.outputs) == ("damaged", data_outputs(C))
-    assert 1 not in in_flight
-    in_flight, _ = _in_flight(1)
-    assert in_flight.give_up(1, _failure(0, text="gone")).failure.message == "gone"
+    assert _arrived(in_flight, _result(0, C)) is None
+    assert _arrived(in_flight, _failure(1)) is None
+    failed = in_flight.give_up(_failure(2, FailureKind.LOST, "the engine is gone"))
+    assert (failed.failure.message, failed.outputs) == ("the engine is gone", data_outputs(C))
+    assert not in_flight.waiting

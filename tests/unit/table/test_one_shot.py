@@ -200,7 +200,7 @@ def test_writers_that_always_come_first_end_with_the_bucket_set_aside() -> None:
     totals = builders.compact(HookedStorage(storage, after=outrun), table)
     assert totals.dropped == 5
     assert len(totals.failures) == 1
-    assert "writers changed it during 5 attempts" in totals.failures[0]
+    assert "writers came first 5 times" in totals.failures[0]
     assert builders.leftovers(storage, table, [FIRST, SECOND]) == set()
 
 

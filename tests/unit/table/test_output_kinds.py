@@ -52,16 +52,18 @@ class Case:
     def settled(self, *outcomes: TaskOutcome) -> Finished | Failed:
         """What comes of the compaction when its parts have these outcomes."""
         assert self.session.state is not None
-        in_flight = InFlight(part_attempts=1)
-        in_flight.dispatch(
+        in_flight = InFlight(
             0,
             self.compaction,
             [replace(self.part, part=number) for number in range(len(outcomes))],
             neighbours=neighbours(self.compaction, self.session.state),
             index_entries=(),
         )
-        found = [in_flight.arrived(outcome) for outcome in outcomes][-1]
-        assert isinstance(found, Finished | Failed)
+        in_flight.waiting.clear()  # they run elsewhere
+        for outcome in outcomes:
+            in_flight.arrived(outcome, attempts_max=1)
+        found = in_flight.ended()
+        assert found is not None
         return found
 
     def new_files(self) -> list[str]:
@@ -86,7 +88,7 @@ def case() -> Case:
     )
     session.refresh()
     (compaction,) = [each for plan in session.plans() for each in plan.compactions]
-    (part,) = session.parts(compaction, number=0, free_slots=1)
+    (part,) = session.subcompactions(compaction, number=0, free_slots=1)
     return Case(storage, session, compaction, part, dict(storage.objects))
 
 

@@ -30,7 +30,7 @@ def compactor_at(
 
 
 def planned(compactor: TableCompactor) -> Planned:
-    found = compactor.cycle({}, ALL)
+    found = compactor.cycle((), ALL)
     assert found.error is None
     assert found.planned is not None
     return found.planned
@@ -62,10 +62,10 @@ def test_a_rewritten_partition_rests_and_is_due_when_its_time_has_come(*, is_kno
     # No snapshot comes: time alone makes them due.
     for quiet_s, awake in ((179, ["day=0", "day=2"]), (239, ["day=0", "day=1", "day=2"])):
         clock.sleep(quiet_s)
-        assert compactor.cycle({}, ALL).planned is None
+        assert compactor.cycle((), ALL).planned is None
         clock.sleep(1)
         assert pending(planned(compactor)) == awake
-        assert compactor.cycle({}, ALL).planned is None
+        assert compactor.cycle((), ALL).planned is None
 
 
 def test_nothing_rests_unless_it_was_asked_for() -> None:
@@ -99,7 +99,7 @@ def test_what_is_rewritten_again_rests_from_then_on() -> None:
     table.rewrite(0, ago=1, kind=CommitKind.APPEND)
     assert resting(planned(compactor)) == {"day=0": 9}
     clock.sleep(8 * 60)
-    assert compactor.cycle({}, ALL).planned is None
+    assert compactor.cycle((), ALL).planned is None
     clock.sleep(60)
     assert "day=0" in pending(planned(compactor))
 

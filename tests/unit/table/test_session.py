@@ -71,21 +71,21 @@ def _filled() -> tuple[MemoryStorage, TableRef, TableSession]:
 
 def _finished(session: TableSession) -> list[Finished]:
     """All that is due by the state as it is, merged and not yet published."""
-    state, indexes, in_flight = session.state, session.index_entries(), InFlight(part_attempts=1)
+    state, indexes = session.state, session.index_entries()
     assert state is not None
     ended: list[Finished] = []
     decisions = [compaction for plan in session.plans() for compaction in plan.compactions]
     for number, compaction in enumerate(decisions):
-        parts = session.parts(compaction, number=number, free_slots=1)
-        found: object = in_flight.dispatch(
+        in_flight = InFlight(
             number,
             compaction,
-            parts,
+            session.subcompactions(compaction, number=number, free_slots=1),
             neighbours=neighbours(compaction, state),
             index_entries=indexes.get(compaction.bucket, ()),
         )
-        for part in parts:
-            found = in_flight.arrived(run_part(part))
+        while in_flight.waiting:
+            in_flight.arrived(run_part(in_flight.waiting.popleft()), attempts_max=1)
+        found = in_flight.ended()
         assert isinstance(found, Finished)
         ended.append(found)
     return ended

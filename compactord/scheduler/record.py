@@ -1,0 +1,102 @@
+"""One compaction from the moment it is chosen: the one place that knows how far it is.
+
+The page, the metrics, the log and the API read it from here. What has ended lives on as an
+`EndedCompaction`, with its outcome and the reason.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from compactord.scheduler.status import Outcome, PriorityClass
+from compactord.table.backlog import PendingCompaction
+from compactord.table.compactor import Dispatch
+from compactord.table.in_flight import Failed, Finished, InFlight
+
+
+class Status(enum.Enum):
+    """How far a compaction is; each status follows the one before it."""
+
+    PLANNED = "planned"  # chosen; a thread cuts it into subcompactions
+    DISPATCHED = "dispatched"  # cut; no subcompaction has been submitted
+    RUNNING = "running"
+    FINISHED = "finished"  # succeeded or failed at the workers; waits for the table's next cycle
+    COMMITTING = "committing"  # a cycle publishes it, or removes its files
+
+
+IN_FLIGHT = frozenset({Status.DISPATCHED, Status.RUNNING, Status.FINISHED})
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class CompactionRecord:
+    """Mutable, owned by the loop. Times are steady (`Clock.steady_ms`); 0 means not yet."""
+
+    number: int
+    pending: PendingCompaction
+    priority_class: PriorityClass
+    queued_ms: int
+    status: Status = Status.PLANNED
+    # When its first subcompaction was submitted to the engine.
+    started_ms: int = 0
+    # Whether the table's plan was made beside it, and so does not count it.
+    is_beside_plan: bool = False
+    # How it ended, as soon as that is known; its files may still have to be removed.
+    outcome: Outcome | None = None
+    _dispatch: Dispatch | None = None
+    _in_flight: InFlight | None = None
+    _result: Finished | Failed | None = None
+
+    def dispatched(self, dispatch: Dispatch) -> None:
+        """It has been cut into subcompactions."""
+        self.status = Status.DISPATCHED
+        self._dispatch = dispatch
+        self._in_flight = InFlight(
+            self.number,
+            dispatch.compaction,
+            dispatch.subcompactions,
+            neighbours=dispatch.neighbours,
+            index_entries=dispatch.index_entries,
+        )
+
+    def begun(self, now_ms: int) -> bool:
+        """A subcompaction is submitted; whether it is the first."""
+        self.status = Status.RUNNING
+        is_first = not self.started_ms
+        self.started_ms = self.started_ms or now_ms
+        return is_first
+
+    def finished(self, result: Finished | Failed) -> None:
+        """Nothing of it is at the engine any more."""
+        self.status, self._result = Status.FINISHED, result
+
+    @property
+    def dispatch(self) -> Dispatch:
+        assert self._dispatch is not None, "it has been dispatched"
+        return self._dispatch
+
+    @property
+    def in_flight(self) -> InFlight:
+        assert self._in_flight is not None, "it has been dispatched"
+        return self._in_flight
+
+    @property
+    def result(self) -> Finished | Failed:
+        """What it came to, from FINISHED on."""
+        assert self._result is not None, "it has finished"
+        return self._result
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it waits for slots or has some."""
+        return self.status in (Status.DISPATCHED, Status.RUNNING)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a subcompaction waits for a slot."""
+        return self.is_under_way and bool(self.in_flight.waiting)
+
+    @property
+    def subcompaction_bytes(self) -> int:
+        """About how much each of its subcompactions reads."""
+        return self.pending.size_bytes // len(self.dispatch.subcompactions)
