@@ -87,7 +87,7 @@ class FormatError(ErrorAtPath):
 
 
 class EngineUnavailable(CompactordError):
-    """The engine that runs parts could not be reached, or is gone for good."""
+    """The engine that runs subcompactions could not be reached, or is gone for good."""
 
 
 class CommitError(CompactordError):

@@ -1,7 +1,8 @@
 """The nouns of the work: what is decided, what a worker does, what it answers, what is committed.
 
 All are frozen values that pickle and compare by value. A `Compaction` is one decision on one
-bucket; a `Subcompaction` is one worker's part of it; a `BucketChange` is what the commit publishes.
+bucket; a `Subcompaction` is one worker's share of it; a `BucketChange` is what the commit
+publishes.
 """
 
 from __future__ import annotations
@@ -230,15 +231,15 @@ class WriteSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subcompaction:
-    """One worker's part of a compaction; nothing else is needed to run it.
+    """One worker's share of a compaction; nothing else is needed to run it.
 
-    `fields` are the columns of the table's latest schema. `compaction` and `part` say which part of
-    which decision this is: they come back in the answer.
+    `fields` are the columns of the table's latest schema. `compaction` is the number of the
+    decision and `index` the place of this share in it, from 0: they come back in the answer.
     """
 
     table: str
     compaction: int
-    part: int
+    index: int
     fields: tuple[DataField, ...]
     source: MergeSpec | ConcatSpec
     write: WriteSpec
@@ -247,7 +248,7 @@ class Subcompaction:
     memory_bytes: int
 
 
-# Rows of the table; what else a part may write is of another kind.
+# Rows of the table; what else a subcompaction may write is of another kind.
 DATA = "data"
 
 
@@ -281,7 +282,7 @@ class SubcompactionResult:
     """
 
     compaction: int
-    part: int
+    index: int
     outputs: tuple[Output, ...]
     stats: RewriteStats
 
@@ -301,10 +302,10 @@ class FailureKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailure:
-    """A part that did not succeed; it left no file behind unless its worker died."""
+    """A subcompaction that did not succeed; it left no file behind unless its worker died."""
 
     compaction: int
-    part: int
+    index: int
     kind: FailureKind
     error: str
     message: str

@@ -143,24 +143,26 @@ class WriteOnlyWriter:
         return [(partition, codes == code) for code, partition in enumerate(partitions)]
 
     def _write_files(self, bucket: BucketId, rows: pa.Table) -> list[DataFile]:
-        part = self._part(bucket)
-        layout = task_layout(part)
-        if isinstance(part.source, MergeSpec):
-            rows = rows.sort_by([(name, "ascending") for name in part.source.key_columns])
-            describe: MergedFile | AppendedFile = MergedFile(part, layout)
+        subcompaction = self._subcompaction(bucket)
+        layout = task_layout(subcompaction)
+        if isinstance(subcompaction.source, MergeSpec):
+            rows = rows.sort_by([(name, "ascending") for name in subcompaction.source.key_columns])
+            describe: MergedFile | AppendedFile = MergedFile(subcompaction, layout)
         else:
-            describe = AppendedFile(part, part.source, layout)
+            describe = AppendedFile(subcompaction, subcompaction.source, layout)
             self._next_sequence += rows.num_rows
         outputs = Outputs(
             storage=self._storage, unique_name=self._owner.unique_name(), clock=self._clock
         )
         with outputs, Encoding(threaded=False) as encoding:
             writer = RollingWriter(
-                outputs.series(DATA, spec=part.write, layout=layout, describe=describe),
-                spec=part.write,
+                outputs.series(DATA, spec=subcompaction.write, layout=layout, describe=describe),
+                spec=subcompaction.write,
                 layout=layout,
                 size=GroupSize(rows=_GROUP_ROWS, size_bytes=_GROUP_BYTES, bytes_per_row=32),
-                writer=format_named(part.write.file_format, FORMATS).writer(layout, part.write, ()),
+                writer=format_named(subcompaction.write.file_format, FORMATS).writer(
+                    layout, subcompaction.write, ()
+                ),
                 encoding=encoding,
             )
             ordered = rows.select(layout.row_names).cast(layout.row_schema)
@@ -170,7 +172,7 @@ class WriteOnlyWriter:
         written = data_files(outputs.finished)
         return [replace(file, file_source=FileSource.APPEND) for file in written]
 
-    def _part(self, bucket: BucketId) -> Subcompaction:
+    def _subcompaction(self, bucket: BucketId) -> Subcompaction:
         table = self._table
         keys = tuple(field.name for field in table.schema.key_fields)
         worker = WorkerSpec(owner=self._owner, memory_bytes=0, zone=self._clock.time_zone)
@@ -196,7 +198,7 @@ class WriteOnlyWriter:
         return Subcompaction(
             table=table.ref.full_name,
             compaction=0,
-            part=0,
+            index=0,
             fields=table.schema.fields,
             source=source,
             write=spec,

@@ -1,7 +1,7 @@
 """The engine seam: where subcompactions run.
 
-An engine sends parts to workers and returns their outcomes in the order in which they finish. It
-decides nothing: retries and the order of work belong to the caller.
+An engine sends subcompactions to workers and returns their outcomes in the order in which they
+finish. It decides nothing: retries and the order of work belong to the caller.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcom
 
 
 class Engine(Protocol):
-    """Runs parts. One thread takes the outcomes; all other methods may be called from any thread.
+    """Runs subcompactions. One thread takes the outcomes; any thread may call all other methods.
 
-    Every submitted part has exactly one outcome, unless `close` comes first. The outcome of a part
-    whose worker died, or that was cancelled, is a `TaskFailure` of kind LOST.
+    Every submitted subcompaction has exactly one outcome, unless `close` comes first. The outcome
+    of one whose worker died, or that was cancelled, is a `TaskFailure` of kind LOST.
     """
 
     @property
     def capacity(self) -> int:
-        """Parts that can run at once, at least 1; may change while a cluster grows or shrinks."""
+        """Subcompactions that can run at once, at least 1; changes as a cluster grows, shrinks."""
         ...
 
     @property
@@ -28,34 +28,34 @@ class Engine(Protocol):
         """Wall time that it took to start the engine."""
         ...
 
-    def submit(self, part: Subcompaction) -> None:
-        """Hand in a part; returns at once. More than `capacity` of them wait their turn.
+    def submit(self, subcompaction: Subcompaction) -> None:
+        """Hand in a subcompaction; returns at once. More than `capacity` of them wait their turn.
 
         Raises `EngineUnavailable` when the engine is gone for good.
         """
         ...
 
     def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
-        """The outcome of the part that finished first, waiting at most `timeout_s` seconds.
+        """The outcome of the subcompaction that finished first; waits at most `timeout_s` seconds.
 
         A `timeout_s` of None waits without a bound. The answer is None when time is up, or at once
-        when every submitted part has had its outcome.
+        when every submitted subcompaction has had its outcome.
         """
         ...
 
     def why_gone(self) -> str | None:
-        """Why no part can run any more, None while they can."""
+        """Why no subcompaction can run any more, None while they can."""
         ...
 
     def cancel(self) -> None:
-        """Stop all submitted parts; their workers remove what they wrote.
+        """Stop all submitted subcompactions; their workers remove what they wrote.
 
-        Parts that finished before still give their result, all others are LOST.
+        Subcompactions that finished before still give their result, all others are LOST.
         """
         ...
 
     def close(self) -> None:
-        """Stop all parts, processes included, and delete temporary files; may be called twice."""
+        """Stop all subcompactions and processes, delete temporary files; may be called twice."""
         ...
 
     def __enter__(self) -> Engine: ...
@@ -63,13 +63,13 @@ class Engine(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def cancelled(part: Subcompaction) -> TaskFailure:
-    """The outcome of a part that `Engine.cancel` stopped."""
+def cancelled(subcompaction: Subcompaction) -> TaskFailure:
+    """The outcome of a subcompaction that `Engine.cancel` stopped."""
     return TaskFailure(
-        compaction=part.compaction,
-        part=part.part,
+        compaction=subcompaction.compaction,
+        index=subcompaction.index,
         kind=FailureKind.LOST,
         error="Cancelled",
-        message="the part was cancelled",
+        message="the subcompaction was cancelled",
         traceback="",
     )

@@ -1,4 +1,4 @@
-"""Parts through a Spark Connect server: `mapInArrow` over rows that hold one pickled part each."""
+"""Subcompactions through a Spark Connect server: `mapInArrow` over rows of one, pickled, each."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class ConnectCarrier:
     def start_seconds(self) -> float:
         return self._start_seconds
 
-    def run(self, part: Subcompaction, group: str) -> TaskOutcome:
+    def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
         # No lease: it is unknown whether the executors of a remote server can reach this machine.
-        payload = pickle.dumps(Assignment(part=part, lease=None))
+        payload = pickle.dumps(Assignment(subcompaction=subcompaction, lease=None))
         self._session.addTag(group)
         rows = self._session.createDataFrame([(payload,)], "payload binary")
         answers = self._collect(rows.mapInArrow(run_batches, "outcome binary"))
@@ -114,7 +114,7 @@ class ConnectCarrier:
         return session
 
     def _check_workers(self, seconds_max: float) -> int:
-        """The number of task slots, after each has shown that it can run parts."""
+        """The number of task slots, after each has shown that it can run subcompactions."""
         rows = self._session.range(0, _CHECK_ROWS).mapInArrow(inspect_batches, "outcome binary")
         pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker-check")
         try:

@@ -1,11 +1,11 @@
-"""Runs parts in this process, one after the other, when their outcomes are asked for."""
+"""Runs subcompactions in this process, one after the other, when their outcomes are asked for."""
 
 from __future__ import annotations
 
 from collections import deque
 
 from compactord.engine.base import cancelled
-from compactord.engine.worker import run_part
+from compactord.engine.worker import run_subcompaction
 from compactord.model import Subcompaction, TaskOutcome
 
 
@@ -19,22 +19,22 @@ class InlineEngine:
         self._waiting: deque[Subcompaction] = deque()
         self._finished: deque[TaskOutcome] = deque()
 
-    def submit(self, part: Subcompaction) -> None:
-        self._waiting.append(part)
+    def submit(self, subcompaction: Subcompaction) -> None:
+        self._waiting.append(subcompaction)
 
     def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
-        """As the protocol, except that a part that has started is finished whatever the time."""
+        """As the protocol, except that a subcompaction that has started is always finished."""
         if self._finished:
             return self._finished.popleft()
         if self._waiting:
-            return run_part(self._waiting.popleft())
+            return run_subcompaction(self._waiting.popleft())
         return None
 
     def why_gone(self) -> str | None:
         return None
 
     def cancel(self) -> None:
-        self._finished.extend(cancelled(part) for part in self._waiting)
+        self._finished.extend(cancelled(subcompaction) for subcompaction in self._waiting)
         self._waiting.clear()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What is installed where workers run, asked before parts are sent there.
+"""What is installed where workers run, asked before subcompactions are sent there.
 
 Imports only the standard library, so that a worker that lacks a package can report it.
 """
@@ -23,7 +23,7 @@ _PACKAGES = ("pyarrow", "numpy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """What a worker has installed; `problem` is one line that says why it cannot run parts."""
+    """What a worker has installed; `problem` is one line: why it cannot run subcompactions."""
 
     compactord: str
     python: str
@@ -48,7 +48,7 @@ def inspect_batches(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def worker_facts() -> WorkerFacts:
-    """Also imports what the first part needs, so that it need not wait for that."""
+    """Also imports what the first subcompaction needs, so that it need not wait for that."""
     problem = None
     try:
         importlib.import_module(TASK_MODULE)

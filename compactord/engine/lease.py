@@ -1,13 +1,13 @@
-"""Leases: how the worker of a part learns that its result is no longer needed.
+"""Leases: how the worker of a subcompaction learns that its result is no longer needed.
 
 Spark does not tell a Python worker that its task was killed: after about three seconds the process
-gets a SIGKILL, and its files would be left behind. So each part is sent with a lease. The worker
-keeps a connection to the driver while it works, and the driver closes it when the part's job has
-ended, for whatever reason: a result arrived (a speculative copy of the task has to stop), it was
-cancelled, or the driver died. Before a worker returns its result to Spark it sends the names of its
-files to the driver and waits for an acknowledgement. So the driver can remove the files of a
-speculative copy that finished as well, or of a worker whose result was lost. A worker that cannot
-reach the driver works without a lease.
+gets a SIGKILL, and its files would be left behind. So each subcompaction is sent with a lease. The
+worker keeps a connection to the driver while it works, and the driver closes it when the
+subcompaction's job has ended, for whatever reason: a result arrived (a speculative copy of the task
+has to stop), it was cancelled, or the driver died. Before a worker returns its result to Spark it
+sends the names of its files to the driver and waits for an acknowledgement. So the driver can
+remove the files of a speculative copy that finished as well, or of a worker whose result was lost.
+A worker that cannot reach the driver works without a lease.
 
 On the connection the worker sends a token; then, at most once, the length of the names (4 bytes,
 big-endian) and the names in UTF-8, each ended by a newline. The driver answers with one byte.

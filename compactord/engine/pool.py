@@ -1,8 +1,8 @@
-"""An engine on top of a transport that takes a part to a worker and returns its outcome.
+"""An engine on top of a transport that takes a subcompaction to a worker and returns its outcome.
 
-Each part is one job, started by a bounded pool of threads that wait for their job's answer. A job
-that fails for whatever cause becomes the outcome of its part; an error is raised only if the engine
-is gone for good.
+Each subcompaction is one job, started by a bounded pool of threads that wait for their job's
+answer. A job that fails for whatever cause becomes the outcome of its subcompaction; an error is
+raised only if the engine is gone for good.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compactord.engine.base import cancelled
 from compactord.errors import CompactordError, EngineUnavailable
 from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
 
-# A thread only waits, so this bounds the parts in flight on a large cluster, not the work.
+# A thread only waits, so this bounds the subcompactions in flight on a large cluster, not the work.
 JOBS_MAX = 256
 CANCEL_SECONDS_MAX = 15.0
 _WATCH_SECONDS = 1.0
@@ -36,7 +36,7 @@ class JobFailed(CompactordError):
 
 
 class Carrier(Protocol):
-    """Sends parts to workers; all methods may be called from several threads at once."""
+    """Sends subcompactions to workers; all methods may be called from several threads at once."""
 
     @property
     def capacity(self) -> int: ...
@@ -44,7 +44,7 @@ class Carrier(Protocol):
     @property
     def start_seconds(self) -> float: ...
 
-    def run(self, part: Subcompaction, group: str) -> TaskOutcome:
+    def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
         """The worker's outcome. Raises `JobFailed` when there is none."""
         ...
 
@@ -69,7 +69,7 @@ class PooledEngine:
     def __init__(self, carrier: Carrier, *, clock: Clock | None = None) -> None:
         self._carrier = carrier
         self._clock = clock or SystemClock()
-        self._threads = ThreadPoolExecutor(max_workers=JOBS_MAX, thread_name_prefix="part")
+        self._threads = ThreadPoolExecutor(max_workers=JOBS_MAX, thread_name_prefix="subcompaction")
         self._outcomes: queue.SimpleQueue[TaskOutcome] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._running: set[Future[None]] = set()
@@ -85,14 +85,14 @@ class PooledEngine:
     def start_seconds(self) -> float:
         return self._carrier.start_seconds
 
-    def submit(self, part: Subcompaction) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         assert not self._closed, "the engine is in use"
         gone = self._carrier.why_gone()
         if gone is not None:
             raise EngineUnavailable(gone)
         with self._lock:
             self._undelivered += 1
-            job = self._threads.submit(self._carry, part, self._generation)
+            job = self._threads.submit(self._carry, subcompaction, self._generation)
             self._running.add(job)
         job.add_done_callback(self._forget)
 
@@ -146,25 +146,28 @@ class PooledEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _carry(self, part: Subcompaction, generation: int) -> None:
+    def _carry(self, subcompaction: Subcompaction, generation: int) -> None:
         """Thread entry: puts exactly one outcome, whatever happens."""
         try:
-            outcome = self._outcome(part, generation)
+            outcome = self._outcome(subcompaction, generation)
         except JobFailed as error:
-            outcome = _failure(part, error)
+            outcome = _failure(subcompaction, error)
         except Exception as error:  # noqa: BLE001 - the border: no outcome may be missing
             detail = traceback.format_exc()
             failed = JobFailed(FailureKind.TRANSIENT, type(error).__name__, str(error), detail)
-            outcome = _failure(part, failed)
+            outcome = _failure(subcompaction, failed)
         if generation != self._generation and isinstance(outcome, TaskFailure):
-            outcome = cancelled(part)
+            outcome = cancelled(subcompaction)
         self._outcomes.put(outcome)
 
-    def _outcome(self, part: Subcompaction, generation: int) -> TaskOutcome:
+    def _outcome(self, subcompaction: Subcompaction, generation: int) -> TaskOutcome:
         if generation != self._generation:
-            return cancelled(part)
-        outcome = self._carrier.run(part, _group(generation))
-        assert (outcome.compaction, outcome.part) == (part.compaction, part.part)
+            return cancelled(subcompaction)
+        outcome = self._carrier.run(subcompaction, _group(generation))
+        assert (outcome.compaction, outcome.index) == (
+            subcompaction.compaction,
+            subcompaction.index,
+        )
         return outcome
 
     def _forget(self, job: Future[None]) -> None:
@@ -176,10 +179,10 @@ def _group(generation: int) -> str:
     return f"compactord-{generation}"
 
 
-def _failure(part: Subcompaction, error: JobFailed) -> TaskFailure:
+def _failure(subcompaction: Subcompaction, error: JobFailed) -> TaskFailure:
     return TaskFailure(
-        compaction=part.compaction,
-        part=part.part,
+        compaction=subcompaction.compaction,
+        index=subcompaction.index,
         kind=error.kind,
         error=error.error,
         message=str(error),

@@ -1,4 +1,4 @@
-"""What workers need to run parts: this package, which is sent along, and a few others."""
+"""What workers need to run subcompactions: this package, which is sent along, and a few others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def package_zip(folder: Path) -> Path:
 
 
 def check_workers(master: str, workers: Sequence[WorkerFacts]) -> None:
-    """Raise `EngineUnavailable` if a worker could not run a part; it names the worker and why."""
+    """Raise `EngineUnavailable`, naming worker and reason, if one cannot run a subcompaction."""
     for worker in workers:
         if worker.problem is not None:
             has = ", ".join(f"{name} {number}" for name, number in worker.packages) or "neither"

@@ -1,4 +1,4 @@
-"""Parts as Spark tasks: embedded, on a cluster, or through Spark Connect.
+"""Subcompactions as Spark tasks: embedded, on a cluster, or through Spark Connect.
 
 Spark is only the transport: the JVM gets one opaque byte string and returns one, and rows stay in
 the Python worker. Only this module, `driver` and `connect` use pyspark; they import it when an
@@ -30,7 +30,7 @@ from compactord.model import FailureKind, Subcompaction, TaskOutcome
 from compactord.rewrite.ahead import usable_cores
 
 START_SECONDS_MAX = 120.0
-# After this time without any executor, running parts are given up.
+# After this time without any executor, running subcompactions are given up.
 NO_EXECUTOR_SECONDS_MAX = 120.0
 
 
@@ -71,7 +71,7 @@ def start_spark(
 
 
 class ClassicCarrier:
-    """One RDD job for each part, from a driver in this process."""
+    """One RDD job for each subcompaction, from a driver in this process."""
 
     def __init__(
         self,
@@ -112,17 +112,17 @@ class ClassicCarrier:
     def start_seconds(self) -> float:
         return self._start_seconds
 
-    def run(self, part: Subcompaction, group: str) -> TaskOutcome:
+    def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
         assert self._leases is not None, "the engine is in use"
         lease = self._leases.grant()
         outcome: TaskOutcome | None = None
         try:
             self._name_job(group)
-            payload = pickle.dumps(Assignment(part=part, lease=lease))
+            payload = pickle.dumps(Assignment(subcompaction=subcompaction, lease=lease))
             outcome = pickle.loads(self._collect(payload, run_payloads)[0])
         finally:
             # Files of a speculative copy of the task, or of a worker whose answer was lost.
-            discard(part, self._leases.end(lease).difference(file_names(outcome)))
+            discard(subcompaction, self._leases.end(lease).difference(file_names(outcome)))
         return outcome
 
     def cancel(self, group: str) -> None:
@@ -160,13 +160,13 @@ class ClassicCarrier:
         return LeaseOffice(None, host=host, bind=conf.get("spark.driver.bindAddress", host))
 
     def _warm_up(self) -> None:
-        """Start a worker for each slot and import its packages, before the first part comes."""
-        # An error here would occur again with the first part, which reports it.
+        """Before the first subcompaction, start a worker for each slot and import its packages."""
+        # An error here would occur again with the first subcompaction, which reports it.
         with contextlib.suppress(JobFailed):
             self._collect(b"", inspect_workers, self.capacity)
 
     def _check_workers(self, seconds_max: float) -> None:
-        """Run one small task in each slot; raises if workers cannot run parts."""
+        """Run one small task in each slot; raises if workers cannot run subcompactions."""
         master = self._driver.messages.master
         group = "compactord-check"
         answers: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The worker's end of an engine: bytes of a part in, bytes of its outcome out.
+"""The worker's end of an engine: bytes of a subcompaction in, bytes of its outcome out.
 
 A task can be stopped from outside in three ways: its lease ends, or it gets SIGTERM, or SIGHUP,
 which its daemon sends when the executor is gone. The worker then removes the files that it wrote.
@@ -32,18 +32,18 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 class Assignment:
     """What is sent to a worker."""
 
-    part: Subcompaction
+    subcompaction: Subcompaction
     lease: Lease | None
 
 
-def run_part(part: Subcompaction) -> TaskOutcome:
-    """`run_part` of the rewrite package, imported when the first part arrives."""
-    outcome: TaskOutcome = importlib.import_module(TASK_MODULE).run_part(part)
+def run_subcompaction(subcompaction: Subcompaction) -> TaskOutcome:
+    """`run_subcompaction` of the rewrite package, imported when the first subcompaction arrives."""
+    outcome: TaskOutcome = importlib.import_module(TASK_MODULE).run_subcompaction(subcompaction)
     return outcome
 
 
 def run_assignment(payload: bytes) -> bytes:
-    """One pickled assignment to the pickled outcome of its part.
+    """One pickled assignment to the pickled outcome of its subcompaction.
 
     When it is stopped from outside, it removes its files and raises `KeyboardInterrupt`, which ends
     the worker process: its answer is no longer needed.
@@ -53,11 +53,11 @@ def run_assignment(payload: bytes) -> bytes:
     stop = StopWatch(assignment.lease)
     try:
         with stop:
-            outcome = run_part(assignment.part)
+            outcome = run_subcompaction(assignment.subcompaction)
             stop.report(file_names(outcome))
     finally:
         if stop.was_asked:
-            discard(assignment.part, file_names(outcome))
+            discard(assignment.subcompaction, file_names(outcome))
     return pickle.dumps(outcome)
 
 
@@ -78,20 +78,20 @@ def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def file_names(outcome: TaskOutcome | None) -> list[str]:
-    """Names of the files that an attempt at a part has left behind."""
+    """Names of the files that an attempt at a subcompaction has left behind."""
     if isinstance(outcome, SubcompactionResult):
         return [output.file.file_name for output in outcome.outputs]
     return []
 
 
-def discard(part: Subcompaction, names: Iterable[str]) -> None:
+def discard(subcompaction: Subcompaction, names: Iterable[str]) -> None:
     """Remove files of an attempt that nobody uses."""
     # The next clean-up finds by its name what cannot be removed now.
     with contextlib.suppress(StorageError):
-        storage = part.storage.open()
+        storage = subcompaction.storage.open()
         for name in names:
             with contextlib.suppress(StorageError):
-                storage.delete(f"{part.write.folder}/{name}")
+                storage.delete(f"{subcompaction.write.folder}/{name}")
 
 
 class StopWatch:

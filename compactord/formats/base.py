@@ -89,7 +89,7 @@ class OutputFile(Protocol):
 
 
 class FileWriter(Protocol):
-    """Makes the output files of one part."""
+    """Makes the output files of one subcompaction."""
 
     def open(self, storage: Storage, path: str) -> OutputFile:
         """Create a file. Raises `StorageError` when it exists."""
@@ -117,7 +117,7 @@ class Copier(Protocol):
 
 
 class FileReader(Protocol):
-    """Reads the input files of one part; may keep what it learns of a file until it is read."""
+    """Reads one subcompaction's input files; may keep what it learns of a file until it is read."""
 
     @abstractmethod
     def profile(self, files: Sequence[InputFile], layout: Layout) -> InputProfile:

@@ -1,4 +1,4 @@
-"""The part of the key space that one task reads.
+"""The part of the key space that one subcompaction reads.
 
 What lies outside is not decoded where the format can tell; of the batches at its ends the rows
 outside are cut off.

@@ -78,15 +78,17 @@ def _encoded(field: pa.Field, source: str, dictionaries: frozenset[str]) -> pa.F
     return field.with_type(pa.dictionary(pa.int32(), field.type))
 
 
-def task_layout(part: Subcompaction) -> Layout:
-    """The layout of a part, without dictionaries."""
-    fields = part.fields
-    if not isinstance(part.source, MergeSpec):
+def task_layout(subcompaction: Subcompaction) -> Layout:
+    """The layout of a subcompaction, without dictionaries."""
+    fields = subcompaction.fields
+    if not isinstance(subcompaction.source, MergeSpec):
         return _layout(fields, tuple((field, field.name) for field in fields), (), fields)
     by_name = {field.name: field for field in fields}
-    keys = tuple(by_name[name] for name in part.source.key_columns)
+    keys = tuple(by_name[name] for name in subcompaction.source.key_columns)
     row_fields = (SEQUENCE_NUMBER, VALUE_KIND, *fields)
-    in_file = file_fields(fields, part.source.key_columns, thin=part.write.thin_mode)
+    in_file = file_fields(
+        fields, subcompaction.source.key_columns, thin=subcompaction.write.thin_mode
+    )
     copies = [key.name for key in keys] if len(in_file) > len(row_fields) else []
     sources = [*copies, *(field.name for field in row_fields)]
     return _layout(row_fields, tuple(zip(in_file, sources, strict=True)), keys, fields)

@@ -1,7 +1,7 @@
 """Opening input files, and what holds of them whatever their format.
 
-Files of up to `SMALL_FILE` bytes are fetched whole, so that a part with many small runs does not
-hold many files open.
+Files of up to `SMALL_FILE` bytes are fetched whole, so that a subcompaction with many small runs
+does not hold many files open.
 """
 
 from __future__ import annotations

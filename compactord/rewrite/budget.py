@@ -1,6 +1,6 @@
-"""How many rows are held where, out of the memory that a part may use.
+"""How many rows are held where, out of the memory that a subcompaction may use.
 
-With R runs in a section and w bytes of a decoded row, the memory of a part is
+With R runs in a section and w bytes of a decoded row, the memory of a subcompaction is
 
     readers      R x min(open bytes, 3 x the largest file)      buffers and pages of open files
   + decoded      R x batch x w x (2 with decode-ahead, else 1)
@@ -10,7 +10,7 @@ With R runs in a section and w bytes of a decoded row, the memory of a part is
 
 on top of the idle worker (interpreter, numpy, pyarrow: about 90 MB, not counted). `budget` chooses
 window, batch and row group as large as is useful, else as large as fits; below the smallest useful
-sizes a section needs several passes, and when not even two runs fit, the part fails.
+sizes a section needs several passes, and when not even two runs fit, the subcompaction fails.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 Most of an append table's compaction would be spent on decoding and encoding the same values. What
 can be copied, and what is decoded all the same, is the format's matter (`formats.base.Copier`).
 
-Inputs are held whole, one row group's worth being copied and one being fetched; so only parts of
-small files come here (`is_worthwhile`), and rows end up in the same order as by encoding.
+Inputs are held whole, one row group's worth being copied and one being fetched; so only
+subcompactions of small files come here (`is_worthwhile`), and rows end up in the same order as by
+encoding.
 """
 
 from __future__ import annotations
@@ -47,23 +48,23 @@ def group_limits(memory_bytes: int, row_bytes: float) -> GroupLimits:
     )
 
 
-def _limits(part: Subcompaction, facts: InputProfile) -> GroupLimits:
-    limits = group_limits(part.memory_bytes, facts.row_bytes)
+def _limits(subcompaction: Subcompaction, facts: InputProfile) -> GroupLimits:
+    limits = group_limits(subcompaction.memory_bytes, facts.row_bytes)
     # The option's own limit, in bytes before compression, is kept by what is stored.
-    return replace(limits, size_bytes=min(limits.size_bytes, part.write.row_group_bytes))
+    return replace(limits, size_bytes=min(limits.size_bytes, subcompaction.write.row_group_bytes))
 
 
-def is_worthwhile(part: Subcompaction, source: ConcatSpec, facts: InputProfile) -> bool:
-    """Whether to copy the part: files that fit, with bytes that are worth keeping."""
-    files, limits = source.files, _limits(part, facts)
+def is_worthwhile(subcompaction: Subcompaction, source: ConcatSpec, facts: InputProfile) -> bool:
+    """Whether to copy the subcompaction: files that fit, with bytes that are worth keeping."""
+    files, limits = source.files, _limits(subcompaction, facts)
     largest = max(file.size_bytes for file in files)
     return (
-        part.write.keeps_encoding
+        subcompaction.write.keeps_encoding
         and facts.plain_share >= _MIN_PLAIN_SHARE
         and min(file.row_count for file in files) > 0
         and max(file.row_count for file in files) <= limits.rows
         and largest <= limits.size_bytes
-        and largest * _TARGET_SHARE <= part.write.target_file_size
+        and largest * _TARGET_SHARE <= subcompaction.write.target_file_size
         and sum(f.size_bytes for f in files) >= len(files) * facts.columns * _MIN_COLUMN_BYTES
     )
 
@@ -98,7 +99,7 @@ def packed(files: Sequence[InputFile], target: int, limits: GroupLimits) -> list
 
 
 def copy_files(
-    part: Subcompaction,
+    subcompaction: Subcompaction,
     facts: InputProfile,
     copier: Copier,
     *,
@@ -107,12 +108,16 @@ def copy_files(
     decoding: Decoding,
     encoding: Encoding,
 ) -> None:
-    """Concatenate the inputs of a part that `is_worthwhile`.
+    """Concatenate the inputs of a subcompaction that `is_worthwhile`.
 
     Raises `FormatError` for inputs that are not what the manifests say or whose bytes changed,
     `StorageError`.
     """
-    planned = packed(part.source.files, part.write.target_file_size, _limits(part, facts))
+    planned = packed(
+        subcompaction.source.files,
+        subcompaction.write.target_file_size,
+        _limits(subcompaction, facts),
+    )
 
     def fetched() -> Generator[list[Any], None, None]:
         for groups in planned:

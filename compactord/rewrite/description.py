@@ -62,10 +62,10 @@ class Describe(Protocol):
 class MergedFile:
     """Describes files of primary-key tables."""
 
-    def __init__(self, part: Subcompaction, layout: Layout) -> None:
-        self._write = part.write
+    def __init__(self, subcompaction: Subcompaction, layout: Layout) -> None:
+        self._write = subcompaction.write
         self._layout = layout
-        self._modes = dict(part.write.stats_modes)
+        self._modes = dict(subcompaction.write.stats_modes)
 
     def __call__(
         self,
@@ -112,11 +112,11 @@ class AppendedFile:
     (append/AppendCompactTask.java); with `continues_across_outputs` ranges stay disjoint.
     """
 
-    def __init__(self, part: Subcompaction, source: ConcatSpec, layout: Layout) -> None:
-        self._write = part.write
+    def __init__(self, subcompaction: Subcompaction, source: ConcatSpec, layout: Layout) -> None:
+        self._write = subcompaction.write
         self._source = source
         self._layout = layout
-        self._modes = dict(part.write.stats_modes)
+        self._modes = dict(subcompaction.write.stats_modes)
         self._next_sequence = source.first_sequence_number
 
     def __call__(

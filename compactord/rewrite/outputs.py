@@ -1,4 +1,4 @@
-"""The output files of one part: named, described when they are complete, removed if it fails.
+"""A subcompaction's output files: named, described when they are complete, removed if it fails.
 
 Files have kinds, each with a series of files of its own; what fails removes the files of all.
 """
@@ -21,7 +21,7 @@ Opened = TypeVar("Opened", bound=OutputFile)
 
 
 class Outputs:
-    """All files of a part. As a context it removes every one of them on any exception.
+    """All files of a subcompaction. As a context it removes every one of them on any exception.
 
     `finished` is in the order in which files were completed: within a kind, that of the rows.
     """
@@ -52,7 +52,7 @@ class Outputs:
     def create(
         self, spec: WriteSpec, create: Callable[[Storage, str], Opened]
     ) -> tuple[Opened, str]:
-        """A file and its name, which no other file of the part has, whatever its kind."""
+        """A file and its name, which no other file of the subcompaction has, whatever its kind."""
         name = f"{spec.file_prefix}{self._unique_name}-{len(self._created)}{spec.file_suffix}"
         path = f"{spec.folder}/{name}"
         output = create(self.storage, path)

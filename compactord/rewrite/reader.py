@@ -23,7 +23,7 @@ SAMPLE_FILES = 16
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What was read so far; the bytes of a part of a file are in proportion to its rows."""
+    """What was read so far; the bytes of a piece of a file are in proportion to its rows."""
 
     rows: int = 0
     size_bytes: int = 0

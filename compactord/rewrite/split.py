@@ -38,7 +38,7 @@ _TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 # Keys kept of each run that is read.
 _SAMPLE_ROWS = 1 << 16
 _BATCH_ROWS = 1 << 16
-# Decoding cannot begin inside a row group. Where files are one group each, a part decodes
+# Decoding cannot begin inside a row group. Where files are one group each, a subcompaction decodes
 # everything below its range too; that is about a third of what its own rows cost.
 _DECODE_SHARE = 1 / 3
 _FEW_GROUPS = 2.0
@@ -46,39 +46,39 @@ _FEW_GROUPS = 2.0
 
 def cut_ranges(
     source: MergeSpec,
-    parts: int,
+    count: int,
     fields: Sequence[DataField],
     storage: Storage,
     *,
     formats: Formats = FORMATS,
 ) -> tuple[KeyRange, ...]:
-    """At most `parts` ranges that cover all keys without overlap, in key order.
+    """At most `count` ranges that cover all keys without overlap, in key order.
 
     `fields` are the table's columns. Fewer ranges come back when there are too few keys. Reads the
-    footers of all inputs, or the key columns of one run per section; nothing when `parts` is 1.
+    footers of all inputs, or the key columns of one run per section; nothing when `count` is 1.
     """
-    if parts <= 1:
+    if count <= 1:
         return (KeyRange(),)
     by_name = {field.name: field for field in fields}
     keys = tuple(by_name[name] for name in source.key_columns)
     reader = InputReader(storage, key_layout(keys), formats=formats)
     groups = _number_groups(source, reader) if _is_number(keys) else None
-    bounds = groups.cut(parts) if groups is not None else _cut_by_keys(source, reader, parts)
+    bounds = groups.cut(count) if groups is not None else _cut_by_keys(source, reader, count)
     edges = [None, *bounds, None]
     return tuple(KeyRange(lower=lower, upper=upper) for lower, upper in itertools.pairwise(edges))
 
 
-def _shares(parts: int, *, decodes_from_start: bool) -> list[float]:
-    """The shares of the rows below each cut, so that the parts take the same time.
+def _shares(count: int, *, decodes_from_start: bool) -> list[float]:
+    """The shares of the rows below each cut, so that all subcompactions take the same time.
 
-    With decoding from the start a part from x to y costs d*y + (1 - d)*(y - x).
+    With decoding from the start the range from x to y costs d*y + (1 - d)*(y - x).
     """
     if not decodes_from_start:
-        return [part / parts for part in range(1, parts)]
+        return [cut / count for cut in range(1, count)]
     keep = 1 - _DECODE_SHARE
-    cost = 1 / sum(keep**part for part in range(parts))
+    cost = 1 / sum(keep**place for place in range(count))
     shares, last = [], 0.0
-    for _ in range(parts - 1):
+    for _ in range(count - 1):
         last = cost + keep * last
         shares.append(last)
     return shares
@@ -102,11 +102,11 @@ class _NumberGroups:
         self._type = type_
         self._few_groups = few_groups
 
-    def cut(self, parts: int) -> list[bytes]:
+    def cut(self, count: int) -> list[bytes]:
         total = float(self._rows.sum())
         cuts = [
             self._quantile(share * total)
-            for share in _shares(parts, decodes_from_start=self._few_groups)
+            for share in _shares(count, decodes_from_start=self._few_groups)
         ]
         # A cut at the first key would leave nothing below it.
         distinct = sorted(set(cuts) - {self._first})
@@ -146,7 +146,7 @@ def _number_groups(source: MergeSpec, reader: InputReader) -> _NumberGroups | No
     return _NumberGroups(groups, field.type, few_groups=few_groups)
 
 
-def _cut_by_keys(source: MergeSpec, reader: InputReader, parts: int) -> list[bytes]:
+def _cut_by_keys(source: MergeSpec, reader: InputReader, count: int) -> list[bytes]:
     samples: list[pa.RecordBatch] = []
     weights: list[npt.NDArray[np.float64]] = []
     files = groups = 0
@@ -161,7 +161,7 @@ def _cut_by_keys(source: MergeSpec, reader: InputReader, parts: int) -> list[byt
         weights.append(np.full(sampled, rows / max(1, sampled)))
     keys = pa.Table.from_batches(samples, schema=reader.layout.row_schema)
     below = np.cumsum(np.concatenate(weights))
-    shares = _shares(parts, decodes_from_start=groups < _FEW_GROUPS * files)
+    shares = _shares(count, decodes_from_start=groups < _FEW_GROUPS * files)
     rows_at = np.searchsorted(below, np.array(shares) * below[-1], side="right")
     distinct = sorted(set(np.minimum(rows_at, keys.num_rows - 1).tolist()) - {0})
     fields = reader.layout.key_fields

@@ -43,18 +43,18 @@ from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
 
 
-def run_part(part: Subcompaction, *, threaded: bool | None = None) -> TaskOutcome:
+def run_subcompaction(subcompaction: Subcompaction, *, threaded: bool | None = None) -> TaskOutcome:
     """The worker's border: `rewrite` with exceptions turned into a `TaskFailure`.
 
-    What stops the process itself (KeyboardInterrupt, SystemExit) passes through, after the part's
-    files are removed.
+    What stops the process itself (KeyboardInterrupt, SystemExit) passes through, after the
+    subcompaction's files are removed.
     """
     try:
-        return rewrite(part, threaded=threaded)
+        return rewrite(subcompaction, threaded=threaded)
     except Exception as error:  # noqa: BLE001 - a worker answers, whatever happens
         return TaskFailure(
-            compaction=part.compaction,
-            part=part.part,
+            compaction=subcompaction.compaction,
+            index=subcompaction.index,
             kind=failure_kind(error),
             error=type(error).__name__,
             message=str(error),
@@ -76,27 +76,27 @@ def failure_kind(error: BaseException) -> FailureKind:
 
 
 def rewrite(
-    part: Subcompaction,
+    subcompaction: Subcompaction,
     *,
     clock: Clock | None = None,
     threaded: bool | None = None,
     formats: Formats = FORMATS,
     functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> SubcompactionResult:
-    """Merge or concatenate the part's inputs into new files.
+    """Merge or concatenate the subcompaction's inputs into new files.
 
     Threads: one that decodes and one that encodes beside the caller's (None: for large inputs).
     Memory as `budget` says. Raises `FormatError` for inputs that are not what the manifests and the
-    schema say, `TaskError` when the part's memory does not suffice, `StorageError`; every file that
-    was created is removed then. `formats` are those that files may have, `functions` those of the
-    merge engines that a part may name.
+    schema say, `TaskError` when the subcompaction's memory does not suffice, `StorageError`; every
+    file that was created is removed then. `formats` are those that files may have, `functions`
+    those of the merge engines that a subcompaction may name.
     """
     clock = clock or SystemClock()
     meter = Meter()
-    layout = task_layout(part)
-    files = part.source.files
-    bounds = part.source.key_range if isinstance(part.source, MergeSpec) else None
-    storage = part.storage.open()
+    layout = task_layout(subcompaction)
+    files = subcompaction.source.files
+    bounds = subcompaction.source.key_range if isinstance(subcompaction.source, MergeSpec) else None
+    storage = subcompaction.storage.open()
     reader = InputReader(
         storage, layout, row_range(bounds, layout.key_fields) if bounds else None, formats
     )
@@ -107,16 +107,18 @@ def rewrite(
         threaded = use_threads(sum(file.size_bytes for file in files))
     with (
         Decoding(threaded=threaded) as decoding,
-        Outputs(storage=storage, unique_name=part.owner.unique_name(), clock=clock) as outputs,
+        Outputs(
+            storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock
+        ) as outputs,
         Encoding(threaded=threaded) as encoding,
     ):
         data = outputs.series(
-            DATA, spec=part.write, layout=layout, describe=_describe(part, layout)
+            DATA, spec=subcompaction.write, layout=layout, describe=_describe(subcompaction, layout)
         )
-        copier = _copier(part, facts, reader)
+        copier = _copier(subcompaction, facts, reader)
         if copier is not None:
             copy_files(
-                part,
+                subcompaction,
                 facts,
                 copier,
                 counts=reader.counts,
@@ -125,17 +127,17 @@ def rewrite(
                 encoding=encoding,
             )
         else:
-            budgets = _budgets(part, facts, reader, functions, decodes_ahead=threaded)
-            writer = _writer(part, facts, reader, budgets, data, encoding)
-            rows = _rows(part.source, functions, reader, decoding, budgets)
+            budgets = _budgets(subcompaction, facts, reader, functions, decodes_ahead=threaded)
+            writer = _writer(subcompaction, facts, reader, budgets, data, encoding)
+            rows = _rows(subcompaction.source, functions, reader, decoding, budgets)
             with contextlib.closing(rows):
                 for batch in rows:
                     writer.write(batch)
             writer.finish()
     written = tuple(outputs.finished)
     return SubcompactionResult(
-        compaction=part.compaction,
-        part=part.part,
+        compaction=subcompaction.compaction,
+        index=subcompaction.index,
         outputs=written,
         stats=RewriteStats(
             rows_in=reader.counts.rows,
@@ -172,10 +174,12 @@ def _concatenated(
         yield from rows
 
 
-def _copier(part: Subcompaction, facts: InputProfile, reader: InputReader) -> Copier | None:
+def _copier(
+    subcompaction: Subcompaction, facts: InputProfile, reader: InputReader
+) -> Copier | None:
     """None where rows are to be decoded, and encoded anew."""
-    source, spec = part.source, part.write
-    if not isinstance(source, ConcatSpec) or not is_worthwhile(part, source, facts):
+    source, spec = subcompaction.source, subcompaction.write
+    if not isinstance(source, ConcatSpec) or not is_worthwhile(subcompaction, source, facts):
         return None
     if any(file.file_format != spec.file_format for file in source.files):
         return None
@@ -184,7 +188,7 @@ def _copier(part: Subcompaction, facts: InputProfile, reader: InputReader) -> Co
 
 
 def _budgets(
-    part: Subcompaction,
+    subcompaction: Subcompaction,
     facts: InputProfile,
     reader: InputReader,
     functions: MergeFunctions,
@@ -192,17 +196,17 @@ def _budgets(
     decodes_ahead: bool,
 ) -> tuple[Budget, ...]:
     """One per section of a merge, one for a concatenation, which has one file open at a time."""
-    largest = max(part.source.files, key=lambda file: file.size_bytes)
+    largest = max(subcompaction.source.files, key=lambda file: file.size_bytes)
     open_bytes = reader.open_bytes(largest)
-    if isinstance(part.source, MergeSpec):
-        sections = part.source.sections
-        needs_all = function_named(part.source.merge_engine, functions).needs is Needs.ALL
+    if isinstance(subcompaction.source, MergeSpec):
+        sections = subcompaction.source.sections
+        needs_all = function_named(subcompaction.source.merge_engine, functions).needs is Needs.ALL
     else:
-        sections = ((part.source.files,),)
+        sections = ((subcompaction.source.files,),)
         needs_all = False
     return tuple(
         budget(
-            part.memory_bytes,
+            subcompaction.memory_bytes,
             Load(
                 runs=len(section),
                 row_bytes=facts.row_bytes,
@@ -216,25 +220,25 @@ def _budgets(
     )
 
 
-def _describe(part: Subcompaction, layout: Layout) -> Describe:
-    if isinstance(part.source, MergeSpec):
-        return MergedFile(part, layout)
-    return AppendedFile(part, part.source, layout)
+def _describe(subcompaction: Subcompaction, layout: Layout) -> Describe:
+    if isinstance(subcompaction.source, MergeSpec):
+        return MergedFile(subcompaction, layout)
+    return AppendedFile(subcompaction, subcompaction.source, layout)
 
 
 def _writer(
-    part: Subcompaction,
+    subcompaction: Subcompaction,
     facts: InputProfile,
     reader: InputReader,
     budgets: Sequence[Budget],
     outputs: OutputSeries,
     encoding: Encoding,
 ) -> RollingWriter:
-    files, layout = part.source.files, reader.layout
-    file_format = format_named(part.write.file_format, reader.formats)
+    files, layout = subcompaction.source.files, reader.layout
+    file_format = format_named(subcompaction.write.file_format, reader.formats)
     return RollingWriter(
         outputs,
-        spec=part.write,
+        spec=subcompaction.write,
         layout=layout,
         size=GroupSize(
             rows=min(sizes.group_rows for sizes in budgets),
@@ -242,7 +246,7 @@ def _writer(
             bytes_per_row=sum(f.size_bytes for f in files)
             / max(1, sum(f.row_count for f in files)),
         ),
-        writer=file_format.writer(layout, part.write, _dictionary_columns(layout, facts)),
+        writer=file_format.writer(layout, subcompaction.write, _dictionary_columns(layout, facts)),
         encoding=encoding,
     )
 

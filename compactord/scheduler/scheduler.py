@@ -409,5 +409,5 @@ class Scheduler:
 
 def _lost(why: str) -> TaskFailure:
     return TaskFailure(
-        compaction=0, part=0, kind=FailureKind.LOST, error="Cancelled", message=why, traceback=""
+        compaction=0, index=0, kind=FailureKind.LOST, error="Cancelled", message=why, traceback=""
     )

@@ -66,17 +66,17 @@ class Capacity:
             _log.error("spark_unavailable", reason=why)
         self._is_up, self._cores, self.error = False, 0, why
 
-    def part_ended(self, outcome: TaskOutcome) -> None:
+    def subcompaction_ended(self, outcome: TaskOutcome) -> None:
         if isinstance(outcome, SubcompactionResult):
             self._peak_rss_bytes = max(self._peak_rss_bytes, outcome.stats.peak_rss_bytes)
 
-    def count_busy(self, running_parts: int) -> None:
-        """Count the slots in use since the last call, during which `running` parts were running."""
+    def count_busy(self, running: int) -> None:
+        """Count the slots in use since the last call; `running` subcompactions ran meanwhile."""
         now_s = self._clock.monotonic_s()
-        self._busy_s += (now_s - self._counted_s) * running_parts
+        self._busy_s += (now_s - self._counted_s) * running
         self._counted_s = now_s
 
-    def view(self, running_parts: int) -> EngineView:
+    def view(self, running: int) -> EngineView:
         one_merge = self.task_memory_bytes + admission.IDLE_WORKER_BYTES
         budget = self.memory_budget_bytes
         return EngineView(
@@ -85,9 +85,9 @@ class Capacity:
             restarts=self._restarts,
             error=self.error,
             slots=self.slots,
-            running=running_parts,
+            running=running,
             memory_budget_bytes=self.slots * one_merge if budget is None else budget,
-            memory_reserved_bytes=running_parts * one_merge,
+            memory_reserved_bytes=running * one_merge,
             task_peak_memory_bytes=self._peak_rss_bytes,
             slot_busy_seconds=self._busy_s,
         )

@@ -192,8 +192,8 @@ class Daemon:
     def engine_failed(self, why: str) -> None:
         self._events.put(partial(self._engine_has_failed, why))
 
-    def part_ended(self, outcome: TaskOutcome) -> None:
-        self._events.put(partial(self._part_has_ended, outcome))
+    def subcompaction_ended(self, outcome: TaskOutcome) -> None:
+        self._events.put(partial(self._subcompaction_has_ended, outcome))
 
     # -- the loop
 

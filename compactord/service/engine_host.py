@@ -30,14 +30,14 @@ class Listener(Protocol):
         ...
 
     def engine_down(self, why: str) -> None:
-        """The engine has died: parts that were submitted will have no outcome."""
+        """The engine has died: subcompactions that were submitted will have no outcome."""
         ...
 
     def engine_failed(self, why: str) -> None:
         """The engine could not be started; the host tries again."""
         ...
 
-    def part_ended(self, outcome: TaskOutcome) -> None: ...
+    def subcompaction_ended(self, outcome: TaskOutcome) -> None: ...
 
 
 class EngineHost:
@@ -50,7 +50,7 @@ class EngineHost:
         self._listener = listener
         self._clock = clock
         self._engine: Engine | None = None
-        # One permit for each part whose outcome has not been received.
+        # One permit for each subcompaction whose outcome has not been received.
         self._awaited = threading.Semaphore(0)
         self._closing = threading.Event()
         self._gone = threading.Event()
@@ -61,20 +61,20 @@ class EngineHost:
     def start(self) -> None:
         self._keeper.start()
 
-    def submit(self, part: Subcompaction) -> None:
-        """Submit a part. When the engine is gone, `engine_down` follows a moment later."""
+    def submit(self, subcompaction: Subcompaction) -> None:
+        """Submit a subcompaction. When the engine is gone, `engine_down` follows a moment later."""
         engine = self._engine
         if engine is None:
             return
         try:
-            engine.submit(part)
+            engine.submit(subcompaction)
         except EngineUnavailable as error:
             self._fail(str(error))
         else:
             self._awaited.release()
 
     def cancel(self) -> None:
-        """Stop all parts; their outcomes come as LOST. Waits at most some seconds."""
+        """Stop all subcompactions; their outcomes come as LOST. Waits at most some seconds."""
         engine = self._engine
         if engine is not None:
             engine.cancel()
@@ -162,10 +162,10 @@ class EngineHost:
                 if outcome is None:
                     continue
                 if _is_lost(outcome) and engine.why_gone() is not None:
-                    # The engine died, no part failed: `engine_down` reports them all as lost.
+                    # The engine died, no subcompaction failed: `engine_down` reports all as lost.
                     self._gone.set()
                 else:
-                    self._listener.part_ended(outcome)
+                    self._listener.subcompaction_ended(outcome)
                 break
             if is_over.is_set():
                 return

@@ -82,7 +82,7 @@ def subcompactions(
         Subcompaction(
             table=table.ref.full_name,
             compaction=number,
-            part=part,
+            index=part,
             fields=table.schema.fields,
             source=source,
             write=write,

@@ -72,8 +72,10 @@ def main() -> None:
     for case in options.cases:
         with tempfile.TemporaryDirectory() as folder:
             sizes = (options.rows, options.files, options.memory_mb << 20)
-            part = in_new_process(make_part, Path(folder), case, *sizes)
-            print(json.dumps(in_new_process(measure, case, part, options.repeat)), flush=True)
+            subcompaction = in_new_process(make_subcompaction, Path(folder), case, *sizes)
+            print(
+                json.dumps(in_new_process(measure, case, subcompaction, options.repeat)), flush=True
+            )
 
 
 def in_new_process(work: Callable[..., T], *arguments: Any) -> T:
@@ -82,19 +84,19 @@ def in_new_process(work: Callable[..., T], *arguments: Any) -> T:
         return pool.submit(work, *arguments).result()
 
 
-def measure(case: str, part: Subcompaction, repeat: int) -> dict[str, Any]:
+def measure(case: str, subcompaction: Subcompaction, repeat: int) -> dict[str, Any]:
     stats, walls, floors = [], [], []
     for _ in range(repeat):
         started = time.perf_counter()
-        result = rewrite(part)
+        result = rewrite(subcompaction)
         walls.append(time.perf_counter() - started)
         stats.append(result.stats)
-        floors.append(decoding_s(part) + encoding_s(part, result))
+        floors.append(decoding_s(subcompaction) + encoding_s(subcompaction, result))
     cpu = statistics.median(s.cpu_s for s in stats)
     floor = statistics.median(floors)
     return {
         "case": case,
-        "files": len(part.source.files),
+        "files": len(subcompaction.source.files),
         "rows_in": stats[0].rows_in,
         "rows_out": stats[0].rows_out,
         "mb_in": round(stats[0].bytes_in / 1e6, 1),
@@ -107,13 +109,13 @@ def measure(case: str, part: Subcompaction, repeat: int) -> dict[str, Any]:
     }
 
 
-def decoding_s(part: Subcompaction, *, is_bare: bool = False) -> float:
+def decoding_s(subcompaction: Subcompaction, *, is_bare: bool = False) -> float:
     """CPU seconds to decode every input once, as we do; bare without verifying checksums."""
-    names = [field.name for field in part.fields]
-    if isinstance(part.source, MergeSpec):
+    names = [field.name for field in subcompaction.fields]
+    if isinstance(subcompaction.source, MergeSpec):
         names = ["_SEQUENCE_NUMBER", "_VALUE_KIND", *names]
     begin = time.process_time()
-    for file in part.source.files:
+    for file in subcompaction.source.files:
         parquet = pq.ParquetFile(
             file.path,
             read_dictionary=["c"],
@@ -126,11 +128,13 @@ def decoding_s(part: Subcompaction, *, is_bare: bool = False) -> float:
     return time.process_time() - begin
 
 
-def encoding_s(part: Subcompaction, result: SubcompactionResult, *, is_bare: bool = False) -> float:
+def encoding_s(
+    subcompaction: Subcompaction, result: SubcompactionResult, *, is_bare: bool = False
+) -> float:
     """CPU seconds to encode every output once, as we do; bare without checksums and indexes."""
     total = 0.0
     for file in (output.file for output in result.outputs):
-        path = f"{part.write.folder}/{file.file_name}"
+        path = f"{subcompaction.write.folder}/{file.file_name}"
         parquet = pq.ParquetFile(path, read_dictionary=["c"])
         group_rows = parquet.metadata.row_group(0).num_rows
         rows = parquet.read(use_threads=False).unify_dictionaries()
@@ -148,13 +152,15 @@ def encoding_s(part: Subcompaction, result: SubcompactionResult, *, is_bare: boo
             )
         else:
             dictionaries = ["c", "_VALUE_KIND"]
-            with open_writer(sink, rows, part.write, dictionaries) as writer:
+            with open_writer(sink, rows, subcompaction.write, dictionaries) as writer:
                 writer.write_table(rows, row_group_size=group_rows)
         total += time.process_time() - begin
     return total
 
 
-def make_part(folder: Path, case: str, rows: int, files: int, memory_bytes: int) -> Subcompaction:
+def make_subcompaction(
+    folder: Path, case: str, rows: int, files: int, memory_bytes: int
+) -> Subcompaction:
     random = np.random.default_rng(7)
     keys = tuple(DataField(id=n, name=k, type=parse_type(t)) for n, (k, t) in enumerate(KEYS[case]))
     values = [
@@ -186,7 +192,7 @@ def make_part(folder: Path, case: str, rows: int, files: int, memory_bytes: int)
     return Subcompaction(
         table="bench",
         compaction=0,
-        part=0,
+        index=0,
         fields=fields,
         source=MergeSpec(
             sections=(tuple((file,) for file in made),),

@@ -85,7 +85,7 @@ def figures(
         "plan_s",
         "work_s",
         "commit_s",
-        "part_cpu_s",
+        "subcompaction_cpu_s",
         "end_s",
         "worker_cpu_s",
         "tree_cpu_s",

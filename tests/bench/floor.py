@@ -1,7 +1,7 @@
 """The floor of a compaction: decoding its inputs and encoding its outputs, and nothing else.
 
-Measured on the parts that the planner makes of the table, in turns with rewriting them, in a
-process of its own with a worker's environment and one core: decoding and encoding alone have one
+Measured on the subcompactions that the planner makes of the table, in turns with rewriting them, in
+a process of its own with a worker's environment and one core: decoding and encoding alone have one
 thread, and so has a rewrite then. The floor reads and writes with our settings: page checksums
 verified and written, page indexes, our row groups. The bare floor leaves those away.
 """
@@ -34,7 +34,7 @@ from tests.bench.ours import MEMORY_BYTES, table_ref
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """CPU seconds over all parts of a table; `rewrite_s` is all of the worker's work."""
+    """CPU seconds over all subcompactions of a table; `rewrite_s` is all of the worker's work."""
 
     rewrite_s: float
     decode_s: float
@@ -47,7 +47,7 @@ class Floor:
 
 
 def floor(path: Path, *, full: bool, repetitions: int) -> Floor:
-    """Of a table that may be spoiled: its parts are rewritten."""
+    """Of a table that may be spoiled: its subcompactions are rewritten."""
     prefix = "spark.executorEnv."
     worker = {
         name.removeprefix(prefix): value
@@ -63,21 +63,21 @@ def floor(path: Path, *, full: bool, repetitions: int) -> Floor:
 
 def _measure(path: Path, full: bool, repetitions: int) -> Floor:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    parts = _parts(path, full)
+    subcompactions = _subcompactions(path, full)
     found: dict[str, list[float]] = {name: [] for name in ("rewrite", "decode", "encode", "bare")}
     for _ in range(repetitions + 1):
         begin = time.process_time()
-        rewritten = [(part, rewrite(part)) for part in parts]
+        rewritten = [(subcompaction, rewrite(subcompaction)) for subcompaction in subcompactions]
         found["rewrite"].append(time.process_time() - begin)
-        found["decode"].append(sum(decoding_s(part) for part in parts))
+        found["decode"].append(sum(decoding_s(subcompaction) for subcompaction in subcompactions))
         found["encode"].append(sum(encoding_s(*pair) for pair in rewritten))
-        decoding = sum(decoding_s(part, is_bare=True) for part in parts)
+        decoding = sum(decoding_s(subcompaction, is_bare=True) for subcompaction in subcompactions)
         found["bare"].append(decoding + sum(encoding_s(*pair, is_bare=True) for pair in rewritten))
     # The first turn warms everything up.
     return Floor(**{f"{name}_s": statistics.median(seconds[1:]) for name, seconds in found.items()})
 
 
-def _parts(path: Path, full: bool) -> list[Subcompaction]:
+def _subcompactions(path: Path, full: bool) -> list[Subcompaction]:
     clock, storage, ref = SystemClock(), LocalStorage(), table_ref(path)
     table = open_table(storage, ref, {})
     context = PlanContext(
@@ -92,10 +92,10 @@ def _parts(path: Path, full: bool) -> list[Subcompaction]:
     )
     worker = WorkerSpec(owner=this_process(), memory_bytes=MEMORY_BYTES, zone=clock.time_zone)
     return [
-        part
+        subcompaction
         for plan in plan_state(storage, table, load_state(storage, ref), context)
         for compaction in plan.compactions
-        for part in subcompactions(
+        for subcompaction in subcompactions(
             table, compaction, number=1, free_slots=1, worker=worker, clock=clock
         )
     ]

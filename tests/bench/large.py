@@ -39,7 +39,7 @@ def large(folder: Path, engine: Engine, quick: bool) -> dict[str, Any]:
         "gb_in": round(run.bytes_in / 1e9, 3),
         "gb_out": round(run.bytes_out / 1e9, 3),
         "wall_s": round(run.wall_s, 2),
-        "part_cpu_s": round(run.part_cpu_s, 2),
+        "subcompaction_cpu_s": round(run.subcompaction_cpu_s, 2),
         "worker_cpu_s": round(run.worker_cpu_s, 2),
         "peak_rss_mib": round(run.peak_rss_bytes / (1 << 20)),
     }

@@ -23,7 +23,7 @@ from compactord.table.opening import OpenTable
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
 
-# What `compactord compact` gives a part by default.
+# What `compactord compact` gives a subcompaction by default.
 MEMORY_BYTES = 512 << 20
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -41,17 +41,17 @@ class OurRun:
     """One compaction. Seconds and bytes.
 
     `wall_s` goes from opening the table to the last snapshot and is the sum of `plan_s` (until the
-    first decision), `work_s` (until the last part's answer) and `commit_s`. `end_s` is when a last
-    look has found nothing more to do. `worker_cpu_s` is that of the parts, `part_cpu_s` that of the
-    largest one, `tree_cpu_s` that of this process and all below it, the JVM and its compiler
-    included.
+    first decision), `work_s` (until the last subcompaction's answer) and `commit_s`. `end_s` is
+    when a last look has found nothing more to do. `worker_cpu_s` is that of the subcompactions,
+    `subcompaction_cpu_s` that of the largest one, `tree_cpu_s` that of this process and all below
+    it, the JVM and its compiler included.
     """
 
     wall_s: float
     plan_s: float
     work_s: float
     commit_s: float
-    part_cpu_s: float
+    subcompaction_cpu_s: float
     end_s: float
     worker_cpu_s: float
     tree_cpu_s: float
@@ -100,7 +100,7 @@ class OurSide:
             plan_s=timeline.planned_s - start,
             work_s=timeline.landed_s - timeline.planned_s,
             commit_s=timeline.committed_s - timeline.landed_s,
-            part_cpu_s=timeline.part_cpu_s,
+            subcompaction_cpu_s=timeline.subcompaction_cpu_s,
             end_s=end - start,
             worker_cpu_s=totals.worker_cpu_s,
             tree_cpu_s=tree_cpu_seconds(self._excluded) - tree_cpu_s,
@@ -120,14 +120,16 @@ class _Timeline:
         self.planned_s = 0.0
         self.landed_s = 0.0
         self.committed_s = 0.0
-        self.part_cpu_s = 0.0
+        self.subcompaction_cpu_s = 0.0
 
     def planned(self, table: OpenTable, compaction: Compaction) -> None:
         self.planned_s = self.planned_s or time.perf_counter()
 
     def finished(self, finished: Finished) -> None:
         self.landed_s = time.perf_counter()
-        self.part_cpu_s = max([self.part_cpu_s, *(stats.cpu_s for stats in finished.stats)])
+        self.subcompaction_cpu_s = max(
+            [self.subcompaction_cpu_s, *(stats.cpu_s for stats in finished.stats)]
+        )
 
     def committed(self, committed: Committed) -> None:
         self.committed_s = time.perf_counter()

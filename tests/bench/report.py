@@ -22,7 +22,7 @@ _SIDES = (
     ("  whole tree", None, "tree_cpu_s"),
     ("  until nothing is left", "end_s", None),
 )
-_STEPS = ("plan_s", "work_s", "part_cpu_s", "commit_s")
+_STEPS = ("plan_s", "work_s", "subcompaction_cpu_s", "commit_s")
 
 
 def environment(cores: Sequence[int]) -> dict[str, Any]:
@@ -58,7 +58,9 @@ def contest_text(case: str, found: Mapping[str, Any], *, judged: bool) -> str:
         if any(figure in found for figure in (wall, cpu)):
             lines.append(f"  {name:24}{_seconds(found, wall):>18}{_seconds(found, cpu):>18}")
     floor = f"{found['floor_cpu_s']:.3f}"
-    shares = f"{found['floor_share']:.0%} of a part's, bare {found['bare_floor_share']:.0%}"
+    shares = (
+        f"{found['floor_share']:.0%} of a subcompaction's, bare {found['bare_floor_share']:.0%}"
+    )
     lines.append(f"  {'decode + encode alone':24}{'':18}{floor:>18}  {shares}")
     steps = ", ".join(f"{step.removesuffix('_s')} {found[step]:.3f}" for step in _STEPS)
     lines.append(f"  of which: {steps}; peak of a worker {found['peak_rss_mib']:.0f} MiB")

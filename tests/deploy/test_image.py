@@ -34,8 +34,8 @@ from tests.deploy.dockerfile import Run, read_dockerfile
 from tests.deploy.rendering import ROOT
 from tests.e2e import tables
 from tests.spark.cluster import SPARK_HOME, free_port, is_listening
-from tests.spark.parts import eventually
 from tests.spark.remote import descendants, find_process, is_alive
+from tests.spark.subcompactions import eventually
 from tests.tools.obtain import tool_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]

@@ -243,5 +243,5 @@ def test_a_table_that_is_dropped_under_a_running_merge_is_told_and_stays_dropped
     assert str(location) in outcome.err
     assert "Traceback" not in outcome.err
     command.assert_nothing_remains()
-    # Empty folders may be there, of a part that was tried again.
+    # Empty folders may be there, of a subcompaction that was tried again.
     assert [path for path in location.rglob("*") if path.is_file()] == []

@@ -141,10 +141,10 @@ def rewritten(path: Path, before: Sequence[Mapping[str, Any]], level: int) -> li
         source = ConcatSpec(
             files=files, first_sequence_number=first, continues_across_outputs=False
         )
-    part = Subcompaction(
+    subcompaction = Subcompaction(
         table=str(path),
         compaction=0,
-        part=0,
+        index=0,
         fields=schema.fields,
         source=source,
         write=WriteSpec(
@@ -170,7 +170,7 @@ def rewritten(path: Path, before: Sequence[Mapping[str, Any]], level: int) -> li
         owner=this_process(),
         memory_bytes=512 << 20,
     )
-    return [described(file) for file in rewrite(part).after]
+    return [described(file) for file in rewrite(subcompaction).after]
 
 
 def assert_agrees(judge: Judge, path: Path) -> None:

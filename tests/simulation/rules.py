@@ -48,7 +48,7 @@ class Rules:
         self._world = world
         self.table_of: dict[int, TableName] = {}
         self.bucket_of: dict[int, BucketId] = {}
-        # Compactions that were cut into parts and whose end nobody has seen.
+        # Compactions that were cut into subcompactions and whose end nobody has seen.
         self.active: dict[int, Dispatch] = {}
         self.dispatched_count: Counter[TableName] = Counter()
         self.published: Counter[TableName] = Counter()
@@ -115,22 +115,24 @@ class Rules:
         self._maintenance.add(name)
         assert len(self._maintenance) <= CARES_MAX
 
-    def _submit(self, number: int, part: int) -> None:
-        world, key = self._world, (number, part)
+    def _submit(self, number: int, index: int) -> None:
+        world, key = self._world, (number, index)
         name = self.table_of[number]
         scheduled = world.scheduler.tables[name]
         running = world.running
         assert world.is_up, "nothing is submitted to an engine that is gone"
-        assert not world.scheduler.is_ending, "a part begins after the end"
-        assert key not in running, f"part {key} is under way twice"
-        assert number in self.active, f"part {key} of a compaction that has ended"
-        assert number not in self._doomed, f"part {key} of a compaction that failed already"
-        assert len(running) < world.capacity, "more parts than slots"
+        assert not world.scheduler.is_ending, "a subcompaction begins after the end"
+        assert key not in running, f"subcompaction {key} is under way twice"
+        assert number in self.active, f"subcompaction {key} of a compaction that has ended"
+        assert number not in self._doomed, (
+            f"subcompaction {key} of a compaction that failed already"
+        )
+        assert len(running) < world.capacity, "more subcompactions than slots"
         mine = sum(self.table_of[each] == name for each, _ in running)
         assert mine < scheduled.policy.max_concurrent_tasks, f"{name} holds too many slots"
         large = sum(size >= LARGE for size in running.values())
         if world.sizes[number] >= LARGE and world.capacity > 1:
-            assert large < world.capacity - 1, "large parts hold every slot"
+            assert large < world.capacity - 1, "large subcompactions hold every slot"
         self.given[name] += cost(world.sizes[number])
         self._attempts[key] += 1
         assert self._attempts[key] <= world.scheduler.retry.task_attempts
@@ -171,7 +173,9 @@ class Rules:
             assert number not in self._handed_back, f"compaction {number} ends twice"
             self._handed_back.add(number)
             assert number in self.active, f"compaction {number} was never dispatched"
-            assert not any(n == number for n, _ in self._world.running), "its parts still run"
+            assert not any(n == number for n, _ in self._world.running), (
+                "its subcompactions still run"
+            )
             failed_ms = self._doomed.get(number)
             if isinstance(each, Failed) and failed_ms is not None:
                 self.failed(name, self.bucket_of[number], failed_ms)
@@ -227,10 +231,10 @@ class Rules:
     def cared(self, name: TableName) -> None:
         self._maintenance.remove(name)
 
-    def part_failed(self, number: int, part: int, kind: FailureKind) -> None:
+    def subcompaction_failed(self, number: int, index: int, kind: FailureKind) -> None:
         scheduler = self._world.scheduler
         attempts = 1 if scheduler.is_draining else scheduler.retry.task_attempts
-        is_last = kind is FailureKind.POISON or self._attempts[number, part] >= attempts
+        is_last = kind is FailureKind.POISON or self._attempts[number, index] >= attempts
         if is_last and not (scheduler.is_draining and kind is FailureKind.LOST):
             self._doomed[number] = self._world.now_ms
 

@@ -30,7 +30,7 @@ from compactord.table.status import Backlog, TableInfo, TableShape
 
 MIB = 1 << 20
 TRIGGER, STOP = 5, 8
-PART_BYTES_MAX = 2 << 30
+SUBCOMPACTION_BYTES_MAX = 2 << 30
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Flying:
     size: int
 
 
-def part_of(number: int, part: int, *paths: str) -> Subcompaction:
+def subcompaction_of(number: int, index: int, *paths: str) -> Subcompaction:
     """Only its numbers and its files matter; a file has one row."""
     files = tuple(
         InputFile(
@@ -67,7 +67,7 @@ def part_of(number: int, part: int, *paths: str) -> Subcompaction:
             min_sequence_number=0,
             max_sequence_number=0,
         )
-        for path in paths or (str(part),)
+        for path in paths or (str(index),)
     )
     source = ConcatSpec(files=files, first_sequence_number=0, continues_across_outputs=False)
     made = object.__new__(Subcompaction)
@@ -213,7 +213,7 @@ class SimTable:
         self._is_changed = True
         count = 1
         if size > 64 * MIB:
-            count = max(1, free_slots, -(-size // PART_BYTES_MAX))
+            count = max(1, free_slots, -(-size // SUBCOMPACTION_BYTES_MAX))
         return Dispatch(
             number=number,
             compaction=AppendCompaction(

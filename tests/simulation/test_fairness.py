@@ -52,14 +52,14 @@ def test_small_tables_do_not_wait_for_a_huge_ones_full_compaction(slots: int) ->
     assert sum(size > 256 * MIB for size in world.running.values()) == slots - 1
 
 
-def test_with_one_slot_a_small_table_waits_for_one_large_part_and_not_for_all() -> None:
+def test_with_one_slot_a_small_table_waits_for_one_large_subcompaction_and_not_for_all() -> None:
     world = World(1, slots=1)
     world.add("huge", _huge(), rules=policy(priority=100))
     plan = Plan(interval_ms=3_000, size=(MIB, 2 * MIB))
     small = [world.add(f"s{n}", SimTable([Bucket()]), plan) for n in range(5)]
     longest_ms = _oldest_wait_ms(world, small, 900_000)
-    part_ms = int(2 * GIB / world.odds.bytes_per_ms * 1.3) + 200
-    assert longest_ms < 30_000 + 3 * part_ms, "its age, and then a part or two"
+    subcompaction_ms = int(2 * GIB / world.odds.bytes_per_ms * 1.3) + 200
+    assert longest_ms < 30_000 + 3 * subcompaction_ms, "its age, and then a subcompaction or two"
 
 
 def test_below_capacity_nothing_waits_longer_than_it_may() -> None:
@@ -140,7 +140,7 @@ def test_a_bucket_that_always_fails_is_tried_at_growing_pauses_up_to_the_longest
 
 
 def test_one_bad_bucket_does_not_keep_a_halted_table_halted() -> None:
-    world = World(4, slots=2, odds=Odds(part_fails=1.0))
+    world = World(4, slots=2, odds=Odds(subcompaction_fails=1.0))
     table = SimTable([Bucket(is_poison=True, run=0), *(Bucket(run=500 * MIB) for _ in range(4))])
     plan = Plan(interval_ms=1_000, size=(MIB, 2 * MIB), buckets=5)
     name = world.add("t", table, plan)

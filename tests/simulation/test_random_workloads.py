@@ -67,8 +67,8 @@ class RandomFleet:
         draw = self.random
         if draw.random() < 0.3:
             return Odds()
-        names = ("look_fails", "commit_fails", "conflict", "dispatch_fails", "part_fails")
-        odds = {name: draw.choice([0.0, 0.0, 0.05, 0.3]) for name in (*names, "part_lost")}
+        names = ("look_fails", "commit_fails", "conflict", "dispatch_fails", "subcompaction_fails")
+        odds = {name: draw.choice([0.0, 0.0, 0.05, 0.3]) for name in (*names, "subcompaction_lost")}
         odds["snapshot_lost"] = draw.choice([0.0, 0.0, 0.02])
         odds["slow_store"] = draw.choice([0.0, 0.0, 0.02])
         return Odds(**odds)  # type: ignore[arg-type]

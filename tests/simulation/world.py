@@ -62,8 +62,8 @@ class Odds:
     conflict: float = 0.0
     snapshot_lost: float = 0.0
     dispatch_fails: float = 0.0
-    part_fails: float = 0.0
-    part_lost: float = 0.0
+    subcompaction_fails: float = 0.0
+    subcompaction_lost: float = 0.0
     slow_store: float = 0.0
     job_ms: tuple[int, int] = (5, 200)
     bytes_per_ms: int = 50 * MIB // 1000
@@ -184,10 +184,10 @@ class World:
             self.scheduler.slots = slots
 
     def cancel(self) -> None:
-        """The end of a stop: parts are cancelled, and a moment later the engine is given up."""
+        """The end of a stop: subcompactions are cancelled, soon after the engine is given up."""
         self.scheduler.end()
         for key in list(self._engine):
-            self.at(self.random.randrange(1, 300), lambda key=key: self._part_lost(key))
+            self.at(self.random.randrange(1, 300), lambda key=key: self._subcompaction_lost(key))
         self.at(400, self._stopped)
 
     def lift_halts(self) -> None:
@@ -197,7 +197,7 @@ class World:
 
     @property
     def running(self) -> dict[tuple[int, int], int]:
-        """Parts at the engine and how much each reads."""
+        """Subcompactions at the engine and how much each reads."""
         return self._engine
 
     # -- time
@@ -325,29 +325,29 @@ class World:
 
     # -- the engine
 
-    def _submit(self, part: Subcompaction) -> None:
-        key = (part.compaction, part.part)
+    def _submit(self, subcompaction: Subcompaction) -> None:
+        key = (subcompaction.compaction, subcompaction.index)
         if not self.is_up:
             return
         self._note(f"submit {key}")
-        size = self.sizes[part.compaction]
+        size = self.sizes[subcompaction.compaction]
         self._engine[key] = size
         took_ms = 200 + int(size / self.odds.bytes_per_ms * self.random.uniform(0.8, 1.3))
-        self.at(took_ms, lambda: self._part_done(key))
+        self.at(took_ms, lambda: self._subcompaction_done(key))
 
-    def _part_done(self, key: tuple[int, int]) -> None:
+    def _subcompaction_done(self, key: tuple[int, int]) -> None:
         if self._engine.pop(key, None) is None:
             return
-        number, part = key
+        number, index = key
         name, flying = self._in_flight(number)
         chance, kind = self.random.random(), None
         if self.tables[name].buckets[flying].is_poison:
             kind = FailureKind.POISON
-        elif chance < self.odds.part_fails:
+        elif chance < self.odds.subcompaction_fails:
             kind = FailureKind.TRANSIENT
-        elif chance < self.odds.part_fails + self.odds.part_lost:
+        elif chance < self.odds.subcompaction_fails + self.odds.subcompaction_lost:
             kind = FailureKind.LOST
-        self._note(f"part {key} {kind}")
+        self._note(f"subcompaction {key} {kind}")
         if kind is not None:
             self._fail(key, kind)
             return
@@ -363,14 +363,19 @@ class World:
         result = SubcompactionResult(compaction=number, part=part, outputs=(), stats=stats)
         self.scheduler.subcompaction_ended(result, self.now_ms)
 
-    def _part_lost(self, key: tuple[int, int]) -> None:
+    def _subcompaction_lost(self, key: tuple[int, int]) -> None:
         if self._engine.pop(key, None) is not None:
             self._fail(key, FailureKind.LOST)
 
     def _fail(self, key: tuple[int, int], kind: FailureKind) -> None:
-        number, part = key
+        number, index = key
         failure = TaskFailure(
-            compaction=number, part=part, kind=kind, error="E", message="it failed", traceback=""
+            compaction=number,
+            index=index,
+            kind=kind,
+            error="E",
+            message="it failed",
+            traceback="",
         )
         self.rules.part_failed(number, part, kind)
         self.scheduler.subcompaction_ended(failure, self.now_ms)

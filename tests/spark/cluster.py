@@ -19,8 +19,8 @@ import pyspark
 
 from compactord.engine.jre import find_java
 from tests.conftest import REPOSITORY
-from tests.spark.parts import eventually
 from tests.spark.remote import descendants, find_process
+from tests.spark.subcompactions import eventually
 from tests.tools.class_archive import archive_options
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -113,7 +113,11 @@ def doubles_zip(folder: Path) -> Path:
     """What workers need to unpickle the storage doubles."""
     target = folder / "doubles.zip"
     with zipfile.ZipFile(target, "w") as archive:
-        for name in ("tests/__init__.py", "tests/spark/__init__.py", "tests/spark/parts.py"):
+        for name in (
+            "tests/__init__.py",
+            "tests/spark/__init__.py",
+            "tests/spark/subcompactions.py",
+        ):
             archive.write(REPOSITORY / name, name)
     return target
 

@@ -35,8 +35,8 @@ class RemoteEngine:
             self.end()
             raise
 
-    def submit(self, part: Subcompaction) -> None:
-        self._call(("submit", part))
+    def submit(self, subcompaction: Subcompaction) -> None:
+        self._call(("submit", subcompaction))
 
     def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
         outcome: TaskOutcome | None = self._call(("next_outcome", timeout_s))

@@ -12,16 +12,16 @@ import pytest
 from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
 from tests.spark.cluster import EXECUTOR, JVM, Cluster, doubles_zip, free_port, worker_python
-from tests.spark.parts import (
+from tests.spark.remote import RemoteEngine, descendants, process_texts, settings_of_driver
+from tests.spark.subcompactions import (
     PATIENCE_SECONDS,
     GatedStorage,
-    append_part,
+    append_subcompaction,
     eventually,
     outputs,
     waiters,
     waiting,
 )
-from tests.spark.remote import RemoteEngine, descendants, process_texts, settings_of_driver
 
 NO_EXECUTOR_SECONDS = 3.0
 SECRET = "s3same-wJalrXUtnFEMI"
@@ -52,12 +52,12 @@ def _conf(folder: Path, customization: str = "") -> dict[str, str]:
     }
 
 
-def test_parts_run_on_both_workers_without_an_installed_compactord(
+def test_subcompactions_run_on_both_workers_without_an_installed_compactord(
     engine: RemoteEngine, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     for number in range(2):
-        engine.submit(append_part(tmp_path, number, GatedStorage(gate=str(gate))))
+        engine.submit(append_subcompaction(tmp_path, number, GatedStorage(gate=str(gate))))
     with waiting(gate, 2) as names:
         executors = {name.split("-")[1] for name in names}
     outcomes = [engine.next_outcome(PATIENCE_SECONDS) for _ in range(2)]
@@ -97,26 +97,28 @@ def test_what_a_user_set_up_for_spark_holds_below_ours_and_shows_no_secret(
     assert cluster.files_with(SECRET) == []
 
 
-def test_a_part_of_a_killed_executor_is_run_again_and_only_one_file_stays(
+def test_a_subcompaction_of_a_killed_executor_is_run_again_and_only_one_file_stays(
     engine: RemoteEngine, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    engine.submit(append_part(tmp_path, 0, GatedStorage(gate=str(gate))))
+    engine.submit(append_subcompaction(tmp_path, 0, GatedStorage(gate=str(gate))))
     with waiting(gate, 1) as names:
         worker = int(names[0].split("-")[-1])
         executor = _parent(_parent(worker))
         os.kill(executor, signal.SIGKILL)
-        eventually(lambda: len(waiters(gate)) == 2, "the part is run again")
+        eventually(lambda: len(waiters(gate)) == 2, "the subcompaction is run again")
     outcome = engine.next_outcome(PATIENCE_SECONDS)
     assert isinstance(outcome, SubcompactionResult), outcome
     (file,) = outcome.after
     eventually(lambda: outputs(tmp_path) == [file.file_name], "the first attempt's file goes")
 
 
-def test_cancelled_parts_leave_no_file_on_a_cluster(engine: RemoteEngine, tmp_path: Path) -> None:
+def test_cancelled_subcompactions_leave_no_file_on_a_cluster(
+    engine: RemoteEngine, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     for number in range(2):
-        engine.submit(append_part(tmp_path, number, GatedStorage(gate=str(gate))))
+        engine.submit(append_subcompaction(tmp_path, number, GatedStorage(gate=str(gate))))
     with waiting(gate, 2):
         engine.cancel()
         eventually(lambda: not outputs(tmp_path), "the workers remove their files")
@@ -132,7 +134,7 @@ def test_of_speculative_twins_one_file_stays(cluster: Cluster, tmp_path: Path) -
     }
     gate = tmp_path / "gate"
     with RemoteEngine(cluster.master, _conf(tmp_path) | speculation) as engine:
-        engine.submit(append_part(tmp_path, 0, GatedStorage(gate=str(gate))))
+        engine.submit(append_subcompaction(tmp_path, 0, GatedStorage(gate=str(gate))))
         with waiting(gate, 2):
             assert len(outputs(tmp_path)) == 2
         outcome = engine.next_outcome(PATIENCE_SECONDS)
@@ -141,7 +143,7 @@ def test_of_speculative_twins_one_file_stays(cluster: Cluster, tmp_path: Path) -
         eventually(lambda: outputs(tmp_path) == [file.file_name], "the twin's file goes")
 
 
-def test_without_any_executor_a_part_is_lost_and_nothing_hangs(tmp_path: Path) -> None:
+def test_without_any_executor_a_subcompaction_is_lost_and_nothing_hangs(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     folder.mkdir()
     gate = tmp_path / "gate"
@@ -151,7 +153,7 @@ def test_without_any_executor_a_part_is_lost_and_nothing_hangs(tmp_path: Path) -
             cluster.master, _conf(tmp_path), no_executor_seconds_max=NO_EXECUTOR_SECONDS
         ) as engine,
     ):
-        engine.submit(append_part(tmp_path, 0, GatedStorage(gate=str(gate))))
+        engine.submit(append_subcompaction(tmp_path, 0, GatedStorage(gate=str(gate))))
         with waiting(gate, 1):
             for worker in cluster.workers:
                 pids = (worker.pid, *cluster.executors(worker))
@@ -178,7 +180,7 @@ def test_without_any_executor_a_part_is_lost_and_nothing_hangs(tmp_path: Path) -
         ),
     ],
 )
-def test_workers_that_cannot_run_parts_are_found_at_the_start(
+def test_workers_that_cannot_run_subcompactions_are_found_at_the_start(
     cluster: Cluster, tmp_path: Path, customization: str, words: str
 ) -> None:
     with pytest.raises(EngineUnavailable, match=words) as raised:

@@ -16,16 +16,16 @@ from compactord.engine.jre import find_java
 from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
 from tests.spark.cluster import SPARK_HOME, doubles_zip, free_port, is_listening, worker_python
-from tests.spark.parts import (
+from tests.spark.remote import RemoteEngine, descendants
+from tests.spark.subcompactions import (
     PATIENCE_SECONDS,
     DyingStorage,
     GatedStorage,
-    append_part,
+    append_subcompaction,
     eventually,
     outputs,
     waiting,
 )
-from tests.spark.remote import RemoteEngine, descendants
 
 SECRET = "s3same-wJalrXUtnFEMI"
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -70,30 +70,30 @@ def engine(server: str) -> Iterator[RemoteEngine]:
         yield engine
 
 
-def test_parts_travel_through_connect(engine: RemoteEngine, tmp_path: Path) -> None:
+def test_subcompactions_travel_through_connect(engine: RemoteEngine, tmp_path: Path) -> None:
     for number in range(3):
-        engine.submit(append_part(tmp_path, number))
+        engine.submit(append_subcompaction(tmp_path, number))
     outcomes = [engine.next_outcome(PATIENCE_SECONDS) for _ in range(3)]
-    assert sorted(o.part for o in outcomes if isinstance(o, SubcompactionResult)) == [0, 1, 2]
+    assert sorted(o.index for o in outcomes if isinstance(o, SubcompactionResult)) == [0, 1, 2]
 
 
-def test_a_killed_worker_is_a_lost_part(engine: RemoteEngine, tmp_path: Path) -> None:
-    engine.submit(append_part(tmp_path, 0, DyingStorage()))
+def test_a_killed_worker_is_a_lost_subcompaction(engine: RemoteEngine, tmp_path: Path) -> None:
+    engine.submit(append_subcompaction(tmp_path, 0, DyingStorage()))
     outcome = engine.next_outcome(PATIENCE_SECONDS)
     assert isinstance(outcome, TaskFailure)
     assert outcome.kind is FailureKind.LOST
     assert "at org.apache" not in outcome.message
 
 
-def test_cancelled_parts_are_lost(engine: RemoteEngine, tmp_path: Path) -> None:
+def test_cancelled_subcompactions_are_lost(engine: RemoteEngine, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    engine.submit(append_part(tmp_path, 0, GatedStorage(gate=str(gate))))
+    engine.submit(append_subcompaction(tmp_path, 0, GatedStorage(gate=str(gate))))
     with waiting(gate, 1):
         engine.cancel()
         outcome = engine.next_outcome(PATIENCE_SECONDS)
     assert isinstance(outcome, TaskFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.LOST, "Cancelled")
-    engine.submit(append_part(tmp_path, 1))
+    engine.submit(append_subcompaction(tmp_path, 1))
     assert isinstance(engine.next_outcome(PATIENCE_SECONDS), SubcompactionResult)
     assert [name for name in outputs(tmp_path) if name]
 

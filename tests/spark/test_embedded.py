@@ -18,28 +18,28 @@ from compactord.model import (
     TaskFailure,
     TaskOutcome,
 )
-from tests.spark.parts import (
+from tests.spark.subcompactions import (
     PATIENCE_SECONDS,
     ROWS,
     BrokenStorage,
     DyingStorage,
     GatedStorage,
-    append_part,
+    append_subcompaction,
     eventually,
     outputs,
     waiting,
 )
 
 
-def _outcome(engine: PooledEngine, part: Subcompaction) -> TaskOutcome:
-    engine.submit(part)
+def _outcome(engine: PooledEngine, subcompaction: Subcompaction) -> TaskOutcome:
+    engine.submit(subcompaction)
     outcome = engine.next_outcome(PATIENCE_SECONDS)
     assert outcome is not None
     return outcome
 
 
-def _failure(engine: PooledEngine, part: Subcompaction) -> TaskFailure:
-    outcome = _outcome(engine, part)
+def _failure(engine: PooledEngine, subcompaction: Subcompaction) -> TaskFailure:
+    outcome = _outcome(engine, subcompaction)
     assert isinstance(outcome, TaskFailure), outcome
     return outcome
 
@@ -47,9 +47,9 @@ def _failure(engine: PooledEngine, part: Subcompaction) -> TaskFailure:
 def test_a_result_is_the_one_of_the_inline_engine(
     spark_engine: PooledEngine, tmp_path: Path
 ) -> None:
-    result = _outcome(spark_engine, append_part(tmp_path, 1))
+    result = _outcome(spark_engine, append_subcompaction(tmp_path, 1))
     with InlineEngine() as inline:
-        inline.submit(append_part(tmp_path, 2))
+        inline.submit(append_subcompaction(tmp_path, 2))
         expected = inline.next_outcome(None)
     assert isinstance(result, SubcompactionResult)
     assert isinstance(expected, SubcompactionResult)
@@ -67,62 +67,68 @@ def _fields(value: object) -> dict[str, object]:
     return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}  # type: ignore[arg-type]
 
 
-def test_every_part_has_one_outcome(spark_engine: PooledEngine, tmp_path: Path) -> None:
-    parts = [append_part(tmp_path, n) for n in range(6)]
-    for part in parts:
-        spark_engine.submit(part)
-    outcomes = [spark_engine.next_outcome(PATIENCE_SECONDS) for _ in parts]
-    assert sorted(o.part for o in outcomes if isinstance(o, SubcompactionResult)) == list(range(6))
+def test_every_subcompaction_has_one_outcome(spark_engine: PooledEngine, tmp_path: Path) -> None:
+    subcompactions = [append_subcompaction(tmp_path, n) for n in range(6)]
+    for subcompaction in subcompactions:
+        spark_engine.submit(subcompaction)
+    outcomes = [spark_engine.next_outcome(PATIENCE_SECONDS) for _ in subcompactions]
+    assert sorted(o.index for o in outcomes if isinstance(o, SubcompactionResult)) == list(range(6))
     assert spark_engine.next_outcome(None) is None
 
 
-def test_a_failure_inside_a_part_comes_back_as_its_kind(
+def test_a_failure_inside_a_subcompaction_comes_back_as_its_kind(
     spark_engine: PooledEngine, tmp_path: Path
 ) -> None:
-    part = append_part(tmp_path)
-    assert isinstance(part.source, ConcatSpec)
-    Path(part.source.files[1].path).unlink()
-    failure = _failure(spark_engine, part)
+    subcompaction = append_subcompaction(tmp_path)
+    assert isinstance(subcompaction.source, ConcatSpec)
+    Path(subcompaction.source.files[1].path).unlink()
+    failure = _failure(spark_engine, subcompaction)
     assert failure.kind is FailureKind.TRANSIENT
-    assert (failure.error, failure.compaction, failure.part) == ("ObjectNotFound", 7, 0)
+    assert (failure.error, failure.compaction, failure.index) == ("ObjectNotFound", 7, 0)
     assert outputs(tmp_path) == []
 
 
 def test_a_failure_outside_of_the_worker_border_is_transient_and_short(
     spark_engine: PooledEngine, tmp_path: Path
 ) -> None:
-    failure = _failure(spark_engine, append_part(tmp_path, storage=BrokenStorage()))
+    failure = _failure(spark_engine, append_subcompaction(tmp_path, storage=BrokenStorage()))
     assert failure.kind is FailureKind.TRANSIENT
     assert "RuntimeError: this store cannot be opened" in failure.message
     assert "at org.apache" not in failure.message
     assert "Traceback" not in failure.message
 
 
-def test_a_killed_worker_is_a_lost_part_and_the_next_one_runs(
+def test_a_killed_worker_is_a_lost_subcompaction_and_the_next_one_runs(
     spark_engine: PooledEngine, tmp_path: Path
 ) -> None:
-    failure = _failure(spark_engine, append_part(tmp_path, 1, DyingStorage()))
+    failure = _failure(spark_engine, append_subcompaction(tmp_path, 1, DyingStorage()))
     assert failure.kind is FailureKind.LOST
     assert "Python worker exited unexpectedly" in failure.message
-    assert isinstance(_outcome(spark_engine, append_part(tmp_path, 2)), SubcompactionResult)
+    assert isinstance(
+        _outcome(spark_engine, append_subcompaction(tmp_path, 2)), SubcompactionResult
+    )
 
 
-def test_cancelled_parts_are_lost_and_leave_no_file(
+def test_cancelled_subcompactions_are_lost_and_leave_no_file(
     spark_engine: PooledEngine, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    parts = [append_part(tmp_path, n, GatedStorage(gate=str(gate))) for n in range(4)]
-    for part in parts:
-        spark_engine.submit(part)
+    subcompactions = [
+        append_subcompaction(tmp_path, n, GatedStorage(gate=str(gate))) for n in range(4)
+    ]
+    for subcompaction in subcompactions:
+        spark_engine.submit(subcompaction)
     with waiting(gate, 2):
         assert len(outputs(tmp_path)) == 2
         assert spark_engine.next_outcome(0.1) is None
         spark_engine.cancel()
-        outcomes = [spark_engine.next_outcome(PATIENCE_SECONDS) for _ in parts]
+        outcomes = [spark_engine.next_outcome(PATIENCE_SECONDS) for _ in subcompactions]
         eventually(lambda: not outputs(tmp_path), "the workers remove their files")
     assert {o.kind for o in outcomes if isinstance(o, TaskFailure)} == {FailureKind.LOST}
     assert len(outcomes) == 4
-    assert isinstance(_outcome(spark_engine, append_part(tmp_path, 9)), SubcompactionResult)
+    assert isinstance(
+        _outcome(spark_engine, append_subcompaction(tmp_path, 9)), SubcompactionResult
+    )
 
 
 def test_capacity_is_the_number_of_task_slots(spark_engine: PooledEngine) -> None:

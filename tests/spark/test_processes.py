@@ -12,15 +12,15 @@ import pytest
 from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
 from tests.conftest import REPOSITORY
-from tests.spark.parts import (
+from tests.spark.remote import RemoteEngine, find_process, is_alive
+from tests.spark.subcompactions import (
     PATIENCE_SECONDS,
     GatedStorage,
-    append_part,
+    append_subcompaction,
     eventually,
     outputs,
     waiting,
 )
-from tests.spark.remote import RemoteEngine, find_process, is_alive
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def engine(scratch: Path) -> Iterator[RemoteEngine]:
         yield engine
 
 
-def test_closing_while_a_part_runs_leaves_no_process_and_no_file(
+def test_closing_while_a_subcompaction_runs_leaves_no_process_and_no_file(
     engine: RemoteEngine, tmp_path: Path, scratch: Path
 ) -> None:
-    engine.submit(append_part(tmp_path, 1))
+    engine.submit(append_subcompaction(tmp_path, 1))
     assert isinstance(engine.next_outcome(PATIENCE_SECONDS), SubcompactionResult)
     done = outputs(tmp_path)
-    engine.submit(append_part(tmp_path, 2, GatedStorage(gate=str(tmp_path / "gate"))))
+    engine.submit(append_subcompaction(tmp_path, 2, GatedStorage(gate=str(tmp_path / "gate"))))
     with waiting(tmp_path / "gate", 1):
         family = engine.children()
         assert len(family) >= 3, "a JVM, its daemon and a worker"
@@ -58,7 +58,7 @@ def test_closing_while_a_part_runs_leaves_no_process_and_no_file(
 def test_a_stopped_program_takes_its_processes_and_unfinished_files_along(
     engine: RemoteEngine, tmp_path: Path, number: signal.Signals
 ) -> None:
-    engine.submit(append_part(tmp_path, 1, GatedStorage(gate=str(tmp_path / "gate"))))
+    engine.submit(append_subcompaction(tmp_path, 1, GatedStorage(gate=str(tmp_path / "gate"))))
     with waiting(tmp_path / "gate", 1):
         family = engine.children()
         engine.process.send_signal(number)
@@ -76,7 +76,7 @@ def test_a_start_that_fails_says_why_in_java_s_words_without_a_stack(scratch: Pa
 
 def test_an_engine_whose_jvm_died_is_unavailable(engine: RemoteEngine, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    engine.submit(append_part(tmp_path, 1, GatedStorage(gate=str(gate))))
+    engine.submit(append_subcompaction(tmp_path, 1, GatedStorage(gate=str(gate))))
     with waiting(gate, 1):
         os.kill(find_process("org.apache.spark.deploy.SparkSubmit", engine.children()), 9)
         outcome = engine.next_outcome(PATIENCE_SECONDS)
@@ -85,4 +85,4 @@ def test_an_engine_whose_jvm_died_is_unavailable(engine: RemoteEngine, tmp_path:
         assert "driver process is gone" in outcome.message
         eventually(lambda: not outputs(tmp_path), "the worker removes its file")
         with pytest.raises(EngineUnavailable, match="driver process has ended"):
-            engine.submit(append_part(tmp_path, 2))
+            engine.submit(append_subcompaction(tmp_path, 2))

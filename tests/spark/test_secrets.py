@@ -11,8 +11,8 @@ from compactord.engine.pool import PooledEngine
 from compactord.errors import EngineUnavailable
 from compactord.model import SubcompactionResult
 from tests.conftest import REPOSITORY
-from tests.spark.parts import PATIENCE_SECONDS, append_part
 from tests.spark.remote import RemoteEngine, context_of, process_texts, settings_of_driver
+from tests.spark.subcompactions import PATIENCE_SECONDS, append_subcompaction
 
 MARKER = "s3same-wJalrXUtnFEMI"
 SECRETS = {
@@ -53,7 +53,7 @@ def engine(scratch: Path) -> Iterator[RemoteEngine]:
 def test_no_process_shows_a_secret_on_its_command_line_or_in_its_environment(
     engine: RemoteEngine, tmp_path: Path
 ) -> None:
-    engine.submit(append_part(tmp_path))
+    engine.submit(append_subcompaction(tmp_path))
     assert isinstance(engine.next_outcome(PATIENCE_SECONDS), SubcompactionResult)
     family = engine.children()
     assert len(family) >= 3, "a JVM, its daemon and a worker"

@@ -62,14 +62,14 @@ _open_ours = partial(open_storage, stores={**STORES, "mem": _locate})
 
 
 class Away(InlineEngine):
-    """Parts go to their worker as bytes, which `on_the_way` is shown."""
+    """Subcompactions go to their worker as bytes, which `on_the_way` is shown."""
 
     def __init__(self, on_the_way: Callable[[bytes], None]) -> None:
         super().__init__()
         self._on_the_way = on_the_way
 
-    def submit(self, part: Subcompaction) -> None:
-        payload = pickle.dumps(part)
+    def submit(self, subcompaction: Subcompaction) -> None:
+        payload = pickle.dumps(subcompaction)
         self._on_the_way(payload)
         super().submit(pickle.loads(payload))
 

@@ -81,7 +81,7 @@ def test_every_module_of_the_product_is_used_by_something() -> None:
                 case ast.ImportFrom(module=str(module), names=names):
                     used.update({module, *(f"{module}.{alias.name}" for alias in names)})
         if path.is_relative_to(ROOT / "compactord"):
-            # Workers import their task by name, when the first part arrives.
+            # Workers import their task by name, when the first subcompaction arrives.
             used.update(re.findall(r'"(compactord(?:\.\w+)+)"', text))
     modules = {
         _module(path)

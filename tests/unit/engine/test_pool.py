@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compactord.engine.pool import JobFailed, PooledEngine
-from compactord.engine.worker import run_part
+from compactord.engine.worker import run_subcompaction
 from compactord.errors import EngineUnavailable
 from compactord.model import (
     FailureKind,
@@ -17,7 +17,7 @@ from compactord.model import (
     TaskFailure,
     TaskOutcome,
 )
-from tests.spark.parts import append_part
+from tests.spark.subcompactions import append_subcompaction
 
 Run = Callable[[Subcompaction], TaskOutcome]
 SECONDS = 60.0
@@ -30,14 +30,14 @@ class ThreadCarrier:
     start_seconds = 0.5
 
     def __init__(self) -> None:
-        self.run_one: Run = run_part
+        self.run_one: Run = run_subcompaction
         self.gone: str | None = None
         self.cancelled = threading.Event()
         self.watched = threading.Event()
         self.closed = 0
 
-    def run(self, part: Subcompaction, group: str) -> TaskOutcome:
-        return self.run_one(part)
+    def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
+        return self.run_one(subcompaction)
 
     def cancel(self, group: str) -> None:
         self.cancelled.set()
@@ -64,51 +64,51 @@ def engine(carrier: ThreadCarrier) -> Iterator[PooledEngine]:
 
 
 def _fail_when_cancelled(carrier: ThreadCarrier) -> Run:
-    def run(part: Subcompaction) -> TaskOutcome:
+    def run(subcompaction: Subcompaction) -> TaskOutcome:
         assert carrier.cancelled.wait(SECONDS)
         raise JobFailed(FailureKind.LOST, "JobCancelled", "job 3 was cancelled")
 
     return run
 
 
-def test_each_part_has_one_outcome(engine: PooledEngine, tmp_path: Path) -> None:
+def test_each_subcompaction_has_one_outcome(engine: PooledEngine, tmp_path: Path) -> None:
     for number in range(5):
-        engine.submit(append_part(tmp_path, number))
+        engine.submit(append_subcompaction(tmp_path, number))
     outcomes = [engine.next_outcome(SECONDS) for _ in range(5)]
-    assert sorted(o.part for o in outcomes if isinstance(o, SubcompactionResult)) == list(range(5))
+    assert sorted(o.index for o in outcomes if isinstance(o, SubcompactionResult)) == list(range(5))
     assert engine.next_outcome(None) is None
 
 
-def test_the_part_that_finished_first_comes_first(
+def test_the_subcompaction_that_finished_first_comes_first(
     engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
     release = threading.Event()
 
-    def run(part: Subcompaction) -> TaskOutcome:
-        if part.part == 0:
+    def run(subcompaction: Subcompaction) -> TaskOutcome:
+        if subcompaction.index == 0:
             release.wait(SECONDS)
-        return run_part(part)
+        return run_subcompaction(subcompaction)
 
     carrier.run_one = run
     for number in range(2):
-        engine.submit(append_part(tmp_path, number))
+        engine.submit(append_subcompaction(tmp_path, number))
     first = engine.next_outcome(SECONDS)
     release.set()
     second = engine.next_outcome(SECONDS)
-    assert [outcome.part for outcome in (first, second) if outcome] == [1, 0]
+    assert [outcome.index for outcome in (first, second) if outcome] == [1, 0]
 
 
-def test_a_failed_job_is_its_part_s_outcome(
+def test_a_failed_job_is_its_subcompaction_s_outcome(
     engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
-    def run(part: Subcompaction) -> TaskOutcome:
+    def run(subcompaction: Subcompaction) -> TaskOutcome:
         raise JobFailed(FailureKind.LOST, "ExecutorLost", "executor 4 is gone", "a long text")
 
     carrier.run_one = run
-    engine.submit(append_part(tmp_path, 3))
+    engine.submit(append_subcompaction(tmp_path, 3))
     assert engine.next_outcome(SECONDS) == TaskFailure(
         compaction=7,
-        part=3,
+        index=3,
         kind=FailureKind.LOST,
         error="ExecutorLost",
         message="executor 4 is gone",
@@ -119,11 +119,11 @@ def test_a_failed_job_is_its_part_s_outcome(
 def test_an_unforeseen_error_is_a_transient_failure(
     engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
-    def run(part: Subcompaction) -> TaskOutcome:
+    def run(subcompaction: Subcompaction) -> TaskOutcome:
         raise pickle.UnpicklingError("not a pickle")
 
     carrier.run_one = run
-    engine.submit(append_part(tmp_path))
+    engine.submit(append_subcompaction(tmp_path))
     outcome = engine.next_outcome(SECONDS)
     assert isinstance(outcome, TaskFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "UnpicklingError")
@@ -133,26 +133,26 @@ def test_waiting_for_an_outcome_ends_in_time_and_watches_over_the_jobs(
     engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
     carrier.run_one = _fail_when_cancelled(carrier)
-    engine.submit(append_part(tmp_path))
+    engine.submit(append_subcompaction(tmp_path))
     assert engine.next_outcome(0.01) is None
     assert not carrier.watched.is_set()
     assert engine.next_outcome(1.1) is None
     assert carrier.watched.is_set()
 
 
-def test_cancelled_parts_are_lost_whether_they_had_begun_or_not(
+def test_cancelled_subcompactions_are_lost_whether_they_had_begun_or_not(
     engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
     carrier.run_one = _fail_when_cancelled(carrier)
     for number in range(3):
-        engine.submit(append_part(tmp_path, number))
+        engine.submit(append_subcompaction(tmp_path, number))
     engine.cancel()
     outcomes = [engine.next_outcome(SECONDS) for _ in range(3)]
     assert {(o.kind, o.error) for o in outcomes if isinstance(o, TaskFailure)} == {
         (FailureKind.LOST, "Cancelled")
     }
-    carrier.run_one = run_part
-    engine.submit(append_part(tmp_path, 9))
+    carrier.run_one = run_subcompaction
+    engine.submit(append_subcompaction(tmp_path, 9))
     assert isinstance(engine.next_outcome(SECONDS), SubcompactionResult)
 
 
@@ -161,23 +161,23 @@ def test_a_result_that_was_there_before_the_cancel_is_kept(
 ) -> None:
     finished = threading.Event()
 
-    def run(part: Subcompaction) -> TaskOutcome:
+    def run(subcompaction: Subcompaction) -> TaskOutcome:
         finished.set()
-        return run_part(part)
+        return run_subcompaction(subcompaction)
 
     carrier.run_one = run
-    engine.submit(append_part(tmp_path))
+    engine.submit(append_subcompaction(tmp_path))
     assert finished.wait(SECONDS)
     engine.cancel()
     assert isinstance(engine.next_outcome(SECONDS), SubcompactionResult)
 
 
-def test_an_engine_that_is_gone_takes_no_part(
+def test_an_engine_that_is_gone_takes_no_subcompaction(
     engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
     carrier.gone = "the driver has ended"
     with pytest.raises(EngineUnavailable, match="the driver has ended"):
-        engine.submit(append_part(tmp_path))
+        engine.submit(append_subcompaction(tmp_path))
     assert engine.next_outcome(None) is None
 
 
@@ -186,7 +186,7 @@ def test_closing_cancels_and_closes_the_carrier_once(
 ) -> None:
     carrier.run_one = _fail_when_cancelled(carrier)
     engine = PooledEngine(carrier)
-    engine.submit(append_part(tmp_path))
+    engine.submit(append_subcompaction(tmp_path))
     engine.close()
     engine.close()
     assert carrier.cancelled.is_set()

@@ -15,7 +15,7 @@ from compactord.engine import inspection
 from compactord.engine.lease import LeaseOffice
 from compactord.engine.worker import Assignment, StopWatch, run_assignment, run_payloads
 from compactord.model import SubcompactionResult
-from tests.spark.parts import append_part, outputs
+from tests.spark.subcompactions import append_subcompaction, outputs
 
 SECONDS = 60.0
 
@@ -44,12 +44,12 @@ def _wait_for_interrupt() -> None:
 
 
 def test_a_payload_is_answered_with_the_outcome(tmp_path: Path) -> None:
-    part = append_part(tmp_path, 4)
-    payload = pickle.dumps(Assignment(part=part, lease=None))
+    subcompaction = append_subcompaction(tmp_path, 4)
+    payload = pickle.dumps(Assignment(subcompaction=subcompaction, lease=None))
     (answer,) = run_payloads(iter([payload]))
     outcome = pickle.loads(answer)
     assert isinstance(outcome, SubcompactionResult)
-    assert (outcome.compaction, outcome.part) == (7, 4)
+    assert (outcome.compaction, outcome.index) == (7, 4)
 
 
 def test_the_end_of_the_lease_interrupts(office: LeaseOffice) -> None:
@@ -98,7 +98,9 @@ def test_the_driver_knows_the_files_before_spark_gets_the_result(
     office: LeaseOffice, tmp_path: Path
 ) -> None:
     lease = office.grant()
-    run_assignment(pickle.dumps(Assignment(part=append_part(tmp_path), lease=lease)))
+    run_assignment(
+        pickle.dumps(Assignment(subcompaction=append_subcompaction(tmp_path), lease=lease))
+    )
     assert sorted(office.end(lease)) == outputs(tmp_path)
     assert len(outputs(tmp_path)) == 1
 
@@ -107,7 +109,9 @@ def test_a_result_that_nobody_waits_for_is_removed(office: LeaseOffice, tmp_path
     lease = office.grant()
     office.end(lease)
     with pytest.raises(KeyboardInterrupt):
-        run_assignment(pickle.dumps(Assignment(part=append_part(tmp_path), lease=lease)))
+        run_assignment(
+            pickle.dumps(Assignment(subcompaction=append_subcompaction(tmp_path), lease=lease))
+        )
     assert outputs(tmp_path) == []
 
 

@@ -23,10 +23,10 @@ from tests.unit.rewrite.builders import (
     KEY_VALUE,
     KIND,
     SEQUENCE,
-    concat_part,
+    concat_subcompaction,
     fields,
     files_left,
-    merge_part,
+    merge_subcompaction,
     output_paths,
     row,
     write_append,
@@ -43,8 +43,8 @@ BOUNDED = {
 }
 
 
-def arrow_table(part: Subcompaction, result: SubcompactionResult) -> pa.Table:
-    return pa.concat_tables(arrow_rows(path) for path in output_paths(part, result))
+def arrow_table(subcompaction: Subcompaction, result: SubcompactionResult) -> pa.Table:
+    return pa.concat_tables(arrow_rows(path) for path in output_paths(subcompaction, result))
 
 
 def overlapping(folder: Path) -> list[list[InputFile]]:
@@ -67,26 +67,28 @@ def overlapping(folder: Path) -> list[list[InputFile]]:
 def test_a_merge_makes_the_rows_and_the_record_that_parquet_makes(tmp_path, drop_deletes, thin):
     runs = overlapping(tmp_path)
     how = {"drop_deletes": drop_deletes, "thin_mode": thin}
-    twin = merge_part(tmp_path / "twin", KEY_VALUE, ["k"], runs, **how)
+    twin = merge_subcompaction(tmp_path / "twin", KEY_VALUE, ["k"], runs, **how)
     ours = [[as_arrow(file) for file in run] for run in runs]
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], ours, **how, **TO_ARROW)
-    found, expected = rewrite(part, formats=BOTH), rewrite(twin)
-    assert arrow_table(part, found).to_pylist() == rows_of(twin, expected).to_pylist()
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], ours, **how, **TO_ARROW)
+    found, expected = rewrite(subcompaction, formats=BOTH), rewrite(twin)
+    assert arrow_table(subcompaction, found).to_pylist() == rows_of(twin, expected).to_pylist()
     (file,) = found.after
     assert described(file) == described(expected.after[0])
-    assert file.file_size == output_paths(part, found)[0].stat().st_size
+    assert file.file_size == output_paths(subcompaction, found)[0].stat().st_size
     assert file.delete_row_count == (0 if drop_deletes else pytest.approx(800, rel=0.2))
     assert found.stats.rows_in == 12_000
     assert found.stats.bytes_in == sum(file.size_bytes for run in ours for file in run)
 
 
-def test_an_append_part_has_statistics_of_all_types_out_of_its_rows(tmp_path):
+def test_an_append_subcompaction_has_statistics_of_all_types_out_of_its_rows(tmp_path):
     columns = padded(**BOUNDED)
     files = inputs(tmp_path, columns, 2)
-    twin = concat_part(tmp_path / "twin", columns, files)
-    part = concat_part(tmp_path, columns, [as_arrow(file) for file in files], **TO_ARROW)
-    found, expected = rewrite(part, formats=BOTH), rewrite(twin)
-    assert bits(arrow_table(part, found)).equals(bits(rows_of(twin, expected)))
+    twin = concat_subcompaction(tmp_path / "twin", columns, files)
+    subcompaction = concat_subcompaction(
+        tmp_path, columns, [as_arrow(file) for file in files], **TO_ARROW
+    )
+    found, expected = rewrite(subcompaction, formats=BOTH), rewrite(twin)
+    assert bits(arrow_table(subcompaction, found)).equals(bits(rows_of(twin, expected)))
     assert [described(file) for file in found.after] == [described(f) for f in expected.after]
 
 
@@ -94,7 +96,7 @@ def test_files_are_closed_at_their_target(tmp_path):
     columns = fields(a="BIGINT")
     rows = [{"a": n * 7919} for n in range(60_000)]
     file = as_arrow(write_append(tmp_path / "in.parquet", columns, rows))
-    part = concat_part(
+    subcompaction = concat_subcompaction(
         tmp_path,
         columns,
         [file],
@@ -103,9 +105,9 @@ def test_files_are_closed_at_their_target(tmp_path):
         target_file_size=100 << 10,
         **TO_ARROW,
     )
-    result = rewrite(part, formats=BOTH)
+    result = rewrite(subcompaction, formats=BOTH)
     assert len(result.after) == 5
-    assert arrow_table(part, result).to_pylist() == rows
+    assert arrow_table(subcompaction, result).to_pylist() == rows
     sequences = [(file.min_sequence_number, file.max_sequence_number) for file in result.after]
     assert sequences[0][0] == 5
     assert sequences[-1][1] == 60_004
@@ -114,7 +116,7 @@ def test_files_are_closed_at_their_target(tmp_path):
 
 def test_key_ranges_are_cut_and_read(tmp_path):
     runs = [[as_arrow(file) for file in run] for run in overlapping(tmp_path)]
-    whole = merge_part(tmp_path, KEY_VALUE, ["k"], runs, **TO_ARROW)
+    whole = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], runs, **TO_ARROW)
     source = whole.source
     assert isinstance(source, MergeSpec)
     expected = rewrite(whole, formats=BOTH)
@@ -123,54 +125,58 @@ def test_key_ranges_are_cut_and_read(tmp_path):
     assert len(ranges) == 3
     for number, key_range in enumerate(ranges):
         write = replace(whole.write, folder=str(tmp_path / f"out-{number}"))
-        part = replace(whole, source=replace(source, key_range=key_range), write=write)
-        result = rewrite(part, formats=BOTH)
-        keys += arrow_table(part, result).column("k").to_pylist()
+        subcompaction = replace(whole, source=replace(source, key_range=key_range), write=write)
+        result = rewrite(subcompaction, formats=BOTH)
+        keys += arrow_table(subcompaction, result).column("k").to_pylist()
         size += result.stats.bytes_in
     assert keys == arrow_table(whole, expected).column("k").to_pylist()
     assert size == expected.stats.bytes_in
 
 
 @pytest.mark.parametrize("write", [{}, TO_ARROW], ids=["to Parquet", "to Arrow"])
-def test_a_part_may_have_files_of_several_formats(tmp_path, write):
+def test_a_subcompaction_may_have_files_of_several_formats(tmp_path, write):
     runs = overlapping(tmp_path)
-    expected = rewrite(merge_part(tmp_path / "twin", KEY_VALUE, ["k"], runs))
+    expected = rewrite(merge_subcompaction(tmp_path / "twin", KEY_VALUE, ["k"], runs))
     mixed = [[as_arrow(runs[0][0])], *runs[1:]]
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], mixed, **write)
-    result = rewrite(part, formats=BOTH)
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], mixed, **write)
+    result = rewrite(subcompaction, formats=BOTH)
     assert [described(file) for file in result.after] == [described(f) for f in expected.after]
 
 
 def test_files_of_another_format_than_the_output_are_not_copied(tmp_path):
     files = inputs(tmp_path, padded(n="BIGINT"), 2)
-    part = concat_part(tmp_path, padded(n="BIGINT"), files, keeps_encoding=True, **TO_ARROW)
-    found = arrow_table(part, rewrite(part, formats=BOTH))
-    twin = concat_part(tmp_path / "twin", padded(n="BIGINT"), files)
+    subcompaction = concat_subcompaction(
+        tmp_path, padded(n="BIGINT"), files, keeps_encoding=True, **TO_ARROW
+    )
+    found = arrow_table(subcompaction, rewrite(subcompaction, formats=BOTH))
+    twin = concat_subcompaction(tmp_path / "twin", padded(n="BIGINT"), files)
     assert found.equals(rows_of(twin, rewrite(twin)))
 
 
 def test_a_file_that_cannot_be_read_is_named_with_its_format(tmp_path):
     file = as_arrow(write_append(tmp_path / "in.parquet", fields(a="INT"), [{"a": 1}]))
     Path(file.path).write_bytes(bytes(file.size_bytes))
-    part = concat_part(tmp_path, fields(a="INT"), [file], **TO_ARROW)
+    subcompaction = concat_subcompaction(tmp_path, fields(a="INT"), [file], **TO_ARROW)
     with pytest.raises(FormatError, match=r"not a readable Arrow file .*in\.arrow"):
-        rewrite(part, formats=BOTH)
-    assert files_left(part) == []
+        rewrite(subcompaction, formats=BOTH)
+    assert files_left(subcompaction) == []
 
 
 def test_a_file_with_fewer_rows_than_recorded_is_refused_and_nothing_stays(tmp_path):
     rows = [{"k": n, "v": "a", SEQUENCE: n, KIND: 0} for n in range(3)]
     file = as_arrow(write_run(tmp_path / "in.parquet", KEY_VALUE, ["k"], rows))
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[replace(file, row_count=4)]], **TO_ARROW)
+    subcompaction = merge_subcompaction(
+        tmp_path, KEY_VALUE, ["k"], [[replace(file, row_count=4)]], **TO_ARROW
+    )
     with pytest.raises(FormatError, match="3 rows were read instead of 4"):
-        rewrite(part, formats=BOTH)
-    assert files_left(part) == []
+        rewrite(subcompaction, formats=BOTH)
+    assert files_left(subcompaction) == []
 
 
 def test_a_format_that_there_is_not_is_an_error(tmp_path):
     file = as_arrow(write_append(tmp_path / "in.parquet", fields(a="INT"), [{"a": 1}]))
     with pytest.raises(TaskError, match="files of format arrow are not supported"):
-        rewrite(concat_part(tmp_path, fields(a="INT"), [file]))
+        rewrite(concat_subcompaction(tmp_path, fields(a="INT"), [file]))
 
 
 def test_tables_may_ask_for_the_formats_that_there_are() -> None:

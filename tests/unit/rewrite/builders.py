@@ -1,4 +1,4 @@
-"""Tables in Paimon's layout, and the parts that rewrite them."""
+"""Tables in Paimon's layout, and the subcompactions that rewrite them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def input_file(path: Path, rows: int, low: int = 0, high: int = 0) -> InputFile:
     )
 
 
-def merge_part(
+def merge_subcompaction(
     folder: Path,
     columns: Sequence[DataField],
     key: Sequence[str],
@@ -102,7 +102,7 @@ def merge_part(
     """Merges `sections` of runs of files into `folder`/out."""
     thin = write.get("thin_mode", False)
     in_file = file_fields(columns, key, thin=thin)
-    return _part(
+    return _subcompaction(
         folder,
         columns,
         MergeSpec(
@@ -122,7 +122,7 @@ def merge_part(
     )
 
 
-def concat_part(
+def concat_subcompaction(
     folder: Path,
     columns: Sequence[DataField],
     files: Sequence[InputFile],
@@ -139,10 +139,10 @@ def concat_part(
         continues_across_outputs=continues,
     )
     write = {"level": 0} | write
-    return _part(folder, columns, source, columns, storage, memory_bytes, write)
+    return _subcompaction(folder, columns, source, columns, storage, memory_bytes, write)
 
 
-def _part(
+def _subcompaction(
     folder: Path,
     columns: Sequence[DataField],
     source: MergeSpec | ConcatSpec,
@@ -176,7 +176,7 @@ def _part(
     return Subcompaction(
         table="db.t",
         compaction=7,
-        part=2,
+        index=2,
         fields=tuple(columns),
         source=source,
         write=WriteSpec(**settings | write),
@@ -186,21 +186,21 @@ def _part(
     )
 
 
-def output_paths(part: Subcompaction, result: SubcompactionResult) -> list[Path]:
-    return [Path(part.write.folder) / file.file_name for file in result.after]
+def output_paths(subcompaction: Subcompaction, result: SubcompactionResult) -> list[Path]:
+    return [Path(subcompaction.write.folder) / file.file_name for file in result.after]
 
 
-def output_rows(part: Subcompaction, result: SubcompactionResult) -> list[Row]:
+def output_rows(subcompaction: Subcompaction, result: SubcompactionResult) -> list[Row]:
     """All rows of the output files, in their order."""
     return [
         row
-        for path in output_paths(part, result)
+        for path in output_paths(subcompaction, result)
         for row in pq.ParquetFile(path).read().to_pylist()
     ]
 
 
-def files_left(part: Subcompaction) -> list[str]:
-    folder = Path(part.write.folder)
+def files_left(subcompaction: Subcompaction) -> list[str]:
+    folder = Path(subcompaction.write.folder)
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 

@@ -25,7 +25,7 @@ from tests.unit.rewrite.builders import (
     Row,
     fields,
     files_left,
-    merge_part,
+    merge_subcompaction,
     output_rows,
     write_run,
 )
@@ -76,10 +76,10 @@ def expected(
     return result
 
 
-def least_memory(part: Subcompaction) -> int:
-    """In which two of the part's runs can be merged at once, and not three."""
+def least_memory(subcompaction: Subcompaction) -> int:
+    """In which two of the subcompaction's runs can be merged at once, and not three."""
     with pytest.raises(TaskError, match="needs at least") as raised:
-        rewrite(replace(part, memory_bytes=1), functions=FUNCTIONS)
+        rewrite(replace(subcompaction, memory_bytes=1), functions=FUNCTIONS)
     found = re.search(r"at least ([\d,]+) bytes", str(raised.value))
     assert found is not None
     return int(found[1].replace(",", ""))
@@ -134,7 +134,7 @@ def test_a_rewrite_equals_the_model(runs, engine, chance, by_field, ignores, dro
     if in_passes and FUNCTIONS[engine].merges_again:
         ignores = ignores and drops
     with tempfile.TemporaryDirectory() as name:
-        part = merge_part(
+        subcompaction = merge_subcompaction(
             Path(name),
             COLUMNS,
             ["k"],
@@ -145,9 +145,9 @@ def test_a_rewrite_equals_the_model(runs, engine, chance, by_field, ignores, dro
             drop_deletes=drops,
         )
         if in_passes:
-            part = replace(part, memory_bytes=least_memory(part))
-        result = rewrite(part, functions=FUNCTIONS)
-        found = output_rows(part, result)
+            subcompaction = replace(subcompaction, memory_bytes=least_memory(subcompaction))
+        result = rewrite(subcompaction, functions=FUNCTIONS)
+        found = output_rows(subcompaction, result)
         rows = expected(engine, tables, by_field=by_field, ignores=ignores, drops=drops)
         assert [{name: row[name] for name in tables[0][0]} for row in found] == rows
         assert result.stats.rows_in == sum(map(len, tables))
@@ -165,9 +165,11 @@ def test_temporary_files_hold_every_record_for_a_function_that_does_not_merge_ag
     tables = [
         [{"k": "p", SEQUENCE: n, KIND: 0, "n": 0, "t": t, "s": 0}] for n, t in enumerate("abcde")
     ]
-    part = merge_part(tmp_path, COLUMNS, ["k"], written(tmp_path, tables), merge_engine=engine)
-    part = replace(part, memory_bytes=least_memory(part))
-    (row,) = output_rows(part, rewrite(part, functions=FUNCTIONS))
+    subcompaction = merge_subcompaction(
+        tmp_path, COLUMNS, ["k"], written(tmp_path, tables), merge_engine=engine
+    )
+    subcompaction = replace(subcompaction, memory_bytes=least_memory(subcompaction))
+    (row,) = output_rows(subcompaction, rewrite(subcompaction, functions=FUNCTIONS))
     assert row["t"] == text
 
 
@@ -180,18 +182,25 @@ def test_results_of_many_windows_follow_each_other(tmp_path):
         ]
         for run in range(4)
     ]
-    part = merge_part(tmp_path, COLUMNS, ["k"], written(tmp_path, tables), merge_engine="joined")
-    part = replace(part, memory_bytes=least_memory(part))
-    result = rewrite(part, functions=FUNCTIONS)
-    rows = output_rows(part, result)
+    subcompaction = merge_subcompaction(
+        tmp_path, COLUMNS, ["k"], written(tmp_path, tables), merge_engine="joined"
+    )
+    subcompaction = replace(subcompaction, memory_bytes=least_memory(subcompaction))
+    result = rewrite(subcompaction, functions=FUNCTIONS)
+    rows = output_rows(subcompaction, result)
     assert [row["k"] for row in rows] == [f"{key:05d}" for key in range(20_000)]
     assert [row["t"] for row in rows] == ["[a,a]", "[a,a,a,a]"] * 10_000
-    assert len(pq.ParquetFile(Path(part.write.folder) / result.after[0].file_name).read()) == 20_000
+    assert (
+        len(pq.ParquetFile(Path(subcompaction.write.folder) / result.after[0].file_name).read())
+        == 20_000
+    )
 
 
 def test_an_engine_without_a_function_is_an_error_and_leaves_nothing(tmp_path):
     tables = [[{"k": "p", SEQUENCE: 0, KIND: 0, "n": 0, "t": "", "s": 0}]] * 2
-    part = merge_part(tmp_path, COLUMNS, ["k"], written(tmp_path, tables), merge_engine="sum")
+    subcompaction = merge_subcompaction(
+        tmp_path, COLUMNS, ["k"], written(tmp_path, tables), merge_engine="sum"
+    )
     with pytest.raises(TaskError, match="merge engine sum is not supported"):
-        rewrite(part)
-    assert files_left(part) == []
+        rewrite(subcompaction)
+    assert files_left(subcompaction) == []

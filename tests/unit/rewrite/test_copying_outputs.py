@@ -1,4 +1,4 @@
-"""How copied files are packed into outputs and row groups, and which parts are copied at all."""
+"""How copied files are packed into outputs and row groups, and which subcompactions are copied."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.unit.formats.parquet.small_files import (
     write_small,
 )
 from tests.unit.formats.parquet.stored_pages import assert_healthy, bodies, is_copied
-from tests.unit.rewrite.builders import concat_part, output_paths
+from tests.unit.rewrite.builders import concat_subcompaction, output_paths
 
 COLUMNS = padded(n="BIGINT", s="STRING", d="DOUBLE")
 
@@ -106,23 +106,25 @@ def several(folder: Path, count: int = 12, *, rows: int = ROWS, **write: Any) ->
     files = inputs(folder, COLUMNS, count, rows=rows)
     target = 4 * max(each.size_bytes for each in files)
     settings_ = {"keeps_encoding": True, "target_file_size": target} | write
-    return concat_part(folder, COLUMNS, files, **settings_)
+    return concat_subcompaction(folder, COLUMNS, files, **settings_)
 
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
 @pytest.mark.parametrize("continues", [False, True])
 def test_each_output_is_described_as_by_decoding_its_inputs(tmp_path, threaded, continues):
-    part = several(tmp_path, continues=continues, first_sequence_number=70)
-    result = assert_same_as_by_decoding(part, threaded=threaded)
+    subcompaction = several(tmp_path, continues=continues, first_sequence_number=70)
+    result = assert_same_as_by_decoding(subcompaction, threaded=threaded)
     assert len(result.after) == 3
-    assert is_copied(part, result, "n")
-    files = list(part.source.files)
+    assert is_copied(subcompaction, result, "n")
+    files = list(subcompaction.source.files)
     sequence = 70
-    for output, path in zip(result.after, output_paths(part, result), strict=True):
-        assert abs(output.file_size - part.write.target_file_size) < files[0].size_bytes
+    for output, path in zip(result.after, output_paths(subcompaction, result), strict=True):
+        assert abs(output.file_size - subcompaction.write.target_file_size) < files[0].size_bytes
         there = len(bodies(path, "n"))
-        source = replace(part.source, files=tuple(files[:there]), first_sequence_number=sequence)
-        (expected,) = rewrite(decoding(replace(part, source=source))).after
+        source = replace(
+            subcompaction.source, files=tuple(files[:there]), first_sequence_number=sequence
+        )
+        (expected,) = rewrite(decoding(replace(subcompaction, source=source))).after
         assert described(output) == described(expected)
         assert_healthy(path)
         del files[:there]
@@ -131,19 +133,21 @@ def test_each_output_is_described_as_by_decoding_its_inputs(tmp_path, threaded, 
 
 
 def test_row_groups_end_at_the_limit_of_bytes(tmp_path):
-    part = several(tmp_path, 6, target_file_size=1 << 30)
-    size = max(each.size_bytes for each in part.source.files)
-    part = replace(part, write=replace(part.write, row_group_bytes=2 * size + 1))
-    result = assert_same_as_by_decoding(part)
-    assert is_copied(part, result, "n")
-    assert pages_of_groups(part, result, "n") == [2, 2, 2]
+    subcompaction = several(tmp_path, 6, target_file_size=1 << 30)
+    size = max(each.size_bytes for each in subcompaction.source.files)
+    subcompaction = replace(
+        subcompaction, write=replace(subcompaction.write, row_group_bytes=2 * size + 1)
+    )
+    result = assert_same_as_by_decoding(subcompaction)
+    assert is_copied(subcompaction, result, "n")
+    assert pages_of_groups(subcompaction, result, "n") == [2, 2, 2]
 
 
-def pages_of_groups(part: Subcompaction, result: Any, name: str) -> list[int]:
-    (path,) = output_paths(part, result)
+def pages_of_groups(subcompaction: Subcompaction, result: Any, name: str) -> list[int]:
+    (path,) = output_paths(subcompaction, result)
     assert_healthy(path)
     footer = pq.read_metadata(path)
-    inputs_ = iter(each.row_count for each in part.source.files)
+    inputs_ = iter(each.row_count for each in subcompaction.source.files)
     found = []
     for number in range(footer.num_row_groups):
         rows, count = footer.row_group(number).num_rows, 0
@@ -155,18 +159,20 @@ def pages_of_groups(part: Subcompaction, result: Any, name: str) -> list[int]:
 
 
 def test_row_groups_end_at_the_limit_of_memory(tmp_path):
-    part = several(tmp_path, 6, rows=3 * ROWS, target_file_size=1 << 30)
-    rows = max(each.row_count for each in part.source.files)
-    part = replace(part, memory_bytes=8 * math.ceil(3 * rows * row_bytes(part)))
-    result = assert_same_as_by_decoding(part)
-    assert is_copied(part, result, "n")
-    assert pages_of_groups(part, result, "n") == [3, 3]
+    subcompaction = several(tmp_path, 6, rows=3 * ROWS, target_file_size=1 << 30)
+    rows = max(each.row_count for each in subcompaction.source.files)
+    subcompaction = replace(
+        subcompaction, memory_bytes=8 * math.ceil(3 * rows * row_bytes(subcompaction))
+    )
+    result = assert_same_as_by_decoding(subcompaction)
+    assert is_copied(subcompaction, result, "n")
+    assert pages_of_groups(subcompaction, result, "n") == [3, 3]
 
 
-def row_bytes(part: Subcompaction) -> float:
+def row_bytes(subcompaction: Subcompaction) -> float:
     """Of a decoded row, as a task finds it."""
-    reader = InputReader(part.storage.open(), task_layout(part))
-    return reader.profile(part.source.files).row_bytes
+    reader = InputReader(subcompaction.storage.open(), task_layout(subcompaction))
+    return reader.profile(subcompaction.source.files).row_bytes
 
 
 def test_rows_are_limited_by_memory_too():
@@ -179,37 +185,41 @@ def test_rows_are_limited_by_memory_too():
 # --- what is worth it -----------------------------------------------------------------------------
 
 
-def is_copied_part(part: Subcompaction) -> bool:
+def is_copied_subcompaction(subcompaction: Subcompaction) -> bool:
     """Rewritten both ways; whether the pad's pages are those of the inputs."""
-    return is_copied(part, assert_same_as_by_decoding(part), PAD)
+    return is_copied(subcompaction, assert_same_as_by_decoding(subcompaction), PAD)
 
 
 def test_files_of_another_encoding_than_the_run_wants_are_decoded(tmp_path):
-    part = several(tmp_path, 4)
-    assert is_copied_part(part)
-    assert not is_copied_part(replace(part, write=replace(part.write, keeps_encoding=False)))
+    subcompaction = several(tmp_path, 4)
+    assert is_copied_subcompaction(subcompaction)
+    assert not is_copied_subcompaction(
+        replace(subcompaction, write=replace(subcompaction.write, keeps_encoding=False))
+    )
 
 
 def test_files_larger_than_a_quarter_of_an_output_are_decoded(tmp_path):
-    part = several(tmp_path, 4)
-    smaller = replace(part.write, target_file_size=part.write.target_file_size - 1)
-    assert not is_copied_part(replace(part, write=smaller))
+    subcompaction = several(tmp_path, 4)
+    smaller = replace(
+        subcompaction.write, target_file_size=subcompaction.write.target_file_size - 1
+    )
+    assert not is_copied_subcompaction(replace(subcompaction, write=smaller))
 
 
 def test_files_larger_than_a_row_group_are_decoded(tmp_path):
-    part = several(tmp_path, 4)
-    size = max(each.size_bytes for each in part.source.files)
+    subcompaction = several(tmp_path, 4)
+    size = max(each.size_bytes for each in subcompaction.source.files)
     for limit, expected in ((size, True), (size - 1, False)):
-        changed = replace(part, write=replace(part.write, row_group_bytes=limit))
-        assert is_copied_part(changed) == expected
+        changed = replace(subcompaction, write=replace(subcompaction.write, row_group_bytes=limit))
+        assert is_copied_subcompaction(changed) == expected
 
 
 def test_files_larger_than_their_share_of_memory_are_decoded(tmp_path):
-    part = several(tmp_path, 3, rows=6 * ROWS)
-    rows = max(each.row_count for each in part.source.files)
+    subcompaction = several(tmp_path, 3, rows=6 * ROWS)
+    rows = max(each.row_count for each in subcompaction.source.files)
     for limit, expected in ((rows, True), (rows - 1, False)):
-        memory = 8 * math.ceil(limit * row_bytes(part))
-        assert is_copied_part(replace(part, memory_bytes=memory)) == expected
+        memory = 8 * math.ceil(limit * row_bytes(subcompaction))
+        assert is_copied_subcompaction(replace(subcompaction, memory_bytes=memory)) == expected
 
 
 def test_a_large_file_that_no_sample_shows_is_told_by_its_bytes(tmp_path):
@@ -222,9 +232,11 @@ def test_a_large_file_that_no_sample_shows_is_told_by_its_bytes(tmp_path):
     files = [small] * SAMPLE_FILES * 2
     files[1] = large
     assert large not in sample(files)
-    part = concat_part(tmp_path, columns, files, keeps_encoding=True, compression="none")
+    subcompaction = concat_subcompaction(
+        tmp_path, columns, files, keeps_encoding=True, compression="none"
+    )
     for memory, expected in ((8 * large.size_bytes, True), (8 * large.size_bytes - 8, False)):
-        assert is_copied_part(replace(part, memory_bytes=memory)) == expected
+        assert is_copied_subcompaction(replace(subcompaction, memory_bytes=memory)) == expected
 
 
 def test_small_pages_are_decoded_to_become_larger(tmp_path):
@@ -233,19 +245,21 @@ def test_small_pages_are_decoded_to_become_larger(tmp_path):
     rows = ROWS * 2 * (16 << 10) // size
     for count, expected in ((rows - 100, False), (rows + 200, True)):
         files = inputs(tmp_path, columns, 3, rows=count)
-        part = concat_part(tmp_path, columns, files, keeps_encoding=True)
-        assert is_copied_part(part) == expected
+        subcompaction = concat_subcompaction(tmp_path, columns, files, keeps_encoding=True)
+        assert is_copied_subcompaction(subcompaction) == expected
 
 
 def test_files_without_rows_are_passed_over_by_decoding(tmp_path):
     """There is no row group without rows, which such a file would be alone."""
-    part = several(tmp_path, 4)
+    subcompaction = several(tmp_path, 4)
     empty = write_small(tmp_path / "empty.parquet", value_schema(COLUMNS).empty_table())
-    files = (*part.source.files, empty)
+    files = (*subcompaction.source.files, empty)
     size = max(each.size_bytes for each in files)
-    write = replace(part.write, row_group_bytes=size)
-    part = replace(part, source=replace(part.source, files=files), write=write)
-    assert not is_copied_part(part)
+    write = replace(subcompaction.write, row_group_bytes=size)
+    subcompaction = replace(
+        subcompaction, source=replace(subcompaction.source, files=files), write=write
+    )
+    assert not is_copied_subcompaction(subcompaction)
 
 
 def test_files_that_are_mostly_dictionaries_are_decoded(tmp_path):
@@ -259,6 +273,6 @@ def test_files_that_are_mostly_dictionaries_are_decoded(tmp_path):
         )
         for seed in range(3)
     ]
-    part = concat_part(tmp_path, columns, files, keeps_encoding=True)
-    result = assert_same_as_by_decoding(part)
-    assert not is_copied(part, result, "n")
+    subcompaction = concat_subcompaction(tmp_path, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(subcompaction)
+    assert not is_copied(subcompaction, result, "n")

@@ -1,4 +1,4 @@
-"""Parts that read a range of the keys: together they see every row once."""
+"""Subcompactions that read a range of the keys: together they see every row once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.rewrite.builders import (
     SEQUENCE,
     fields,
     input_file,
-    merge_part,
+    merge_subcompaction,
     output_rows,
     write_parquet,
     write_run,
@@ -28,18 +28,20 @@ from tests.unit.rewrite.builders import (
 DAY = datetime.datetime(2020, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
 
 
-def keys_in_parts(
+def keys_in_subcompactions(
     folder: Path, type_: str, file: InputFile, cuts: list[Any]
 ) -> tuple[list[Any], int]:
-    """The keys of all parts, one after the other, and the bytes that were read."""
+    """The keys of all subcompactions, one after the other, and the bytes that were read."""
     columns = fields(k=type_)
     edges = [None, *(encode_row([cut], [columns[0].type]) for cut in cuts), None]
     found, size = [], 0
     for number, (lower, upper) in enumerate(itertools.pairwise(edges)):
         bounds = KeyRange(lower=lower, upper=upper)
-        part = merge_part(folder / str(number), columns, ["k"], [[file]], key_range=bounds)
-        result = rewrite(part)
-        found += [row["k"] for row in output_rows(part, result)]
+        subcompaction = merge_subcompaction(
+            folder / str(number), columns, ["k"], [[file]], key_range=bounds
+        )
+        result = rewrite(subcompaction)
+        found += [row["k"] for row in output_rows(subcompaction, result)]
         size += result.stats.bytes_in
     return found, size
 
@@ -71,7 +73,7 @@ def test_ranges_that_end_on_keys_and_borders_of_row_groups(tmp_path, case, group
     rows = [{"k": key, SEQUENCE: n} for n, key in enumerate(keys)]
     path = tmp_path / "a.parquet"
     file = write_run(path, fields(k=type_), ["k"], rows, row_group_size=group)
-    found, size = keys_in_parts(tmp_path, type_, file, cuts)
+    found, size = keys_in_subcompactions(tmp_path, type_, file, cuts)
     assert list(map(repr, found)) == list(map(repr, keys))
     assert size == file.size_bytes
 
@@ -89,7 +91,9 @@ def test_times_are_compared_in_one_unit(tmp_path, unit):
     write_parquet(path, pa.Table.from_pylist(rows, schema=schema), row_group_size=3)
     epoch = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
     cut = (keys[10] - epoch) // datetime.timedelta(milliseconds=1) * 1_000_000
-    found, _ = keys_in_parts(tmp_path, "TIMESTAMP(3) NOT NULL", input_file(path, 20, 0, 19), [cut])
+    found, _ = keys_in_subcompactions(
+        tmp_path, "TIMESTAMP(3) NOT NULL", input_file(path, 20, 0, 19), [cut]
+    )
     assert found == keys
 
 
@@ -98,6 +102,6 @@ def test_a_range_of_several_batches(tmp_path, options):
     columns = fields(k="BIGINT NOT NULL")
     rows = [{"k": n, SEQUENCE: n} for n in range(80_000)]
     file = write_run(tmp_path / "a.parquet", columns, ["k"], rows, **options)
-    found, size = keys_in_parts(tmp_path, "BIGINT NOT NULL", file, [100, 32_768, 79_999])
+    found, size = keys_in_subcompactions(tmp_path, "BIGINT NOT NULL", file, [100, 32_768, 79_999])
     assert found == list(range(80_000))
     assert size == file.size_bytes

@@ -1,4 +1,4 @@
-"""A part that writes files of two kinds, one of them the tests' own: all are kept, or none is."""
+"""A subcompaction that writes files of two kinds, one the tests' own: all are kept, or none is."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ from compactord.rewrite.ahead import Encoding
 from compactord.rewrite.description import MergedFile
 from compactord.rewrite.outputs import Outputs
 from compactord.rewrite.writer import GroupSize, RollingWriter
-from tests.unit.rewrite.builders import KEY_VALUE, files_left, merge_part
+from tests.unit.rewrite.builders import KEY_VALUE, files_left, merge_subcompaction
 
 KINDS = (DATA, "audit")
 ROWS = 40_000
 
 
-def _write(part: Subcompaction, after: Callable[[int], None]) -> list[Output]:
+def _write(subcompaction: Subcompaction, after: Callable[[int], None]) -> list[Output]:
     """The same rows to both kinds by turns; `after` is called with the rows written so far."""
-    layout = task_layout(part)
+    layout = task_layout(subcompaction)
     outputs = Outputs(
-        storage=part.storage.open(), unique_name=part.owner.unique_name(), clock=SystemClock()
+        storage=subcompaction.storage.open(),
+        unique_name=subcompaction.owner.unique_name(),
+        clock=SystemClock(),
     )
     with outputs, Encoding(threaded=False) as encoding:
         writers = []
         for kind in KINDS:
-            spec = replace(part.write, file_prefix=f"{kind}-")
-            describe = MergedFile(part, layout)
+            spec = replace(subcompaction.write, file_prefix=f"{kind}-")
+            describe = MergedFile(subcompaction, layout)
             writers.append(
                 RollingWriter(
                     outputs.series(kind, spec=spec, layout=layout, describe=describe),
@@ -63,14 +65,14 @@ def _write(part: Subcompaction, after: Callable[[int], None]) -> list[Output]:
     return outputs.finished
 
 
-def _part(tmp_path) -> Subcompaction:
-    return merge_part(tmp_path, KEY_VALUE, ["k"], target_file_size=100_000)
+def _subcompaction(tmp_path) -> Subcompaction:
+    return merge_subcompaction(tmp_path, KEY_VALUE, ["k"], target_file_size=100_000)
 
 
 def test_each_kind_has_all_rows_in_files_of_its_own(tmp_path):
-    part = _part(tmp_path)
-    found = _write(part, lambda rows: None)
-    assert sorted(output.file.file_name for output in found) == files_left(part)
+    subcompaction = _subcompaction(tmp_path)
+    found = _write(subcompaction, lambda rows: None)
+    assert sorted(output.file.file_name for output in found) == files_left(subcompaction)
     for kind in KINDS:
         files: list[DataFile] = [output.file for output in found if output.kind == kind]
         assert len(files) > 1
@@ -82,16 +84,16 @@ def test_each_kind_has_all_rows_in_files_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("at", [500, 20_000, ROWS])
 def test_a_failure_leaves_neither(tmp_path, at):
-    part = _part(tmp_path)
+    subcompaction = _subcompaction(tmp_path)
     seen = []
 
     def fail(rows: int) -> None:
-        seen[:] = files_left(part)
+        seen[:] = files_left(subcompaction)
         if rows == at:
             raise StorageError("here", "no more")
 
     with pytest.raises(StorageError, match="no more"):
-        _write(part, fail)
+        _write(subcompaction, fail)
     kinds = {name.partition("-")[0] for name in seen}
     assert kinds == (set(KINDS) if at > 500 else set())
-    assert files_left(part) == []
+    assert files_left(subcompaction) == []

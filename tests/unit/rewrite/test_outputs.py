@@ -14,8 +14,8 @@ from compactord.storage.base import ObjectStatus
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import (
     KEY_VALUE,
-    concat_part,
-    merge_part,
+    concat_subcompaction,
+    merge_subcompaction,
     row,
     write_append,
     write_run,
@@ -28,7 +28,7 @@ def _merge(folder: Path, prefix: str, storage: LocalStorage | None = None) -> Su
         for number in range(2)
     ]
     runs = [[file] for file in files]
-    return merge_part(folder, KEY_VALUE, ["k"], runs, storage=storage, file_prefix=prefix)
+    return merge_subcompaction(folder, KEY_VALUE, ["k"], runs, storage=storage, file_prefix=prefix)
 
 
 def _concat(folder: Path, prefix: str, storage: LocalStorage | None = None) -> Subcompaction:
@@ -36,7 +36,7 @@ def _concat(folder: Path, prefix: str, storage: LocalStorage | None = None) -> S
         write_append(folder / f"{number}.parquet", KEY_VALUE, [{"k": 1, "v": "a"}])
         for number in range(2)
     ]
-    return concat_part(folder, KEY_VALUE, files, storage=storage, file_prefix=prefix)
+    return concat_subcompaction(folder, KEY_VALUE, files, storage=storage, file_prefix=prefix)
 
 
 def _files(folder: Path) -> set[Path]:
@@ -46,10 +46,10 @@ def _files(folder: Path) -> set[Path]:
 @pytest.mark.parametrize("make", [_merge, _concat])
 @pytest.mark.parametrize("prefix", ["x/y-", "../y-", "x/"])
 def test_a_file_in_another_folder_is_an_error_and_removed(make, prefix, tmp_path):
-    part = make(tmp_path, prefix)
+    subcompaction = make(tmp_path, prefix)
     before = _files(tmp_path)
     with pytest.raises(StorageError, match=r"the file is called .*, not "):
-        rewrite(part)
+        rewrite(subcompaction)
     assert _files(tmp_path) == before
 
 

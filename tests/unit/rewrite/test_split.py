@@ -6,18 +6,18 @@ from compactord.model import KeyRange
 from compactord.paimon.binary_row import decode_row
 from compactord.rewrite.split import cut_ranges
 from compactord.storage.local import LocalStorage
-from tests.unit.rewrite.builders import SEQUENCE, fields, merge_part, write_run
+from tests.unit.rewrite.builders import SEQUENCE, fields, merge_subcompaction, write_run
 
 NUMBER = fields(k="BIGINT NOT NULL")
 
 
-def ranges(tmp_path, columns, key, runs, parts):
+def ranges(tmp_path, columns, key, runs, count):
     files = [
         [write_run(tmp_path / f"{n}.parquet", columns, key, run, row_group_size=group)]
         for n, (run, group) in enumerate(runs)
     ]
-    source = merge_part(tmp_path, columns, key, files).source
-    return cut_ranges(source, parts, columns, LocalStorage())
+    source = merge_subcompaction(tmp_path, columns, key, files).source
+    return cut_ranges(source, count, columns, LocalStorage())
 
 
 def cuts(found, columns):
@@ -32,8 +32,8 @@ def numbers(low, high, step=1):
     return [{"k": k, SEQUENCE: k} for k in range(low, high, step)]
 
 
-def test_one_part_is_everything_and_reads_nothing(tmp_path):
-    source = merge_part(tmp_path, NUMBER, ["k"], []).source
+def test_one_subcompaction_is_everything_and_reads_nothing(tmp_path):
+    source = merge_subcompaction(tmp_path, NUMBER, ["k"], []).source
     assert cut_ranges(source, 1, NUMBER, LocalStorage()) == (KeyRange(),)
 
 
@@ -80,7 +80,7 @@ def test_a_key_with_one_first_value_is_cut_by_its_other_columns(tmp_path):
 
 
 @pytest.mark.parametrize("type_", ["BIGINT NOT NULL", "STRING NOT NULL"])
-def test_fewer_keys_than_parts_give_fewer_ranges(tmp_path, type_):
+def test_fewer_keys_than_subcompactions_give_fewer_ranges(tmp_path, type_):
     columns = fields(k=type_)
     value = 5 if "BIGINT" in type_ else "x"
     found = ranges(tmp_path, columns, ["k"], [([{"k": value, SEQUENCE: 0}], 1)], 8)

@@ -18,17 +18,17 @@ from compactord.paimon.arrow import file_schema, value_schema
 from compactord.paimon.binary_row import decode_row, encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, FileSource
 from compactord.rewrite.split import cut_ranges
-from compactord.rewrite.task import rewrite, run_part
+from compactord.rewrite.task import rewrite, run_subcompaction
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import (
     KEY_VALUE,
     KIND,
     SEQUENCE,
-    concat_part,
+    concat_subcompaction,
     fields,
     files_left,
     input_file,
-    merge_part,
+    merge_subcompaction,
     output_paths,
     output_rows,
     row,
@@ -44,37 +44,39 @@ def written(*rows: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_the_latest_record_of_each_key_is_written_with_its_own_sequence_and_kind(tmp_path):
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
-    result = rewrite(part)
-    assert output_rows(part, result) == written(
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
+    result = rewrite(subcompaction)
+    assert output_rows(subcompaction, result) == written(
         row(1, "A", 2, 2), row(2, "b", 3), row(3, None, 4, 3)
     )
 
 
 def test_retracts_go_when_deletes_are_dropped(tmp_path):
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), drop_deletes=True)
-    result = rewrite(part)
-    assert [r["k"] for r in output_rows(part, result)] == [1, 2]
+    subcompaction = merge_subcompaction(
+        tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), drop_deletes=True
+    )
+    result = rewrite(subcompaction)
+    assert [r["k"] for r in output_rows(subcompaction, result)] == [1, 2]
     assert result.after[0].delete_row_count == 0
 
 
 def test_nothing_is_written_when_no_row_is_left(tmp_path):
     run = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, None, 0, 3)])
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[run]], drop_deletes=True)
-    result = rewrite(part)
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[run]], drop_deletes=True)
+    result = rewrite(subcompaction)
     assert result.after == ()
     assert (result.stats.rows_in, result.stats.rows_out, result.stats.bytes_out) == (1, 0, 0)
-    assert files_left(part) == []
+    assert files_left(subcompaction) == []
 
 
 def test_the_record_of_a_merged_file_tells_what_is_in_it(tmp_path):
-    part = merge_part(
+    subcompaction = merge_subcompaction(
         tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), creation_zone_offset_ms=3_600_000
     )
     clock = FixedClock(1_700_000_000_000)
-    (file,) = rewrite(part, clock=clock).after
+    (file,) = rewrite(subcompaction, clock=clock).after
     types = [KEY_VALUE[0].type]
-    assert file.file_size == (Path(part.write.folder) / file.file_name).stat().st_size
+    assert file.file_size == (Path(subcompaction.write.folder) / file.file_name).stat().st_size
     assert (file.row_count, file.delete_row_count) == (3, 1)
     assert (decode_row(file.min_key, types), decode_row(file.max_key, types)) == ((1,), (3,))
     assert (file.min_sequence_number, file.max_sequence_number) == (2, 4)
@@ -93,13 +95,13 @@ def test_the_record_of_a_merged_file_tells_what_is_in_it(tmp_path):
 def test_records_of_files_of_several_row_groups_tell_of_all_of_them(tmp_path, target):
     rows = [row(k, f"v{k:010}", 9000 - k, 3 if k % 7 == 0 else 0) for k in range(6000)]
     run = [write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], rows)]
-    part = merge_part(
+    subcompaction = merge_subcompaction(
         tmp_path, KEY_VALUE, ["k"], [run], row_group_bytes=8000, target_file_size=target
     )
-    result = rewrite(part)
+    result = rewrite(subcompaction)
     types = [KEY_VALUE[0].type]
     assert (len(result.after) > 1) == (target == 10_000)
-    for path, file in zip(output_paths(part, result), result.after, strict=True):
+    for path, file in zip(output_paths(subcompaction, result), result.after, strict=True):
         parquet = pq.ParquetFile(path)
         assert parquet.num_row_groups > 1 or file is not result.after[0]
         found = parquet.read().to_pylist()
@@ -109,7 +111,7 @@ def test_records_of_files_of_several_row_groups_tell_of_all_of_them(tmp_path, ta
         assert file.min_sequence_number == found[-1][SEQUENCE]
         assert file.max_sequence_number == found[0][SEQUENCE]
         assert file.row_count == len(found)
-    assert [each["k"] for each in output_rows(part, result)] == list(range(6000))
+    assert [each["k"] for each in output_rows(subcompaction, result)] == list(range(6000))
 
 
 @pytest.mark.parametrize("thin", [False, True])
@@ -117,9 +119,9 @@ def test_columns_of_a_key_stand_in_the_order_of_the_key(tmp_path, thin):
     columns = fields(a="INT NOT NULL", z="BIGINT NOT NULL", v="STRING")
     rows = [{"z": n, "a": -n, "v": None, SEQUENCE: n} for n in range(3)]
     run = [write_run(tmp_path / "a.parquet", columns, ["z", "a"], rows)]
-    part = merge_part(tmp_path, columns, ["z", "a"], [run], thin_mode=thin)
-    result = rewrite(part)
-    found = output_rows(part, result)
+    subcompaction = merge_subcompaction(tmp_path, columns, ["z", "a"], [run], thin_mode=thin)
+    result = rewrite(subcompaction)
+    found = output_rows(subcompaction, result)
     assert [(r["a"], r["z"]) for r in found] == [(0, 0), (-1, 1), (-2, 2)]
     if not thin:
         assert [(r["_KEY_z"], r["_KEY_a"]) for r in found] == [(0, 0), (1, -1), (2, -2)]
@@ -133,17 +135,17 @@ def test_columns_of_a_key_stand_in_the_order_of_the_key(tmp_path, thin):
 def test_statistics_of_keys_are_longer_than_those_of_values(tmp_path):
     columns = fields(k="STRING NOT NULL")
     run = [write_run(tmp_path / "a.parquet", columns, ["k"], [{"k": "b" * 20}])]
-    (file,) = rewrite(merge_part(tmp_path, columns, ["k"], [run])).after
+    (file,) = rewrite(merge_subcompaction(tmp_path, columns, ["k"], [run])).after
     types = [columns[0].type]
     assert decode_row(file.key_stats.max_values, types) == ("b" * 20,)
     assert decode_row(file.value_stats.max_values, types) == ("b" * 15 + "c",)
 
 
 def test_names_are_of_the_owner_with_prefix_and_suffix(tmp_path):
-    part = merge_part(
+    subcompaction = merge_subcompaction(
         tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), file_prefix="d-", file_suffix=".zst.parquet"
     )
-    (file,) = rewrite(part).after
+    (file,) = rewrite(subcompaction).after
     assert file.file_name.startswith("d-")
     assert file.file_name.endswith("-0.zst.parquet")
     assert owner_of(file.file_name) == this_process()
@@ -152,18 +154,18 @@ def test_names_are_of_the_owner_with_prefix_and_suffix(tmp_path):
 def test_sections_follow_each_other_in_one_output(tmp_path):
     first = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
     second = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(2, "b", 1)])
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[first]], [[second]])
-    result = rewrite(part)
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[first]], [[second]])
+    result = rewrite(subcompaction)
     assert len(result.after) == 1
-    assert [r["k"] for r in output_rows(part, result)] == [1, 2]
+    assert [r["k"] for r in output_rows(subcompaction, result)] == [1, 2]
 
 
 def test_files_of_a_run_are_read_one_after_the_other(tmp_path):
     one = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0), row(2, "b", 1)])
     two = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(5, "e", 2)])
     over = write_run(tmp_path / "c.parquet", KEY_VALUE, ["k"], [row(2, "B", 7), row(5, "E", 8)])
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[one, two], [over]])
-    assert [r["v"] for r in output_rows(part, rewrite(part))] == ["a", "B", "E"]
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[one, two], [over]])
+    assert [r["v"] for r in output_rows(subcompaction, rewrite(subcompaction))] == ["a", "B", "E"]
 
 
 @pytest.mark.parametrize(("descending", "winner"), [(False, "high"), (True, "low")])
@@ -175,7 +177,7 @@ def test_sequence_fields_come_before_sequence_numbers(tmp_path, descending, winn
     low = write_run(
         tmp_path / "b.parquet", columns, ["k"], [{"k": 1, "v": "low", "s": 4, SEQUENCE: 5}]
     )
-    part = merge_part(
+    subcompaction = merge_subcompaction(
         tmp_path,
         columns,
         ["k"],
@@ -183,14 +185,14 @@ def test_sequence_fields_come_before_sequence_numbers(tmp_path, descending, winn
         sequence_fields=["s"],
         sequence_descending=descending,
     )
-    assert [r["v"] for r in output_rows(part, rewrite(part))] == [winner]
+    assert [r["v"] for r in output_rows(subcompaction, rewrite(subcompaction))] == [winner]
 
 
 def test_overlapping_sequence_ranges_are_compared_row_by_row(tmp_path):
     one = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "old", 0), row(2, "new", 9)])
     two = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(1, "new", 5), row(2, "old", 4)])
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[one], [two]])
-    assert [r["v"] for r in output_rows(part, rewrite(part))] == ["new", "new"]
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[one], [two]])
+    assert [r["v"] for r in output_rows(subcompaction, rewrite(subcompaction))] == ["new", "new"]
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -201,8 +203,8 @@ def test_ranges_of_sequences_that_touch_hold_ties(tmp_path, turned):
         [write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], first)],
         [write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(1, "b", 5), row(3, "b", 6)])],
     ]
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], runs[::-1] if turned else runs)
-    found = [r["v"] for r in output_rows(part, rewrite(part))]
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], runs[::-1] if turned else runs)
+    found = [r["v"] for r in output_rows(subcompaction, rewrite(subcompaction))]
     assert found == ["b" if turned else "a", "a", "b"]
 
 
@@ -216,23 +218,25 @@ def test_ranges_of_sequences_are_compared_of_all_runs(tmp_path):
         [write_run(tmp_path / f"{n}.parquet", KEY_VALUE, ["k"], rows)]
         for n, rows in enumerate(given)
     ]
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], runs)
-    assert [r["v"] for r in output_rows(part, rewrite(part))] == ["b", "b", "c"]
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], runs)
+    assert [r["v"] for r in output_rows(subcompaction, rewrite(subcompaction))] == ["b", "b", "c"]
 
 
 def test_runs_need_not_come_in_the_order_of_their_sequences(tmp_path):
     newer = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "new", 10)])
     older = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(1, "old", 3)])
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[newer], [older]])
-    assert [r["v"] for r in output_rows(part, rewrite(part))] == ["new"]
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[newer], [older]])
+    assert [r["v"] for r in output_rows(subcompaction, rewrite(subcompaction))] == ["new"]
 
 
 def test_thin_and_normal_inputs_mix_and_thin_outputs_have_no_key_columns(tmp_path):
     thin = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)], thin=True)
     full = write_run(tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(2, "b", 1)])
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[thin], [full]], thin_mode=True)
-    result = rewrite(part)
-    (path,) = output_paths(part, result)
+    subcompaction = merge_subcompaction(
+        tmp_path, KEY_VALUE, ["k"], [[thin], [full]], thin_mode=True
+    )
+    result = rewrite(subcompaction)
+    (path,) = output_paths(subcompaction, result)
     assert pq.read_schema(path).names == [SEQUENCE, KIND, "k", "v"]
     types = [KEY_VALUE[0].type]
     assert decode_row(result.after[0].key_stats.min_values, types) == (1,)
@@ -245,9 +249,9 @@ def test_append_files_keep_their_order_and_count_sequences(tmp_path):
         write_append(tmp_path / "a.parquet", columns, [{"a": 5, "b": "x"}, {"a": 1, "b": None}]),
         write_append(tmp_path / "b.parquet", columns, [{"a": 3, "b": "y"}]),
     ]
-    part = concat_part(tmp_path, columns, files, first_sequence_number=40)
-    result = rewrite(part)
-    assert [r["a"] for r in output_rows(part, result)] == [5, 1, 3]
+    subcompaction = concat_subcompaction(tmp_path, columns, files, first_sequence_number=40)
+    result = rewrite(subcompaction)
+    assert [r["a"] for r in output_rows(subcompaction, result)] == [5, 1, 3]
     (file,) = result.after
     assert (file.min_sequence_number, file.max_sequence_number) == (40, 42)
     assert (file.min_key, file.max_key, file.key_stats) == (EMPTY_ROW, EMPTY_ROW, EMPTY_STATS)
@@ -259,7 +263,7 @@ def test_append_files_keep_their_order_and_count_sequences(tmp_path):
 def test_sequences_of_several_append_outputs(tmp_path, continues):
     columns = fields(a="BIGINT")
     file = write_append(tmp_path / "a.parquet", columns, [{"a": n * 7919} for n in range(60_000)])
-    part = concat_part(
+    subcompaction = concat_subcompaction(
         tmp_path,
         columns,
         [file],
@@ -267,9 +271,9 @@ def test_sequences_of_several_append_outputs(tmp_path, continues):
         continues=continues,
         target_file_size=file.size_bytes // 4,
     )
-    result = rewrite(part)
+    result = rewrite(subcompaction)
     assert len(result.after) > 1
-    assert [r["a"] for r in output_rows(part, result)] == [n * 7919 for n in range(60_000)]
+    assert [r["a"] for r in output_rows(subcompaction, result)] == [n * 7919 for n in range(60_000)]
     expected = 100
     for out in result.after:
         assert out.min_sequence_number == expected
@@ -278,16 +282,16 @@ def test_sequences_of_several_append_outputs(tmp_path, continues):
 
 
 def test_stats_add_up(tmp_path):
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
-    result = rewrite(part)
-    (runs,) = part.source.sections
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
+    result = rewrite(subcompaction)
+    (runs,) = subcompaction.source.sections
     assert result.stats.rows_in == 5
     assert result.stats.rows_out == 3
     assert result.stats.bytes_in == sum(file.size_bytes for run in runs for file in run)
     assert result.stats.bytes_out == result.after[0].file_size
     assert result.stats.cpu_s > 0
     assert result.stats.peak_rss_bytes > 10 << 20
-    assert (result.compaction, result.part) == (7, 2)
+    assert (result.compaction, result.index) == (7, 2)
 
 
 def test_ranges_together_do_what_the_whole_does(tmp_path):
@@ -303,14 +307,16 @@ def test_ranges_together_do_what_the_whole_does(tmp_path):
         ]
         for n in range(3)
     ]
-    whole = merge_part(tmp_path / "w", KEY_VALUE, ["k"], runs)
+    whole = merge_subcompaction(tmp_path / "w", KEY_VALUE, ["k"], runs)
     ranges = cut_ranges(whole.source, 3, KEY_VALUE, LocalStorage())
     assert len(ranges) == 3
     rows, stats = [], []
     for number, bounds in enumerate(ranges):
-        part = merge_part(tmp_path / f"p{number}", KEY_VALUE, ["k"], runs, key_range=bounds)
-        result = rewrite(part)
-        rows += output_rows(part, result)
+        subcompaction = merge_subcompaction(
+            tmp_path / f"p{number}", KEY_VALUE, ["k"], runs, key_range=bounds
+        )
+        result = rewrite(subcompaction)
+        rows += output_rows(subcompaction, result)
         stats.append(result.stats)
     expected = rewrite(whole)
     assert rows == output_rows(whole, expected)
@@ -329,10 +335,12 @@ def test_row_groups_outside_a_range_are_not_decoded(tmp_path):
     Path(file.path).write_bytes(content)
     types = [KEY_VALUE[0].type]
     bounds = KeyRange(lower=encode_row([150], types), upper=encode_row([320], types))
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[file]], key_range=bounds)
-    assert [r["k"] for r in output_rows(part, rewrite(part))] == list(range(150, 320))
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]], key_range=bounds)
+    assert [r["k"] for r in output_rows(subcompaction, rewrite(subcompaction))] == list(
+        range(150, 320)
+    )
     with pytest.raises(FormatError):
-        rewrite(replace(part, source=replace(part.source, key_range=KeyRange())))
+        rewrite(replace(subcompaction, source=replace(subcompaction.source, key_range=KeyRange())))
 
 
 def _many_runs(folder, count=40, *, disjoint=True):
@@ -358,8 +366,8 @@ def test_many_runs_are_merged_in_passes_when_memory_is_short(
     tmp_path, count, memory_bytes, disjoint
 ):
     runs = _many_runs(tmp_path, count, disjoint=disjoint)
-    roomy = merge_part(tmp_path / "a", KEY_VALUE, ["k"], runs)
-    tight = merge_part(tmp_path / "b", KEY_VALUE, ["k"], runs, memory_bytes=memory_bytes)
+    roomy = merge_subcompaction(tmp_path / "a", KEY_VALUE, ["k"], runs)
+    tight = merge_subcompaction(tmp_path / "b", KEY_VALUE, ["k"], runs, memory_bytes=memory_bytes)
     one, other = rewrite(roomy), rewrite(tight)
     assert output_rows(roomy, one) == output_rows(tight, other)
     assert other.stats.rows_in == one.stats.rows_in
@@ -371,8 +379,10 @@ def test_passes_of_more_rows_than_a_window_do_not_overwrite_what_they_read(tmp_p
         [write_run(tmp_path / f"{n}.parquet", KEY_VALUE, ["k"], run, max_rows_per_page=500)]
         for n, run in enumerate(rows)
     ]
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], runs, memory_bytes=1_400_000)
-    assert [r["k"] for r in output_rows(part, rewrite(part))] == list(range(40_000))
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], runs, memory_bytes=1_400_000)
+    assert [r["k"] for r in output_rows(subcompaction, rewrite(subcompaction))] == list(
+        range(40_000)
+    )
 
 
 def test_ignored_deletes_that_stay_alone_are_not_merged_in_passes(tmp_path):
@@ -381,7 +391,7 @@ def test_ignored_deletes_that_stay_alone_are_not_merged_in_passes(tmp_path):
         for n, run in enumerate(_many_runs(tmp_path))
     ]
     for drops in (False, True):
-        part = merge_part(
+        subcompaction = merge_subcompaction(
             tmp_path,
             KEY_VALUE,
             ["k"],
@@ -391,17 +401,19 @@ def test_ignored_deletes_that_stay_alone_are_not_merged_in_passes(tmp_path):
             drop_deletes=drops,
         )
         if drops:
-            assert rewrite(part).after == ()
+            assert rewrite(subcompaction).after == ()
         else:
             with pytest.raises(TaskError, match="ignore-delete cannot be merged"):
-                rewrite(part)
+                rewrite(subcompaction)
 
 
 def test_a_full_temporary_folder_is_named(tmp_path, monkeypatch):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    tight = merge_part(tmp_path, KEY_VALUE, ["k"], _many_runs(tmp_path), memory_bytes=900_000)
+    tight = merge_subcompaction(
+        tmp_path, KEY_VALUE, ["k"], _many_runs(tmp_path), memory_bytes=900_000
+    )
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (256, limits[1]))
     try:
@@ -435,21 +447,23 @@ def test_large_pages_need_memory_and_small_ones_do_not(tmp_path, rows_per_page, 
             max_rows_per_page=rows_per_page,
         )
         runs.append([input_file(path, rows, run * rows, (run + 1) * rows - 1)])
-    part = merge_part(tmp_path, columns, ["k"], runs, memory_bytes=8 << 20)
+    subcompaction = merge_subcompaction(tmp_path, columns, ["k"], runs, memory_bytes=8 << 20)
     if fits:
-        assert rewrite(part).stats.rows_out == 2 * rows
+        assert rewrite(subcompaction).stats.rows_out == 2 * rows
     else:
         with pytest.raises(TaskError, match="raise --memory"):
-            rewrite(part)
+            rewrite(subcompaction)
 
 
-def test_a_part_that_cannot_run_in_its_memory_says_how_much_it_needs(tmp_path):
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), memory_bytes=1000)
-    outcome = run_part(part)
+def test_a_subcompaction_that_cannot_run_in_its_memory_says_how_much_it_needs(tmp_path):
+    subcompaction = merge_subcompaction(
+        tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path), memory_bytes=1000
+    )
+    outcome = run_subcompaction(subcompaction)
     assert isinstance(outcome, TaskFailure)
     assert outcome.kind is FailureKind.POISON
     assert "needs at least" in outcome.message
-    assert files_left(part) == []
+    assert files_left(subcompaction) == []
 
 
 def test_ignored_deletes_lose_to_older_rows_but_stay_alone(tmp_path):
@@ -457,8 +471,12 @@ def test_ignored_deletes_lose_to_older_rows_but_stay_alone(tmp_path):
     new = write_run(
         tmp_path / "b.parquet", KEY_VALUE, ["k"], [row(1, None, 1, 3), row(2, "x", 2, 3)]
     )
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[old], [new]], ignore_delete=True)
-    assert output_rows(part, rewrite(part)) == written(row(1, "a", 0), row(2, "x", 2, 3))
+    subcompaction = merge_subcompaction(
+        tmp_path, KEY_VALUE, ["k"], [[old], [new]], ignore_delete=True
+    )
+    assert output_rows(subcompaction, rewrite(subcompaction)) == written(
+        row(1, "a", 0), row(2, "x", 2, 3)
+    )
 
 
 # --- sizes and threads ------------------------------------------------------------------------
@@ -469,8 +487,8 @@ def test_outputs_come_close_to_the_target(tmp_path):
     rows = [{"k": k, "v": math.sin(k), SEQUENCE: k, KIND: 0} for k in range(200_000)]
     file = write_run(tmp_path / "a.parquet", columns, ["k"], rows)
     target = file.size_bytes // 5
-    part = merge_part(tmp_path, columns, ["k"], [[file]], target_file_size=target)
-    result = rewrite(part)
+    subcompaction = merge_subcompaction(tmp_path, columns, ["k"], [[file]], target_file_size=target)
+    result = rewrite(subcompaction)
     sizes = [out.file_size for out in result.after]
     assert all(0.95 * target < size < 1.1 * target for size in sizes[:-1]), (target, sizes)
     assert sum(out.row_count for out in result.after) == 200_000
@@ -478,7 +496,7 @@ def test_outputs_come_close_to_the_target(tmp_path):
     keys = [k for out in result.after for k in (out.min_key, out.max_key)]
     decoded = [decode_row(key, types) for key in keys]
     assert decoded == sorted(decoded)
-    assert [r["k"] for r in output_rows(part, result)] == list(range(200_000))
+    assert [r["k"] for r in output_rows(subcompaction, result)] == list(range(200_000))
 
 
 def test_threads_change_nothing(tmp_path):
@@ -493,9 +511,9 @@ def test_threads_change_nothing(tmp_path):
         ]
         for n in range(3)
     ]
-    alone = merge_part(tmp_path / "a", KEY_VALUE, ["k"], runs)
+    alone = merge_subcompaction(tmp_path / "a", KEY_VALUE, ["k"], runs)
     expected = output_rows(alone, rewrite(alone))
-    threaded = merge_part(tmp_path / "b", KEY_VALUE, ["k"], runs)
+    threaded = merge_subcompaction(tmp_path / "b", KEY_VALUE, ["k"], runs)
     assert output_rows(threaded, rewrite(threaded, threaded=True)) == expected
 
 
@@ -506,11 +524,11 @@ def test_the_last_row_group_is_waited_for(tmp_path):
         schema=value_schema(columns),
     )
     write_parquet(tmp_path / "a.parquet", table)
-    part = concat_part(
+    subcompaction = concat_subcompaction(
         tmp_path, columns, [input_file(tmp_path / "a.parquet", 200_000)], compression_level=9
     )
-    result = rewrite(part, threaded=True)
-    (path,) = output_paths(part, result)
+    result = rewrite(subcompaction, threaded=True)
+    (path,) = output_paths(subcompaction, result)
     assert pq.ParquetFile(path).read().equals(table)
     assert [file.row_count for file in result.after] == [200_000]
 
@@ -536,8 +554,10 @@ def test_a_column_of_the_files_is_written_as_the_schema_says(tmp_path):
         }
     )
     write_parquet(tmp_path / "a.parquet", table, store_schema=True)
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[input_file(tmp_path / "a.parquet", 1)]])
-    result = rewrite(part)
-    (path,) = output_paths(part, result)
+    subcompaction = merge_subcompaction(
+        tmp_path, KEY_VALUE, ["k"], [[input_file(tmp_path / "a.parquet", 1)]]
+    )
+    result = rewrite(subcompaction)
+    (path,) = output_paths(subcompaction, result)
     assert pq.read_schema(path).field("v").type == pa.string()
     assert pq.read_metadata(path).metadata is None

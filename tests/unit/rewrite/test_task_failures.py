@@ -12,12 +12,12 @@ import pytest
 
 from compactord.errors import FormatError, ObjectNotFound, StoreFull, TaskError
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
-from compactord.rewrite.task import failure_kind, rewrite, run_part
+from compactord.rewrite.task import failure_kind, rewrite, run_subcompaction
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import (
     KEY_VALUE,
     files_left,
-    merge_part,
+    merge_subcompaction,
     row,
     two_runs,
     write_run,
@@ -27,18 +27,18 @@ from tests.unit.rewrite.builders import (
 def test_a_truncated_input_is_poison_that_names_the_file(tmp_path):
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
     Path(file.path).write_bytes(Path(file.path).read_bytes()[:-30])
-    outcome = run_part(merge_part(tmp_path, KEY_VALUE, ["k"], [[file]]))
+    outcome = run_subcompaction(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]]))
     assert isinstance(outcome, TaskFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
     assert file.path in outcome.message
-    assert (outcome.compaction, outcome.part) == (7, 2)
+    assert (outcome.compaction, outcome.index) == (7, 2)
     assert "Traceback" in outcome.traceback
 
 
 def test_garbage_of_the_right_size_is_poison(tmp_path):
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
     Path(file.path).write_bytes(b"\x00" * file.size_bytes)
-    outcome = run_part(merge_part(tmp_path, KEY_VALUE, ["k"], [[file]]))
+    outcome = run_subcompaction(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]]))
     assert isinstance(outcome, TaskFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
 
@@ -46,13 +46,13 @@ def test_garbage_of_the_right_size_is_poison(tmp_path):
 def test_another_number_of_rows_than_planned_is_an_error(tmp_path):
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
     with pytest.raises(FormatError, match="2 rows"):
-        rewrite(merge_part(tmp_path, KEY_VALUE, ["k"], [[replace(file, row_count=2)]]))
+        rewrite(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[replace(file, row_count=2)]]))
 
 
 def test_a_missing_input_is_transient(tmp_path):
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 0)])
     Path(file.path).unlink()
-    outcome = run_part(merge_part(tmp_path, KEY_VALUE, ["k"], [[file]]))
+    outcome = run_subcompaction(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]]))
     assert isinstance(outcome, TaskFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "ObjectNotFound")
 
@@ -62,7 +62,7 @@ def test_sequences_outside_the_manifests_range_are_an_error(tmp_path, low, high)
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(1, "a", 7)])
     wrong = replace(file, min_sequence_number=low, max_sequence_number=high)
     with pytest.raises(FormatError, match=f"sequence numbers {low} to {high}"):
-        rewrite(merge_part(tmp_path, KEY_VALUE, ["k"], [[wrong]]))
+        rewrite(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[wrong]]))
 
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["alone", "threads"])
@@ -80,20 +80,22 @@ def test_a_broken_page_far_into_the_input_leaves_nothing_behind(tmp_path, thread
     content = bytearray(Path(file.path).read_bytes())
     content[start + 100] ^= 1
     Path(file.path).write_bytes(content)
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[file]], target_file_size=file.size_bytes // 5)
-    outcome = run_part(part, threaded=threaded)
+    subcompaction = merge_subcompaction(
+        tmp_path, KEY_VALUE, ["k"], [[file]], target_file_size=file.size_bytes // 5
+    )
+    outcome = run_subcompaction(subcompaction, threaded=threaded)
     assert isinstance(outcome, TaskFailure)
     assert (outcome.kind, outcome.error) == (FailureKind.POISON, "FormatError")
-    assert files_left(part) == []
+    assert files_left(subcompaction) == []
 
 
 def test_an_unsorted_input_is_refused(tmp_path):
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], [row(5, "a", 0), row(1, "b", 1)])
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], [[file]])
-    outcome = run_part(part)
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], [[file]])
+    outcome = run_subcompaction(subcompaction)
     assert isinstance(outcome, TaskFailure)
     assert outcome.kind is FailureKind.POISON
-    assert files_left(part) == []
+    assert files_left(subcompaction) == []
 
 
 class _FailingSink:
@@ -156,27 +158,27 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, error, good_files, good_
     rows = [row(k, str(k * 7919), k) for k in range(30_000)]
     file = write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], rows)
     storage = FailingStorage(good_files, good_writes, error)
-    part = merge_part(
+    subcompaction = merge_subcompaction(
         tmp_path, KEY_VALUE, ["k"], [[file]], target_file_size=file.size_bytes // 5, storage=storage
     )
     if isinstance(error, KeyboardInterrupt):
         with pytest.raises(KeyboardInterrupt):
-            run_part(part, threaded=threaded)
+            run_subcompaction(subcompaction, threaded=threaded)
     else:
-        outcome = run_part(part, threaded=threaded)
+        outcome = run_subcompaction(subcompaction, threaded=threaded)
         assert isinstance(outcome, TaskFailure)
         assert (outcome.kind, outcome.error) == (FailureKind.TRANSIENT, "StoreFull")
-    assert files_left(part) == []
+    assert files_left(subcompaction) == []
 
 
 def test_a_name_that_is_taken_is_left_alone(tmp_path):
-    part = merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
-    taken = rewrite(part).after[0].file_name
+    subcompaction = merge_subcompaction(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))
+    taken = rewrite(subcompaction).after[0].file_name
     uuid = taken[len("data-") : -len("-0.parquet")]
-    again = replace(part, owner=_FixedOwner(uuid))
-    outcome = run_part(again)
+    again = replace(subcompaction, owner=_FixedOwner(uuid))
+    outcome = run_subcompaction(again)
     assert isinstance(outcome, TaskFailure)
-    assert files_left(part) == [taken]
+    assert files_left(subcompaction) == [taken]
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,11 @@ def test_failures_are_poison_unless_a_store_or_the_machine_failed():
     assert failure_kind(MemoryError()) is FailureKind.TRANSIENT
 
 
-def test_parts_and_outcomes_travel(tmp_path):
-    part = pickle.loads(pickle.dumps(merge_part(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path))))
-    outcome = pickle.loads(pickle.dumps(run_part(part)))
+def test_subcompactions_and_outcomes_travel(tmp_path):
+    subcompaction = pickle.loads(
+        pickle.dumps(merge_subcompaction(tmp_path, KEY_VALUE, ["k"], two_runs(tmp_path)))
+    )
+    outcome = pickle.loads(pickle.dumps(run_subcompaction(subcompaction)))
     assert isinstance(outcome, SubcompactionResult)
-    failure = run_part(replace(part, memory_bytes=1))
+    failure = run_subcompaction(replace(subcompaction, memory_bytes=1))
     assert pickle.loads(pickle.dumps(failure)) == failure

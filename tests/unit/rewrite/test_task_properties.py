@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.task import rewrite
 from compactord.storage.local import LocalStorage
-from tests.unit.rewrite.builders import KIND, SEQUENCE, fields, merge_part, write_run
+from tests.unit.rewrite.builders import KIND, SEQUENCE, fields, merge_subcompaction, write_run
 
 COLUMNS = fields(a="INT NOT NULL", b="STRING NOT NULL", v="DOUBLE", s="STRING")
 KEY = ["a", "b"]
@@ -50,9 +50,9 @@ def model(
     ignore_delete=st.booleans(),
     drop_deletes=st.booleans(),
     thin=st.booleans(),
-    parts=st.integers(1, 4),
+    count=st.integers(1, 4),
 )
-def test_a_rewrite_equals_the_model(runs, order, ignore_delete, drop_deletes, thin, parts):
+def test_a_rewrite_equals_the_model(runs, order, ignore_delete, drop_deletes, thin, count):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sequences = list(range(sum(map(len, runs))))
@@ -71,9 +71,9 @@ def test_a_rewrite_equals_the_model(runs, order, ignore_delete, drop_deletes, th
             for n, table in enumerate(tables)
         ]
         found = []
-        whole = merge_part(folder, COLUMNS, KEY, files)
-        for number, bounds in enumerate(cut_ranges(whole.source, parts, COLUMNS, LocalStorage())):
-            part = merge_part(
+        whole = merge_subcompaction(folder, COLUMNS, KEY, files)
+        for number, bounds in enumerate(cut_ranges(whole.source, count, COLUMNS, LocalStorage())):
+            subcompaction = merge_subcompaction(
                 folder / f"p{number}",
                 COLUMNS,
                 KEY,
@@ -83,9 +83,9 @@ def test_a_rewrite_equals_the_model(runs, order, ignore_delete, drop_deletes, th
                 thin_mode=thin,
                 key_range=bounds,
             )
-            result = rewrite(part)
+            result = rewrite(subcompaction)
             for file in result.after:
-                table = pq.ParquetFile(Path(part.write.folder) / file.file_name).read()
+                table = pq.ParquetFile(Path(subcompaction.write.folder) / file.file_name).read()
                 found += zip(
                     *(table.column(c).to_pylist() for c in ("a", "b", "v", "s", SEQUENCE, KIND)),
                     strict=True,

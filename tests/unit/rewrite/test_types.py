@@ -17,10 +17,10 @@ from compactord.paimon.stats import parse_stats_mode
 from compactord.rewrite.task import rewrite
 from tests.unit.rewrite.builders import (
     SEQUENCE,
-    concat_part,
+    concat_subcompaction,
     fields,
     input_file,
-    merge_part,
+    merge_subcompaction,
     output_paths,
     write_append,
     write_parquet,
@@ -146,9 +146,9 @@ def merged(tmp_path, type_, values, **write):
         [write_run(tmp_path / "a.parquet", columns, ["k"], rows[0::2])],
         [write_run(tmp_path / "b.parquet", columns, ["k"], rows[1::2])],
     ]
-    part = merge_part(tmp_path, columns, ["k"], runs, **write)
-    result = rewrite(part)
-    (path,) = output_paths(part, result)
+    subcompaction = merge_subcompaction(tmp_path, columns, ["k"], runs, **write)
+    result = rewrite(subcompaction)
+    (path,) = output_paths(subcompaction, result)
     return columns, result.after[0], path, pq.ParquetFile(path)
 
 
@@ -255,14 +255,14 @@ def test_long_values_of_a_later_row_group_have_bounds(tmp_path):
     columns = fields(k="BIGINT NOT NULL", v="STRING")
     texts = [f"b{k:09}" for k in range(1000)] + ["a" * 5000] + ["c"] * 500
     rows = [{"k": k, "v": text} for k, text in enumerate(texts)]
-    part = concat_part(
+    subcompaction = concat_subcompaction(
         tmp_path,
         columns,
         [write_append(tmp_path / "a.parquet", columns, rows)],
         row_group_bytes=6000,
     )
-    result = rewrite(part)
-    (path,) = output_paths(part, result)
+    result = rewrite(subcompaction)
+    (path,) = output_paths(subcompaction, result)
     assert pq.ParquetFile(path).num_row_groups > 2
     assert bounds(columns, result.after[0]) == ("a" * 16, "c")
 
@@ -281,9 +281,11 @@ def test_texts_that_are_not_utf_8_are_kept_and_have_bounds_as_they_are(tmp_path,
     texts = pa.Array.from_buffers(pa.string(), len(texts), texts.buffers())
     table = pa.table([pa.array(range(2000)), texts], schema=value_schema(columns))
     write_parquet(tmp_path / "a.parquet", table, use_dictionary=use_dictionary)
-    part = concat_part(tmp_path, columns, [input_file(tmp_path / "a.parquet", 2000)])
-    result = rewrite(part)
-    (path,) = output_paths(part, result)
+    subcompaction = concat_subcompaction(
+        tmp_path, columns, [input_file(tmp_path / "a.parquet", 2000)]
+    )
+    result = rewrite(subcompaction)
+    (path,) = output_paths(subcompaction, result)
     assert pq.ParquetFile(path).read().column("v").combine_chunks().equals(texts)
     assert bounds(columns, result.after[0]) == ("a", b"\xff")
     assert result.after[0].value_stats.null_counts == (0, 500)
@@ -298,10 +300,12 @@ def test_words_of_a_dictionary_that_no_row_has_are_no_bounds(tmp_path, word, tar
     texts = [word, *later] * 1000 + later * 2000
     rows = [{"k": k, "v": text} for k, text in enumerate(texts)]
     files = [write_append(tmp_path / "a.parquet", columns, rows)]
-    part = concat_part(tmp_path, columns, files, row_group_bytes=6000, target_file_size=target)
-    result = rewrite(part)
+    subcompaction = concat_subcompaction(
+        tmp_path, columns, files, row_group_bytes=6000, target_file_size=target
+    )
+    result = rewrite(subcompaction)
     expected = []
-    for path in output_paths(part, result):
+    for path in output_paths(subcompaction, result):
         values = pq.ParquetFile(path).read().column("v").drop_null().to_pylist()
         expected.append(min(values)[:16] if values else None)
     assert [bounds(columns, file)[0] for file in result.after] == expected
@@ -323,8 +327,8 @@ def test_columns_of_few_values_stay_dictionary_encoded_and_others_plain(tmp_path
             for k in range(n, 4000, 2)
         ]
         runs.append([write_run(tmp_path / f"{n}.parquet", columns, ["k"], rows)])
-    part = merge_part(tmp_path, columns, ["k"], runs)
-    (path,) = output_paths(part, rewrite(part))
+    subcompaction = merge_subcompaction(tmp_path, columns, ["k"], runs)
+    (path,) = output_paths(subcompaction, rewrite(subcompaction))
     group = pq.ParquetFile(path).metadata.row_group(0)
     encoded = {
         group.column(i).path_in_schema

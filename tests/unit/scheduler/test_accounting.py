@@ -144,10 +144,10 @@ def test_a_table_is_to_blame_only_for_inputs_that_nobody_replaced(
     assert scheduled.counts.conflicts == conflicts
 
 
-def test_a_compaction_given_up_with_the_engine_ends_once_whatever_a_part_met_before() -> None:
+def test_a_compaction_given_up_with_the_engine_ends_once_whatever_it_met_before() -> None:
     stage = Stage(slots=2)
     stage.add(size=200 * MIB)
-    first, *_ = stage.flying(parts=5)
+    first, *_ = stage.flying(subcompactions=5)
     stage.ends(first, FailureKind.POISON, error="ObjectNotFound")
     stage.scheduler.engine_lost("gone", stage.now)
     stage.cycle_ended(only(stage.decide()))

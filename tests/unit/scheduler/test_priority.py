@@ -92,12 +92,12 @@ def test_a_table_that_holds_its_share_yields_while_another_can_use_the_slot() ->
     assert chosen(greedy) == 1, "alone it may have all"
 
 
-def test_one_slot_of_several_is_not_for_large_parts() -> None:
+def test_one_slot_of_several_is_not_for_large_subcompactions() -> None:
     large, small = contender(1, is_large=True, benefit=9.0), contender(2)
     assert chosen(large, small, large=2) == 1
     assert chosen(large, small, large=3) == 2
     assert chosen(large, large=3) is None
-    assert chosen(large, slots=1, large=0) == 1, "with one slot large parts must have it"
+    assert chosen(large, slots=1, large=0) == 1, "with one slot large subcompactions must have it"
 
 
 @given(
@@ -174,7 +174,7 @@ def test_a_tables_most_urgent_work_goes_first_and_of_urgent_work_the_oldest() ->
     assert most_urgent([], max_age_ms=1, now_ms=1) is None
 
 
-def test_small_parts_cost_about_one_and_large_ones_their_size() -> None:
+def test_small_subcompactions_cost_about_one_and_large_ones_their_size() -> None:
     assert cost(0) == 1
     assert cost(LARGE_BYTES) == 2
     assert cost(8 * LARGE_BYTES) == 9

@@ -93,10 +93,10 @@ class Stage:
         cycle = replace(cycle, outrun=outrun)  # type: ignore[arg-type]
         self.scheduler.cycle_ended(effect.name, cycle, self.now)
 
-    def dispatched(self, effect: Effect, *, parts: int | None = None) -> None:
+    def dispatched(self, effect: Effect, *, subcompactions: int | None = None) -> None:
         assert isinstance(effect, StartDispatch)
         result = self.tables[effect.name].dispatch(
-            effect.bucket.bucket, number=effect.number, free_slots=parts or 1
+            effect.bucket.bucket, number=effect.number, free_slots=subcompactions or 1
         )
         self.scheduler.dispatched(effect.name, result, self.now)
 
@@ -106,10 +106,10 @@ class Stage:
             self.cycle_ended(effect)
         return self.decide()
 
-    def flying(self, *, parts: int = 1) -> list[Submit]:
-        """The parts submitted after the first dispatch."""
+    def flying(self, *, subcompactions: int = 1) -> list[Submit]:
+        """The subcompactions submitted after the first dispatch."""
         for effect in self.planned():
-            self.dispatched(effect, parts=parts)
+            self.dispatched(effect, subcompactions=subcompactions)
         submits = [effect for effect in self.decide() if isinstance(effect, Submit)]
         assert submits
         return submits
@@ -135,7 +135,12 @@ class Stage:
             self.scheduler.subcompaction_ended(done, self.now)
             return
         failure = TaskFailure(
-            compaction=number, part=part, kind=kind, error=error, message="bad", traceback=""
+            compaction=number,
+            index=index,
+            kind=kind,
+            error=error,
+            message="bad",
+            traceback="",
         )
         self.scheduler.subcompaction_ended(failure, self.now)
 
@@ -197,7 +202,7 @@ def test_threads_are_left_to_cycles_however_many_tables_could_dispatch() -> None
     assert 1 <= len(begun) < 4
 
 
-def test_parts_never_exceed_slots_and_fewer_slots_let_parts_end() -> None:
+def test_subcompactions_never_exceed_slots_and_fewer_slots_let_them_end() -> None:
     stage = Stage(slots=2)
     for n in range(4):
         stage.add(TableName("c", "db", f"t{n}"))
@@ -214,13 +219,13 @@ def test_parts_never_exceed_slots_and_fewer_slots_let_parts_end() -> None:
     assert stage.scheduler.running_subcompactions == 2
 
 
-def test_when_one_part_fails_for_good_the_others_are_not_begun() -> None:
+def test_when_one_subcompaction_fails_for_good_the_others_are_not_begun() -> None:
     stage = Stage(slots=2)
     stage.add(size=200 * MIB)
-    submits = stage.flying(parts=5)
+    submits = stage.flying(subcompactions=5)
     assert len(submits) == 2
     stage.ends(submits[0], FailureKind.POISON)
-    assert stage.decide() == [], "three parts that are left would run for nothing"
+    assert stage.decide() == [], "three subcompactions that are left would run for nothing"
     stage.ends(submits[1])
     cycle = only(stage.decide())
     assert isinstance(cycle, StartCycle)
@@ -229,7 +234,7 @@ def test_when_one_part_fails_for_good_the_others_are_not_begun() -> None:
     assert stage.scheduler.running_subcompactions == 0
 
 
-def test_a_part_that_may_succeed_is_tried_again_before_its_bucket_is_quarantined() -> None:
+def test_a_subcompaction_that_may_succeed_is_tried_again_before_its_bucket_is_quarantined() -> None:
     stage = Stage(task_attempts=2)
     stage.add()
     (submit,) = stage.flying()
@@ -387,7 +392,7 @@ def test_draining_drops_what_has_not_begun_and_commits_what_has() -> None:
     assert stage.scheduler.is_idle
 
 
-def test_while_draining_a_part_is_not_tried_again() -> None:
+def test_while_draining_a_subcompaction_is_not_tried_again() -> None:
     stage = Stage(task_attempts=3)
     stage.add()
     (submit,) = stage.flying()

@@ -30,7 +30,7 @@ from compactord.table.session import SessionRequest, UnderWay
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock, fill_keyed, keyed_table, writer
 from tests.storages import Call, HookedStorage, MemoryStorage
-from tests.unit.service.test_engine_host import part
+from tests.unit.service.test_engine_host import subcompaction
 from tests.unit.table.compacting import flown
 
 NAME = TableName("c", "db", "t")

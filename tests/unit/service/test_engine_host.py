@@ -23,21 +23,21 @@ STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, cpu_s=0, pe
 WAIT_S = 20.0
 
 
-def part(number: int) -> Subcompaction:
+def subcompaction(number: int) -> Subcompaction:
     """Only its numbers matter here."""
     made = object.__new__(Subcompaction)
     object.__setattr__(made, "compaction", 1)
-    object.__setattr__(made, "part", number)
+    object.__setattr__(made, "index", number)
     return made
 
 
 def result(number: int) -> SubcompactionResult:
-    return SubcompactionResult(compaction=1, part=number, outputs=(), stats=STATS)
+    return SubcompactionResult(compaction=1, index=number, outputs=(), stats=STATS)
 
 
 def lost(number: int) -> TaskFailure:
     return TaskFailure(
-        compaction=1, part=number, kind=FailureKind.LOST, error="E", message="", traceback=""
+        compaction=1, index=number, kind=FailureKind.LOST, error="E", message="", traceback=""
     )
 
 
@@ -48,7 +48,7 @@ class FakeEngine:
 
     def __init__(self, capacity: int = 2) -> None:
         self.capacity = capacity
-        self.parts: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.submitted: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.outcomes: queue.SimpleQueue[TaskOutcome | Exception] = queue.SimpleQueue()
         self.gone: str | None = None
         self.refuses = False
@@ -56,10 +56,10 @@ class FakeEngine:
         self.is_closed = False
         self.cancelled = threading.Event()
 
-    def submit(self, part: Subcompaction) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         if self.gone is not None or self.refuses:
             raise EngineUnavailable(self.gone or "no more")
-        self.parts.put(part.part)
+        self.submitted.put(subcompaction.index)
 
     def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
         try:
@@ -108,8 +108,8 @@ class Heard:
     def engine_failed(self, why: str) -> None:
         self._told.put(("failed", why))
 
-    def part_ended(self, outcome: TaskOutcome) -> None:
-        self._told.put(("part", outcome.part))
+    def subcompaction_ended(self, outcome: TaskOutcome) -> None:
+        self._told.put(("subcompaction", outcome.index))
 
     def next(self) -> tuple[str, object]:
         return self._told.get(timeout=WAIT_S)
@@ -143,12 +143,12 @@ def one_after_the_other(*engines: FakeEngine | Exception) -> Callable[[], FakeEn
     return start
 
 
-def test_parts_go_to_the_engine_and_outcomes_come_back() -> None:
+def test_subcompactions_go_to_the_engine_and_outcomes_come_back() -> None:
     engine = FakeEngine(capacity=3)
     with hosted(lambda: engine) as (host, heard):
         assert heard.next() == ("up", 3)
         for number in range(4):
-            host.submit(part(number))
+            host.submit(subcompaction(number))
         for number in (2, 0, 3, 1):
             engine.outcomes.put(result(number))
         assert [heard.next()[1] for _ in range(4)] == [2, 0, 3, 1]
@@ -170,60 +170,62 @@ def test_an_engine_that_died_is_told_and_another_one_takes_its_place() -> None:
     first, second = FakeEngine(), FakeEngine(capacity=5)
     with hosted(one_after_the_other(first, second)) as (host, heard):
         assert heard.next() == ("up", 2)
-        host.submit(part(1))
+        host.submit(subcompaction(1))
         first.gone = "the JVM has ended"
         assert heard.next() == ("down", "the JVM has ended")
         assert heard.next() == ("up", 5)
         assert first.is_closed
-        host.submit(part(2))
+        host.submit(subcompaction(2))
         second.outcomes.put(result(2))
-        assert heard.next() == ("part", 2)
+        assert heard.next() == ("subcompaction", 2)
 
 
-def test_a_part_that_a_dead_engine_refuses_is_told_at_once() -> None:
+def test_a_subcompaction_that_a_dead_engine_refuses_is_told_at_once() -> None:
     first, second = FakeEngine(), FakeEngine()
     with hosted(one_after_the_other(first, second)) as (host, heard):
         heard.next()
         first.gone = "the JVM has ended"
-        host.submit(part(1))
+        host.submit(subcompaction(1))
         assert heard.next() == ("down", "the JVM has ended")
 
 
-def test_an_engine_that_refuses_parts_and_calls_itself_well_is_taken_at_its_deeds() -> None:
+def test_an_engine_that_refuses_subcompactions_and_calls_itself_well_is_taken_for_dead() -> None:
     first, second = FakeEngine(), FakeEngine()
     with hosted(one_after_the_other(first, second)) as (host, heard):
         heard.next()
         first.refuses = True
-        host.submit(part(1))
-        assert heard.next() == ("down", "no more"), "else the part would be under way for ever"
+        host.submit(subcompaction(1))
+        assert heard.next() == ("down", "no more"), (
+            "else the subcompaction would be under way for ever"
+        )
         assert heard.next() == ("up", 2)
 
 
-def test_parts_that_were_lost_with_the_engine_have_no_outcome_of_their_own() -> None:
+def test_subcompactions_that_were_lost_with_the_engine_have_no_outcome_of_their_own() -> None:
     first, second = FakeEngine(), FakeEngine()
     with hosted(one_after_the_other(first, second)) as (host, heard):
         heard.next()
-        host.submit(part(1))
+        host.submit(subcompaction(1))
         first.gone = "the JVM has ended"
         first.outcomes.put(lost(1))
         assert heard.next() == ("down", "the JVM has ended")
         assert heard.next() == ("up", 2)
 
 
-def test_a_part_that_was_lost_alone_is_an_outcome() -> None:
+def test_a_subcompaction_that_was_lost_alone_is_an_outcome() -> None:
     engine = FakeEngine()
     with hosted(lambda: engine) as (host, heard):
         heard.next()
-        host.submit(part(1))
+        host.submit(subcompaction(1))
         engine.outcomes.put(lost(1))
-        assert heard.next() == ("part", 1)
+        assert heard.next() == ("subcompaction", 1)
 
 
 def test_an_engine_whose_outcomes_cannot_be_taken_is_replaced() -> None:
     first, second = FakeEngine(), FakeEngine()
     with hosted(one_after_the_other(first, second)) as (host, heard):
         heard.next()
-        host.submit(part(1))
+        host.submit(subcompaction(1))
         first.outcomes.put(ValueError("what is this"))
         what, why = heard.next()
         assert what == "down"
@@ -251,7 +253,7 @@ def test_another_number_of_slots_is_told() -> None:
         assert heard.next() == ("up", 7)
 
 
-def test_without_an_engine_parts_and_cancelling_are_ignored() -> None:
+def test_without_an_engine_subcompactions_and_cancelling_are_ignored() -> None:
     released = threading.Event()
 
     def never() -> FakeEngine:
@@ -259,7 +261,7 @@ def test_without_an_engine_parts_and_cancelling_are_ignored() -> None:
         raise EngineUnavailable("gave up")
 
     with hosted(never) as (host, heard):
-        host.submit(part(1))
+        host.submit(subcompaction(1))
         host.cancel()
         assert heard.is_quiet
         released.set()

@@ -11,8 +11,8 @@ from tests.unit.scheduler.test_scheduler import Stage
 
 URGENT = {"max_backlog_age_ms": 1}
 BUSY, IDLE, THIRD = (TableName("c", "db", name) for name in ("busy", "idle", "third"))
-PARTS = 8
-# So large that a compaction is cut into parts, so small that they all cost about the same.
+SUBCOMPACTIONS = 8
+# So large that a compaction is cut into subcompactions, so small that they all cost about the same.
 SIZE = 14 * MIB
 
 
@@ -63,12 +63,12 @@ class OneSlot(Stage):
         """It alone, for many times what one compaction takes."""
         for _ in range(10):
             self.write(name)
-            assert self.work() == [name] * PARTS
+            assert self.work() == [name] * SUBCOMPACTIONS
 
 
 def _longest_row(given: list[TableName], *names: TableName) -> int:
     """How often in a row one of these got the slot while another one of them wanted it."""
-    left = dict.fromkeys(names, PARTS)
+    left = dict.fromkeys(names, SUBCOMPACTIONS)
     rows, last = [0], None
     for name in (name for name in given if name in names):
         rows.append(rows[-1] + 1 if name == last else 1)
@@ -118,5 +118,7 @@ def test_a_table_that_catches_up_does_not_turn_the_time_back_for_those_that_wake
     stage.join(THIRD)
     stage.write(BUSY)
     given = stage.work()
-    assert given[: PARTS - 1] == [IDLE] * (PARTS - 1), "what it waited for is owed to it"
+    assert given[: SUBCOMPACTIONS - 1] == [IDLE] * (SUBCOMPACTIONS - 1), (
+        "what it waited for is owed to it"
+    )
     assert _longest_row(given, BUSY, THIRD) <= 2

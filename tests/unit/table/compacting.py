@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from compactord.clock import Clock
 from compactord.commit.publish import StorePublisher
-from compactord.engine.worker import run_part
+from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError
 from compactord.model import FailureKind, Subcompaction, TaskFailure
 from compactord.paimon.table import TableRef
@@ -61,10 +61,10 @@ def flown(dispatch: Dispatch, *, failed: bool = False) -> Finished | Failed:
     return ended
 
 
-def _poisoned(part: Subcompaction) -> TaskFailure:
+def _poisoned(subcompaction: Subcompaction) -> TaskFailure:
     return TaskFailure(
-        compaction=part.compaction,
-        part=part.part,
+        compaction=subcompaction.compaction,
+        index=subcompaction.index,
         kind=FailureKind.POISON,
         error="E",
         message="it failed",

@@ -196,7 +196,7 @@ def test_a_dispatch_that_fails_makes_its_bucket_due_again_without_a_new_snapshot
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
     first = planned.offered[0].bucket
-    # Cutting into parts looks at the clock for the zone of creation times: a seam that can fail.
+    # Cutting into subcompactions asks the clock for the zone of creation times: that can fail.
     clock.is_broken = True
     with pytest.raises(StorageError):
         compactor.dispatch(first, number=1, free_slots=1)

@@ -127,7 +127,7 @@ class Years(Stage):
     # -- what the daemon's threads and the engine do
 
     def work(self, *, holds: bool = False) -> None:
-        """Until nothing begins; parts are held back, or end well."""
+        """Until nothing begins; subcompactions are held back, or end well."""
         self.poll()
         while effects := self.scheduler.tick(self.now):
             for effect in effects:
@@ -148,12 +148,12 @@ class Years(Stage):
                     case StartExpire():
                         self.scheduler.expired(NAME, False, self.now)
 
-    def end(self, part: Subcompaction, *, fails: bool = False) -> None:
-        number = part.compaction
+    def end(self, subcompaction: Subcompaction, *, fails: bool = False) -> None:
+        number = subcompaction.compaction
         if fails:
             failure = TaskFailure(
                 compaction=number,
-                part=part.part,
+                index=subcompaction.index,
                 kind=FailureKind.POISON,
                 error="E",
                 message="bad",
@@ -161,7 +161,7 @@ class Years(Stage):
             )
             self.scheduler.subcompaction_ended(failure, self.now)
             return
-        file = self._file("out", level=part.write.level)
+        file = self._file("out", level=subcompaction.write.level)
         outputs = data_outputs(file)
         # A commit looks whether its outputs are there; nobody reads them.
         self.storage.write_new(f"{part.write.folder}/{file.file_name}", bytes(FILE_SIZE))
@@ -181,8 +181,8 @@ class Years(Stage):
             self.work(holds=True)
             if hour % 3:
                 self.drop(old)
-            for part in self.held:
-                self.end(part, fails=hour % 2 == 0)
+            for subcompaction in self.held:
+                self.end(subcompaction, fails=hour % 2 == 0)
             self.held.clear()
             self.work()
             if not hour % 3:

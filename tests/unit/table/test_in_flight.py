@@ -20,7 +20,7 @@ from compactord.paimon.data_file import DataFile
 from compactord.table.in_flight import Failed, Finished, InFlight
 from tests.builders import data_outputs
 from tests.lineage import bucket_id
-from tests.simulation.tables import part_of
+from tests.simulation.tables import subcompaction_of
 from tests.unit.paimon.table_builder import data_file
 
 A, B, C = (data_file(name, level=level) for name, level in (("a", 0), ("b", 0), ("c", 5)))
@@ -42,12 +42,12 @@ APPEND = AppendCompaction(
 )
 
 
-def _result(part: int, *after: DataFile) -> SubcompactionResult:
-    return SubcompactionResult(compaction=1, part=part, outputs=data_outputs(*after), stats=STATS)
+def _result(index: int, *after: DataFile) -> SubcompactionResult:
+    return SubcompactionResult(compaction=1, index=index, outputs=data_outputs(*after), stats=STATS)
 
 
-def _failure(part: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = "") -> TaskFailure:
-    return TaskFailure(compaction=1, part=part, kind=kind, error="E", message=text, traceback="")
+def _failure(index: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = "") -> TaskFailure:
+    return TaskFailure(compaction=1, index=index, kind=kind, error="E", message=text, traceback="")
 
 
 def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:

@@ -131,19 +131,19 @@ def test_the_rest_of_a_commit_is_published_when_one_bucket_is_dropped() -> None:
 
 
 class _OnlyBucket0(InlineEngine):
-    """Its workers cannot do the parts of any other bucket."""
+    """Its workers cannot do the subcompactions of any other bucket."""
 
-    def submit(self, part: Subcompaction) -> None:
-        if part.write.folder.endswith("/bucket-0"):
-            super().submit(part)
+    def submit(self, subcompaction: Subcompaction) -> None:
+        if subcompaction.write.folder.endswith("/bucket-0"):
+            super().submit(subcompaction)
         else:
-            self._finished.append(_failed(part, FailureKind.POISON))
+            self._finished.append(_failed(subcompaction, FailureKind.POISON))
 
 
-def _failed(part: Subcompaction, kind: FailureKind) -> TaskFailure:
+def _failed(subcompaction: Subcompaction, kind: FailureKind) -> TaskFailure:
     return TaskFailure(
-        compaction=part.compaction,
-        part=part.part,
+        compaction=subcompaction.compaction,
+        index=subcompaction.index,
         kind=kind,
         error="Broken",
         message="this worker is broken",
@@ -160,7 +160,7 @@ def test_a_bucket_that_fails_for_good_is_named_and_the_others_are_published() ->
 
 
 class _Flaky(InlineEngine):
-    """Each part fails once before it is done."""
+    """Each subcompaction fails once before it is done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,13 +168,13 @@ class _Flaky(InlineEngine):
 
     def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
         if self._waiting and self._waiting[0].compaction not in self._seen:
-            part = self._waiting.popleft()
-            self._seen.add(part.compaction)
-            return _failed(part, FailureKind.LOST)
+            subcompaction = self._waiting.popleft()
+            self._seen.add(subcompaction.compaction)
+            return _failed(subcompaction, FailureKind.LOST)
         return super().next_outcome(timeout_s)
 
 
-def test_parts_that_were_lost_are_done_again() -> None:
+def test_subcompactions_that_were_lost_are_done_again() -> None:
     storage, table, expected = _keyed()
     totals = builders.compact(storage, table, start_engine=_Flaky)
     assert (totals.compactions, totals.failures) == (2, [])
@@ -240,7 +240,7 @@ def test_a_commit_that_fails_is_told_and_what_it_cancels_is_not(error: type[Stor
 
 
 class _OneByOne(InlineEngine):
-    """Takes all parts of a round, and each outcome is committed before the next one comes."""
+    """Takes all subcompactions of a round; each outcome is committed before the next one comes."""
 
     capacity = 4
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from compactord.commit.publish import StorePublisher
-from compactord.engine.worker import discard, file_names, run_part
+from compactord.engine.worker import discard, file_names, run_subcompaction
 from compactord.errors import CommitError
 from compactord.model import (
     DATA,
@@ -29,13 +29,15 @@ from tests.storages import MemoryStorage
 AUDIT = "audit"
 
 
-def _with_audit(part: Subcompaction) -> SubcompactionResult:
+def _with_audit(subcompaction: Subcompaction) -> SubcompactionResult:
     """What a worker answers that has written a second file, of another kind, beside its data."""
-    result = run_part(part)
+    result = run_subcompaction(subcompaction)
     assert isinstance(result, SubcompactionResult)
     (output,) = result.outputs
-    file = replace(output.file, file_name=f"audit-{part.owner.unique_name()}-0.parquet")
-    part.storage.open().write_new(f"{part.write.folder}/{file.file_name}", bytes(file.file_size))
+    file = replace(output.file, file_name=f"audit-{subcompaction.owner.unique_name()}-0.parquet")
+    subcompaction.storage.open().write_new(
+        f"{subcompaction.write.folder}/{file.file_name}", bytes(file.file_size)
+    )
     return replace(result, outputs=(output, Output(AUDIT, file)))
 
 
@@ -46,16 +48,16 @@ class Case:
     storage: MemoryStorage
     session: TableSession
     compaction: Compaction
-    part: Subcompaction
+    subcompaction: Subcompaction
     before: dict[str, bytes]
 
     def settled(self, *outcomes: TaskOutcome) -> Finished | Failed:
-        """What comes of the compaction when its parts have these outcomes."""
+        """What comes of the compaction when its subcompactions have these outcomes."""
         assert self.session.state is not None
         in_flight = InFlight(
             0,
             self.compaction,
-            [replace(self.part, part=number) for number in range(len(outcomes))],
+            [replace(self.subcompaction, index=number) for number in range(len(outcomes))],
             neighbours=neighbours(self.compaction, self.session.state),
             index_entries=(),
         )
@@ -92,11 +94,13 @@ def case() -> Case:
     return Case(storage, session, compaction, part, dict(storage.objects))
 
 
-def test_a_part_that_succeeded_beside_one_that_failed_leaves_no_file_of_any_kind(case: Case):
+def test_a_subcompaction_that_succeeded_beside_one_that_failed_leaves_no_file_of_any_kind(
+    case: Case,
+):
     failure = TaskFailure(
-        compaction=0, part=1, kind=FailureKind.POISON, error="E", message="", traceback=""
+        compaction=0, index=1, kind=FailureKind.POISON, error="E", message="", traceback=""
     )
-    failed = case.settled(_with_audit(case.part), failure)
+    failed = case.settled(_with_audit(case.subcompaction), failure)
     assert isinstance(failed, Failed)
     assert case.new_files() == ["audit", "data"]
     case.session.discard(failed=[failed])
@@ -104,7 +108,7 @@ def test_a_part_that_succeeded_beside_one_that_failed_leaves_no_file_of_any_kind
 
 
 def test_what_is_finished_and_not_to_be_published_leaves_no_file_of_any_kind(case: Case):
-    finished = case.settled(_with_audit(case.part))
+    finished = case.settled(_with_audit(case.subcompaction))
     assert isinstance(finished, Finished)
     assert [output.kind for output in finished.change.outputs] == [DATA, AUDIT]
     assert [file.file_name[:4] for file in finished.change.after] == ["data"]
@@ -113,7 +117,7 @@ def test_what_is_finished_and_not_to_be_published_leaves_no_file_of_any_kind(cas
 
 
 def test_a_commit_refuses_a_kind_that_it_cannot_list_and_no_file_is_left(case: Case):
-    finished = case.settled(_with_audit(case.part))
+    finished = case.settled(_with_audit(case.subcompaction))
     assert isinstance(finished, Finished)
     with pytest.raises(CommitError, match="is of kind audit, which no manifest lists"):
         case.session.settle([finished])
@@ -121,10 +125,10 @@ def test_a_commit_refuses_a_kind_that_it_cannot_list_and_no_file_is_left(case: C
 
 
 def test_a_file_of_any_kind_that_is_lost_before_its_commit_takes_the_others_along(case: Case):
-    result = _with_audit(case.part)
+    result = _with_audit(case.subcompaction)
     finished = case.settled(result)
     assert isinstance(finished, Finished)
-    case.storage.delete(f"{case.part.write.folder}/{result.outputs[1].file.file_name}")
+    case.storage.delete(f"{case.subcompaction.write.folder}/{result.outputs[1].file.file_name}")
     settled = case.session.settle([finished])
     ((_, drop),) = settled.dropped
     assert (settled.committed, drop.conflict) == (None, Conflict.OUTPUT_LOST)
@@ -132,6 +136,6 @@ def test_a_file_of_any_kind_that_is_lost_before_its_commit_takes_the_others_alon
 
 
 def test_a_worker_whose_answer_nobody_reads_removes_files_of_all_kinds(case: Case):
-    result = _with_audit(case.part)
-    discard(case.part, file_names(result))
+    result = _with_audit(case.subcompaction)
+    discard(case.subcompaction, file_names(result))
     assert case.storage.objects == case.before

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compactord.commit.publish import StorePublisher
-from compactord.engine.worker import run_part
+from compactord.engine.worker import run_subcompaction
 from compactord.errors import UnsupportedTable
 from compactord.model import CompactReason
 from compactord.paimon import paths

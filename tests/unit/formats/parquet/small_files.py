@@ -20,7 +20,7 @@ from compactord.paimon.types import DataField
 from compactord.rewrite.task import rewrite
 from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied
 from tests.unit.rewrite.builders import (
-    concat_part,
+    concat_subcompaction,
     fields,
     input_file,
     output_paths,
@@ -169,21 +169,23 @@ def inputs(
 # --- both ways ------------------------------------------------------------------------------------
 
 
-def decoding(part: Subcompaction) -> Subcompaction:
-    """The same part, to be decoded and encoded."""
-    write = replace(part.write, keeps_encoding=False, folder=f"{part.write.folder}-decoded")
-    return replace(part, write=write)
+def decoding(subcompaction: Subcompaction) -> Subcompaction:
+    """The same subcompaction, to be decoded and encoded."""
+    write = replace(
+        subcompaction.write, keeps_encoding=False, folder=f"{subcompaction.write.folder}-decoded"
+    )
+    return replace(subcompaction, write=write)
 
 
 def assert_same_as_by_decoding(
-    part: Subcompaction, *, threaded: bool | None = None
+    subcompaction: Subcompaction, *, threaded: bool | None = None
 ) -> SubcompactionResult:
-    """Rewrite the part both ways; rows, records and statistics are the same. Returns the copy's."""
-    twin = decoding(part)
-    copied, decoded = rewrite(part, threaded=threaded), rewrite(twin, threaded=threaded)
+    """Rewrite it both ways; rows, records and statistics are the same. Returns the copy's."""
+    twin = decoding(subcompaction)
+    copied, decoded = rewrite(subcompaction, threaded=threaded), rewrite(twin, threaded=threaded)
     assert copied.stats.rows_in == decoded.stats.rows_in
     assert copied.stats.bytes_in == decoded.stats.bytes_in
-    ours, others = rows_of(part, copied), rows_of(twin, decoded)
+    ours, others = rows_of(subcompaction, copied), rows_of(twin, decoded)
     assert ours.schema.equals(others.schema, check_metadata=True)
     assert bits(ours).equals(bits(others))
     if len(copied.after) == len(decoded.after) == 1:
@@ -191,11 +193,11 @@ def assert_same_as_by_decoding(
     return copied
 
 
-def rows_of(part: Subcompaction, result: SubcompactionResult) -> pa.Table:
+def rows_of(subcompaction: Subcompaction, result: SubcompactionResult) -> pa.Table:
     """All rows in their order, checksums verified."""
     found = [
         pq.ParquetFile(path, page_checksum_verification=True).read()
-        for path in output_paths(part, result)
+        for path in output_paths(subcompaction, result)
     ]
     return pa.concat_tables(found)
 
@@ -219,10 +221,10 @@ def described(file: DataFile) -> DataFile:
 def copied(
     folder: Path, columns: Sequence[DataField], files: Sequence[InputFile], **write: Any
 ) -> tuple[Subcompaction, SubcompactionResult]:
-    """The part and the result of copying it, which is compared with decoding."""
-    part = concat_part(folder, columns, files, keeps_encoding=True, **write)
-    result = assert_same_as_by_decoding(part)
-    assert is_copied(part, result, PAD)
-    for path in output_paths(part, result):
+    """The subcompaction and the result of copying it, which is compared with decoding."""
+    subcompaction = concat_subcompaction(folder, columns, files, keeps_encoding=True, **write)
+    result = assert_same_as_by_decoding(subcompaction)
+    assert is_copied(subcompaction, result, PAD)
+    for path in output_paths(subcompaction, result):
         assert_healthy(path)
-    return part, result
+    return subcompaction, result

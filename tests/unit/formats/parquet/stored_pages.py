@@ -37,10 +37,10 @@ def bodies(path: Path | str, name: str) -> list[bytes]:
     return found
 
 
-def is_copied(part: Subcompaction, result: SubcompactionResult, name: str) -> bool:
+def is_copied(subcompaction: Subcompaction, result: SubcompactionResult, name: str) -> bool:
     """Whether the outputs hold the very pages of the inputs, which are several."""
-    inputs = [body for file in part.source.files for body in bodies(file.path, name)]
-    outputs = [body for path in output_paths(part, result) for body in bodies(path, name)]
+    inputs = [body for file in subcompaction.source.files for body in bodies(file.path, name)]
+    outputs = [body for path in output_paths(subcompaction, result) for body in bodies(path, name)]
     assert len(inputs) > 1
     return inputs == outputs
 

@@ -21,7 +21,7 @@ from tests.unit.formats.parquet.small_files import (
     write_small,
 )
 from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied
-from tests.unit.rewrite.builders import concat_part, output_paths
+from tests.unit.rewrite.builders import concat_subcompaction, output_paths
 
 LIST = {"type": "ARRAY", "element": "BIGINT"}
 CODECS = ("zstd", "snappy", "gzip", "none")
@@ -38,16 +38,16 @@ NESTED = {
 @pytest.mark.parametrize("kind", FLAT)
 def test_pages_of_every_flat_type_are_copied(tmp_path, kind, nulls):
     columns = padded(v=FLAT[kind])
-    part, result = copied(tmp_path, columns, inputs(tmp_path, columns, nulls=nulls))
-    assert is_copied(part, result, "v")
+    subcompaction, result = copied(tmp_path, columns, inputs(tmp_path, columns, nulls=nulls))
+    assert is_copied(subcompaction, result, "v")
 
 
 @pytest.mark.parametrize("kind", ["int", "double", "string", "decimal 38", "timestamp 6"])
 def test_pages_of_required_columns_are_copied(tmp_path, kind):
     columns = padded(v=f"{FLAT[kind]} NOT NULL")
-    part, result = copied(tmp_path, columns, inputs(tmp_path, columns))
-    assert is_copied(part, result, "v")
-    (path,) = output_paths(part, result)
+    subcompaction, result = copied(tmp_path, columns, inputs(tmp_path, columns))
+    assert is_copied(subcompaction, result, "v")
+    (path,) = output_paths(subcompaction, result)
     assert not pq.read_schema(path).field("v").nullable
 
 
@@ -56,18 +56,18 @@ def test_a_file_of_nulls_between_others(tmp_path, kind):
     columns = padded(v=FLAT[kind])
     files = inputs(tmp_path, columns, 2)
     empty = write_small(tmp_path / "nulls.parquet", table_of(columns, ROWS, 9, nulls=1.0))
-    part, result = copied(tmp_path, columns, [files[0], empty, files[1]])
-    assert is_copied(part, result, "v")
+    subcompaction, result = copied(tmp_path, columns, [files[0], empty, files[1]])
+    assert is_copied(subcompaction, result, "v")
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_pages_of_every_codec_that_the_output_has_are_copied(tmp_path, codec):
     columns = padded(n="BIGINT", s="STRING", d="DOUBLE")
-    part, result = copied(
+    subcompaction, result = copied(
         tmp_path, columns, inputs(tmp_path, columns, compression=codec), compression=codec
     )
-    assert all(is_copied(part, result, name) for name in ("n", "s", "d"))
-    (path,) = output_paths(part, result)
+    assert all(is_copied(subcompaction, result, name) for name in ("n", "s", "d"))
+    (path,) = output_paths(subcompaction, result)
     found = pq.read_metadata(path).row_group(0).column(0).compression
     assert found == {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
 
@@ -79,10 +79,12 @@ def test_pages_of_every_codec_that_the_output_has_are_copied(tmp_path, codec):
 def test_pages_of_another_codec_and_of_lz4_are_encoded_anew(tmp_path, there, wanted):
     columns = padded(n="BIGINT")
     files = inputs(tmp_path, columns, compression=there)
-    part = concat_part(tmp_path, columns, files, keeps_encoding=True, compression=wanted)
-    result = assert_same_as_by_decoding(part)
-    assert not is_copied(part, result, "n")
-    (path,) = output_paths(part, result)
+    subcompaction = concat_subcompaction(
+        tmp_path, columns, files, keeps_encoding=True, compression=wanted
+    )
+    result = assert_same_as_by_decoding(subcompaction)
+    assert not is_copied(subcompaction, result, "n")
+    (path,) = output_paths(subcompaction, result)
     assert_healthy(path)
     found = pq.read_metadata(path).row_group(0).column(0).compression
     assert found == wanted.removesuffix("_raw").upper()
@@ -98,9 +100,9 @@ def test_one_file_of_another_codec_and_its_column_is_encoded_anew(tmp_path):
             compression={"n": "snappy", "s": "zstd", PAD: "zstd"},
         ),
     ]
-    part, result = copied(tmp_path, columns, files)
-    assert is_copied(part, result, "s")
-    assert not is_copied(part, result, "n")
+    subcompaction, result = copied(tmp_path, columns, files)
+    assert is_copied(subcompaction, result, "s")
+    assert not is_copied(subcompaction, result, "n")
 
 
 @pytest.mark.parametrize("longest", [LONG, f"z{LONG}"], ids=["in the middle", "the last"])
@@ -111,9 +113,9 @@ def test_columns_with_values_that_the_footer_has_no_bounds_for(tmp_path, longest
     table = table_of(columns, ROWS, 5, s=texts)
     files.append(write_small(tmp_path / "long.parquet", table))
     full = tuple((name, parse_stats_mode("full")) for name in ("s", "n", PAD))
-    part, result = copied(tmp_path, columns, files, stats_modes=full)
-    assert is_copied(part, result, "n")
-    assert not is_copied(part, result, "s")
+    subcompaction, result = copied(tmp_path, columns, files, stats_modes=full)
+    assert is_copied(subcompaction, result, "n")
+    assert not is_copied(subcompaction, result, "s")
 
 
 def test_all_columns_together_with_nested_ones(tmp_path):
@@ -130,13 +132,13 @@ def test_all_columns_together_with_nested_ones(tmp_path):
         }
         table = table_of(columns, rows, seed, **given)
         files.append(write_small(tmp_path / f"{seed}.parquet", table))
-    part, result = copied(tmp_path, columns, files)
-    assert [name for name in types if not is_copied(part, result, name)] == []
+    subcompaction, result = copied(tmp_path, columns, files)
+    assert [name for name in types if not is_copied(subcompaction, result, name)] == []
     # The nested column has a leaf of that path.
-    assert not is_copied(part, result, "a.x")
+    assert not is_copied(subcompaction, result, "a.x")
 
 
 def test_a_name_may_hold_dots(tmp_path):
     columns = padded(**{"a.b": "INT", "a.b.c": "DOUBLE", ".": "STRING"})
-    part, result = copied(tmp_path, columns, inputs(tmp_path, columns))
-    assert all(is_copied(part, result, name) for name in ("a.b", "a.b.c", "."))
+    subcompaction, result = copied(tmp_path, columns, inputs(tmp_path, columns))
+    assert all(is_copied(subcompaction, result, name) for name in ("a.b", "a.b.c", "."))

@@ -37,7 +37,7 @@ from tests.unit.formats.parquet.stored_pages import (
     is_copied,
     with_footer,
 )
-from tests.unit.rewrite.builders import concat_part, input_file, output_paths
+from tests.unit.rewrite.builders import concat_subcompaction, input_file, output_paths
 
 MADE: dict[str, dict[str, Any]] = {
     "several row groups": {"row_group_size": 700},
@@ -56,13 +56,13 @@ COLUMNS = padded(n="BIGINT", s="STRING", d="DOUBLE", t="TIMESTAMP(6)", b="BOOLEA
 @pytest.mark.parametrize("made", MADE)
 def test_pages_are_copied_however_many_and_whatever_is_known_of_them(tmp_path, made, nulls):
     files = inputs(tmp_path, COLUMNS, nulls=nulls, **MADE[made])
-    part = concat_part(tmp_path, COLUMNS, files, keeps_encoding=True)
-    result = assert_same_as_by_decoding(part)
+    subcompaction = concat_subcompaction(tmp_path, COLUMNS, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(subcompaction)
     names = ["n", "s", "d", "b", PAD]
     if made != "another version":
         names.append("t")
-    assert [name for name in names if not is_copied(part, result, name)] == []
-    (path,) = output_paths(part, result)
+    assert [name for name in names if not is_copied(subcompaction, result, name)] == []
+    (path,) = output_paths(subcompaction, result)
     knows = made != "several pages without indexes"
     assert_healthy(path, knows_null_pages=knows)
     assert (5 in column_index(path, "n")) == (knows or nulls in (0.0, 1.0))
@@ -71,9 +71,9 @@ def test_pages_are_copied_however_many_and_whatever_is_known_of_them(tmp_path, m
 def test_pages_without_checksums_are_not_copied(tmp_path):
     """Nothing but decoding shows that their bytes are sound; they would be vouched for."""
     files = inputs(tmp_path, COLUMNS, nulls=0.2, write_page_checksum=False)
-    part = concat_part(tmp_path, COLUMNS, files, keeps_encoding=True)
-    result = assert_same_as_by_decoding(part)
-    assert not any(is_copied(part, result, name) for name in ("n", "s", "d", PAD))
+    subcompaction = concat_subcompaction(tmp_path, COLUMNS, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(subcompaction)
+    assert not any(is_copied(subcompaction, result, name) for name in ("n", "s", "d", PAD))
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_pages_without_a_column_index_have_the_bounds_of_their_chunk(tmp_path, n
         write_small(tmp_path / f"{n}.parquet", t, max_rows_per_page=500, write_page_index=False)
         for n, t in enumerate(tables)
     ]
-    part, result = copied_without_null_pages(tmp_path, columns, files)
-    (path,) = output_paths(part, result)
+    subcompaction, result = copied_without_null_pages(tmp_path, columns, files)
+    (path,) = output_paths(subcompaction, result)
     index = column_index(path, "n")
     if nulls < ROWS:
         assert index[2].value.values == [struct.pack("<i", 0)] * 8
@@ -109,16 +109,16 @@ def test_bounds_are_those_of_all_files_in_the_order_of_numbers(tmp_path, kind):
         column = pa.array([pool[n % len(pool)] for n in range(ROWS)], type_)
         table = table_of(columns, ROWS, len(files), v=column)
         files.append(write_small(tmp_path / f"{name}.parquet", table))
-    part, result = copied(tmp_path, columns, files)
-    assert is_copied(part, result, "v")
+    subcompaction, result = copied(tmp_path, columns, files)
+    assert is_copied(subcompaction, result, "v")
 
 
 def copied_without_null_pages(folder: Path, columns: Any, files: Any) -> tuple[Any, Any]:
-    part = concat_part(folder, columns, files, keeps_encoding=True)
-    result = assert_same_as_by_decoding(part)
-    assert is_copied(part, result, "n")
-    assert_healthy(output_paths(part, result)[0], knows_null_pages=False)
-    return part, result
+    subcompaction = concat_subcompaction(folder, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(subcompaction)
+    assert is_copied(subcompaction, result, "n")
+    assert_healthy(output_paths(subcompaction, result)[0], knows_null_pages=False)
+    return subcompaction, result
 
 
 def test_null_pages_and_counts_are_those_of_the_inputs(tmp_path):
@@ -132,8 +132,8 @@ def test_null_pages_and_counts_are_those_of_the_inputs(tmp_path):
         )
         for seed in range(2)
     ]
-    part, result = copied(tmp_path, columns, files)
-    index = column_index(output_paths(part, result)[0], "n")
+    subcompaction, result = copied(tmp_path, columns, files)
+    index = column_index(output_paths(subcompaction, result)[0], "n")
     assert index[1].value.values == [Kind.TRUE, Kind.FALSE, Kind.FALSE, Kind.FALSE] * 2
     assert index[5].value.values == [500, 250, 0, 0] * 2
 
@@ -156,12 +156,12 @@ def test_what_our_writer_would_not_make_is_encoded_anew(tmp_path, how, all_files
     others = inputs(tmp_path, columns, 2, **how if all_files else {})
     (tmp_path / "b").mkdir()
     files = [*others, *inputs(tmp_path / "b", columns, 1, **how)]
-    part = concat_part(tmp_path, columns, files, keeps_encoding=True)
-    result = assert_same_as_by_decoding(part)
-    assert not is_copied(part, result, "n")
-    assert not is_copied(part, result, "s")
-    assert is_copied(part, result, PAD) == ("data_page_version" not in how)
-    (path,) = output_paths(part, result)
+    subcompaction = concat_subcompaction(tmp_path, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(subcompaction)
+    assert not is_copied(subcompaction, result, "n")
+    assert not is_copied(subcompaction, result, "s")
+    assert is_copied(subcompaction, result, PAD) == ("data_page_version" not in how)
+    (path,) = output_paths(subcompaction, result)
     assert_healthy(path)
     group = pq.read_metadata(path).row_group(0)
     encodings = {name for i in range(3) for name in group.column(i).encodings}
@@ -175,10 +175,10 @@ def test_columns_without_field_ids_are_encoded_with_them(tmp_path):
         write_small(tmp_path / f"{n}.parquet", table.replace_schema_metadata().cast(_bare(table)))
         for n, table in enumerate(tables)
     ]
-    part = concat_part(tmp_path, columns, files, keeps_encoding=True)
-    result = assert_same_as_by_decoding(part)
-    assert not is_copied(part, result, "n")
-    assert pq.read_schema(output_paths(part, result)[0]).field("n").metadata == {
+    subcompaction = concat_subcompaction(tmp_path, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(subcompaction)
+    assert not is_copied(subcompaction, result, "n")
+    assert pq.read_schema(output_paths(subcompaction, result)[0]).field("n").metadata == {
         b"PARQUET:field_id": b"0"
     }
 
@@ -194,9 +194,9 @@ def test_files_by_the_defaults_of_pyarrow(tmp_path):
         path = tmp_path / f"{seed}.parquet"
         pq.write_table(table_of(columns, 5_000, seed), path, compression="zstd")
         files.append(input_file(path, 5_000))
-    part = concat_part(tmp_path, columns, files, keeps_encoding=True)
-    result = assert_same_as_by_decoding(part)
-    assert_healthy(output_paths(part, result)[0])
+    subcompaction = concat_subcompaction(tmp_path, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(subcompaction)
+    assert_healthy(output_paths(subcompaction, result)[0])
 
 
 @pytest.mark.parametrize("kind", ["decimal 9", "decimal 18", "decimal 38"])
@@ -211,10 +211,10 @@ def test_decimals_in_another_form_are_encoded_as_ours(tmp_path, kind, stored):
             files.append(write_small(path, table, store_decimal_as_integer=False))
         else:
             files.append(variable_decimals(path, table))
-    part = concat_part(tmp_path, columns, files, keeps_encoding=True)
-    result = assert_same_as_by_decoding(part)
-    assert is_copied(part, result, PAD)
-    assert is_copied(part, result, "v") == (kind == "decimal 38" and stored == "fixed")
+    subcompaction = concat_subcompaction(tmp_path, columns, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(subcompaction)
+    assert is_copied(subcompaction, result, PAD)
+    assert is_copied(subcompaction, result, "v") == (kind == "decimal 38" and stored == "fixed")
 
 
 def variable_decimals(path: Path, table: pa.Table) -> Any:
@@ -254,9 +254,9 @@ def test_chunks_whose_nulls_nobody_counted_are_not_copied(tmp_path):
             for chunk in group[1].value.values:
                 chunk[3].value.get(12, thrift.struct({})).value.pop(3, None)
         files.append(with_footer(Path(file.path), footer, file.row_count))
-    part = concat_part(tmp_path, COLUMNS, files, keeps_encoding=True)
-    result = assert_same_as_by_decoding(part)
-    assert not is_copied(part, result, "n")
+    subcompaction = concat_subcompaction(tmp_path, COLUMNS, files, keeps_encoding=True)
+    result = assert_same_as_by_decoding(subcompaction)
+    assert not is_copied(subcompaction, result, "n")
     assert result.after[0].value_stats.null_counts[0] > 0
 
 
@@ -274,24 +274,26 @@ def test_int96_is_encoded_as_ours(tmp_path):
                 use_deprecated_int96_timestamps=True,
             )
         )
-    part, result = copied(tmp_path, columns, files)
-    assert is_copied(part, result, "n")
-    schema = pq.ParquetFile(output_paths(part, result)[0]).schema
+    subcompaction, result = copied(tmp_path, columns, files)
+    assert is_copied(subcompaction, result, "n")
+    schema = pq.ParquetFile(output_paths(subcompaction, result)[0]).schema
     assert [schema.column(i).physical_type for i in range(2)] == ["INT64", "INT64"]
 
 
 def test_what_we_wrote_is_copied_again(tmp_path):
-    first = concat_part(tmp_path / "1", COLUMNS, inputs(tmp_path, COLUMNS, 2, rows=ROWS))
-    second = concat_part(tmp_path / "2", COLUMNS, inputs(tmp_path, COLUMNS, 3, rows=ROWS))
+    first = concat_subcompaction(tmp_path / "1", COLUMNS, inputs(tmp_path, COLUMNS, 2, rows=ROWS))
+    second = concat_subcompaction(tmp_path / "2", COLUMNS, inputs(tmp_path, COLUMNS, 3, rows=ROWS))
     files = []
-    for part, keeps in ((first, False), (second, True)):
-        part = replace(part, write=replace(part.write, keeps_encoding=keeps))
-        result = rewrite(part)
+    for subcompaction, keeps in ((first, False), (second, True)):
+        subcompaction = replace(
+            subcompaction, write=replace(subcompaction.write, keeps_encoding=keeps)
+        )
+        result = rewrite(subcompaction)
         files += [
             input_file(path, file.row_count)
-            for path, file in zip(output_paths(part, result), result.after, strict=True)
+            for path, file in zip(output_paths(subcompaction, result), result.after, strict=True)
         ]
-    part, result = copied(tmp_path, COLUMNS, files)
+    subcompaction, result = copied(tmp_path, COLUMNS, files)
     names = [field.name for field in COLUMNS]
-    assert [name for name in names if not is_copied(part, result, name)] == []
-    assert len(bodies(output_paths(part, result)[0], "n")) == 1 + 3
+    assert [name for name in names if not is_copied(subcompaction, result, name)] == []
+    assert len(bodies(output_paths(subcompaction, result)[0], "n")) == 1 + 3

@@ -16,7 +16,7 @@ import pytest
 from compactord.paimon.arrow import value_schema
 from tests.unit.formats.parquet.small_files import write_small
 from tests.unit.formats.parquet.stored_pages import bodies
-from tests.unit.rewrite.builders import concat_part, fields, input_file
+from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file
 
 MEMORY = 256 << 20
 FILES = 14
@@ -27,9 +27,9 @@ CHILD = """
 import json, pickle, sys
 from pathlib import Path
 from compactord.rewrite.task import rewrite
-part = pickle.loads(Path(sys.argv[1]).read_bytes())
+subcompaction = pickle.loads(Path(sys.argv[1]).read_bytes())
 idle = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-result = rewrite(part)
+result = rewrite(subcompaction)
 print(json.dumps([result.stats.peak_rss_bytes - idle, [file.file_name for file in result.after]]))
 """
 
@@ -49,7 +49,7 @@ def write_large(path: Path, rows: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_memory_is_within_the_budget_of_the_part(tmp_path):
+def test_memory_is_within_the_budget_of_the_subcompaction(tmp_path):
     rows = 220_000
     write_large(tmp_path / "0.parquet", rows)
     for number in range(1, FILES):
@@ -57,18 +57,18 @@ def test_memory_is_within_the_budget_of_the_part(tmp_path):
     files = [input_file(tmp_path / f"{number}.parquet", rows) for number in range(FILES)]
     # Two of them are a row group; all of them are more than may be held.
     assert 2 * files[0].size_bytes < MEMORY // 8 < 3 * files[0].size_bytes
-    part = concat_part(
+    subcompaction = concat_subcompaction(
         tmp_path, COLUMNS, files, keeps_encoding=True, memory_bytes=MEMORY, target_file_size=1 << 30
     )
-    (tmp_path / "part").write_bytes(pickle.dumps(part))
+    (tmp_path / "subcompaction").write_bytes(pickle.dumps(subcompaction))
     child = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path / "part")],
+        [sys.executable, "-c", CHILD, str(tmp_path / "subcompaction")],
         capture_output=True,
         text=True,
         check=True,
         timeout=300,
     )
     peak, names = json.loads(child.stdout)
-    (path,) = (Path(part.write.folder) / name for name in names)
+    (path,) = (Path(subcompaction.write.folder) / name for name in names)
     assert len(bodies(path, "d0")) == FILES * len(bodies(files[0].path, "d0"))
     assert files[0].size_bytes < peak < MEMORY

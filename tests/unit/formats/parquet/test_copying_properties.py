@@ -23,7 +23,7 @@ from tests.unit.formats.parquet.small_files import (
     write_small,
 )
 from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied
-from tests.unit.rewrite.builders import concat_part, output_paths
+from tests.unit.rewrite.builders import concat_subcompaction, output_paths
 
 LIST = {"type": "ARRAY", "element": "STRING"}
 types = st.sampled_from([*FLAT.values(), *(f"{type_} NOT NULL" for type_ in FLAT.values()), LIST])
@@ -108,7 +108,7 @@ def test_copied_files_are_those_that_decoding_makes(
             table = table_of(columns, each.rows, each.seed, nulls=each.nulls, **given_)
             way = {"compression": codec} | each.way
             written.append(write_small(folder / f"{number}.parquet", table, **way))
-        part = concat_part(
+        subcompaction = concat_subcompaction(
             folder,
             columns,
             written,
@@ -119,12 +119,12 @@ def test_copied_files_are_those_that_decoding_makes(
             row_group_bytes=row_group_bytes,
             stats_modes=tuple((f.name, parse_stats_mode(stats_mode)) for f in columns),
         )
-        result = assert_same_as_by_decoding(part)
+        result = assert_same_as_by_decoding(subcompaction)
         knows = all(
             each.way.get("write_page_index", True) or each.nulls in (0.0, 1.0) for each in made
         )
-        for path in output_paths(part, result):
+        for path in output_paths(subcompaction, result):
             assert_healthy(path, knows_null_pages=knows)
             assert pq.read_schema(path).names == [field.name for field in columns]
         if len(made) > 1:
-            event("pages copied" if is_copied(part, result, PAD) else "pages encoded")
+            event("pages copied" if is_copied(subcompaction, result, PAD) else "pages encoded")

@@ -13,7 +13,7 @@ from compactord.formats.parquet.assembly import footer_of
 from compactord.rewrite.task import rewrite
 from tests.unit.formats.parquet.stored_pages import bodies
 from tests.unit.rewrite.builders import (
-    concat_part,
+    concat_subcompaction,
     fields,
     input_file,
     output_paths,
@@ -30,8 +30,10 @@ def _rewritten(
     columns = fields(**types)
     path = folder / "in.parquet"
     write_parquet(path, table)
-    part = concat_part(folder, columns, [input_file(path, table.num_rows)], page_bytes=page_bytes)
-    (written,) = output_paths(part, rewrite(part))
+    subcompaction = concat_subcompaction(
+        folder, columns, [input_file(path, table.num_rows)], page_bytes=page_bytes
+    )
+    (written,) = output_paths(subcompaction, rewrite(subcompaction))
     assert pq.read_table(written).equals(table)
     return written
 

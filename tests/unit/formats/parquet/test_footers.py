@@ -29,10 +29,10 @@ from compactord.rewrite.split import cut_ranges
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.stored_pages import with_footer
 from tests.unit.rewrite.builders import (
-    concat_part,
+    concat_subcompaction,
     fields,
     input_file,
-    merge_part,
+    merge_subcompaction,
     write_parquet,
 )
 
@@ -40,7 +40,7 @@ ROWS = 24
 COLUMNS = fields(
     k="BIGINT NOT NULL", c="STRING", u="TIMESTAMP(6)", a={"type": "ARRAY", "element": "INT"}
 )
-LAYOUT = task_layout(concat_part(Path("/nowhere"), COLUMNS, [])).with_dictionaries({"c"})
+LAYOUT = task_layout(concat_subcompaction(Path("/nowhere"), COLUMNS, [])).with_dictionaries({"c"})
 SCHEMA, GROUPS, CHUNKS, META, SIZES = 2, 4, 1, 3, 16
 PROCESSES = 4
 # At the least.
@@ -114,7 +114,7 @@ class File:
         reader.open_bytes(self.input)
 
     def cut(self) -> None:
-        source = merge_part(self.path.parent, COLUMNS, ["k"], [[self.input]]).source
+        source = merge_subcompaction(self.path.parent, COLUMNS, ["k"], [[self.input]]).source
         cut_ranges(source, 3, COLUMNS, LocalStorage())
 
 

@@ -23,12 +23,12 @@ from compactord.paimon.binary_row import encode_row
 from compactord.rewrite.reader import InputReader
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.parquet.stored_pages import with_footer
-from tests.unit.rewrite.builders import concat_part, fields, input_file, write_parquet
+from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file, write_parquet
 
 ROWS = 120
 COLUMNS = fields(k="BIGINT NOT NULL", s="STRING", c="STRING", a={"type": "ARRAY", "element": "INT"})
 # Of PageHeader, and of its part for data pages of either version and for dictionaries.
-TYPE, PARTS = 1, {0: 5, 2: 7, 3: 8}
+TYPE, SUBCOMPACTIONS = 1, {0: 5, 2: 7, 3: 8}
 KINDS: dict[str, dict[str, Any]] = {
     "as Java": {"write_page_index": True, "write_page_checksum": True},
     "statistics, no checksums": {"compression": "none"},
@@ -52,13 +52,13 @@ class Page:
 
     @property
     def part(self) -> Struct:
-        found: Struct = self.header[PARTS[self.type]].value
+        found: Struct = self.header[SUBCOMPACTIONS[self.type]].value
         return found
 
     def changed(self, field: int, value: int) -> bytes:
         """The header with another number in its part for this type of page."""
         part = {**self.part, field: thrift.i32(value)}
-        return thrift.encode({**self.header, PARTS[self.type]: thrift.struct(part)})
+        return thrift.encode({**self.header, SUBCOMPACTIONS[self.type]: thrift.struct(part)})
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class File:
     content: bytes
 
     def read(self, *, key_range: tuple[int, int] | None = None) -> pa.Table:
-        layout = task_layout(concat_part(self.path.parent, COLUMNS, [])).with_dictionaries({"c"})
+        layout = task_layout(concat_subcompaction(self.path.parent, COLUMNS, [])).with_dictionaries(
+            {"c"}
+        )
         rows = None
         if key_range is not None:
             low, high = (encode_row([key], [COLUMNS[0].type]) for key in key_range)

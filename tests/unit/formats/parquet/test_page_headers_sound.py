@@ -20,7 +20,7 @@ from tests.unit.formats.parquet.test_page_headers import (
     with_metas,
     written,
 )
-from tests.unit.rewrite.builders import concat_part, input_file, write_parquet
+from tests.unit.rewrite.builders import concat_subcompaction, input_file, write_parquet
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
@@ -58,7 +58,7 @@ def test_how_levels_are_encoded_that_take_no_bytes_does_not_matter(tmp_path):
 def test_a_file_without_rows_is_read(tmp_path):
     path = tmp_path / "in.parquet"
     write_parquet(path, rows_written().slice(0, 0))
-    layout = task_layout(concat_part(tmp_path, COLUMNS, []))
+    layout = task_layout(concat_subcompaction(tmp_path, COLUMNS, []))
     assert pq.read_metadata(path).num_rows == 0
     reader = InputReader(LocalStorage(), layout)
     assert list(reader.batches(input_file(path, 0), 25)) == []

@@ -19,7 +19,7 @@ from compactord.formats.parquet.reader import ParquetReader
 from compactord.paimon.arrow import value_schema
 from compactord.rewrite.reader import InputReader
 from compactord.storage.local import LocalStorage
-from tests.unit.rewrite.builders import concat_part, fields, input_file, write_parquet
+from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file, write_parquet
 
 DAY = 86_400_000_000_000
 LIMIT = 1 << 63
@@ -34,7 +34,7 @@ def read(
 
 
 def read_file(columns, file, batch_rows: int = 1000) -> pa.Table:
-    layout = task_layout(concat_part(Path("/nowhere"), columns, [file]))
+    layout = task_layout(concat_subcompaction(Path("/nowhere"), columns, [file]))
     batches = list(InputReader(LocalStorage(), layout).batches(file, batch_rows))
     return pa.Table.from_batches(batches, schema=layout.row_schema)
 
@@ -147,7 +147,7 @@ def test_a_file_cut_short_is_told_by_its_size_before_its_footer_is_read(tmp_path
 def test_batches_are_no_larger_than_asked_for(tmp_path):
     write_parquet(tmp_path / "in.parquet", pa.table({"v": pa.array(range(100), pa.int32())}))
     file = input_file(tmp_path / "in.parquet", 100)
-    layout = task_layout(concat_part(tmp_path, fields(v="INT"), [file]))
+    layout = task_layout(concat_subcompaction(tmp_path, fields(v="INT"), [file]))
     sizes = [b.num_rows for b in InputReader(LocalStorage(), layout).batches(file, 30)]
     assert max(sizes) <= 30
     assert sum(sizes) == 100

@@ -1,4 +1,4 @@
-"""Real parts for engines to run, and stores that misbehave where they run.
+"""Real subcompactions for engines to run, and stores that misbehave where they run.
 
 Workers import this module: it is pickled by reference.
 """
@@ -33,7 +33,9 @@ _FIELDS = (DataField(id=0, name="a", type=AtomicType(root=TypeRoot.INT)),)
 _SCHEMA = pa.schema([pa.field("a", pa.int32(), metadata={"PARQUET:field_id": "0"})])
 
 
-def append_part(folder: Path, number: int = 0, storage: Storage | None = None) -> Subcompaction:
+def append_subcompaction(
+    folder: Path, number: int = 0, storage: Storage | None = None
+) -> Subcompaction:
     """Two files of `ROWS` rows each, to be concatenated in `folder`/bucket-<number>."""
     bucket = folder / f"bucket-{number}"
     bucket.mkdir(exist_ok=True)
@@ -41,7 +43,7 @@ def append_part(folder: Path, number: int = 0, storage: Storage | None = None) -
     return Subcompaction(
         table="default.t",
         compaction=7,
-        part=number,
+        index=number,
         fields=_FIELDS,
         source=ConcatSpec(files=files, first_sequence_number=0, continues_across_outputs=True),
         write=WriteSpec(
@@ -70,7 +72,7 @@ def append_part(folder: Path, number: int = 0, storage: Storage | None = None) -
 
 
 def outputs(folder: Path) -> list[str]:
-    """Names of all files that parts have written below `folder` and that are still there."""
+    """Names of all files that subcompactions have written below `folder`, if still there."""
     return sorted(path.name for path in folder.glob("bucket-*/compacted-*"))
 
 
