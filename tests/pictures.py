@@ -165,7 +165,7 @@ def halt(reason: HaltReason = HaltReason.UNSUPPORTED_FEATURE, **changes: Any) ->
 
 
 def task_view(table: str = "sales.orders", **changes: Any) -> ActiveCompaction:
-    """A merge that has been running for 40 s, with two of five parts done."""
+    """A merge that has been running for 40 s, with two of five subcompactions done."""
     facts: dict[str, Any] = {
         "compaction_id": 4711,
         "name": table_name(table),
@@ -179,8 +179,8 @@ def task_view(table: str = "sales.orders", **changes: Any) -> ActiveCompaction:
         "sorted_runs": 6,
         "queued_ms": NOW_MS - 70 * SECOND,
         "started_ms": NOW_MS - 40 * SECOND,
-        "parts": 5,
-        "parts_done": 2,
+        "subcompactions": 5,
+        "subcompactions_done": 2,
     }
     return ActiveCompaction(**{**facts, **changes})
 
@@ -411,8 +411,12 @@ def _busy_fleet(orders: TableView) -> ServiceView:
         ),
         queued={PriorityClass.FORCED: 2, PriorityClass.BENEFIT: 3},
         queue=(
-            task_view(bucket=9, priority_class=PriorityClass.FORCED, started_ms=0, parts_done=0),
-            task_view(bucket=14, priority_class=PriorityClass.FORCED, started_ms=0, parts_done=0),
+            task_view(
+                bucket=9, priority_class=PriorityClass.FORCED, started_ms=0, subcompactions_done=0
+            ),
+            task_view(
+                bucket=14, priority_class=PriorityClass.FORCED, started_ms=0, subcompactions_done=0
+            ),
             task_view(
                 "logs.clicks",
                 kind=WorkKind.APPEND,
@@ -426,9 +430,16 @@ def _busy_fleet(orders: TableView) -> ServiceView:
         ),
         running=(
             task_view(),
-            task_view(bucket=4, reason=CompactReason.RUN_COUNT, parts=2, parts_done=1),
             task_view(
-                "crm.customers", partition="", bucket=0, size_bytes=310 * MIB, parts=1, parts_done=0
+                bucket=4, reason=CompactReason.RUN_COUNT, subcompactions=2, subcompactions_done=1
+            ),
+            task_view(
+                "crm.customers",
+                partition="",
+                bucket=0,
+                size_bytes=310 * MIB,
+                subcompactions=1,
+                subcompactions_done=0,
             ),
         ),
         recent=_busy_recent(),

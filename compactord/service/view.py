@@ -112,8 +112,8 @@ class ActiveCompaction:
     sorted_runs: int
     queued_ms: int
     started_ms: int
-    parts: int
-    parts_done: int
+    subcompactions: int
+    subcompactions_done: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,8 +176,8 @@ def _task(task: _Json) -> TopTask:
         files=_number(task, "files"),
         size_bytes=_number(task, "size_bytes"),
         started_ms=_number(task, "started_ms"),
-        parts=_number(task, "parts"),
-        parts_done=_number(task, "parts_done"),
+        subcompactions=_number(task, "subcompactions"),
+        subcompactions_done=_number(task, "subcompactions_done"),
     )
 
 

@@ -242,13 +242,13 @@ def _running(look: Look, tasks: Sequence[TopTask]) -> Table:
         ("why", "left"),
         ("files", "right"),
         ("size", "right"),
-        ("parts", "left"),
+        ("subcompactions", "left"),
         ("for", "right"),
         headed=False,
     )
     for task in tasks:
-        progress = _bar(task.parts_done / max(1, task.parts), "cyan")
-        progress.append(f" {task.parts_done}/{task.parts}")
+        progress = _bar(task.subcompactions_done / max(1, task.subcompactions), "cyan")
+        progress.append(f" {task.subcompactions_done}/{task.subcompactions}")
         grid.add_row(
             _flexible(task.table),
             _flexible(task.place),

@@ -60,8 +60,8 @@ class TopTask:
     files: int
     size_bytes: int
     started_ms: int
-    parts: int
-    parts_done: int
+    subcompactions: int
+    subcompactions_done: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,8 +126,8 @@ def _task_cells(task: ActiveCompaction) -> tuple[str, ...]:
 def _progress(task: ActiveCompaction) -> Markup:
     return join(
         (
-            f"{count(task.parts_done)} of {count(task.parts)} parts",
-            meter(task.parts_done, task.parts),
+            f"{count(task.subcompactions_done)} of {count(task.subcompactions)} subcompactions",
+            meter(task.subcompactions_done, task.subcompactions),
         )
     )
 

@@ -306,7 +306,7 @@ def test_a_view_that_nobody_renews_is_said_to_be_old() -> None:
 def test_work_is_shown_with_reasons_progress_and_what_came_of_it() -> None:
     found = page(busy_night())
     for text in (
-        "2 of 5 parts", "size_ratio", "append_pack", "waiting in all: 2 forced, 3 benefit",
+        "2 of 5 subcompactions", "size_ratio", "append_pack", "waiting in all: 2 forced, 3 benefit",
         "700 MiB", "512 MiB", "4,100,000 → 3,020,117", "12.4 s", "snapshot 811", "4 moved up",
         "data-77ab.parquet is no longer live: another writer compacted this bucket",
     ):  # fmt: skip
