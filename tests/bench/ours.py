@@ -98,8 +98,8 @@ class OurSide:
         return OurRun(
             wall_s=timeline.committed_s - start,
             plan_s=timeline.planned_s - start,
-            work_s=timeline.landed_s - timeline.planned_s,
-            commit_s=timeline.committed_s - timeline.landed_s,
+            work_s=timeline.answered_s - timeline.planned_s,
+            commit_s=timeline.committed_s - timeline.answered_s,
             subcompaction_cpu_s=timeline.subcompaction_cpu_s,
             end_s=end - start,
             worker_cpu_s=totals.worker_cpu_s,
@@ -118,7 +118,7 @@ class _Timeline:
 
     def __init__(self) -> None:
         self.planned_s = 0.0
-        self.landed_s = 0.0
+        self.answered_s = 0.0
         self.committed_s = 0.0
         self.subcompaction_cpu_s = 0.0
 
@@ -126,7 +126,7 @@ class _Timeline:
         self.planned_s = self.planned_s or time.perf_counter()
 
     def finished(self, finished: Finished) -> None:
-        self.landed_s = time.perf_counter()
+        self.answered_s = time.perf_counter()
         self.subcompaction_cpu_s = max(
             [self.subcompaction_cpu_s, *(stats.cpu_s for stats in finished.stats)]
         )

@@ -68,7 +68,7 @@ def idle(started: Daemons, warehouse: Path, quick: bool) -> dict[str, Any]:
 
 
 def memory(started: Daemons, warehouse: Path, quick: bool) -> dict[str, Any]:
-    """The driver's memory in fleets of few and many buckets, all of them due and none begun."""
+    """The driver's memory with tables of few and many buckets, all of them due and none begun."""
     few, many, tables = (10, 200, 4) if quick else (100, 10_000, 200)
     found = {}
     shapes = {"few": [few], "one_table": [many], "many_tables": [many // tables] * tables}

@@ -10,8 +10,8 @@ import pytest
 from compactord.service.http import HttpServer, PageResponse, Request
 from compactord.service.page.pages import render
 from tests.browser.serving import HOST, Served
-from tests.pictures import FixedClock, busy_night
 from tests.tools.browser import browser
+from tests.views import FixedClock, busy_night
 
 __all__ = ["browser"]
 
@@ -24,15 +24,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    """A daemon's port with the busy night's picture, to be exchanged by tests."""
-    found = Served(picture=busy_night(), clock=FixedClock(), asked=[], is_up=threading.Event())
+    """A daemon's port with the busy night's status, to be exchanged by tests."""
+    found = Served(status=busy_night(), clock=FixedClock(), asked=[], is_up=threading.Event())
     found.is_up.set()
 
     def answer(request: Request) -> PageResponse:
         found.asked.append(request.path)
         if not found.is_up.is_set():
             return PageResponse(status=503, content_type="text/plain", body=b"down")
-        page = render(found.picture, request.path, request.query, clock=found.clock)
+        page = render(found.status, request.path, request.query, clock=found.clock)
         return page or PageResponse(status=404, content_type="text/plain", body=b"nothing")
 
     server = HttpServer(answer, host=HOST, port=0)

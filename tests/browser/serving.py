@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from tests.pictures import FixedClock, FixedPicture
+from tests.views import FixedClock, FixedStatus
 
 HOST = "127.0.0.1"
 
 
 @dataclass(kw_only=True)
 class Served:
-    """A picture under a port. `asked` are the paths of all requests; clear `is_up` to fail them."""
+    """A status under a port. `asked` are the paths of all requests; clear `is_up` to fail them."""
 
-    picture: FixedPicture
+    status: FixedStatus
     clock: FixedClock
     asked: list[str]
     is_up: threading.Event

@@ -8,8 +8,8 @@ import pytest
 from compactord.model import TableName
 from compactord.service.view import TableDetail, TableStatus
 from tests.browser.serving import Served
-from tests.pictures import FixedPicture, bucket_detail, fleet_view, halt, run_view, table_view
 from tests.tools.browser import Browser
+from tests.views import FixedStatus, bucket_detail, halt, run_view, service_view, table_view
 
 ORDERS = "/tables/lake/sales/orders"
 NARROW, WIDE = 380, 1280
@@ -71,7 +71,7 @@ def test_numbers_come_anew_and_scroll_details_and_focus_stay(
         tab.page.get_by_text("The numbers").nth(1).click()
         tab.page.get_by_role("link", name="All tables").focus()
         tab.page.evaluate("scrollTo(0, 400)")
-        served.picture = _with_files(served.picture, 4_711)
+        served.status = _with_files(served.status, 4_711)
         tab.page.get_by_text("4,711, 12 of them small").wait_for()
         assert tab.page.evaluate("scrollY") == 400
         assert tab.page.evaluate("document.activeElement.textContent") == "All tables"
@@ -80,11 +80,11 @@ def test_numbers_come_anew_and_scroll_details_and_focus_stay(
         assert tab.errors == []
 
 
-def _with_files(picture: FixedPicture, files: int) -> FixedPicture:
+def _with_files(status: FixedStatus, files: int) -> FixedStatus:
     name = TableName("lake", "sales", "orders")
-    detail = picture.details[name]
+    detail = status.details[name]
     view = replace(detail.view, shape=replace(detail.view.shape, files=files))
-    return FixedPicture(picture.view(), replace(detail, view=view))
+    return FixedStatus(status.view(), replace(detail, view=view))
 
 
 def test_a_daemon_that_does_not_answer_is_said_and_comes_back(
@@ -141,9 +141,9 @@ def test_hostile_names_do_nothing_and_are_shown(browser: Browser, served: Served
         run_view(0, 1 << 20, f"{HOSTILE}..{HOSTILE}"), partition=HOSTILE, plan=HOSTILE
     )
     detail = TableDetail(view=view, buckets=(bucket,), bucket_count=1)
-    served.picture = FixedPicture(fleet_view(view), detail)
+    served.status = FixedStatus(service_view(view), detail)
     # A name with a slash cannot be found by its path: any name leads to this table.
-    served.picture.detail = lambda name: detail  # type: ignore[method-assign]
+    served.status.detail = lambda name: detail  # type: ignore[method-assign]
     with browser.open() as tab:
         _hasten(tab.page)
         tab.page.goto(served.url())
@@ -179,7 +179,7 @@ def test_no_width_scrolls_sideways(browser: Browser, served: Served, path: str, 
 def test_long_names_do_not_scroll_a_narrow_screen_sideways(
     browser: Browser, served: Served
 ) -> None:
-    served.picture = FixedPicture(fleet_view(table_view("d." + "m" * 400)))
+    served.status = FixedStatus(service_view(table_view("d." + "m" * 400)))
     with browser.open(served.url(), width=NARROW) as tab:
         assert _overflow(tab.page) <= 0
 
@@ -214,7 +214,7 @@ def test_a_drawing_has_a_visible_lane_for_each_run(browser: Browser, served: Ser
 
 
 def _orders(served: Served) -> TableDetail:
-    return served.picture.details[TableName("lake", "sales", "orders")]
+    return served.status.details[TableName("lake", "sales", "orders")]
 
 
 def test_letters_of_a_drawing_do_not_shrink_with_the_screen(
@@ -241,7 +241,7 @@ def test_everything_can_be_reached_by_keyboard(browser: Browser, served: Served)
 
 
 def test_two_thousand_tables_are_shown_in_good_time(browser: Browser, served: Served) -> None:
-    served.picture = FixedPicture(fleet_view(*(table_view(f"d.t{n}") for n in range(2000))))
+    served.status = FixedStatus(service_view(*(table_view(f"d.t{n}") for n in range(2000))))
     with browser.open(served.url("/?all=1")) as tab:
         assert tab.page.locator("#tables tbody tr").count() == 2000
         timing = tab.page.evaluate("performance.getEntriesByType('navigation')[0].duration")

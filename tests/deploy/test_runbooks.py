@@ -27,7 +27,7 @@ from compactord.table.compactor import Phase
 from tests.deploy.prometheus import DEPLOY, Exposed, Prometheus, running_prometheus
 from tests.deploy.test_dashboard import dashboard
 from tests.deploy.test_rules import alert_names
-from tests.pictures import FixedClock, busy_night
+from tests.views import FixedClock, busy_night
 
 PAGES = sorted((DEPLOY / "runbooks").glob("*.md"))
 PACKAGE = DEPLOY.parent / "compactord"
@@ -103,13 +103,13 @@ def test_commands_are_ones_that_the_command_line_takes(page: Path) -> None:
 
 @each_page
 def test_addresses_are_served(page: Path) -> None:
-    picture, clock = busy_night(), FixedClock()
+    status, clock = busy_night(), FixedClock()
     site = Site(
-        status=picture,
+        status=status,
         metrics=Metrics(),
         clock=clock,
         config=dict,
-        page=lambda path, query: render(picture, path, query, clock=clock),
+        page=lambda path, query: render(status, path, query, clock=clock),
     )
     for address in addresses(page):
         parts = urlsplit(address)

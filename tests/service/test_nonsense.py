@@ -151,16 +151,18 @@ def test_a_missing_file_costs_its_bucket_alone(served: Served) -> None:
     for path in (lake.path("holes") / "bucket-0").glob("data-*"):
         path.unlink()
     keyed.commit(3)
-    service.wait_until(lambda: service.table("holes").get("quarantined"), "the bucket is parked")
+    service.wait_until(
+        lambda: service.table("holes").get("quarantined"), "the bucket is quarantined"
+    )
     service.wait_until(
         lambda: [b for b in service.table("holes")["quarantined"] if b["bucket"] == 0],
         "bucket 0 is",
     )
     service.wait_until(lambda: lake.work("holes").snapshots > 0, "the other bucket is compacted")
-    (parked,) = service.table("holes")["quarantined"]
-    assert parked["bucket"] == 0
-    assert "no such file" in parked["message"]
-    assert "/bucket-0/data-" in parked["message"]
+    (quarantined,) = service.table("holes")["quarantined"]
+    assert quarantined["bucket"] == 0
+    assert "no such file" in quarantined["message"]
+    assert "/bucket-0/data-" in quarantined["message"]
     lake.drop("holes")
     service.wait_until(lambda: service.table("holes") == {}, "it is forgotten")
 

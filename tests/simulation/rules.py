@@ -204,7 +204,7 @@ class Rules:
         finished = len(scheduled.with_status(Status.FINISHED))
         # Parts that are tried again may have given their slots to others meanwhile.
         most = 2 * scheduled.policy.max_concurrent_tasks
-        assert flying - finished <= most, "compactions pile up"
+        assert in_flight - finished <= most, "compactions pile up"
         self.dispatched_count[name] += 1
         self.active[result.number] = result
 

@@ -49,7 +49,7 @@ class Bucket:
 
 
 @dataclass(slots=True, kw_only=True)
-class Flying:
+class InFlightCompaction:
     bucket: int
     files: list[File]
     takes_run: bool
@@ -92,7 +92,7 @@ class SimTable:
         self.planned_snapshot_id = 0
         self.planned_on: dict[int, list[File]] = {}
         self.expired_to = 0
-        self.flying: dict[int, Flying] = {}
+        self.in_flight: dict[int, InFlightCompaction] = {}
         self._is_changed = True
         self._skip = Skip()
 
@@ -154,10 +154,10 @@ class SimTable:
                 )
                 dropped.append((each, drop))
                 continue
-            bucket = self.buckets[flying.bucket]
-            gone = {id(file) for file in flying.files}
+            bucket = self.buckets[in_flight.bucket]
+            gone = {id(file) for file in in_flight.files}
             bucket.level0 = [file for file in bucket.level0 if id(file) not in gone]
-            bucket.run = flying.size if flying.takes_run else bucket.run + flying.size
+            bucket.run = in_flight.size if in_flight.takes_run else bucket.run + in_flight.size
             published.append(each)
         committed = None
         if published:
@@ -208,8 +208,8 @@ class SimTable:
         if len(files) < self._wanted(bucket):
             return None
         size, takes_run = self._size(bucket, files)
-        flying = Flying(bucket=bucket, files=files, takes_run=takes_run, size=size)
-        self.flying[number] = flying
+        in_flight = InFlightCompaction(bucket=bucket, files=files, takes_run=takes_run, size=size)
+        self.in_flight[number] = in_flight
         self._is_changed = True
         count = 1
         if size > 64 * MIB:
@@ -233,7 +233,9 @@ class SimTable:
     @property
     def has_work(self) -> bool:
         """Whether a bucket that can be merged has something to do or under way."""
-        return any(not self.buckets[each.bucket].is_poison for each in self.flying.values()) or any(
+        return any(
+            not self.buckets[each.bucket].is_poison for each in self.in_flight.values()
+        ) or any(
             len(bucket.level0) >= self._wanted(b) and not bucket.is_poison
             for b, bucket in self.buckets.items()
         )
@@ -243,12 +245,12 @@ class SimTable:
 
     def _free(self, bucket: int) -> list[File]:
         """What was there when it was planned, is there now, and is not being read."""
-        flying = [each for each in self.flying.values() if each.bucket == bucket]
-        if not flying:
+        in_flight = [each for each in self.in_flight.values() if each.bucket == bucket]
+        if not in_flight:
             return self.planned_on[bucket]
         if self.is_keyed:
             return []
-        busy = {id(file) for each in flying for file in each.files}
+        busy = {id(file) for each in in_flight for file in each.files}
         return [file for file in self.planned_on[bucket] if id(file) not in busy]
 
     def _size(self, bucket: int, files: list[File]) -> tuple[int, bool]:

@@ -1,6 +1,6 @@
 """Thousands of random workloads, none of which may break a rule.
 
-A failure names the seed of its workload; `fleet_of(seed).run()` repeats it.
+A failure names the seed of its workload; `workload_of(seed).run()` repeats it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from compactord.scheduler.scheduler import Scheduler
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import Odds, Plan, World, policy
 
-FLEETS = 2_000
+WORKLOADS = 2_000
 CHUNK = 250
 LOAD_MS = 30_000
-# The story begins at 22:13:20: the one stays closed, the other opens on the way.
+# The run begins at 22:13:20: the one stays closed, the other opens on the way.
 NIGHTLY = Window(**{"from": "02:00", "to": "05:00", "allow": ("full",)})
 SOON = Window(**{"from": "22:14", "to": "23:00", "allow": ("minor", "append")})
 
 
-class RandomFleet:
+class RandomWorkload:
     """One workload: load and faults for a while, then none, then a stop."""
 
     def __init__(self, seed: int, scheduler: Callable[..., Scheduler] = Scheduler) -> None:
@@ -183,19 +183,19 @@ class RandomFleet:
             world.run(60_000)
 
 
-def fleet_of(seed: int, scheduler: Callable[..., Scheduler] = Scheduler) -> RandomFleet:
-    return RandomFleet(seed, scheduler)
+def workload_of(seed: int, scheduler: Callable[..., Scheduler] = Scheduler) -> RandomWorkload:
+    return RandomWorkload(seed, scheduler)
 
 
-@pytest.mark.parametrize("chunk", range(FLEETS // CHUNK))
+@pytest.mark.parametrize("chunk", range(WORKLOADS // CHUNK))
 def test_random_workloads_break_no_rule(chunk: int) -> None:
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         try:
-            fleet_of(seed).run()
+            workload_of(seed).run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def test_the_same_seed_is_the_same_story() -> None:
-    assert fleet_of(7).run().trace == fleet_of(7).run().trace
-    assert fleet_of(7).run().trace != fleet_of(8).run().trace
+def test_the_same_seed_is_the_same_run() -> None:
+    assert workload_of(7).run().trace == workload_of(7).run().trace
+    assert workload_of(7).run().trace != workload_of(8).run().trace

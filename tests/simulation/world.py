@@ -339,9 +339,9 @@ class World:
         if self._engine.pop(key, None) is None:
             return
         number, index = key
-        name, flying = self._in_flight(number)
+        name, bucket = self._in_flight(number)
         chance, kind = self.random.random(), None
-        if self.tables[name].buckets[flying].is_poison:
+        if self.tables[name].buckets[bucket].is_poison:
             kind = FailureKind.POISON
         elif chance < self.odds.subcompaction_fails:
             kind = FailureKind.TRANSIENT
@@ -382,8 +382,8 @@ class World:
 
     def _in_flight(self, number: int) -> tuple[TableName, int]:
         for name, table in self.tables.items():
-            if number in table.flying:
-                return name, table.flying[number].bucket
+            if number in table.in_flight:
+                return name, table.in_flight[number].bucket
         raise AssertionError(f"compaction {number} is at the engine and belongs to no table")
 
     def _note(self, what: str) -> None:

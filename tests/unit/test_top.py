@@ -34,8 +34,8 @@ from compactord.top.look import Look, NoAnswer, Rates, rates_between
 from compactord.top.warehouse import WarehouseSource
 from compactord.top.watch import run
 from tests.builders import compact, fill_keyed, keyed_table, writer
-from tests.pictures import GIB, MIB, NOW_MS, busy_night, fleet_view, halt, table_view
 from tests.storages import Call, HookedStorage, MemoryStorage
+from tests.views import GIB, MIB, NOW_MS, busy_night, halt, service_view, table_view
 
 HOST = "127.0.0.1"
 
@@ -125,7 +125,7 @@ def test_tables_come_by_need() -> None:
 
 def test_halted_tables_say_why() -> None:
     stopped = table_view("d.t", status=TableStatus.HALTED, halt=halt(action="restore it"))
-    text = "\n".join(drawn(look_at(fleet_view(stopped))))
+    text = "\n".join(drawn(look_at(service_view(stopped))))
     assert "lake.d.t: merge-engine = aggregation is not supported yet; restore it" in text
 
 
@@ -176,12 +176,12 @@ def test_a_frame_fits_a_terminal_of_few_lines_and_counts_what_it_leaves_out() ->
 def test_names_cannot_steer_the_terminal_nor_rich() -> None:
     assert printable("a\x1b[2Jb\r\u202ec") == "a�[2Jb��c"
     view = table_view("d.[bold red]x\x1b]0;owned\x07\n[/]")
-    lines = drawn(look_at(fleet_view(view)))
+    lines = drawn(look_at(service_view(view)))
     assert "lake.d.[bold red]x�]0;owned��[/]" in line_of(lines, "lake.d.")
 
 
 def test_an_engine_that_has_not_failed_is_starting() -> None:
-    view = fleet_view(table_view())
+    view = service_view(table_view())
     starting = replace(view, engine=replace(view.engine, is_up=False, error=""))
     lines = drawn(look_at(starting))
     assert "the engine is starting" in [line.strip() for line in lines]
@@ -189,7 +189,7 @@ def test_an_engine_that_has_not_failed_is_starting() -> None:
 
 
 def test_troubles_of_the_service_are_shown() -> None:
-    view = fleet_view(table_view())
+    view = service_view(table_view())
     broken = replace(
         view,
         is_draining=True,

@@ -14,13 +14,13 @@ from compactord.service.http import JSON, HttpServer, PageResponse, Request
 from compactord.service.view import ServiceView, TableStatus
 from compactord.table.status import Backlog
 from compactord_demo.observer import Observer
-from tests.pictures import append_view, fleet_view, table_view, task_view
+from tests.views import append_view, service_view, table_view, task_view
 
 SNAPSHOTS = {"sales.orders": 9, "logs.clicks": 9}
 
 
 class Daemon:
-    """Answers as one whose newest picture is `view`."""
+    """Answers as one whose newest view is `view`."""
 
     def __init__(self) -> None:
         self.view = _view()
@@ -36,7 +36,7 @@ def _view(now_ms: int = 1_000, runs: int = 4, **changes: Any) -> ServiceView:
     rest = {"planned_snapshot_id": 9, "backlog": Backlog(), "running_tasks": 0}
     orders = table_view("sales.orders", runs=runs, **{**rest, **changes})
     clicks = append_view("logs.clicks", **rest)
-    view = fleet_view(orders, clicks)
+    view = service_view(orders, clicks)
     return replace(view, now_ms=now_ms, running=(), queued={}, queue=())
 
 
@@ -58,7 +58,7 @@ def test_nothing_is_known_before_there_is_an_address_or_an_answer(daemon: Daemon
     assert not observer.is_idle_at(SNAPSHOTS)
 
 
-def test_each_new_picture_is_a_point_of_the_curves(daemon: Daemon) -> None:
+def test_each_new_view_is_a_point_of_the_curves(daemon: Daemon) -> None:
     observer = Observer("lake")
     for now_ms, runs in ((1_000, 7), (1_000, 7), (2_000, 3)):
         daemon.view = _view(now_ms, runs)

@@ -131,7 +131,7 @@ def test_a_table_is_to_blame_only_for_inputs_that_nobody_replaced(
 ) -> None:
     stage = Stage()
     stage.add()
-    (submit,) = stage.flying()
+    (submit,) = stage.submitted()
     stage.ends(submit, FailureKind.POISON, error="ObjectNotFound")
     scheduled = stage.scheduler.tables[NAME]
     assert (scheduled.failures, scheduled.quarantined) == (0, {}), "nobody knows yet"
@@ -147,7 +147,7 @@ def test_a_table_is_to_blame_only_for_inputs_that_nobody_replaced(
 def test_a_compaction_given_up_with_the_engine_ends_once_whatever_it_met_before() -> None:
     stage = Stage(slots=2)
     stage.add(size=200 * MIB)
-    first, *_ = stage.flying(subcompactions=5)
+    first, *_ = stage.submitted(subcompactions=5)
     stage.ends(first, FailureKind.POISON, error="ObjectNotFound")
     stage.scheduler.engine_lost("gone", stage.now)
     stage.cycle_ended(only(stage.decide()))

@@ -22,7 +22,7 @@ def _halted_by_failures() -> Stage:
     """The only bucket of the table has failed."""
     stage = Stage(halt_after_consecutive_failures=1)
     stage.add()
-    stage.ends(stage.flying()[0], FailureKind.POISON)
+    stage.ends(stage.submitted()[0], FailureKind.POISON)
     stage.cycle_ended(only(stage.decide()))
     assert _reason(stage) is HaltReason.REPEATED_FAILURES
     return stage
@@ -71,7 +71,7 @@ def _one_lost_one_under_way(stage: Stage) -> Submit:
 def test_a_commit_that_fails_counts_until_one_succeeds_and_then_halts_are_lifted() -> None:
     stage = Stage(halt_after_consecutive_failures=2)
     table = stage.add()
-    submits = stage.flying()
+    submits = stage.submitted()
     for _ in range(2):
         stage.ends(submits[0])
         stage.cycle_ended(only(stage.decide()), error=CommitGaveUp("lost too often"))
@@ -199,7 +199,7 @@ def test_a_lost_snapshot_stops_all_commits_until_an_operator_says_so() -> None:
     table = stage.add()
     lost = 0
     scheduled = stage.scheduler.tables[NAME]
-    submits = stage.flying()
+    submits = stage.submitted()
     while scheduled.halt is None:
         stage.ends(submits[0])
         stage.cycle_ended(only(stage.decide()), lost=True)

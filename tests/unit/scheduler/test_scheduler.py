@@ -106,7 +106,7 @@ class Stage:
             self.cycle_ended(effect)
         return self.decide()
 
-    def flying(self, *, subcompactions: int = 1) -> list[Submit]:
+    def submitted(self, *, subcompactions: int = 1) -> list[Submit]:
         """The subcompactions submitted after the first dispatch."""
         for effect in self.planned():
             self.dispatched(effect, subcompactions=subcompactions)
@@ -157,7 +157,7 @@ def only(effects: list[Effect]) -> Effect:
 def test_from_a_first_look_to_a_commit() -> None:
     stage = Stage()
     stage.add()
-    stage.ends(only(stage.flying()))  # type: ignore[arg-type]
+    stage.ends(only(stage.submitted()))  # type: ignore[arg-type]
     cycle = only(stage.decide())
     assert isinstance(cycle, StartCycle)
     assert [type(each) for each in cycle.ended] == [Finished]
@@ -222,7 +222,7 @@ def test_subcompactions_never_exceed_slots_and_fewer_slots_let_them_end() -> Non
 def test_when_one_subcompaction_fails_for_good_the_others_are_not_begun() -> None:
     stage = Stage(slots=2)
     stage.add(size=200 * MIB)
-    submits = stage.flying(subcompactions=5)
+    submits = stage.submitted(subcompactions=5)
     assert len(submits) == 2
     stage.ends(submits[0], FailureKind.POISON)
     assert stage.decide() == [], "three subcompactions that are left would run for nothing"
@@ -237,7 +237,7 @@ def test_when_one_subcompaction_fails_for_good_the_others_are_not_begun() -> Non
 def test_a_subcompaction_that_may_succeed_is_tried_again_before_its_bucket_is_quarantined() -> None:
     stage = Stage(task_attempts=2)
     stage.add()
-    (submit,) = stage.flying()
+    (submit,) = stage.submitted()
     stage.ends(submit, FailureKind.TRANSIENT)
     again = only(stage.decide())
     assert again == submit
@@ -248,7 +248,7 @@ def test_a_subcompaction_that_may_succeed_is_tried_again_before_its_bucket_is_qu
 def test_a_bucket_that_fails_again_is_quarantined_for_longer() -> None:
     stage = Stage()
     stage.add()
-    submits = stage.flying()
+    submits = stage.submitted()
     for pause_ms in (1_000, 2_000, 4_000):
         stage.ends(submits[0], FailureKind.POISON)
         stage.cycle_ended(only(stage.decide()))
@@ -284,7 +284,7 @@ def test_a_dispatch_that_fails_quarantines_its_bucket_under_its_partition() -> N
 def test_what_is_lost_with_the_engine_is_planned_anew_and_nobody_is_to_blame() -> None:
     stage = Stage()
     stage.add()
-    (submit,) = stage.flying()
+    (submit,) = stage.submitted()
     stage.scheduler.slots = 0
     stage.scheduler.engine_lost("it died", stage.now)
     stage.ends(submit)
@@ -316,7 +316,7 @@ def test_a_bucket_that_makes_the_engine_die_each_time_is_quarantined() -> None:
 def test_an_engine_that_dies_during_a_cycle_does_not_end_the_cycle() -> None:
     stage = Stage()
     stage.add()
-    stage.ends(stage.flying()[0])
+    stage.ends(stage.submitted()[0])
     cycle = only(stage.decide())
     stage.scheduler.engine_lost("it died", stage.now)
     stage.cycle_ended(cycle)
@@ -326,7 +326,7 @@ def test_an_engine_that_dies_during_a_cycle_does_not_end_the_cycle() -> None:
 def test_a_leaving_table_gets_nothing_new_and_is_forgotten_when_it_is_idle() -> None:
     stage = Stage()
     stage.add()
-    (submit,) = stage.flying()
+    (submit,) = stage.submitted()
     stage.scheduler.remove(NAME)
     stage.poll()
     assert stage.decide() == []
@@ -352,7 +352,7 @@ def test_what_had_not_begun_is_dropped_with_its_table() -> None:
 def test_a_table_that_is_listed_again_before_it_was_forgotten_stays() -> None:
     stage = Stage()
     stage.add()
-    (submit,) = stage.flying()
+    (submit,) = stage.submitted()
     stage.scheduler.remove(NAME)
     scheduled = stage.scheduler.tables[NAME]
     stage.scheduler.add(NAME, scheduled.ref, scheduled.policy, stage.now)
@@ -395,7 +395,7 @@ def test_draining_drops_what_has_not_begun_and_commits_what_has() -> None:
 def test_while_draining_a_subcompaction_is_not_tried_again() -> None:
     stage = Stage(task_attempts=3)
     stage.add()
-    (submit,) = stage.flying()
+    (submit,) = stage.submitted()
     stage.scheduler.drain(stage.now)
     stage.ends(submit, FailureKind.TRANSIENT)
     cycle = only(stage.decide())
@@ -406,7 +406,7 @@ def test_while_draining_a_subcompaction_is_not_tried_again() -> None:
 def test_after_the_end_results_are_discarded_whenever_they_finish() -> None:
     stage = Stage(slots=2)
     stage.add()
-    stage.flying()
+    stage.submitted()
     stage.scheduler.drain(stage.now)
     stage.scheduler.end()
     scheduled = stage.scheduler.tables[NAME]
@@ -443,7 +443,7 @@ def test_what_comes_while_something_is_discarded_is_not_forgotten() -> None:
 def test_expiry_keeps_what_is_read_and_looks_again_at_what_came_meanwhile() -> None:
     stage = Stage()
     table = stage.add()
-    stage.flying()
+    stage.submitted()
     table.commit({0: MIB}, stage.now)
     stage.poll()
     stage.cycle_ended(only(stage.decide()))

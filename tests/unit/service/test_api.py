@@ -9,13 +9,13 @@ import pytest
 from compactord.model import WorkKind
 from compactord.service import api
 from compactord.service.view import ServiceView, TableView
-from tests.pictures import (
-    FixedPicture,
+from tests.views import (
+    FixedStatus,
     bucket_detail,
     busy_detail,
     busy_night,
-    fleet_view,
     run_view,
+    service_view,
     table_name,
     table_view,
 )
@@ -77,7 +77,7 @@ def test_a_plan_names_the_buckets_that_would_be_compacted_and_why() -> None:
 def test_a_table_is_found_by_its_whole_name_also_with_dots_in_it() -> None:
     dotted = replace(table_view(), name=table_name("d.a.b"))
     detail = replace(busy_detail(dotted), buckets=(bucket_detail(run_view(0, 1, "a..b")),))
-    picture = FixedPicture(fleet_view(table_view(), dotted), detail)
-    assert api.find_table(picture, "lake.d.a.b") == detail
-    assert api.find_table(picture, "lake.d.a") is None
-    assert api.find_table(picture, "lake.sales.orders") is None
+    status = FixedStatus(service_view(table_view(), dotted), detail)
+    assert api.find_table(status, "lake.d.a.b") == detail
+    assert api.find_table(status, "lake.d.a") is None
+    assert api.find_table(status, "lake.sales.orders") is None

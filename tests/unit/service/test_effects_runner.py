@@ -31,15 +31,15 @@ from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock, fill_keyed, keyed_table, writer
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.service.test_engine_host import subcompaction
-from tests.unit.table.compacting import flown
+from tests.unit.table.compacting import outcome_of
 
 NAME = TableName("c", "db", "t")
 WAIT_S = 30.0
 ERRORS = [StorageError("/t", "no"), OSError("too many open files"), MemoryError(), KeyError("x")]
 
 
-class Theatre:
-    """A performer, one table, and the answers in the order in which they come."""
+class Harness:
+    """An effects runner, one table, and the answers in the order in which they come."""
 
     def __init__(self) -> None:
         self.inner = MemoryStorage()
@@ -53,8 +53,10 @@ class Theatre:
         self.runner = EffectsRunner(
             post=self.events.put,
             answers=Answers(
-                cycle_ended=lambda name, cycle, seconds: self.answers.append(("turned", cycle)),
-                dispatched=lambda name, result: self.answers.append(("took_off", result)),
+                cycle_ended=lambda name, cycle, seconds: self.answers.append(
+                    ("cycle_ended", cycle)
+                ),
+                dispatched=lambda name, result: self.answers.append(("dispatched", result)),
                 expired=lambda name, result, seconds: self.answers.append(("expired", result)),
                 swept=lambda name, removed: self.answers.append(("swept", removed)),
                 discarded=lambda name: self.answers.append(("discarded", None)),
@@ -85,7 +87,7 @@ class Theatre:
     def cycle(self) -> Cycle:
         self.runner.run(StartCycle(name=NAME, ended=(), skip=Skip()))
         what, cycle = self.answer()
-        assert what == "turned"
+        assert what == "cycle_ended"
         assert isinstance(cycle, Cycle)
         return cycle
 
@@ -93,52 +95,52 @@ class Theatre:
         effect = StartDispatch(name=NAME, bucket=_bucket(self, bucket), number=1, free_slots=1)
         self.runner.run(effect)
         what, result = self.answer()
-        assert what == "took_off"
+        assert what == "dispatched"
         return result
 
 
-def _bucket(theatre: Theatre, bucket: int) -> BucketId:
-    compactor = theatre.runner.compactors[NAME]
+def _bucket(harness: Harness, bucket: int) -> BucketId:
+    compactor = harness.runner.compactors[NAME]
     assert compactor.seen is not None
     found = [b for b in compactor.seen[1].files.bucket_ids() if b.bucket == bucket]
     return found[0]
 
 
 @pytest.fixture
-def theatre() -> Iterator[Theatre]:
-    made = Theatre()
+def harness() -> Iterator[Harness]:
+    made = Harness()
     # Stacks are written for people, which takes its time.
     with capture_logs():
         yield made
     made.runner.close(seconds_max=10.0)
 
 
-def test_a_cycle_opens_the_table_and_a_dispatch_decides(theatre: Theatre) -> None:
-    cycle = theatre.cycle()
+def test_a_cycle_opens_the_table_and_a_dispatch_decides(harness: Harness) -> None:
+    cycle = harness.cycle()
     assert cycle.error is None
     assert cycle.planned is not None
     assert len(cycle.planned.offered) == 2
-    assert isinstance(theatre.dispatch(0), Dispatch)
+    assert isinstance(harness.dispatch(0), Dispatch)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_a_cycle_that_fails_is_an_answer_and_the_next_one_works(
-    theatre: Theatre, error: Exception
+    harness: Harness, error: Exception
 ) -> None:
-    theatre.error = error
-    cycle = theatre.cycle()
+    harness.error = error
+    cycle = harness.cycle()
     assert isinstance(cycle.error, CompactordError)
     assert not cycle.in_commit
-    theatre.error = None
-    assert theatre.cycle().planned is not None
+    harness.error = None
+    assert harness.cycle().planned is not None
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_a_commit_that_fails_is_an_answer_and_leaves_no_bucket_busy(
-    theatre: Theatre, error: Exception
+    harness: Harness, error: Exception
 ) -> None:
-    theatre.cycle()
-    dispatched = theatre.dispatch(0)
+    harness.cycle()
+    dispatched = harness.dispatch(0)
     assert isinstance(dispatched, Dispatch)
     finished = flown(dispatched)
     theatre.error = error
@@ -147,21 +149,21 @@ def test_a_commit_that_fails_is_an_answer_and_leaves_no_bucket_busy(
     assert isinstance(cycle, Cycle)
     assert cycle.error is not None
     assert cycle.in_commit
-    theatre.error = None
-    planned = theatre.cycle().planned
+    harness.error = None
+    planned = harness.cycle().planned
     assert planned is not None
     assert {pending.bucket.bucket for pending in planned.offered} == {0, 1}
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_care_and_discarding_that_fail_are_answered(theatre: Theatre, error: Exception) -> None:
-    theatre.cycle()
-    dispatched = theatre.dispatch(0)
+def test_care_and_discarding_that_fail_are_answered(harness: Harness, error: Exception) -> None:
+    harness.cycle()
+    dispatched = harness.dispatch(0)
     assert isinstance(dispatched, Dispatch)
-    finished = flown(dispatched)
-    theatre.error = error
-    theatre.runner.run(StartExpire(name=NAME, keep_from=1))
-    what, result = theatre.answer()
+    finished = outcome_of(dispatched)
+    harness.error = error
+    harness.runner.run(StartExpire(name=NAME, keep_from=1))
+    what, result = harness.answer()
     assert what == "expired"
     assert isinstance(result, CompactordError)
     theatre.runner.run(StartSweep(name=NAME, under_way=UnderWay(since_ms=0, for_ms=0)))
@@ -170,11 +172,11 @@ def test_care_and_discarding_that_fail_are_answered(theatre: Theatre, error: Exc
     assert theatre.answer() == ("discarded", None)
 
 
-def test_what_concerns_a_table_that_was_never_opened_is_answered(theatre: Theatre) -> None:
+def test_what_concerns_a_table_that_was_never_opened_is_answered(harness: Harness) -> None:
     effect = StartDispatch(name=NAME, bucket=BucketId(b"", 0), number=1, free_slots=1)
-    theatre.runner.run(effect)
-    what, result = theatre.answer()
-    assert what == "took_off"
+    harness.runner.run(effect)
+    what, result = harness.answer()
+    assert what == "dispatched"
     assert isinstance(result, CompactordError)
 
 
@@ -184,22 +186,22 @@ def test_parts_go_to_the_engine_at_once(theatre: Theatre) -> None:
     assert theatre.submitted == [made]
 
 
-def test_a_new_specification_takes_effect_with_the_next_turn(theatre: Theatre) -> None:
-    theatre.cycle()
-    known = theatre.runner.compactors[NAME]
-    spec = theatre.runner.specs[NAME]
+def test_a_new_specification_takes_effect_with_the_next_turn(harness: Harness) -> None:
+    harness.cycle()
+    known = harness.runner.compactors[NAME]
+    spec = harness.runner.specs[NAME]
     options = {"num-sorted-run.compaction-trigger": "50"}
-    theatre.runner.specs[NAME] = replace(spec, request=SessionRequest(overrides=options))
-    planned = theatre.cycle().planned
+    harness.runner.specs[NAME] = replace(spec, request=SessionRequest(overrides=options))
+    planned = harness.cycle().planned
     assert planned is not None
     assert planned.offered == ()
-    assert theatre.runner.compactors[NAME] is known
+    assert harness.runner.compactors[NAME] is known
 
 
-def test_a_forgotten_table_is_opened_anew(theatre: Theatre) -> None:
-    theatre.cycle()
-    known, spec = theatre.runner.compactors[NAME], theatre.runner.specs[NAME]
-    theatre.runner.run(Forget(name=NAME))
-    theatre.runner.specs[NAME] = spec
-    theatre.cycle()
-    assert theatre.runner.compactors[NAME] is not known
+def test_a_forgotten_table_is_opened_anew(harness: Harness) -> None:
+    harness.cycle()
+    known, spec = harness.runner.compactors[NAME], harness.runner.specs[NAME]
+    harness.runner.run(Forget(name=NAME))
+    harness.runner.specs[NAME] = spec
+    harness.cycle()
+    assert harness.runner.compactors[NAME] is not known

@@ -16,7 +16,7 @@ from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
 from compactord.service.view import ServiceView, TableStatus, TableView
 from compactord.storage.metered import StorageOp, StorageOutcome
 from compactord.table.status import RunState, TableShape
-from tests.pictures import NOW_MS, append_view, busy_night, fleet_view, halt, table_view
+from tests.views import NOW_MS, append_view, busy_night, halt, service_view, table_view
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 # Per table and per service. Buckets, partitions, files, snapshots and texts are not among them.
@@ -98,7 +98,7 @@ def eventful() -> ServiceView:
         last_expire_ms=NOW_MS,
         last_success_ms=dict.fromkeys(WorkKind, NOW_MS),
     )
-    view = fleet_view(eventful_table, table_view("sales.calm"), append_view())
+    view = service_view(eventful_table, table_view("sales.calm"), append_view())
     picks = {
         (kind, reason): 1 for kind in (WorkKind.MINOR, WorkKind.FULL) for reason in CompactReason
     }
@@ -140,7 +140,7 @@ def test_both_formats_pass_the_client_librarys_own_parsers_and_say_the_same() ->
     ],
 )
 def test_the_format_is_what_the_scraper_accepts(accept: str, expected: str) -> None:
-    assert Metrics().expose(fleet_view(), accept)[1] == expected
+    assert Metrics().expose(service_view(), accept)[1] == expected
 
 
 def described(text: str) -> dict[str, tuple[str, set[str], str]]:
@@ -193,14 +193,14 @@ def with_buckets(view: TableView, count: int) -> TableView:
 @pytest.mark.parametrize("make", [table_view, append_view])
 def test_a_hundred_thousand_buckets_have_as_many_series_as_one(make: type[TableView]) -> None:
     few, many = (
-        samples(scrape(fleet_view(*(with_buckets(make(f"d.t{i}"), n) for i in range(3)))))
+        samples(scrape(service_view(*(with_buckets(make(f"d.t{i}"), n) for i in range(3)))))
         for n in (1, 100_000)
     )
     assert set(few) == set(many)
 
 
 def test_a_band_without_buckets_is_there_and_empty() -> None:
-    found = samples(scrape(fleet_view(with_buckets(table_view(), 1))))
+    found = samples(scrape(service_view(with_buckets(table_view(), 1))))
     bands = {
         state: value(found, "compactord_table_buckets_by_run_state", run_state=state.value)
         for state in RunState
@@ -209,7 +209,7 @@ def test_a_band_without_buckets_is_there_and_empty() -> None:
 
 
 def test_top_buckets_take_a_fixed_number_of_series() -> None:
-    for view, runs in ((busy_night().view(), [9, 7, 6]), (fleet_view(), [])):
+    for view, runs in ((busy_night().view(), [9, 7, 6]), (service_view(), [])):
         found = samples(scrape(view, Metrics(top_buckets=4)))
         top = [value(found, "compactord_top_bucket_sorted_runs", rank=str(i)) for i in range(1, 6)]
         assert top == [*runs, *[0] * (4 - len(runs)), None]
@@ -217,7 +217,7 @@ def test_top_buckets_take_a_fixed_number_of_series() -> None:
 
 def test_a_table_costs_few_series() -> None:
     """44 names for a table with runs, three more bands, two more zeros; docs/metrics.md says so."""
-    found = samples(scrape(fleet_view(table_view(), append_view())))
+    found = samples(scrape(service_view(table_view(), append_view())))
     assert len({name for name, _ in of_table(found)}) == 44
     assert len(of_table(found)) == 49
     assert len(of_table(found, "clicks")) == 37
@@ -241,7 +241,7 @@ def test_a_table_costs_few_series() -> None:
     ids=["full compaction", "conflict", "expiry", "halt instead of polls"],
 )
 def test_what_happens_to_a_table_adds_few_series(happened: dict[str, object], series: int) -> None:
-    found = samples(scrape(fleet_view(table_view(**happened))))
+    found = samples(scrape(service_view(table_view(**happened))))
     assert len(of_table(found)) == 49 + series
 
 
@@ -253,12 +253,12 @@ def test_the_service_itself_costs_less_than_400_series() -> None:
 
 def test_a_table_that_is_gone_has_no_series() -> None:
     metrics = Metrics()
-    assert of_table(samples(scrape(fleet_view(table_view()), metrics)))
-    assert not of_table(samples(scrape(fleet_view(), metrics)))
+    assert of_table(samples(scrape(service_view(table_view()), metrics)))
+    assert not of_table(samples(scrape(service_view(), metrics)))
 
 
 def test_what_alerts_wait_for_starts_at_zero() -> None:
-    found = samples(scrape(fleet_view(table_view())))
+    found = samples(scrape(service_view(table_view())))
     assert value(found, "compactord_commits_total", result="gave_up") == 0
     assert value(found, "compactord_commit_lost_snapshots_total") == 0
     assert value(found, "compactord_wasted_bytes_total") == 0
@@ -270,7 +270,7 @@ def test_a_table_that_was_never_polled_shows_no_numbers_of_files() -> None:
     refused = table_view(
         status=TableStatus.UNSUPPORTED, halt=halt(), first_poll_ms=0, shape=TableShape()
     )
-    found = of_table(samples(scrape(fleet_view(refused))))
+    found = of_table(samples(scrape(service_view(refused))))
     assert value(found, "compactord_table_halted", reason="unsupported_feature") == 1
     assert value(found, "compactord_table_stop_trigger_runs") is None
     assert value(found, "compactord_table_files") is None
@@ -281,20 +281,20 @@ def test_a_table_that_nobody_polls_does_not_look_as_if_polling_had_failed(
     status: TableStatus,
 ) -> None:
     name = "compactord_table_last_poll_timestamp_seconds"
-    assert value(samples(scrape(fleet_view(table_view(status=status)))), name) is None
-    assert value(samples(scrape(fleet_view(table_view()))), name) == (NOW_MS - 4000) / 1000
+    assert value(samples(scrape(service_view(table_view(status=status)))), name) is None
+    assert value(samples(scrape(service_view(table_view()))), name) == (NOW_MS - 4000) / 1000
 
 
 def test_the_stop_trigger_that_runs_are_measured_against_is_exposed() -> None:
     table = table_view(info=replace(table_view().info, stop_trigger=35))
-    found = samples(scrape(fleet_view(table)))
+    found = samples(scrape(service_view(table)))
     assert value(found, "compactord_table_stop_trigger_runs") == 35
 
 
 def test_other_settings_hold_from_the_next_scrape_on_and_counts_stay() -> None:
     metrics = Metrics()
     metrics.polled(1.0)
-    view = fleet_view(table_view("d.a"), table_view("d.b"))
+    view = service_view(table_view("d.a"), table_view("d.b"))
     metrics.configure(max_tables=1, top_buckets=2)
     found = samples(scrape(view, metrics))
     assert value(found, "compactord_metrics_tables_aggregated") == 1
@@ -304,7 +304,7 @@ def test_other_settings_hold_from_the_next_scrape_on_and_counts_stay() -> None:
 
 def test_an_expiry_is_not_taken_for_a_compaction_that_succeeded() -> None:
     table = table_view(last_success_ms={WorkKind.EXPIRE: NOW_MS, WorkKind.MINOR: 5000})
-    found = samples(scrape(fleet_view(replace(table, last_expire_ms=NOW_MS))))
+    found = samples(scrape(service_view(replace(table, last_expire_ms=NOW_MS))))
     assert value(found, "compactord_table_last_success_timestamp_seconds") == 5
     assert value(found, "compactord_table_last_expire_timestamp_seconds") == NOW_MS / 1000
 
@@ -332,7 +332,7 @@ def test_one_list_of_reasons_serves_picks() -> None:
 
 def test_halts_are_told_by_reason() -> None:
     halted = table_view(status=TableStatus.HALTED, halt=halt(HaltReason.CORRUPT_METADATA))
-    found = samples(scrape(fleet_view(halted)))
+    found = samples(scrape(service_view(halted)))
     assert value(found, "compactord_table_halted", reason="corrupt_metadata") == 1
 
 
@@ -343,7 +343,7 @@ def test_what_happens_is_counted() -> None:
     metrics.scanned(0.1, manifests=4, kept=7, skipped=2)
     metrics.storage_request(StorageOp.PUT, StorageOutcome.ERROR, 0.5)
     metrics.discovered("lake", 0.25)
-    found = samples(scrape(fleet_view(), metrics))
+    found = samples(scrape(service_view(), metrics))
     duration = "compactord_compaction_duration_seconds"
     assert value(found, f"{duration}_bucket", kind="full", le="5.0") == 0
     assert value(found, f"{duration}_bucket", kind="full", le="10.0") == 1
@@ -362,13 +362,13 @@ def test_two_services_in_one_process_do_not_share_counts() -> None:
     first, second = Metrics(), Metrics()
     first.polled(1.0)
     name = "compactord_poll_duration_seconds_count"
-    assert value(samples(scrape(fleet_view(), first)), name) == 1
-    assert value(samples(scrape(fleet_view(), second)), name) == 0
+    assert value(samples(scrape(service_view(), first)), name) == 1
+    assert value(samples(scrape(service_view(), second)), name) == 0
 
 
 def test_tables_beyond_the_limit_are_summed_up_and_counted() -> None:
     tables = [table_view(f"d.t{i}", counters=TableCounters(input_files=1)) for i in range(10)]
-    found = samples(scrape(fleet_view(*tables), Metrics(max_tables=4)))
+    found = samples(scrape(service_view(*tables), Metrics(max_tables=4)))
     assert value(found, "compactord_metrics_tables_aggregated") == 6
     names = Counter(dict(labels).get("table") for name, labels in found if name.endswith("_files"))
     assert len(names) == 5
@@ -379,7 +379,7 @@ def test_tables_beyond_the_limit_are_summed_up_and_counted() -> None:
 
 def test_a_scrape_of_2000_tables_is_quick() -> None:
     metrics = Metrics()
-    view = fleet_view(*(table_view(f"d.t{i}") for i in range(2000)))
+    view = service_view(*(table_view(f"d.t{i}") for i in range(2000)))
     started = time.monotonic()
     text = scrape(view, metrics)
     elapsed_s = time.monotonic() - started

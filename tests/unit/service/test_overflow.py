@@ -9,7 +9,7 @@ from compactord.scheduler.status import HaltReason, TableCounters
 from compactord.service.overflow import Overflow
 from compactord.service.view import TableStatus, TableView
 from compactord.table.status import Backlog, RunState, TableShape
-from tests.pictures import NOW_MS, append_view, halt, table_view
+from tests.views import NOW_MS, append_view, halt, table_view
 
 
 def table(name: str, *, backlog_bytes: int = 0, commits: int = 0, **changes: object) -> TableView:

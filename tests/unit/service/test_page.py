@@ -25,7 +25,7 @@ from compactord.service.page.style import STYLE
 from compactord.service.view import TableDetail, TableStatus
 from compactord.state.rewrites import Rewrite
 from compactord.table.status import Backlog, RestingPartition, RunState
-from tests.pictures import (
+from tests.views import (
     GIB,
     HOUR,
     MIB,
@@ -33,15 +33,15 @@ from tests.pictures import (
     NOW_MS,
     SECOND,
     FixedClock,
-    FixedPicture,
+    FixedStatus,
     append_view,
     bucket_detail,
     busy_detail,
     busy_night,
     compaction_view,
-    fleet_view,
     halt,
     run_view,
+    service_view,
     table_view,
     task_view,
 )
@@ -89,12 +89,12 @@ class Reader(HTMLParser):
         return [attrs[attribute] or "" for _, attrs in self.elements if attribute in attrs]
 
 
-def page(picture: FixedPicture, path: str = "/", now_ms: int = NOW_MS, **query: str) -> Reader:
-    return Reader(render(picture, path, query, clock=FixedClock(now_ms)))
+def page(status: FixedStatus, path: str = "/", now_ms: int = NOW_MS, **query: str) -> Reader:
+    return Reader(render(status, path, query, clock=FixedClock(now_ms)))
 
 
 def overview(*tables: Any, **changes: Any) -> Reader:
-    return page(FixedPicture(fleet_view(*tables, **changes)))
+    return page(FixedStatus(service_view(*tables, **changes)))
 
 
 def test_text_becomes_markup_that_shows_it() -> None:
@@ -274,7 +274,7 @@ def test_a_calm_service_is_well() -> None:
     ],
 )
 def test_what_is_wrong_with_the_service_is_said(changes: dict[str, Any], expected: str) -> None:
-    view = fleet_view(table_view())
+    view = service_view(table_view())
     for name, change in changes.items():
         part = getattr(view, name)
         if isinstance(part, tuple):
@@ -282,25 +282,25 @@ def test_what_is_wrong_with_the_service_is_said(changes: dict[str, Any], expecte
         elif is_dataclass(part):
             change = replace(part, **change)  # type: ignore[type-var]
         view = replace(view, **{name: change})
-    found = page(FixedPicture(view))
+    found = page(FixedStatus(view))
     assert expected in found.text
     assert "all well" not in found.text
 
 
 def test_settings_that_wait_for_a_restart_are_named_although_all_is_well() -> None:
-    view = fleet_view(table_view())
+    view = service_view(table_view())
     found = page(
-        FixedPicture(replace(view, config=replace(view.config, restart_required=("spark.master",))))
+        FixedStatus(replace(view, config=replace(view.config, restart_required=("spark.master",))))
     )
     assert "spark.master" in found.text
     assert "all well" in found.text
 
 
 def test_a_view_that_nobody_renews_is_said_to_be_old() -> None:
-    loops = tuple(replace(loop, stale_after_ms=HOUR) for loop in fleet_view().loops)
-    picture = FixedPicture(fleet_view(table_view(), loops=loops))
-    assert "old: the service" not in page(picture, now_ms=NOW_MS + 5 * SECOND).text
-    assert "5 min old: the service" in page(picture, now_ms=NOW_MS + 5 * MINUTE).text
+    loops = tuple(replace(loop, stale_after_ms=HOUR) for loop in service_view().loops)
+    status = FixedStatus(service_view(table_view(), loops=loops))
+    assert "old: the service" not in page(status, now_ms=NOW_MS + 5 * SECOND).text
+    assert "5 min old: the service" in page(status, now_ms=NOW_MS + 5 * MINUTE).text
 
 
 def test_work_is_shown_with_reasons_progress_and_what_came_of_it() -> None:
@@ -315,8 +315,8 @@ def test_work_is_shown_with_reasons_progress_and_what_came_of_it() -> None:
 
 def test_only_the_neediest_tables_are_shown_until_all_are_asked_for() -> None:
     tables = [table_view(f"d.t{n:03}") for n in range(TABLES_SHOWN + 30)]
-    picture = FixedPicture(fleet_view(*tables, table_view("d.needy", runs=9)))
-    first, everything = page(picture), page(picture, all="1")
+    status = FixedStatus(service_view(*tables, table_view("d.needy", runs=9)))
+    first, everything = page(status), page(status, all="1")
     assert sum(row.startswith("lake.d") for row in first.rows) == TABLES_SHOWN
     assert first.rows[1].startswith("lake.d.needy")
     assert "31 more tables need less" in first.text
@@ -335,9 +335,9 @@ def test_a_filter_is_a_plain_part_of_the_name_and_holds_for_work_too() -> None:
 
 
 def test_a_filter_goes_along_when_all_tables_are_asked_for() -> None:
-    picture = FixedPicture(fleet_view(*(table_view(f"d.t{n}") for n in range(300))))
-    assert "/?q=d.t%26+x&all=1" not in page(picture, q="t").values("href")
-    assert "/?q=t&all=1" in page(picture, q="t").values("href")
+    status = FixedStatus(service_view(*(table_view(f"d.t{n}") for n in range(300))))
+    assert "/?q=d.t%26+x&all=1" not in page(status, q="t").values("href")
+    assert "/?q=t&all=1" in page(status, q="t").values("href")
 
 
 def test_the_page_of_a_table_has_facts_warnings_counters_and_its_own_work() -> None:
@@ -356,13 +356,13 @@ def test_the_page_of_a_table_names_who_rewrites_it_and_which_partitions_are_skip
     rewrite = Rewrite(snapshot_id=9, commit_user=HOSTILE, operation="MERGE", time_ms=NOW_MS - HOUR)
     day = RestingPartition(partition="dt=a", rewrite=rewrite, until_ms=NOW_MS + HOUR)
     view = append_view()
-    calm = FixedPicture(fleet_view(view), TableDetail(view=view, buckets=(), bucket_count=0))
+    calm = FixedStatus(service_view(view), TableDetail(view=view, buckets=(), bucket_count=0))
     info = replace(view.info, rewrite=rewrite)
     view = replace(view, info=info, resting=(day, replace(day, partition="")), resting_count=7)
-    picture = FixedPicture(fleet_view(view), TableDetail(view=view, buckets=(), bucket_count=0))
+    status = FixedStatus(service_view(view), TableDetail(view=view, buckets=(), bucket_count=0))
     path = "/tables/lake/logs/clicks"
     assert "rewritten by" not in page(calm, path).text
-    found = page(picture, path)
+    found = page(status, path)
     assert "in snapshot 9 (MERGE)" in found.text
     assert "quiet_for leaves alone" in found.text
     assert "2 of 7" in found.text
@@ -372,16 +372,16 @@ def test_the_page_of_a_table_names_who_rewrites_it_and_which_partitions_are_skip
 
 
 def test_paths_lead_to_pages_or_to_none() -> None:
-    picture = busy_night()
+    status = busy_night()
     clock = FixedClock()
-    assert render(picture, "/nothing", {}, clock=clock) is None
-    assert render(picture, "/tables/lake/sales", {}, clock=clock) is None
-    assert render(picture, "/tables/lake//orders", {}, clock=clock) is None
-    missing = render(picture, "/tables/lake/sales/<b>", {}, clock=clock)
+    assert render(status, "/nothing", {}, clock=clock) is None
+    assert render(status, "/tables/lake/sales", {}, clock=clock) is None
+    assert render(status, "/tables/lake//orders", {}, clock=clock) is None
+    missing = render(status, "/tables/lake/sales/<b>", {}, clock=clock)
     assert missing is not None
     assert missing.status == 404
     assert b"<b>" not in missing.body
-    icon = render(picture, "/icon.svg", {}, clock=clock)
+    icon = render(status, "/icon.svg", {}, clock=clock)
     assert icon is not None
     assert icon.content_type == "image/svg+xml"
 
@@ -389,10 +389,10 @@ def test_paths_lead_to_pages_or_to_none() -> None:
 def test_a_table_whose_name_holds_anything_has_a_page_that_its_link_leads_to() -> None:
     view = table_view()
     view = replace(view, name=replace_name(view.name, table="a b/c?d#e%2f"))
-    picture = FixedPicture(fleet_view(view), TableDetail(view=view, buckets=(), bucket_count=0))
-    href = next(h for h in page(picture).values("href") if h.startswith("/tables"))
+    status = FixedStatus(service_view(view), TableDetail(view=view, buckets=(), bucket_count=0))
+    href = next(h for h in page(status).values("href") if h.startswith("/tables"))
     assert href == "/tables/lake/sales/a%20b%2Fc%3Fd%23e%252f"
-    assert "No bucket has files." in page(picture, "/tables/lake/sales/a b/c?d#e%2f").text
+    assert "No bucket has files." in page(status, "/tables/lake/sales/a b/c?d#e%2f").text
 
 
 def replace_name(name: Any, **parts: str) -> Any:
@@ -417,9 +417,9 @@ def test_hostile_texts_are_only_texts(path: str) -> None:
     night = busy_night()
     detail = _poisoned(night.details[night.shown.tables[0].name])
     # Names hold slashes here, so the details are found by any name.
-    picture = FixedPicture(_poisoned(night.shown))
-    picture.detail = lambda name: detail  # type: ignore[method-assign]
-    found = page(picture, path, q=HOSTILE[:20])
+    status = FixedStatus(_poisoned(night.shown))
+    status.detail = lambda name: detail  # type: ignore[method-assign]
+    found = page(status, path, q=HOSTILE[:20])
     tags = Counter(tag for tag, _ in found.elements)
     assert tags["script"] == tags["style"] == 1
     assert tags["img"] == 0
@@ -431,7 +431,7 @@ def test_hostile_texts_are_only_texts(path: str) -> None:
 
 def test_half_a_surrogate_pair_in_a_name_does_not_take_the_page_down() -> None:
     view = table_view("d.\udc80")
-    assert "lake.d.?" in page(FixedPicture(fleet_view(view))).text
+    assert "lake.d.?" in page(FixedStatus(service_view(view))).text
 
 
 @pytest.mark.parametrize("path", ["/", ORDERS])
@@ -568,25 +568,25 @@ def test_long_keys_are_cut_in_the_drawing_and_whole_in_the_numbers() -> None:
     key = "k" * 300
     bucket = bucket_detail(run_view(0, MIB, f"{key}..{key}"))
     view = table_view()
-    picture = FixedPicture(
-        fleet_view(view), TableDetail(view=view, buckets=(bucket,), bucket_count=1)
+    status = FixedStatus(
+        service_view(view), TableDetail(view=view, buckets=(bucket,), bucket_count=1)
     )
-    found = page(picture, ORDERS)
+    found = page(status, ORDERS)
     assert "k" * 21 + "…" in found.texts
     assert key in found.texts
 
 
 def test_queue_and_recent_of_a_table_are_its_own() -> None:
     view = table_view()
-    picture = FixedPicture(
-        fleet_view(
+    status = FixedStatus(
+        service_view(
             view,
             queue=(task_view("x.y", started_ms=0), task_view(bucket=77, started_ms=0)),
             recent=(compaction_view("x.y"), compaction_view(bucket=78)),
         ),
         TableDetail(view=view, buckets=(), bucket_count=0),
     )
-    found = page(picture, ORDERS)
+    found = page(status, ORDERS)
     assert "bucket 77" in found.text
     assert "bucket 78" in found.text
     assert "lake.x.y" not in found.text

@@ -7,7 +7,7 @@ import pytest
 from compactord.service import probes
 from compactord.service.probes import Health
 from compactord.service.view import LoopView, ServiceView
-from tests.pictures import MINUTE, NOW_MS, SECOND, fleet_view, halt, table_view
+from tests.views import MINUTE, NOW_MS, SECOND, halt, service_view, table_view
 
 
 def checks(health: Health) -> list[str]:
@@ -20,25 +20,25 @@ def with_loops(*ages_ms: int) -> ServiceView:
         LoopView(name=f"l{i}", heartbeat_ms=NOW_MS - age_ms, stale_after_ms=60 * SECOND, overruns=0)
         for i, age_ms in enumerate(ages_ms)
     )
-    return fleet_view(loops=tuple(loops))
+    return service_view(loops=tuple(loops))
 
 
 def with_engine(*, is_up: bool, **changes: object) -> ServiceView:
-    view = fleet_view(**changes)
+    view = service_view(**changes)
     return replace(view, engine=replace(view.engine, is_up=is_up, error="" if is_up else "gone"))
 
 
 def with_catalogs(*ages_ms: int) -> ServiceView:
-    (catalog,) = fleet_view().catalogs
+    (catalog,) = service_view().catalogs
     catalogs = (
         replace(catalog, name=f"c{i}", last_success_ms=NOW_MS - age_ms, error="refused")
         for i, age_ms in enumerate(ages_ms)
     )
-    return fleet_view(catalogs=tuple(catalogs))
+    return service_view(catalogs=tuple(catalogs))
 
 
 def test_a_service_that_runs_well_passes_every_probe() -> None:
-    view = fleet_view(table_view())
+    view = service_view(table_view())
     for health in (
         probes.liveness(view, NOW_MS),
         probes.readiness(view, NOW_MS),
@@ -55,7 +55,7 @@ def test_it_lives_as_long_as_every_loop_shows_life() -> None:
 
 
 def test_a_view_that_is_not_renewed_goes_stale_by_the_probes_own_clock() -> None:
-    view = fleet_view()
+    view = service_view()
     assert checks(probes.liveness(view, NOW_MS + MINUTE)) == ["loop service"]
 
 
@@ -64,9 +64,9 @@ def test_a_view_that_is_not_renewed_goes_stale_by_the_probes_own_clock() -> None
     [
         with_engine(is_up=False),
         with_catalogs(60 * MINUTE),
-        fleet_view(is_started=False),
-        fleet_view(is_draining=True),
-        fleet_view(table_view(halt=halt())),
+        service_view(is_started=False),
+        service_view(is_draining=True),
+        service_view(table_view(halt=halt())),
     ],
     ids=["engine down", "catalog away", "starting", "draining", "table halted"],
 )
@@ -77,7 +77,7 @@ def test_what_a_restart_does_not_heal_leaves_it_alive(view: ServiceView) -> None
 def test_a_service_that_starts_says_what_it_waits_for() -> None:
     fresh = with_engine(is_up=False, is_started=False, catalogs=())
     assert checks(probes.startup(fresh)) == ["start", "engine", "catalogs"]
-    assert checks(probes.startup(fleet_view(is_started=False))) == ["start"]
+    assert checks(probes.startup(service_view(is_started=False))) == ["start"]
     assert checks(probes.readiness(fresh, NOW_MS)) == ["start", "engine", "catalogs"]
 
 
@@ -100,8 +100,8 @@ def test_one_catalog_within_reach_is_enough() -> None:
 
 
 def test_a_service_that_ends_is_not_ready() -> None:
-    assert checks(probes.readiness(fleet_view(is_draining=True), NOW_MS)) == ["draining"]
+    assert checks(probes.readiness(service_view(is_draining=True), NOW_MS)) == ["draining"]
 
 
 def test_a_halted_table_fails_no_probe() -> None:
-    assert checks(probes.readiness(fleet_view(table_view(halt=halt())), NOW_MS)) == []
+    assert checks(probes.readiness(service_view(table_view(halt=halt())), NOW_MS)) == []

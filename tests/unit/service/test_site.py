@@ -9,11 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from compactord.service.http import HttpServer, PageResponse
 from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
 from compactord.service.site import Site
-from tests.pictures import HOUR, NOW_MS, FixedClock, FixedPicture, busy_night, fleet_view
 from tests.unit.service.http_client import get, serving
+from tests.views import HOUR, NOW_MS, FixedClock, FixedStatus, busy_night, service_view
 
 CLOCK = FixedClock()
-PICTURE = busy_night()
+STATUS = busy_night()
 
 
 def page(path: str, query: Mapping[str, str]) -> PageResponse | None:
@@ -26,7 +26,7 @@ def page(path: str, query: Mapping[str, str]) -> PageResponse | None:
 @pytest.fixture(scope="module")
 def server():
     site = Site(
-        status=PICTURE,
+        status=STATUS,
         metrics=Metrics(),
         clock=CLOCK,
         config=lambda: {"catalogs": {"lake": {"password": "******"}}},
@@ -38,9 +38,9 @@ def server():
 
 @pytest.fixture
 def starting():
-    PICTURE.shown, before = fleet_view(is_started=False), PICTURE.shown
+    STATUS.shown, before = service_view(is_started=False), STATUS.shown
     yield
-    PICTURE.shown = before
+    STATUS.shown = before
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_a_long_path_is_not_sent_back_whole(server: HttpServer) -> None:
 
 
 def test_a_view_without_tables_is_served(server: HttpServer) -> None:
-    PICTURE.shown, before = FixedPicture(fleet_view()).view(), PICTURE.shown
+    STATUS.shown, before = FixedStatus(service_view()).view(), STATUS.shown
     try:
         assert json.loads(get(server, "/v1/tables").body)["tables"] == []
     finally:
-        PICTURE.shown = before
+        STATUS.shown = before

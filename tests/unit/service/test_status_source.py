@@ -90,7 +90,7 @@ def test_backlog_counts_a_compaction_from_due_to_committed_and_never_twice() -> 
 def test_running_and_queued_work_is_shown_for_what_it_is() -> None:
     stage = Stage(slots=1)
     stage.add(buckets=3)
-    stage.flying()
+    stage.submitted()
     view = Gallery(stage).update()
     assert [task.bucket for task in view.running] == [0]
     assert view.queued == {

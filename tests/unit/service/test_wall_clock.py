@@ -37,7 +37,7 @@ from tests.builders import (
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.config.files import load
 from tests.unit.scheduler.test_scheduler import NAME, Stage
-from tests.unit.table.compacting import ALL, compactor_of, flown
+from tests.unit.table.compacting import ALL, compactor_of, outcome_of
 
 HOUR_MS = 3_600_000
 each_jump = pytest.mark.parametrize("jump_ms", [-3 * DAY_MS, 3 * DAY_MS], ids=["back", "ahead"])
@@ -260,7 +260,7 @@ def test_no_sweep_takes_what_is_under_way(days: tuple[int, ...], *, is_seen: boo
         storage.now_ms = clock.now_ms()
         dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
         assert dispatched is not None
-        flown(dispatched)
+        outcome_of(dispatched)
         if number < len(days):
             clock.sleep(60)
             clock.set_by_ms += days[number] * DAY_MS
@@ -297,13 +297,13 @@ def test_what_a_killed_worker_left_is_swept_when_all_began_after_it(jump_ms: int
     assert planned is not None
     dispatched = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
     assert dispatched is not None
-    flown(dispatched)
+    outcome_of(dispatched)
     stage = Stage()
     stage.scheduler.wall.set(jump_ms, clock.steady_ms() - 1)
     clock.sleep(2 * HOUR_MS / 1000)
     stage.add()
     stage.now = clock.steady_ms()
-    stage.flying()
+    stage.submitted()
     assert _sweep(stage, compactor, clock) == 1
     assert leftovers(storage, table, [FIRST]) == set()
 

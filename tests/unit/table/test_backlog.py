@@ -46,8 +46,8 @@ def context(zone: datetime.tzinfo = datetime.timezone.utc) -> PlanContext:
     )
 
 
-class Surveyed:
-    """A table of metadata alone, and a survey that hears of each change of a bucket."""
+class KnownTable:
+    """A table of metadata alone, and a backlog that hears of each change of a bucket."""
 
     def __init__(self) -> None:
         self.storage = MemoryStorage()
@@ -123,7 +123,7 @@ commits = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(commits)
 def test_worst_buckets_are_those_of_all(steps: list[tuple[BucketId, list[DataFile]]]) -> None:
-    known = Surveyed()
+    known = KnownTable()
     for number, (bucket, files) in enumerate(steps):
         known.replace(bucket, of_the_table(files, number))
         worst = max(map(amplification, known.buckets.values()), default=0.0)
@@ -142,7 +142,7 @@ def runs(*sizes: int, level: int = 0, created_ms: int | None = NOW_MS) -> list[D
 
 
 def test_a_bucket_that_is_not_due_may_be_the_worst() -> None:
-    known = Surveyed()
+    known = KnownTable()
     known.replace(BucketId(EMPTY_ROW, 0), of_the_table(runs(100, 300, 50, 25), 0))
     known.replace(BucketId(EMPTY_ROW, 1), of_the_table(runs(100, 10, 10, 10, 10), 1))
     assert [pending.bucket.bucket for pending in known.backlog.offered(ALL)] == [1]
@@ -191,7 +191,7 @@ def test_a_full_compaction_by_somebody_else_is_known_to_a_new_service() -> None:
 
 
 def test_the_last_full_compaction_is_none_while_a_bucket_never_had_one() -> None:
-    known = Surveyed()
+    known = KnownTable()
     first, second = BucketId(EMPTY_ROW, 0), BucketId(EMPTY_ROW, 1)
     assert known.shape().last_full_compaction_ms == 0
     known.replace(first, of_the_table(runs(100, level=TOP), 0))
@@ -207,14 +207,14 @@ def test_the_last_full_compaction_is_none_while_a_bucket_never_had_one() -> None
 
 
 def test_creation_times_are_local() -> None:
-    known = Surveyed()
+    known = KnownTable()
     known.replace(BucketId(EMPTY_ROW, 0), of_the_table(runs(100, level=TOP), 0))
     east = datetime.timezone(datetime.timedelta(hours=2))
     assert known.shape(east).last_full_compaction_ms == NOW_MS - 2 * 3_600_000
 
 
 def test_equally_urgent_buckets_come_in_order() -> None:
-    known = Surveyed()
+    known = KnownTable()
     for commit, bucket in enumerate((2, 0, 1)):
         known.replace(BucketId(EMPTY_ROW, bucket), of_the_table(runs(9, 9, 9, 9, 9), commit))
     assert [pending.bucket.bucket for pending in known.backlog.offered(ALL)] == [0, 1, 2]

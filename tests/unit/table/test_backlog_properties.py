@@ -22,7 +22,7 @@ from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import SECOND, VirtualClock, append_table, compact, keyed_table, rows_of
 from tests.builders import WRITER as OWNER
 from tests.storages import MemoryStorage
-from tests.unit.table.compacting import ALL, compactor_of, flown
+from tests.unit.table.compacting import ALL, compactor_of, outcome_of
 
 WHERE = "/warehouse/db.db/t"
 WAIT_MS = 600_000
@@ -41,7 +41,7 @@ class History:
             self.storage, self.table, clock=self.clock, append_wait_ms=WAIT_MS
         )
         self.planned: Planned | None = None
-        self.flying: dict[int, Dispatch] = {}
+        self.in_flight: dict[int, Dispatch] = {}
         self.numbers = 0
         self.key = 0
 
@@ -57,7 +57,7 @@ class History:
         self.numbers += 1
         dispatched = self.compactor.dispatch(pending.bucket, number=self.numbers, free_slots=1)
         if dispatched is not None:
-            self.flying[self.numbers] = dispatched
+            self.in_flight[self.numbers] = dispatched
 
     def compact_elsewhere(self) -> None:
         compact(self.storage, self.table, owner=SECOND)
@@ -82,7 +82,7 @@ class History:
         context = session.plan_context()
         planner = StatePlanner(self.storage, table, state, context)
         fresh = TableBacklog(stop_trigger=self.compactor._stop_trigger)
-        fresh.update(planner, state, None, _busy(self.flying), context)
+        fresh.update(planner, state, None, _busy(self.in_flight), context)
         assert planned.offered == fresh.offered(ALL)
         assert planned.backlog == fresh.backlog()
         shape = planned.shape
@@ -113,9 +113,9 @@ def worst_buckets(table: OpenTable, state: TableState, context: PlanContext) -> 
     return max(amplifications), min(ms for ms in full_ms if ms is not None) - offset_ms
 
 
-def _busy(flying: dict[int, Dispatch]) -> dict[BucketId, set[str]]:
+def _busy(in_flight: dict[int, Dispatch]) -> dict[BucketId, set[str]]:
     busy: dict[BucketId, set[str]] = {}
-    for dispatched in flying.values():
+    for dispatched in in_flight.values():
         compaction: Compaction = dispatched.compaction
         names = busy.setdefault(compaction.bucket, set())
         names.update(file.file_name for file in compaction.inputs)

@@ -37,7 +37,7 @@ from tests.builders import (
     writer,
 )
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
-from tests.unit.table.compacting import ALL, Driver, compactor_of, flown
+from tests.unit.table.compacting import ALL, Driver, compactor_of, outcome_of
 
 WHERE = "/warehouse/db.db/t"
 
@@ -166,7 +166,7 @@ def test_names_of_files_show_the_codec_of_the_table_whatever_parquet_is_told() -
     assert {part.write.file_suffix for part in dispatched.subcompactions} == {".zst.parquet"}
 
 
-def test_a_crashed_bucket_is_due_again_and_leaves_no_file() -> None:
+def test_a_failed_bucket_is_due_again_and_leaves_no_file() -> None:
     storage, table, _ = _keyed()
     compactor = compactor_of(storage, table)
     dispatched = _dispatched(compactor)
@@ -181,7 +181,7 @@ def test_a_discarded_compaction_leaves_no_file_and_its_bucket_is_due_again() -> 
     storage, table, expected = _keyed()
     compactor = compactor_of(storage, table)
     dispatched = _dispatched(compactor)
-    finished = flown(dispatched)
+    finished = outcome_of(dispatched)
     assert leftovers(storage, table, [FIRST]) != set()
     compactor.discard([finished])
     assert leftovers(storage, table, [FIRST]) == set()
@@ -227,7 +227,7 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
     folder = paths.bucket_folder(table.location, "", dispatched.compaction.bucket.bucket)
     for file in dispatched.compaction.inputs:
         storage.delete(paths.data_file_path(folder, file))
-    ended = flown(dispatched)
+    ended = outcome_of(dispatched)
     assert isinstance(ended, Failed)
     assert ended.failure.error == "ObjectNotFound"
     cycle = compactor.cycle([ended], ALL)
@@ -288,7 +288,7 @@ def test_an_exception_that_nobody_expects_leaves_no_bucket_busy() -> None:
     watched = HookedStorage(storage, before=fail)
     compactor = compactor_of(watched, table)
     dispatched = _dispatched(compactor)
-    finished = flown(dispatched)
+    finished = outcome_of(dispatched)
     is_broken[0] = True
     with pytest.raises(MemoryError):
         compactor.cycle([finished], ALL)

@@ -190,7 +190,7 @@ class Years(Stage):
                 self.work()
 
     def held_objects(self) -> Counter[str]:
-        """Everything that can be reached from the fleet and the compactor, by type."""
+        """Everything that can be reached from the scheduler and the compactor, by type."""
         # What ended last is shown, and never more than some.
         beside = [self.storage, self.clock, self.scheduler.recent, self]
         return _reachable([self.scheduler, self.compactor], without=beside)

@@ -1,4 +1,4 @@
-"""Pictures of a service for tests of what shows them: a calm table by default, and a busy night."""
+"""Views of a service for tests of what shows them: a calm table by default, and a busy night."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class FixedClock:
         return self.now / 1000
 
     def sleep(self, seconds: float) -> None:
-        raise AssertionError("nobody waits for a drawing")
+        raise AssertionError("nobody waits for a page")
 
 
-class FixedPicture:
-    """A picture that somebody may exchange, with the details of some tables."""
+class FixedStatus:
+    """A status source whose view tests may exchange, with the details of some tables."""
 
     def __init__(self, view: ServiceView, *details: TableDetail) -> None:
         self.shown = view
@@ -210,7 +210,7 @@ def compaction_view(table: str = "sales.orders", **changes: Any) -> EndedCompact
     return EndedCompaction(**{**facts, **changes})
 
 
-def fleet_view(*tables: TableView, **changes: Any) -> ServiceView:
+def service_view(*tables: TableView, **changes: Any) -> ServiceView:
     """A service that runs well, with these tables."""
     by_status: dict[tuple[str, TableStatus], int] = {}
     for table in tables:
@@ -330,8 +330,8 @@ def busy_detail(view: TableView) -> TableDetail:
     return TableDetail(view=view, buckets=(over, pending, calm), bucket_count=48)
 
 
-def busy_night() -> FixedPicture:
-    """Everything that a page can have to show: the picture for looking at it."""
+def busy_night() -> FixedStatus:
+    """Everything that a page can have to show."""
     orders = table_view(
         "sales.orders",
         runs=9,
@@ -353,7 +353,7 @@ def busy_night() -> FixedPicture:
             warnings=("snapshot.num-retained.min is smaller than a day of commits needs",),
         ),
     )
-    return FixedPicture(_busy_fleet(orders), busy_detail(orders))
+    return FixedStatus(_busy_view(orders), busy_detail(orders))
 
 
 def _busy_counters() -> TableCounters:
@@ -380,7 +380,7 @@ def _busy_counters() -> TableCounters:
     )
 
 
-def _busy_fleet(orders: TableView) -> ServiceView:
+def _busy_view(orders: TableView) -> ServiceView:
     payments = table_view("sales.payments", runs=7)
     customers = table_view(
         "crm.customers",
@@ -404,10 +404,10 @@ def _busy_fleet(orders: TableView) -> ServiceView:
     audit = table_view("ops.audit", status=TableStatus.PAUSED)
     calm = [table_view(f"mart.daily_{name}", runs=1 + i % 4) for i, name in enumerate(_MARTS)]
     tables = (orders, payments, customers, clicks, refunds, profiles, audit, *calm)
-    return fleet_view(
+    return service_view(
         *tables,
         engine=replace(
-            fleet_view().engine, running=3, memory_reserved_bytes=1_536 * MIB, restarts=1
+            service_view().engine, running=3, memory_reserved_bytes=1_536 * MIB, restarts=1
         ),
         queued={PriorityClass.FORCED: 2, PriorityClass.BENEFIT: 3},
         queue=(
