@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from compactord.model import CompactReason, Conflict, TableName, WorkKind
+from compactord.scheduler.record import Status
 from compactord.scheduler.status import (
     EndedCompaction,
     Halt,
@@ -180,6 +181,7 @@ def task_view(table: str = "sales.orders", **changes: Any) -> ActiveCompaction:
         "queued_ms": NOW_MS - 70 * SECOND,
         "started_ms": NOW_MS - 40 * SECOND,
         "subcompactions": 5,
+        "status": Status.RUNNING,
         "subcompactions_done": 2,
     }
     return ActiveCompaction(**{**facts, **changes})
@@ -412,10 +414,18 @@ def _busy_view(orders: TableView) -> ServiceView:
         queued={PriorityClass.FORCED: 2, PriorityClass.BENEFIT: 3},
         queue=(
             task_view(
-                bucket=9, priority_class=PriorityClass.FORCED, started_ms=0, subcompactions_done=0
+                bucket=9,
+                priority_class=PriorityClass.FORCED,
+                started_ms=0,
+                status=None,
+                subcompactions_done=0,
             ),
             task_view(
-                bucket=14, priority_class=PriorityClass.FORCED, started_ms=0, subcompactions_done=0
+                bucket=14,
+                priority_class=PriorityClass.FORCED,
+                started_ms=0,
+                status=None,
+                subcompactions_done=0,
             ),
             task_view(
                 "logs.clicks",

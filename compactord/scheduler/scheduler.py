@@ -187,7 +187,7 @@ class Scheduler:
     def subcompaction_ended(self, outcome: TaskOutcome, now_ms: int) -> None:
         """It has succeeded or failed; one of a compaction already given up is ignored."""
         number = outcome.compaction
-        if not self._slots.freed(number, outcome.part) or number not in self._table_of:
+        if not self._slots.freed(number, outcome.index) or number not in self._table_of:
             return
         scheduled = self._touched(self._table_of[number].name)
         scheduled.slots -= 1

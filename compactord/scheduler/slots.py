@@ -236,7 +236,7 @@ class Slots:
             self._observer.started(scheduled.name, record, now_ms)
         scheduled.virtual_time += cost(record.subcompaction_bytes) / scheduled.weight
         scheduled.slots += 1
-        self._running[record.number, subcompaction.part] = chosen.is_large
+        self._running[record.number, subcompaction.index] = chosen.is_large
         return Submit(subcompaction=subcompaction)
 
     def _begin_dispatch(self, scheduled: ScheduledTable, free: int, now_ms: int) -> StartDispatch:

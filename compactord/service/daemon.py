@@ -350,9 +350,9 @@ class Daemon:
     ) -> None:
         self._scheduler.dispatched(name, result, self._clock.steady_ms())
 
-    def _part_has_ended(self, outcome: TaskOutcome) -> None:
+    def _subcompaction_has_ended(self, outcome: TaskOutcome) -> None:
         self._capacity.count_busy(self._scheduler.running_subcompactions)
-        self._capacity.part_ended(outcome)
+        self._capacity.subcompaction_ended(outcome)
         self._scheduler.subcompaction_ended(outcome, self._clock.steady_ms())
 
     def _expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:

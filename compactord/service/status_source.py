@@ -15,7 +15,7 @@ from compactord.config.model import Mode
 from compactord.config.windows import may_start, next_change_ms
 from compactord.model import TableName, WorkKind
 from compactord.scheduler.priority import priority_class
-from compactord.scheduler.record import CompactionRecord
+from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Halt, PriorityClass
@@ -234,13 +234,14 @@ def top_buckets(tables: Iterable[ScheduledTable], count: int) -> tuple[BucketVie
 
 
 def running(tables: Iterable[ScheduledTable], wall: WallTime) -> tuple[ActiveCompaction, ...]:
-    """Compactions in flight, the oldest first."""
+    """Compactions from their dispatch to their end, the oldest first."""
     views = [
         _task(
             scheduled, record.pending, record.priority_class, record.queued_ms, wall, record=record
         )
         for scheduled in tables
-        for record in scheduled.in_flight
+        for record in scheduled.with_status(*IN_FLIGHT, Status.COMMITTING)
+        if record.outcome is None
     ]
     return tuple(sorted(views, key=lambda view: (view.started_ms or 1 << 62, view.queued_ms)))
 
@@ -279,6 +280,7 @@ def _task(
 ) -> ActiveCompaction:
     return ActiveCompaction(
         compaction_id=record.number if record else 0,
+        status=record.status if record else None,
         name=scheduled.name,
         partition=pending.partition,
         bucket=pending.bucket.bucket,
@@ -290,8 +292,8 @@ def _task(
         sorted_runs=pending.sorted_runs,
         queued_ms=wall.at(queued_ms),
         started_ms=wall.shown(record.started_ms) if record else 0,
-        parts=len(record.dispatch.subcompactions) if record else 0,
-        parts_done=record.in_flight.done if record else 0,
+        subcompactions=len(record.dispatch.subcompactions) if record else 0,
+        subcompactions_done=record.in_flight.done if record else 0,
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compactord.model import CompactReason, TableName, WorkKind
+from compactord.scheduler.record import Status
 from compactord.scheduler.status import EndedCompaction, Halt, PriorityClass, TableCounters
 from compactord.table.status import Backlog, BucketDetail, RestingPartition, TableInfo, TableShape
 
@@ -95,12 +96,15 @@ class BucketView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveCompaction:
-    """A compaction that waits or runs. `started_ms` 0: it has waited since `queued_ms`.
+    """A compaction that waits or is under way: `status` says how far it is, None: on offer.
+
+    `started_ms` 0: it has waited since `queued_ms`.
 
     `compaction_id` 0: it is not decided yet.
     """
 
     compaction_id: int
+    status: Status | None
     name: TableName
     partition: str
     bucket: int

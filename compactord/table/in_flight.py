@@ -97,10 +97,10 @@ class InFlight:
         in all. Once one has failed for good, those that wait would run for nothing.
         """
         match outcome:
-            case SubcompactionResult(part=index):
+            case SubcompactionResult(index=index):
                 self._results[index] = outcome
                 self._outstanding -= 1
-            case TaskFailure(part=index, kind=kind):
+            case TaskFailure(index=index, kind=kind):
                 self._attempts[index] += 1
                 may_pass = kind is not FailureKind.POISON and self._attempts[index] < attempts_max
                 if may_pass and self._failure is None:
@@ -143,7 +143,7 @@ class InFlight:
             return None
         return TaskFailure(
             compaction=self._number,
-            part=0,
+            index=0,
             kind=FailureKind.POISON,
             error=FormatError.__name__,
             message=f"its subcompactions read {read:,} rows, its files have {rows:,}: bounds of"

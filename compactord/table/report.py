@@ -276,7 +276,7 @@ class TerminalProgress:
         self._stream = sys.stderr
         self._shown = self._stream is not None and self._stream.isatty()
         self._planned = self._finished = self._snapshots = 0
-        self._bytes_planned = self._bytes_landed = 0
+        self._bytes_planned = self._bytes_finished = 0
 
     def planned(self, table: OpenTable, compaction: Compaction) -> None:
         self._planned += 1
@@ -285,7 +285,7 @@ class TerminalProgress:
 
     def finished(self, finished: Finished) -> None:
         self._finished += 1
-        self._bytes_landed += sum(file.file_size for file in finished.compaction.inputs)
+        self._bytes_finished += sum(file.file_size for file in finished.compaction.inputs)
         self._show()
 
     def committed(self, committed: Committed) -> None:
@@ -301,7 +301,7 @@ class TerminalProgress:
         if self._shown:
             self._stream.write(
                 f"\r\x1b[K{self._finished}/{self._planned} compactions, "
-                f"{size_text(self._bytes_landed)} of {size_text(self._bytes_planned)}, "
+                f"{size_text(self._bytes_finished)} of {size_text(self._bytes_planned)}, "
                 f"{self._snapshots} snapshots"
             )
             self._stream.flush()

@@ -1,4 +1,4 @@
-"""Cuts a decision into the parts that workers run."""
+"""Cuts a decision into the subcompactions that workers run."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from compactord.paimon.types import DataField
 from compactord.rewrite.split import cut_ranges
 from compactord.table.opening import OpenTable
 
-# A part of less input than this gains nothing from being split: its worker has threads of its own.
-_MIN_PART_BYTES = 256 << 20
+# Less input than this gains nothing from being split: a worker has threads of its own.
+_MIN_BYTES = 256 << 20
 # The one that tables may ask for (`paimon.support`).
 _FILE_FORMAT = "parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """Settings of workers that do not depend on the part. `memory_bytes` is for one part."""
+    """Settings of all workers. `memory_bytes` is for one subcompaction."""
 
     owner: Owner
     memory_bytes: int
@@ -52,7 +52,7 @@ def subcompactions(
     worker: WorkerSpec,
     clock: Clock,
 ) -> tuple[Subcompaction, ...]:
-    """The parts of a decision in output order; none when it only upgrades files.
+    """The subcompactions of a decision in output order; none when it only upgrades files.
 
     A rewrite of many bytes is cut into key ranges, at most one for each of `free_slots`; this reads
     Parquet footers of its inputs. `number` comes back in the outcomes. Raises `UnsupportedTable`
@@ -82,7 +82,7 @@ def subcompactions(
         Subcompaction(
             table=table.ref.full_name,
             compaction=number,
-            index=part,
+            index=index,
             fields=table.schema.fields,
             source=source,
             write=write,
@@ -90,7 +90,7 @@ def subcompactions(
             owner=worker.owner,
             memory_bytes=worker.memory_bytes,
         )
-        for part, source in enumerate(sources)
+        for index, source in enumerate(sources)
     )
 
 
@@ -116,10 +116,10 @@ def _cut(
     table: OpenTable, whole: MergeSpec, rewrite: Rewrite, free_slots: int
 ) -> list[MergeSpec | ConcatSpec]:
     size = sum(run.size_bytes for section in rewrite.sections for run in section.runs)
-    parts = min(free_slots, size // _MIN_PART_BYTES)
-    if parts < 2:
+    count = min(free_slots, size // _MIN_BYTES)
+    if count < 2:
         return [whole]
-    ranges = cut_ranges(whole, parts, table.schema.fields, table.storage)
+    ranges = cut_ranges(whole, count, table.schema.fields, table.storage)
     return [_within(whole, key_range) for key_range in ranges]
 
 

@@ -73,8 +73,8 @@ class Rules:
 
     def effect(self, effect: Effect) -> None:
         match effect:
-            case Submit(subcompaction=part):
-                self._submit(part.compaction, part.part)
+            case Submit(subcompaction=subcompaction):
+                self._submit(subcompaction.compaction, subcompaction.index)
             case StartCycle(name=name, ended=ended) | Discard(name=name, ended=ended):
                 if isinstance(effect, StartCycle) and ended:
                     assert not self._world.scheduler.is_ending, "a commit begins after the end"
@@ -200,7 +200,7 @@ class Rules:
             return
         scheduled = self._world.scheduler.tables[name]
         assert result.snapshot_id >= self._world.tables[name].expired_to, "its inputs have expired"
-        flying = sum(self.table_of[n] == name for n in self.active)
+        in_flight = sum(self.table_of[n] == name for n in self.active)
         finished = len(scheduled.with_status(Status.FINISHED))
         # Parts that are tried again may have given their slots to others meanwhile.
         most = 2 * scheduled.policy.max_concurrent_tasks

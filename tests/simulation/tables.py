@@ -74,7 +74,7 @@ def subcompaction_of(number: int, index: int, *paths: str) -> Subcompaction:
     for name, value in (
         ("table", "db.t"),
         ("compaction", number),
-        ("part", part),
+        ("index", index),
         ("source", source),
     ):
         object.__setattr__(made, name, value)
@@ -109,7 +109,7 @@ class SimTable:
 
     def release(self, ended: Sequence[Finished | Failed]) -> None:
         for each in ended:
-            if self.flying.pop(each.number, None) is not None:
+            if self.in_flight.pop(each.number, None) is not None:
                 self._is_changed = True
 
     def cycle(
@@ -147,7 +147,7 @@ class SimTable:
     def _settle(self, finished: Sequence[Finished], conflicts: frozenset[int]) -> Settled:
         published, dropped = [], []
         for each in finished:
-            flying = self.flying[each.number]
+            in_flight = self.in_flight[each.number]
             if each.number in conflicts:
                 drop = DroppedChange(
                     change=each.change, conflict=Conflict.FILE_REMOVED, why="a file is gone"
@@ -223,7 +223,7 @@ class SimTable:
                 files=(),
                 ordered=False,
             ),
-            subcompactions=tuple(part_of(number, part) for part in range(count)),
+            subcompactions=tuple(subcompaction_of(number, part) for part in range(count)),
             neighbours=(),
             index_entries=(),
             snapshot_id=self.planned_snapshot_id,

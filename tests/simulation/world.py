@@ -234,8 +234,8 @@ class World:
         for effect in effects:
             self.rules.effect(effect)
             match effect:
-                case Submit(subcompaction=part):
-                    self._submit(part)
+                case Submit(subcompaction=subcompaction):
+                    self._submit(subcompaction)
                 case StartCycle():
                     self._job(lambda effect=effect: self._cycle(effect))
                 case StartDispatch():
@@ -305,7 +305,7 @@ class World:
         )
         self.rules.dispatched(name, effect, dispatched)
         if dispatched is not None:
-            size = table.flying[effect.number].size
+            size = table.in_flight[effect.number].size
             self.sizes[effect.number] = size // max(1, len(dispatched.subcompactions))
         self.scheduler.dispatched(name, dispatched, self.now_ms)
 
@@ -360,7 +360,7 @@ class World:
             cpu_s=0,
             peak_rss_bytes=0,
         )
-        result = SubcompactionResult(compaction=number, part=part, outputs=(), stats=stats)
+        result = SubcompactionResult(compaction=number, index=index, outputs=(), stats=stats)
         self.scheduler.subcompaction_ended(result, self.now_ms)
 
     def _subcompaction_lost(self, key: tuple[int, int]) -> None:
@@ -377,7 +377,7 @@ class World:
             message="it failed",
             traceback="",
         )
-        self.rules.part_failed(number, part, kind)
+        self.rules.subcompaction_failed(number, index, kind)
         self.scheduler.subcompaction_ended(failure, self.now_ms)
 
     def _in_flight(self, number: int) -> tuple[TableName, int]:

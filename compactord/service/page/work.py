@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from compactord.model import TableName
+from compactord.scheduler.record import Status
 from compactord.scheduler.status import EndedCompaction, Outcome, PriorityClass
 from compactord.service.page.bars import meter
 from compactord.service.page.figures import (
@@ -126,7 +127,9 @@ def _task_cells(task: ActiveCompaction) -> tuple[str, ...]:
 def _progress(task: ActiveCompaction) -> Markup:
     return join(
         (
-            f"{count(task.subcompactions_done)} of {count(task.subcompactions)} subcompactions",
+            f"{count(task.subcompactions_done)} of {count(task.subcompactions)} subcompactions"
+            if task.status in (None, Status.RUNNING)
+            else task.status.value,
             meter(task.subcompactions_done, task.subcompactions),
         )
     )

@@ -93,7 +93,7 @@ def test_of_a_bucket_that_is_gone_nothing_is_remembered_although_others_wait() -
 def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> None:
     stage = Stage()
     stage.add()
-    number = stage.flying()[0].subcompaction.compaction
+    number = stage.submitted()[0].subcompaction.compaction
     scheduled = stage.scheduler.tables[NAME]
     record = scheduled.compactions[number]
 

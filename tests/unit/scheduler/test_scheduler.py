@@ -129,9 +129,9 @@ class Stage:
         self.scheduler.poll_due(name, self.now)
 
     def ends(self, submit: Submit, kind: FailureKind | None = None, *, error: str = "E") -> None:
-        number, part = submit.subcompaction.compaction, submit.subcompaction.part
+        number, index = submit.subcompaction.compaction, submit.subcompaction.index
         if kind is None:
-            done = SubcompactionResult(compaction=number, part=part, outputs=(), stats=STATS)
+            done = SubcompactionResult(compaction=number, index=index, outputs=(), stats=STATS)
             self.scheduler.subcompaction_ended(done, self.now)
             return
         failure = TaskFailure(

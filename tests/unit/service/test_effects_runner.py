@@ -142,10 +142,10 @@ def test_a_commit_that_fails_is_an_answer_and_leaves_no_bucket_busy(
     harness.cycle()
     dispatched = harness.dispatch(0)
     assert isinstance(dispatched, Dispatch)
-    finished = flown(dispatched)
-    theatre.error = error
-    theatre.runner.run(StartCycle(name=NAME, ended=(finished,), skip=Skip()))
-    _, cycle = theatre.answer()
+    finished = outcome_of(dispatched)
+    harness.error = error
+    harness.runner.run(StartCycle(name=NAME, ended=(finished,), skip=Skip()))
+    _, cycle = harness.answer()
     assert isinstance(cycle, Cycle)
     assert cycle.error is not None
     assert cycle.in_commit
@@ -166,10 +166,10 @@ def test_care_and_discarding_that_fail_are_answered(harness: Harness, error: Exc
     what, result = harness.answer()
     assert what == "expired"
     assert isinstance(result, CompactordError)
-    theatre.runner.run(StartSweep(name=NAME, under_way=UnderWay(since_ms=0, for_ms=0)))
-    assert theatre.answer() == ("swept", 0)
-    theatre.runner.run(Discard(name=NAME, ended=(finished,)))
-    assert theatre.answer() == ("discarded", None)
+    harness.runner.run(StartSweep(name=NAME, under_way=UnderWay(since_ms=0, for_ms=0)))
+    assert harness.answer() == ("swept", 0)
+    harness.runner.run(Discard(name=NAME, ended=(finished,)))
+    assert harness.answer() == ("discarded", None)
 
 
 def test_what_concerns_a_table_that_was_never_opened_is_answered(harness: Harness) -> None:
@@ -180,10 +180,10 @@ def test_what_concerns_a_table_that_was_never_opened_is_answered(harness: Harnes
     assert isinstance(result, CompactordError)
 
 
-def test_parts_go_to_the_engine_at_once(theatre: Theatre) -> None:
-    made = part(3)
-    theatre.runner.run(Submit(subcompaction=made))
-    assert theatre.submitted == [made]
+def test_subcompactions_go_to_the_engine_at_once(harness: Harness) -> None:
+    made = subcompaction(3)
+    harness.runner.run(Submit(subcompaction=made))
+    assert harness.submitted == [made]
 
 
 def test_a_new_specification_takes_effect_with_the_next_turn(harness: Harness) -> None:

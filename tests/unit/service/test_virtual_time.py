@@ -49,9 +49,9 @@ class OneSlot(Stage):
                     case StartCycle():
                         self.cycle_ended(effect)
                     case StartDispatch():
-                        self.dispatched(effect, parts=PARTS)
-                    case Submit(subcompaction=part):
-                        given.append(self.scheduler._table_of[part.compaction].name)
+                        self.dispatched(effect, subcompactions=SUBCOMPACTIONS)
+                    case Submit(subcompaction=subcompaction):
+                        given.append(self.scheduler._table_of[subcompaction.compaction].name)
                         self.ends(effect)
         return given
 

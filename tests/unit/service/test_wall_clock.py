@@ -252,7 +252,7 @@ def test_no_sweep_takes_what_is_under_way(days: tuple[int, ...], *, is_seen: boo
     stage = Stage()
     stage.add()
     stage.now = clock.steady_ms()
-    stage.flying()
+    stage.submitted()
     planned = compactor.cycle((), ALL).planned
     assert planned is not None
     for number, pending in enumerate(planned.offered):
@@ -359,4 +359,4 @@ def _full(compactor: TableCompactor) -> None:
     (pending,) = planned.offered
     dispatched = compactor.dispatch(pending.bucket, number=1, free_slots=1)
     assert dispatched is not None
-    assert compactor.cycle([flown(dispatched)], ALL).settled is not None
+    assert compactor.cycle([outcome_of(dispatched)], ALL).settled is not None

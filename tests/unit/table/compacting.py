@@ -44,7 +44,7 @@ def compactor_of(
     )
 
 
-def flown(dispatch: Dispatch, *, failed: bool = False) -> Finished | Failed:
+def outcome_of(dispatch: Dispatch, *, failed: bool = False) -> Finished | Failed:
     """What comes of a compaction; each subcompaction is run once, unless it is to have `failed`."""
     in_flight = InFlight(
         dispatch.number,
@@ -55,7 +55,7 @@ def flown(dispatch: Dispatch, *, failed: bool = False) -> Finished | Failed:
     )
     while in_flight.waiting:
         part = in_flight.waiting.popleft()
-        in_flight.arrived(_poisoned(part) if failed else run_part(part), attempts_max=1)
+        in_flight.arrived(_poisoned(part) if failed else run_subcompaction(part), attempts_max=1)
     ended = in_flight.ended()
     assert ended is not None
     return ended
@@ -103,5 +103,5 @@ class Driver:
                     self.errors.append(error)
                     continue
                 if dispatched is not None:
-                    ended.append(flown(dispatched))
+                    ended.append(outcome_of(dispatched))
         return planned

@@ -66,8 +66,8 @@ class History:
         self.clock.sleep(seconds)
 
     def cycle(self, landing: int, *, failed: bool) -> None:
-        numbers = list(self.flying)[:landing]
-        ended = [flown(self.flying.pop(number), failed=failed) for number in numbers]
+        numbers = list(self.in_flight)[:landing]
+        ended = [outcome_of(self.in_flight.pop(number), failed=failed) for number in numbers]
         cycle = self.compactor.cycle(ended, ALL)
         assert cycle.error is None
         self.planned = cycle.planned or self.planned

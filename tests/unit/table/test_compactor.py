@@ -171,7 +171,7 @@ def test_a_failed_bucket_is_due_again_and_leaves_no_file() -> None:
     compactor = compactor_of(storage, table)
     dispatched = _dispatched(compactor)
     _due(compactor)
-    again = compactor.cycle([flown(dispatched, failed=True)], ALL)
+    again = compactor.cycle([outcome_of(dispatched, failed=True)], ALL)
     assert again.planned is not None
     assert dispatched.compaction.bucket in {pending.bucket for pending in again.planned.offered}
     assert leftovers(storage, table, [FIRST]) == set()
@@ -423,7 +423,7 @@ def test_what_was_handed_in_is_settled_whatever_call_of_the_commit_fails_for_eve
     for number, pending in enumerate(planned.offered):
         dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
         assert dispatched is not None
-        ended.append(flown(dispatched))
+        ended.append(outcome_of(dispatched))
     is_armed[0] = True
     cycle = compactor.cycle(ended, ALL)
     assert cycle.error is not None

@@ -139,10 +139,10 @@ class Years(Stage):
                     case StartDispatch(bucket=bucket, number=number):
                         dispatched = self.compactor.dispatch(bucket, number=number, free_slots=1)
                         self.scheduler.dispatched(NAME, dispatched, self.now)
-                    case Submit(subcompaction=part) if holds:
-                        self.held.append(part)
-                    case Submit(subcompaction=part):
-                        self.end(part)
+                    case Submit(subcompaction=subcompaction) if holds:
+                        self.held.append(subcompaction)
+                    case Submit(subcompaction=subcompaction):
+                        self.end(subcompaction)
                     case StartSweep():
                         self.scheduler.swept(NAME, self.now)
                     case StartExpire():
@@ -164,8 +164,10 @@ class Years(Stage):
         file = self._file("out", level=subcompaction.write.level)
         outputs = data_outputs(file)
         # A commit looks whether its outputs are there; nobody reads them.
-        self.storage.write_new(f"{part.write.folder}/{file.file_name}", bytes(FILE_SIZE))
-        done = SubcompactionResult(compaction=number, part=part.part, outputs=outputs, stats=STATS)
+        self.storage.write_new(f"{subcompaction.write.folder}/{file.file_name}", bytes(FILE_SIZE))
+        done = SubcompactionResult(
+            compaction=number, index=subcompaction.index, outputs=outputs, stats=STATS
+        )
         self.scheduler.subcompaction_ended(done, self.now)
 
     def step(self) -> None:

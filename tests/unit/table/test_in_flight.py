@@ -52,7 +52,7 @@ def _failure(index: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = 
 
 def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:
     """A compaction, and its subcompactions: all are at the engine."""
-    flown = [part_of(1, number) for number in range(count)]
+    flown = [subcompaction_of(1, number) for number in range(count)]
     in_flight = InFlight(1, APPEND, flown, neighbours=[A, B], index_entries=(b"i",))
     assert list(in_flight.waiting) == flown
     in_flight.waiting.clear()
@@ -111,7 +111,7 @@ def test_attempts_are_counted_for_each_subcompaction() -> None:
 @pytest.mark.parametrize(("paths", "rows"), [(("a", "b"), 2), (("a",), 1), (("a", "b", "c"), 3)])
 def test_subcompactions_must_have_read_each_row_once(paths: tuple[str, ...], rows: int) -> None:
     # They read ranges of the same files.
-    flown = [part_of(1, number, *paths) for number in range(2)]
+    flown = [subcompaction_of(1, number, *paths) for number in range(2)]
     in_flight = InFlight(1, APPEND, flown, neighbours=[], index_entries=())
     in_flight.waiting.clear()
     x, y = data_file("x"), data_file("y")
@@ -143,7 +143,7 @@ def test_a_failure_waits_for_the_others_and_names_what_they_finished() -> None:
 
 
 def test_after_a_failure_those_that_wait_are_not_begun() -> None:
-    flown = [part_of(1, number) for number in range(3)]
+    flown = [subcompaction_of(1, number) for number in range(3)]
     in_flight = InFlight(1, APPEND, flown, neighbours=[], index_entries=())
     in_flight.waiting.popleft()
     assert isinstance(_arrived(in_flight, _failure(0, FailureKind.POISON)), Failed)

@@ -84,7 +84,7 @@ def _finished(session: TableSession) -> list[Finished]:
             index_entries=indexes.get(compaction.bucket, ()),
         )
         while in_flight.waiting:
-            in_flight.arrived(run_part(in_flight.waiting.popleft()), attempts_max=1)
+            in_flight.arrived(run_subcompaction(in_flight.waiting.popleft()), attempts_max=1)
         found = in_flight.ended()
         assert isinstance(found, Finished)
         ended.append(found)
