@@ -291,6 +291,12 @@ class Limits(Section):
         description="memory of all merges at once; null: 3/4 of the machine's, or the cgroup's; "
         "on a cluster what its cores hold",
     )
+    max_commit_delay_ms: DurationMs = Field(
+        default=duration_ms("5 s"),
+        alias="max_commit_delay",
+        description="how long a compaction waits for others of its table that are under way, to be "
+        "published in one snapshot with them; 0 s: never",
+    )
 
 
 class Backoff(Section):

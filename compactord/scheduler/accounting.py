@@ -468,7 +468,9 @@ def _counted(
     record.outcome = outcome
     compaction, stats = record.dispatch.compaction, finished.stats if finished else ()
     upgraded = len(compaction.upgraded) if isinstance(compaction, MergeCompaction) else 0
-    seconds = max(0, now_ms - record.started_ms) / 1000 if record.started_ms else 0.0
+    # Without the time for which it waited to be published with others.
+    end_ms = record.finished_ms or now_ms
+    seconds = max(0, end_ms - record.started_ms) / 1000 if record.started_ms else 0.0
     scheduled.counts.compactions[record.pending.kind, outcome] += 1
     scheduled.counts.compaction_seconds += seconds
     scheduled.counts.sums["compaction_seconds_count"] += 1

@@ -39,6 +39,7 @@ class CompactionRecord:
     status: Status = Status.PLANNED
     # When its first subcompaction was submitted to the engine.
     started_ms: int = 0
+    finished_ms: int = 0
     # Whether the table's plan was made beside it, and so does not count it.
     is_beside_plan: bool = False
     # How it ended, as soon as that is known; its files may still have to be removed.
@@ -66,9 +67,9 @@ class CompactionRecord:
         self.started_ms = self.started_ms or now_ms
         return is_first
 
-    def finished(self, result: Finished | Failed) -> None:
+    def finished(self, result: Finished | Failed, now_ms: int) -> None:
         """Nothing of it is at the engine any more."""
-        self.status, self._result = Status.FINISHED, result
+        self.status, self._result, self.finished_ms = Status.FINISHED, result, now_ms
 
     @property
     def dispatch(self) -> Dispatch:

@@ -10,7 +10,7 @@ Bounds: one cycle or dispatch at a time for each table, and `jobs_max` over all 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from compactord.clock import WallTime
 from compactord.config.model import Retry
@@ -54,6 +54,7 @@ class Scheduler:
         wall: WallTime,
         observer: Observer,
         jobs_max: int,
+        max_commit_delay_ms: int,
         sweep_interval_ms: int,
         expire_interval_ms: int,
     ) -> None:
@@ -61,6 +62,7 @@ class Scheduler:
         self.slots = 0
         self.retry = retry
         self.wall = wall
+        self.max_commit_delay_ms = max_commit_delay_ms
         self.sweep_interval_ms = sweep_interval_ms
         self.recent: deque[EndedCompaction] = deque(maxlen=_RECENT_MAX)
         self.picks: Counter[tuple[WorkKind, CompactReason]] = Counter()
@@ -295,13 +297,20 @@ class Scheduler:
             scheduled = self.tables[name]
             if scheduled.job is None and free <= 0:
                 return
-            del self._cycle_wanted[name]
             if scheduled.job is not None:
                 # It wants a cycle again when its running job ends.
+                del self._cycle_wanted[name]
                 continue
             may_poll = not (self.is_draining or scheduled.is_leaving)
+            is_polled = scheduled.poll_due_ms is not None
+            is_polled = is_polled and may_poll and scheduled.next_try_ms <= now_ms
             finished = scheduled.with_status(Status.FINISHED)
-            if not finished and not (may_poll and scheduled.next_try_ms <= now_ms):
+            if finished and self._may_wait(scheduled, finished, now_ms):
+                if not is_polled:
+                    continue
+                finished = []
+            del self._cycle_wanted[name]
+            if not (finished or is_polled):
                 scheduled.poll_due_ms = None
                 continue
             free -= 1
@@ -315,6 +324,23 @@ class Scheduler:
             else:
                 skip = self._slots.skip(scheduled, now_ms, may_begin=may_poll)
                 yield StartCycle(name=name, ended=ended, skip=skip)
+
+    def _may_wait(
+        self, scheduled: ScheduledTable, finished: Sequence[CompactionRecord], now_ms: int
+    ) -> bool:
+        """Whether what has finished waits for others, to be published in one snapshot with them.
+
+        Not for long, not for nothing, and not where writers are about to stall.
+        """
+        if self.is_draining or scheduled.is_leaving or scheduled.halt is not None:
+            return False
+        oldest_ms = min(record.finished_ms for record in finished)
+        if now_ms - oldest_ms >= self.max_commit_delay_ms:
+            return False
+        if any(each.pending.is_forced or isinstance(each.result, Failed) for each in finished):
+            return False
+        has_others = any(record.is_under_way for record in scheduled.compactions.values())
+        return has_others or self._slots.may_begin(scheduled, now_ms)
 
     # -- accounting
 
@@ -364,7 +390,7 @@ class Scheduler:
             scheduled.head = None
             if not accounting.is_undecided(ended):
                 self._blame(scheduled, record, ended, now_ms)
-        record.finished(ended)
+        record.finished(ended, now_ms)
         self._table_of.pop(record.number, None)
         self._cycle_wanted[scheduled.name] = None
 
@@ -377,7 +403,7 @@ class Scheduler:
     ) -> None:
         """End a compaction whose outcomes will not come; the table is not to blame."""
         self._unpublished(scheduled, record, Outcome.CANCELLED, why, now_ms)
-        record.finished(record.in_flight.give_up(_lost(why)))
+        record.finished(record.in_flight.give_up(_lost(why)), now_ms)
         self._table_of.pop(record.number, None)
         self._cycle_wanted[scheduled.name] = None
 

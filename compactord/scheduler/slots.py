@@ -143,6 +143,10 @@ class Slots:
             manifests=not is_at_work or closed >= _COMPACTING,
         )
 
+    def may_begin(self, scheduled: ScheduledTable, now_ms: int) -> bool:
+        """Whether the table would dispatch another compaction if it had a slot."""
+        return self._head(scheduled, now_ms) is not None
+
     def _contend(
         self,
         scheduled: ScheduledTable,

@@ -102,6 +102,7 @@ class Daemon:
             wall=WallTime(zone),
             observer=self._observer,
             jobs_max=_JOBS_MAX,
+            max_commit_delay_ms=config.limits.max_commit_delay_ms,
             sweep_interval_ms=config.recovery.interval_ms,
             expire_interval_ms=_EXPIRE_INTERVAL_MS,
         )
@@ -441,6 +442,7 @@ class Daemon:
         """Put another configuration into effect."""
         scheduler = self._scheduler
         scheduler.retry, scheduler.sweep_interval_ms = config.retry, config.recovery.interval_ms
+        scheduler.max_commit_delay_ms = config.limits.max_commit_delay_ms
         self._runner.orphan_grace_ms = config.recovery.orphan_grace_ms
         self._status.top_n = config.metrics.top_n
         self._metrics.configure(

@@ -14,7 +14,7 @@ import structlog
 
 from compactord.clock import Clock, WallTime
 from compactord.commit.publish import SnapshotPublisher
-from compactord.config.model import Alerts, Backoff, Mode, Retry, SnapshotExpiry
+from compactord.config.model import Alerts, Backoff, Limits, Mode, Retry, SnapshotExpiry
 from compactord.config.policy import TablePolicy
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError, EngineUnavailable, TransientStorageError
@@ -104,6 +104,7 @@ class OneShot:
             wall=WallTime(worker.zone),
             observer=self._observer,
             jobs_max=_JOBS_MAX,
+            max_commit_delay_ms=Limits().max_commit_delay_ms,
             sweep_interval_ms=_YEAR_MS,
             expire_interval_ms=_YEAR_MS,
         )
@@ -113,6 +114,8 @@ class OneShot:
         self._scheduler.add(self._name, table, _POLICY, clock.steady_ms())
         self._failed_cycles = 0
         self._is_planned = False
+        # How many snapshots had been published when the table was polled for nothing else.
+        self._looked_after = 0
 
     def run(self) -> CompactTotals:
         """Compact until a plan is empty, or until `stop` is set.
@@ -122,7 +125,9 @@ class OneShot:
         """
         self._observer.begin()
         try:
-            while not self._stop.is_set() and (self._carry_out() or self._receive()):
+            while not self._stop.is_set() and (
+                self._carry_out() or self._receive() or self._look_again()
+            ):
                 pass
         except EngineUnavailable:
             # A signal to the whole process group ends the engine as well: that is the stop.
@@ -233,6 +238,15 @@ class OneShot:
         while outcome is not None:
             self._take_in(outcome)
             outcome = self._running_engine().next_outcome(timeout_s=0)
+        return True
+
+    def _look_again(self) -> bool:
+        """After snapshots of ours: writers may have come meanwhile, and manifests may be due."""
+        published = len(self.totals.snapshots)
+        if published == self._looked_after:
+            return False
+        self._looked_after = published
+        self._scheduler.look_again(self._name, self._clock.steady_ms())
         return True
 
     def _take_in(self, outcome: TaskOutcome) -> None:

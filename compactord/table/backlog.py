@@ -176,6 +176,11 @@ class TableBacklog:
         by_end = sorted(self._rests.items(), key=lambda item: item[1].until_ms)
         return {bucket.partition: rest for bucket, rest in by_end}
 
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is due."""
+        return bool(self._pending)
+
     def backlog(self) -> Backlog:
         """Of everything that is due and not under way."""
         offered = self._pending.values()

@@ -185,7 +185,7 @@ class TableCompactor:
                 found_out = self._is_outrun(each)
                 if found_out is not None:
                     outrun[each.number] = found_out
-            if planned is not None and settled is None and self._is_idle(planned, skip):
+            if settled is None and self._is_idle(skip):
                 start = self._clock.monotonic_s()
                 settled = self._merged_manifests()
                 commit_seconds = self._clock.monotonic_s() - start
@@ -371,9 +371,9 @@ class TableCompactor:
             return None
         return Settled(committed=merged) if merged is not None else None
 
-    def _is_idle(self, planned: Planned, skip: Skip) -> bool:
+    def _is_idle(self, skip: Skip) -> bool:
         """Whether manifests wait in vain for the commit of a compaction."""
-        return not (skip.manifests or planned.backlog.tasks or self._reading)
+        return not (skip.manifests or self._reading or self._backlog.has_work)
 
     def _next(self, bucket: BucketId) -> Compaction | None:
         planner, state = self._planner, self._planned_on

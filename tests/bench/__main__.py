@@ -7,10 +7,11 @@
     python -m tests.bench --large                  # a bucket of 5 GB; needs 10 GB of disk
     python -m tests.bench --soak --seconds 600     # ingestion beside a daemon that is killed once
 
-Cases: pk (with pk-bigint, pk-string and pk-three), append and small compare both sides; scan looks
-at reading a table's state, kernel at the merge kernel, rewrite at one subcompaction beside its
-floor. Of the daemon, service-idle, service-memory, service-latency and service-load say what it
-costs and how soon it answers; they take 12 minutes of the half hour, service-memory alone 5.
+Cases: pk (with pk-bigint, pk-string and pk-three), append, small and buckets (32 of them) compare
+both sides; scan looks at reading a table's state, kernel at the merge kernel, rewrite at one
+subcompaction beside its floor. Of the daemon, service-idle, service-memory, service-latency and
+service-load say what it costs and how soon it answers; they take 12 minutes of the half hour,
+service-memory alone 5.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ class Shape:
     rows: int
     keys: int
     appends: bool = False
+    buckets: int = 1
 
     def tiny(self) -> Shape:
         """The same at a size where only the way is tried."""
@@ -56,11 +57,12 @@ SHAPES = {
         key=(("id", "BIGINT"),), commits=200, rows=20_000, keys=3_000_000, appends=True
     ),
     "small": Shape(key=_BIGINT, commits=5, rows=1_300, keys=3_000_000),
+    "buckets": Shape(key=_BIGINT, commits=5, rows=41_600, keys=3_000_000, buckets=32),
 }
 
 
 def make_table(core: CorePeer, path: Path, shape: Shape) -> None:
-    bucket = "-1" if shape.appends else "1"
+    bucket = "-1" if shape.appends else str(shape.buckets)
     core.create_table(
         path,
         [*shape.key, *VALUES],

@@ -50,6 +50,7 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
     "pk-three": (_at_least("java_wall_ratio", 4.5), _MEMORY),
     "append": (_at_least("java_wall_ratio", 3.5), _MEMORY),
     "small": (_at_most("wall_s", 0.15), _MEMORY),
+    "buckets": (_at_most("snapshots", 3), _MEMORY),
     "scan": (
         _at_most("refresh_unchanged_ms", 5),
         _at_most("refresh_growth", 2),

@@ -8,10 +8,12 @@ import signal
 import time
 from pathlib import Path
 
+from compactord.clock import SystemClock
 from compactord.paimon.snapshot import snapshot_ids
+from compactord_demo.writer import WriteOnlyWriter
 from tests import builders
 from tests.service.conftest import Served
-from tests.service.lakes import LOCAL, TRIGGER, Beside, Lake
+from tests.service.lakes import LOCAL, TRIGGER, WRITER, Beside, Lake
 
 
 def test_tables_are_kept_compact_while_writers_commit_and_metrics_tell_the_truth(
@@ -58,6 +60,21 @@ def test_tables_are_kept_compact_while_writers_commit_and_metrics_tell_the_truth
     assert scrape.one("spark_up") == 1
     assert (scrape.one("task_slots"), scrape.one("tasks_running")) == (2, 0)
     assert service.get("/readyz")[0] == service.get("/livez")[0] == 200
+
+
+def test_many_small_buckets_that_finish_close_together_are_published_in_few_snapshots(
+    served: Served,
+) -> None:
+    lake, service = served.lake, served.service
+    lake.keyed("wide", buckets=32)
+    writer = WriteOnlyWriter(LOCAL, lake.ref("wide"), owner=WRITER, clock=SystemClock())
+    for commit in range(6):
+        writer.write(builders.rows_of((key, commit) for key in range(2_000)))
+    service.wait_settled("wide")
+    finished = service.log("compaction_finished", table="wide")
+    assert {each["bucket"] for each in finished} == set(range(32))
+    assert lake.work("wide").snapshots <= 3
+    assert lake.rows("wide").column("v").to_pylist() == [5] * 2_000
 
 
 def test_a_new_table_is_found_a_dropped_one_forgotten_and_a_second_of_its_name_served_anew(

@@ -117,6 +117,7 @@ class World:
             wall=WallTime(timezone.utc),
             observer=self.rules,
             jobs_max=JOBS_MAX,
+            max_commit_delay_ms=5_000,
             sweep_interval_ms=30_000,
             expire_interval_ms=2_000,
         )

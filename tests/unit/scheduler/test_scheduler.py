@@ -49,7 +49,7 @@ class Silent:
 class Stage:
     """A scheduler and its tables; the test runs the effects."""
 
-    def __init__(self, *, slots: int = 2, **retry: object) -> None:
+    def __init__(self, *, slots: int = 2, commit_delay_ms: int = 0, **retry: object) -> None:
         self.observer = Silent()
         backoff = Backoff(min=1_000, max=60_000)
         self.scheduler = Scheduler(
@@ -57,6 +57,7 @@ class Stage:
             wall=WallTime(timezone.utc),
             observer=self.observer,  # type: ignore[arg-type]
             jobs_max=4,
+            max_commit_delay_ms=commit_delay_ms,
             sweep_interval_ms=10**12,
             expire_interval_ms=1_000,
         )

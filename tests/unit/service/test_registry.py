@@ -53,6 +53,7 @@ def _registry(clock: VirtualClock) -> tuple[TableRegistry, Scheduler]:
         wall=WallTime(timezone.utc),
         observer=LoggingObserver(Metrics()),
         jobs_max=2,
+        max_commit_delay_ms=0,
         sweep_interval_ms=1,
         expire_interval_ms=1,
     )

@@ -56,6 +56,15 @@ def test_a_run_compacts_everything_and_a_second_one_finds_nothing() -> None:
     assert builders.compact(storage, table, owner=SECOND).snapshots == []
 
 
+def test_many_small_buckets_are_published_in_few_snapshots() -> None:
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, LOCATION, buckets=32)
+    expected = builders.fill_keyed(builders.writer(storage, table), commits=5, keys=4000)
+    totals = builders.compact(storage, table)
+    assert (totals.compactions, len(totals.snapshots)) == (32, 1)
+    _check(storage, table, expected)
+
+
 def test_a_run_without_work_starts_no_engine() -> None:
     storage = MemoryStorage()
     table = builders.keyed_table(storage, LOCATION)
