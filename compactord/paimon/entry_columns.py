@@ -60,6 +60,7 @@ _VALUES = (
     _FILE + "_FILE_NAME",
     _FILE + "_LEVEL",
     _FILE + "_CREATION_TIME",
+    _FILE + "_FILE_SOURCE",
     *(_FILE + name for name in _NUMBERS.values()),
 )
 # The rest of a file's identity.
@@ -72,8 +73,8 @@ _EXTERNAL_PATH = _FILE + "_EXTERNAL_PATH"
 class FileColumns:
     """Files, one array per column.
 
-    `partition` is the place in a list that lies beside. `creation_time_ms` is as in `DataFile`, -1
-    where it is not known. `identity_hash` is equal for equal identities.
+    `partition` is the place in a list that lies beside. `creation_time_ms` and `file_source` are as
+    in `DataFile`, -1 where it is not known. `identity_hash` is equal for equal identities.
     """
 
     partition: SmallInts
@@ -86,6 +87,7 @@ class FileColumns:
     min_sequence_number: Ints
     max_sequence_number: Ints
     creation_time_ms: Ints
+    file_source: SmallInts
     identity_hash: Hashes
 
     def take(self, rows: Ints | Mask) -> FileColumns:
@@ -105,7 +107,8 @@ _COLUMNS = tuple(column.name for column in fields(FileColumns))
 class EntryColumns:
     """Entries in manifest order; `partitions` are those of `files`.
 
-    `records` are the entries encoded under `schema`. `identities` gives those of some rows.
+    `records` are the entries encoded under `schema`. `identities` and `names` (of files) give those
+    of some rows.
     """
 
     schema: AvroSchema
@@ -114,6 +117,7 @@ class EntryColumns:
     partitions: tuple[bytes, ...]
     records: pa.LargeBinaryArray
     identities: Callable[[Ints], list[FileIdentity]]
+    names: Callable[[Ints], pa.LargeStringArray]
 
 
 def read_entry_columns(
@@ -212,7 +216,7 @@ def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) 
     names, bucket, level = spans[_FILE + "_FILE_NAME"], ints["_BUCKET"], ints[_FILE + "_LEVEL"]
     name_hash, suspects = _hash_spans(data, names)
     _check_names(opened, suspects, gather(data, names, suspects))
-    records = decoded.records
+    records, unknown = decoded.records, np.full(len(bucket), NULL)
     offsets = np.append(records.start, records.start[-1:] + records.length[-1:])
     return EntryColumns(
         schema=schema,
@@ -223,7 +227,8 @@ def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) 
             total_buckets=ints["_TOTAL_BUCKETS"].astype(np.int32),
             level=level.astype(np.int32),
             **{name: ints[_FILE + column] for name, column in _NUMBERS.items()},
-            creation_time_ms=ints.get(_FILE + "_CREATION_TIME", np.full(len(bucket), NULL)),
+            creation_time_ms=ints.get(_FILE + "_CREATION_TIME", unknown),
+            file_source=ints.get(_FILE + "_FILE_SOURCE", unknown).astype(np.int32),
             identity_hash=_mixed(name_hash, bucket, level),
         ),
         partitions=tuple(encoded.dictionary.to_pylist()),
@@ -231,6 +236,7 @@ def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) 
             pa.large_binary(), len(bucket), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         ),
         identities=lambda rows: _identities(decoded, schema, rows, path),
+        names=lambda rows: gather(data, names, rows).view(pa.large_string()),
     )
 
 
@@ -313,17 +319,24 @@ def columns_of(
             level=small(file.level for file in files),
             **{name: integers(map(attrgetter(name), files)) for name in _NUMBERS},
             creation_time_ms=integers(map(created_ms, files)),
+            file_source=small(map(source_code, files)),
             identity_hash=identity_hashes(identities),
         ),
         partitions=tuple(codes),
         records=pa.array(records, pa.large_binary()),
         identities=lambda rows: [identities[row] for row in rows.tolist()],
+        names=lambda rows: pa.array([files[r].file_name for r in rows], pa.large_string()),
     )
 
 
 def created_ms(file: DataFile) -> int:
     """`FileColumns.creation_time_ms` of one file."""
     return NULL if file.creation_time_ms is None else file.creation_time_ms
+
+
+def source_code(file: DataFile) -> int:
+    """`FileColumns.file_source` of one file."""
+    return NULL if file.file_source is None else file.file_source
 
 
 def gather(data: Bytes, span: Span, rows: Ints | None = None) -> pa.LargeBinaryArray:

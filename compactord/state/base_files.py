@@ -61,6 +61,7 @@ class BaseFiles:
         "_level_counts",
         "_levels",
         "_location",
+        "_names",
         "_offsets",
         "_places",
         "_tops",
@@ -75,11 +76,12 @@ class BaseFiles:
         places: Ints,
         partitions: Sequence[bytes],
         chunks: Sequence[Chunk],
+        names: pa.LargeStringArray | None,
     ) -> None:
         """`columns` in order of arrival, with codes of `partitions`; takes possession of them.
 
         `places` say where each entry's bytes are: in which of `chunks`, and at which position
-        (`packed_keys`).
+        (`packed_keys`). `names` of files may be kept where objects of them would be too many.
 
         Raises `FormatError` if a file occurs twice.
         """
@@ -95,6 +97,7 @@ class BaseFiles:
         order = np.argsort(keys, kind="stable")
         self._columns = columns.take(order)
         self._places = places[order]
+        self._names = None if names is None else names.take(order)
         keys, starts = np.unique(keys[order], return_index=True)
         self.buckets = BucketIndex(ordered, codes, keys)
         self._offsets = np.append(starts, len(order))
@@ -120,6 +123,19 @@ class BaseFiles:
     @property
     def chunks(self) -> tuple[Chunk, ...]:
         return self._chunks
+
+    @property
+    def kept_names(self) -> pa.LargeStringArray | None:
+        """Names of files in the order of `columns`; null where it is not kept."""
+        return self._names
+
+    def names(self, rows: Ints) -> pa.LargeStringArray:
+        """The names of these files."""
+        if self._names is not None:
+            names = self._names.take(rows)
+            if not names.null_count:
+                return names
+        return pa.array([entry.file.file_name for entry in self.entries(rows)], pa.large_string())
 
     def rows_of(self, bucket: BucketId) -> slice:
         """The bucket's rows in `columns`; empty when it has no file."""
@@ -236,6 +252,8 @@ class BaseFilesBuilder:
         self._places: list[Ints] = []
         self._chunks: list[Chunk] = []
         self._codes: dict[bytes, int] = {}
+        # As long as the parts; None where a part's names are not kept.
+        self._names: list[pa.LargeStringArray | None] = [None]
 
     def add(self, entries: EntryColumns, live: Mask) -> None:
         """Take the rows of `entries` that `live` marks."""
@@ -243,20 +261,26 @@ class BaseFilesBuilder:
         if not len(rows):
             return
         records = entries.records if live.all() else entries.records.take(pa.array(rows))
-        self._add(entries.files.take(rows), entries.partitions)
+        columns = entries.files.take(rows)
+        self._add(columns, entries.partitions)
+        # A partition without buckets may have very many files, which are packed by size and name.
+        has_buckets = bool((columns.total_buckets >= 0).all())
+        self._names.append(None if has_buckets else entries.names(rows))
         self._places.append(packed_keys(len(self._chunks), np.arange(len(rows))))
         self._chunks.append(Chunk(entries.schema, PackedRecords.of(records)))
 
     def add_base(self, base: BaseFiles, live: Mask) -> None:
         """Take the rows of `base` that `live` marks, sharing the bytes where most are live."""
         self._add(base.columns.take(live), base.buckets.partitions)
+        kept = base.kept_names
+        self._names.append(None if kept is None else kept.filter(live))
         places = base.places[live]
         chunk_of_row, position = unpacked_keys(places)
         for index, chunk in enumerate(base.chunks):
             rows = np.flatnonzero(chunk_of_row == index)
-            kept, positions = _without_dead(chunk, position[rows])
+            left, positions = _without_dead(chunk, position[rows])
             places[rows] = packed_keys(len(self._chunks), positions)
-            self._chunks.append(kept)
+            self._chunks.append(left)
         self._places.append(places)
 
     def _add(self, columns: FileColumns, partitions: Sequence[bytes]) -> None:
@@ -264,11 +288,20 @@ class BaseFilesBuilder:
         self._parts.append(replace(columns, partition=np.array(codes, np.int32)[columns.partition]))
 
     def build(self) -> BaseFiles:
-        columns = FileColumns.concatenated(self._parts)
+        columns, names = FileColumns.concatenated(self._parts), self._joined_names()
         # Sorting needs the memory that they take.
         self._parts.clear()
+        self._names.clear()
         places = np.concatenate([np.zeros(0, np.int64), *self._places])
-        return BaseFiles(self._location, columns, places, tuple(self._codes), self._chunks)
+        return BaseFiles(self._location, columns, places, tuple(self._codes), self._chunks, names)
+
+    def _joined_names(self) -> pa.LargeStringArray | None:
+        if all(names is None for names in self._names):
+            return None
+        return pa.concat_arrays(
+            pa.nulls(len(part.level), pa.large_string()) if names is None else names
+            for part, names in zip(self._parts, self._names, strict=True)
+        )
 
 
 def _without_dead(chunk: Chunk, positions: Ints) -> tuple[Chunk, Ints]:

@@ -49,6 +49,7 @@ from compactord.state.bucket_summaries import (
     BucketSummary,
     TopLevel,
 )
+from compactord.state.files_by_size import FilesBySize, SizeColumns
 from compactord.storage.base import Storage
 
 _MIN_CHANGES_TO_CONSOLIDATE = 2000
@@ -116,18 +117,56 @@ class LiveFiles:
         Raises `FormatError` when its entries disagree about the number of buckets.
         """
         entries = self.entries(bucket, smaller_than=smaller_than)
-        numbers = {entry.total_buckets for entry in entries}
+        return BucketFiles(
+            bucket=bucket,
+            total_buckets=self._total_buckets(bucket, {entry.total_buckets for entry in entries}),
+            files=tuple(entry.file for entry in entries),
+        )
+
+    def by_size(self, bucket: BucketId, *, smaller_than: int) -> FilesBySize:
+        """The bucket's files below a size in bytes, as columns. Raises as `bucket` does."""
+        base = self.base.columns
+        rows, layered = self._contents(bucket)
+        rows = rows[base.file_size[rows] < smaller_than]
+        added = [entry for entry in layered.values() if entry.file.file_size < smaller_than]
+        numbers = {entry.total_buckets for entry in added}
+        if len(rows):
+            told = base.total_buckets[rows]
+            numbers.add(int(told[0]))
+            numbers.update(told[told != told[0]].tolist())
+        columns = SizeColumns(
+            file_size=base.file_size[rows],
+            min_sequence_number=base.min_sequence_number[rows],
+            level=base.level[rows],
+            creation_time_ms=base.creation_time_ms[rows],
+            file_source=base.file_source[rows],
+            names=self.base.names(rows),
+        )
+        columns_added = SizeColumns.of([entry.file for entry in added])
+
+        def read(places: Ints) -> list[DataFile]:
+            """Places of `rows`, then of `added`; in order."""
+            old = places[places < len(rows)]
+            new = places[len(old) :] - len(rows)
+            entries = [*self.base.entries(rows[old]), *(added[place] for place in new.tolist())]
+            return [entry.file for entry in entries]
+
+        return FilesBySize.ordered(
+            bucket,
+            self._total_buckets(bucket, numbers),
+            SizeColumns.concatenated([columns, columns_added]),
+            read,
+        )
+
+    def _total_buckets(self, bucket: BucketId, numbers: Collection[int]) -> int:
+        """What the files that were looked at say, or, where none was, the newest of all."""
         if len(numbers) > 1:
             raise FormatError(
                 f"{self.location}/manifest",
                 f"files of bucket {bucket.bucket} disagree about the number of buckets: "
                 f"{', '.join(map(str, sorted(numbers)))}",
             )
-        return BucketFiles(
-            bucket=bucket,
-            total_buckets=numbers.pop() if numbers else self.summary(bucket).total_buckets,
-            files=tuple(entry.file for entry in entries),
-        )
+        return next(iter(numbers)) if numbers else self.summary(bucket).total_buckets
 
     def entries(
         self, bucket: BucketId, *, smaller_than: int | None = None

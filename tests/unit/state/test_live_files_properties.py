@@ -14,6 +14,7 @@ from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, Manife
 from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.state.bucket_summaries import BucketSummaries
+from compactord.state.files_by_size import FilesBySize, SizeColumns
 from compactord.state.live_files import LiveFiles, load_live_files, no_files
 from compactord.state.table_state import data_manifests, load_state, refresh_state
 from tests.unit.paimon.table_builder import History, data_file, deleted, entry
@@ -24,7 +25,7 @@ Model = dict[FileIdentity, ManifestEntry]
 
 
 new_files = st.builds(
-    lambda bucket, partition, level, size, schema, sequences, created, extra, index: (
+    lambda bucket, partition, level, size, schema, sequences, created, extra, index, source: (
         bucket,
         partition,
         {
@@ -36,6 +37,7 @@ new_files = st.builds(
             "max_sequence_number": max(sequences),
             "creation_time_ms": created,
             "extra_files": extra,
+            "file_source": source,
             "embedded_file_index": index,
         },
     ),
@@ -49,6 +51,7 @@ new_files = st.builds(
     st.sampled_from([None, 0, 1, 1 << 41]),
     st.sampled_from([(), (), ("a.index",)]),
     st.sampled_from([None, None, b"", b"\x01\x02"]),
+    st.sampled_from([None, 0, 1]),
 )
 commits = st.lists(
     st.tuples(
@@ -67,13 +70,16 @@ commits = st.lists(
 
 
 @settings(deadline=None, max_examples=150)
-@given(commits)
-def test_following_equals_loading_equals_a_dict(steps: list) -> None:  # type: ignore[type-arg]
+@given(commits, st.sampled_from([(4, 4, 4), (-1, -1, -1), (-1, 4, -1)]))
+def test_following_equals_loading_equals_a_dict(
+    steps: list,  # type: ignore[type-arg]
+    total_buckets: tuple[int, ...],
+) -> None:
     history, model = History(partition_types=[INT]), {}
     state = load_state(history.storage, history.table)
     kept = state.files.summaries()
     for number, (additions, deletions, upgrades, kind, merges, consolidates) in enumerate(steps):
-        delta = _delta(number, model, additions, deletions, upgrades)
+        delta = _delta(number, model, additions, deletions, upgrades, total_buckets)
         before = state.files
         seen_before = _contents(before)
         history.commit(delta, kind)
@@ -114,7 +120,7 @@ def _columns(summaries: BucketSummaries) -> dict[str, list[object]]:
     return {"buckets": summaries.index.bucket_ids(), **columns}
 
 
-def _delta(number, model, additions, deletions, upgrades) -> list[ManifestEntry]:  # type: ignore[no-untyped-def]
+def _delta(number, model, additions, deletions, upgrades, total_buckets) -> list[ManifestEntry]:  # type: ignore[no-untyped-def]
     """Entries of one commit, applied to `model` as well."""
     delta: list[ManifestEntry] = []
     for position in deletions:
@@ -132,7 +138,10 @@ def _delta(number, model, additions, deletions, upgrades) -> list[ManifestEntry]
             model[new.identity] = new
     for index, (bucket, partition, fields) in enumerate(additions):
         new = entry(
-            data_file(f"data-{number}-{index}", **fields), bucket=bucket, partition=partition
+            data_file(f"data-{number}-{index}", **fields),
+            bucket=bucket,
+            partition=partition,
+            total_buckets=total_buckets[PARTITIONS.index(partition)],
         )
         delta.append(new)
         model[new.identity] = new
@@ -168,19 +177,36 @@ def _require_equal(files: LiveFiles, model: Model) -> None:
             "max_level": max(levels),
             "oldest_run_bytes": _oldest_run_bytes(expected),
             "top_created_ms": max(_created(f) for f in expected if f.level == max(levels)),
-            "total_buckets": 4,
+            "total_buckets": buckets[bucket][0].total_buckets,
         }
         assert {name: getattr(summaries, name)[index] for name in facts} == facts
         summary = files.summary(bucket)
         assert {name: getattr(summary, name) for name in facts} == facts
         state = files.bucket(bucket)
-        assert (state.total_buckets, len(state.files)) == (4, len(expected))
+        assert (state.total_buckets, len(state.files)) == (facts["total_buckets"], len(expected))
         small = files.bucket(bucket, smaller_than=1000).files
         assert set(small) == {file for file in expected if file.file_size < 1000}
+        for limit in (1000, 1 << 41):
+            _require_same_columns(files.by_size(bucket, smaller_than=limit), expected, limit)
     for identity in list(model)[:3]:
         assert files.contains(identity)
         assert not files.contains(identity._replace(level=9))
         assert not files.contains(identity._replace(external_path="s3://elsewhere/x"))
+
+
+def _require_same_columns(
+    found: FilesBySize, expected: Sequence[DataFile], smaller_than: int
+) -> None:
+    ordered = sorted(
+        (file for file in expected if file.file_size < smaller_than),
+        key=lambda file: (file.file_size, file.min_sequence_number, file.file_name),
+    )
+    assert found.read(0, len(found)) == tuple(ordered)
+    assert found.read(1, 3) == tuple(ordered[1:3])
+    columns = SizeColumns.of(ordered)
+    for name in ("file_size", "min_sequence_number", "level", "creation_time_ms", "file_source"):
+        assert getattr(found.columns, name).tolist() == getattr(columns, name).tolist()
+    assert found.columns.names == columns.names
 
 
 def _created(file: DataFile) -> int:
