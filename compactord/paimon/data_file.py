@@ -87,6 +87,9 @@ class BucketFiles:
     total_buckets: int
     files: tuple[DataFile, ...]
 
+    def __len__(self) -> int:
+        return len(self.files)
+
 
 class FileIdentity(NamedTuple):
     """What ADD and DELETE entries of one file have in common (manifest/FileEntry.java)."""

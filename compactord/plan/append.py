@@ -1,19 +1,16 @@
-"""Bin packing for append tables, which have neither keys nor levels.
+"""Picks in append tables, which have neither keys nor levels.
 
-Tables without buckets are packed per partition by file size (AppendCompactCoordinator.java); in
-bucketed tables only neighbours in arrival order are rewritten, so that rows keep their order
-(BucketedAppendCompactManager.java).
+In bucketed tables only neighbours in arrival order are rewritten, so that rows keep their order
+(BucketedAppendCompactManager.java). Tables without buckets: compactord.plan.unaware.
 
 Differences from Java, so that planning after each commit comes to an end and needs no history:
 
-- A coordinator's age, counted in rounds, becomes the age of the files.
 - A task has at least two files, whatever `compaction.min.file-num` says: Java's tasks fail below.
 - A task without an expected gain is not picked. Outputs are assumed to have the target size, the
   last one the remainder. For neighbours in a bucket gain means fewer files, otherwise fewer small
   files. With a small-file ratio of at most 1 only buckets can differ, where Java would rewrite
   files of about the target size, or far larger, into as many. An output that is not small counts as
   full even if it is below the target: encoding makes files smaller than their writer estimates.
-- A full compaction, which Java's coordinator does not have, takes every file below the target size.
 - Full compactions of buckets read files in arrival order, where Java takes its heap's array order.
 
 `settled` names outputs of the running command that count as full whatever their size (`settled_by`
@@ -39,72 +36,6 @@ class AppendPick:
 
     files: tuple[DataFile, ...]
     reason: CompactReason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
-    """Tasks that share no file, and the small files that were left for later."""
-
-    picks: tuple[AppendPick, ...]
-    waiting: tuple[DataFile, ...]
-
-
-def pack_unaware(
-    files: Iterable[DataFile],
-    options: CompactionOptions,
-    *,
-    now_local_ms: int,
-    wait_ms: int | None,
-    settled: Set[str] = frozenset(),
-) -> Packing:
-    """Small files of one partition in bins of at least twice the target size, smallest first.
-
-    Files that do not fill a bin become a task if there are `compaction.min.file-num` of them, or if
-    at least two were created more than `wait_ms` ago (None: never). `now_local_ms` is on the clock
-    of creation times. A file without a creation time counts as having waited, and so does one whose
-    creation time is more than `wait_ms` in the future: the clock was set back, its age is unknown.
-    """
-    small = [
-        file
-        for file in files
-        if file.file_size < options.small_file_size and file.file_name not in settled
-    ]
-    bins, rest = _fill_bins(small, options)
-    picks = [
-        AppendPick(files=full, reason=CompactReason.APPEND_SMALL_FILES)
-        for full in bins
-        if _leaves_fewer_small(full, options)
-    ]
-    reason = _reason_for_rest(rest, options, now_local_ms, wait_ms)
-    if reason is not None and _leaves_fewer_small(rest, options):
-        picks.append(AppendPick(files=rest, reason=reason))
-        rest = ()
-    return Packing(picks=tuple(picks), waiting=rest)
-
-
-def pack_unaware_full(
-    files: Iterable[DataFile],
-    options: CompactionOptions,
-    *,
-    settled: Set[str] = frozenset(),
-) -> tuple[AppendPick, ...]:
-    """Every file of one partition below the target size, in bins as `pack_unaware` fills them.
-
-    A single file is not rewritten, nor are full outputs of compactions. So each task turns at least
-    two candidates into at most one, and repeating ends with at most one candidate.
-    `compaction.force-rewrite-all-files` has no effect here, as in Java's coordinator.
-    """
-    candidates = [
-        file
-        for file in files
-        if file.file_size < options.target_file_size and not _is_full_output(file, options, settled)
-    ]
-    bins, rest = _fill_bins(candidates, options)
-    return tuple(
-        AppendPick(files=full, reason=CompactReason.APPEND_FULL)
-        for full in (*bins, rest)
-        if len(full) > 1
-    )
 
 
 def pick_bucketed(
@@ -178,37 +109,6 @@ def in_arrival_order(files: Iterable[DataFile]) -> list[DataFile]:
             file.file_name,
         ),
     )
-
-
-def _fill_bins(
-    files: Iterable[DataFile], options: CompactionOptions
-) -> tuple[list[tuple[DataFile, ...]], tuple[DataFile, ...]]:
-    """Full bins, and the last one, which is not full and may be empty."""
-    bins: list[tuple[DataFile, ...]] = []
-    current: list[DataFile] = []
-    weight = 0
-    # Java's order among files of one size is that of a hash set; ours is deterministic.
-    for file in sorted(files, key=lambda f: (f.file_size, f.min_sequence_number, f.file_name)):
-        current.append(file)
-        weight += file.file_size + options.open_file_cost
-        if len(current) > 1 and weight >= options.target_file_size * 2:
-            bins.append(tuple(current))
-            current, weight = [], 0
-    return bins, tuple(current)
-
-
-def _reason_for_rest(
-    rest: Sequence[DataFile], options: CompactionOptions, now_local_ms: int, wait_ms: int | None
-) -> CompactReason | None:
-    if len(rest) >= max(2, options.min_file_num):
-        return CompactReason.APPEND_SMALL_FILES
-    if wait_ms is None:
-        return None
-    waited = sum(
-        file.creation_time_ms is None or abs(now_local_ms - file.creation_time_ms) > wait_ms
-        for file in rest
-    )
-    return CompactReason.APPEND_WAITED if waited > 1 else None
 
 
 def _is_full_output(file: DataFile, options: CompactionOptions, settled: Set[str]) -> bool:

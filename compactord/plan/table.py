@@ -6,7 +6,7 @@ empty. This ends unless writers are faster, because each decision leaves less to
 - a minor pick lowers a bucket's run count or lifts its only level-0 run; a run that is alone on the
   highest level is never picked;
 - a full pick leaves one run on the highest level, or none, where nothing is picked;
-- an append pick leaves fewer candidates than it takes (compactord.plan.append).
+- an append pick leaves fewer candidates than it takes (compactord.plan.append, unaware).
 
 Only `compaction.force-rewrite-all-files` has no such end: the command passes the names of its own
 outputs (`settled_by`), and these are not rewritten again. A later command rewrites them.
@@ -28,20 +28,19 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options import CompactionOptions
-from compactord.plan.append import (
-    AppendPick,
-    pack_unaware,
-    pack_unaware_full,
-    pick_bucketed,
-    pick_bucketed_full,
-)
+from compactord.plan.append import pick_bucketed, pick_bucketed_full
 from compactord.plan.full import pick_full
 from compactord.plan.runs import KeyOf, bucket_runs, highest_level, level_count
 from compactord.plan.sections import ActionRules, cut_actions, rewrite_each
+from compactord.plan.unaware import PackedCompactions, pack_unaware, pack_unaware_full
 from compactord.plan.universal import Pick, last_full_compaction_ms, pick_universal
+from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
 
 _HOUR_MS = 3_600_000
+
+# What is planned as a whole. Partitions without buckets may have too many files for objects.
+PlannedFiles = BucketFiles | FilesBySize
 
 
 class TableKind(enum.Enum):
@@ -84,16 +83,17 @@ class PlanRequest:
 class BucketPlan:
     """Decisions on one bucket, which share no file, and remarks for people.
 
+    `compactions` of a table without buckets are `PackedCompactions`: made when they are asked for.
     `rest`: there would be decisions if the bucket's partition were not skipped.
     """
 
     bucket: BucketId
-    compactions: tuple[Compaction, ...]
+    compactions: Sequence[Compaction]
     notes: tuple[str, ...] = ()
     rest: Rest | None = None
 
 
-def plan_buckets(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterator[BucketPlan]:
+def plan_buckets(buckets: Iterable[PlannedFiles], request: PlanRequest) -> Iterator[BucketPlan]:
     """The plans of all buckets, one at a time, including those without any decision or remark.
 
     On a table without buckets a round ends once `compaction.file-num-limit` files are taken; the
@@ -113,13 +113,19 @@ def plan_buckets(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterat
             yield plan
 
 
-def plan_bucket(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
+def plan_bucket(bucket: PlannedFiles, request: PlanRequest) -> BucketPlan:
     """What to compact in one bucket. The order of `bucket.files` has no influence.
+
+    `FilesBySize` are those of a partition without buckets.
 
     Raises `FormatError` for files that cannot be on one level together and `UsageError` for options
     that Paimon refuses.
     """
-    plan = _plan_awake(bucket, request)
+    plan = (
+        _plan_unaware(bucket, request)
+        if isinstance(bucket, FilesBySize)
+        else _plan_awake(bucket, request)
+    )
     rest = request.resting.get(bucket.bucket.partition)
     if rest is None or not plan.compactions:
         return plan
@@ -132,7 +138,7 @@ def _plan_awake(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
         case TableKind.PRIMARY_KEY:
             return _plan_merge(bucket, request)
         case TableKind.APPEND_UNAWARE:
-            return _plan_unaware(bucket, request)
+            return _plan_unaware(FilesBySize.of(bucket), request)
         case TableKind.APPEND_BUCKETED:
             return _plan_bucketed(bucket, request)
 
@@ -156,7 +162,7 @@ def settled_by(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[s
             return frozenset(names[:-1])
 
 
-def _effective_strategy(bucket: BucketFiles, request: PlanRequest) -> tuple[Strategy, bool]:
+def _effective_strategy(bucket: PlannedFiles, request: PlanRequest) -> tuple[Strategy, bool]:
     """The bucket's strategy, and whether delta commits alone are why it is full."""
     if request.strategy is Strategy.MINOR and bucket.bucket in request.delta_commits_due:
         return Strategy.FULL, True
@@ -238,47 +244,42 @@ def _last_full_ms(bucket: BucketFiles, request: PlanRequest) -> int | None:
     return max((each for each in (told_ms, remembered_ms) if each is not None), default=None)
 
 
-def _plan_unaware(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
-    strategy, is_due = _effective_strategy(bucket, request)
+def _plan_unaware(files: FilesBySize, request: PlanRequest) -> BucketPlan:
+    strategy, is_due = _effective_strategy(files, request)
     if strategy is Strategy.FULL:
-        picks = pack_unaware_full(bucket.files, request.options, settled=request.settled)
-        return _append_plan(bucket, picks, is_due=is_due, ordered=False)
+        reason = CompactReason.DELTA_COMMITS if is_due else CompactReason.APPEND_FULL
+        packed = pack_unaware_full(files, request.options, reason=reason, settled=request.settled)
+        return BucketPlan(bucket=files.bucket, compactions=packed)
     packing = pack_unaware(
-        bucket.files,
+        files,
         request.options,
         now_local_ms=request.now_local_ms,
         wait_ms=request.append_wait_ms,
         settled=request.settled,
     )
-    plan = _append_plan(bucket, packing.picks, is_due=False, ordered=False)
-    if len(packing.waiting) < 2:
-        return plan
-    note = (
-        f"{len(packing.waiting)} small files wait for "
-        f"compaction.min.file-num={request.options.min_file_num}"
-    )
-    if request.append_wait_ms is not None:
-        note += f" or {_duration(request.append_wait_ms)}"
-    return replace(plan, notes=(note,))
+    notes = []
+    if packing.waiting > 1:
+        note = (
+            f"{packing.waiting} small files wait for "
+            f"compaction.min.file-num={request.options.min_file_num}"
+        )
+        if request.append_wait_ms is not None:
+            note += f" or {_duration(request.append_wait_ms)}"
+        notes.append(note)
+    return BucketPlan(bucket=files.bucket, compactions=packing.compactions, notes=tuple(notes))
 
 
 def _plan_bucketed(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
     strategy, is_due = _effective_strategy(bucket, request)
     pick = pick_bucketed_full if strategy is Strategy.FULL else pick_bucketed
     picks = pick(bucket.files, request.options, settled=request.settled)
-    return _append_plan(bucket, picks, is_due=is_due, ordered=True)
-
-
-def _append_plan(
-    bucket: BucketFiles, picks: Sequence[AppendPick], *, is_due: bool, ordered: bool
-) -> BucketPlan:
     compactions = tuple(
         AppendCompaction(
             bucket=bucket.bucket,
             total_buckets=bucket.total_buckets,
             reason=CompactReason.DELTA_COMMITS if is_due else pick.reason,
             files=pick.files,
-            ordered=ordered,
+            ordered=True,
         )
         for pick in picks
     )
@@ -287,18 +288,20 @@ def _append_plan(
 
 def _within_limit(plan: BucketPlan, limit: int) -> tuple[BucketPlan, int]:
     """The first compactions until `limit` files are taken, at least one; and how many they take."""
+    packed = plan.compactions
+    if not isinstance(packed, PackedCompactions):
+        return plan, 0
     taken, kept = 0, 0
-    for compaction in plan.compactions:
+    for one in packed.bins:
         if taken >= limit:
             break
-        taken += len(compaction.inputs)
+        taken += one.stop - one.start
         kept += 1
-    left = len(plan.compactions) - kept
+    left = len(packed) - kept
     if not left:
         return plan, taken
     note = f"{left} more tasks are left to the next round by compaction.file-num-limit"
-    kept_plan = replace(plan, compactions=plan.compactions[:kept], notes=(*plan.notes, note))
-    return kept_plan, taken
+    return replace(plan, compactions=packed[:kept], notes=(*plan.notes, note)), taken
 
 
 def _duration(milliseconds: int) -> str:

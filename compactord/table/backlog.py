@@ -14,16 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from compactord.clock import local_ms
-from compactord.model import AppendCompaction, Compaction, CompactReason, WorkKind
-from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
+from compactord.model import CompactReason, WorkKind
+from compactord.paimon.avro_columns import NULL, Ints
+from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options import CompactionOptions
 from compactord.plan.runs import bucket_runs
-from compactord.plan.table import BucketPlan, TableKind, plan_bucket
+from compactord.plan.table import BucketPlan, PlannedFiles, TableKind, plan_bucket
 from compactord.state.bucket_summaries import BucketSummaries
+from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
 from compactord.state.table_state import TableState
+from compactord.table.pending_inputs import inputs_of
 from compactord.table.planning import PlanContext, StatePlanner
-from compactord.table.session import FULL_REASONS
 from compactord.table.status import Backlog, RunState, TableShape
 
 # How many of a table's most urgent buckets are offered at once; the others are counted.
@@ -252,8 +254,8 @@ class TableBacklog:
         self._pending.pop(bucket, None)
         self._recheck_ms.pop(bucket, None)
         self._rests.pop(bucket, None)
-        found = without_busy(planner.files(bucket), planner.request.kind, busy)
-        if found is None or not found.files:
+        found = without_busy(planner.files(bucket), busy)
+        if found is None or not len(found):
             return
         plan = plan_bucket(found, planner.request)
         if plan.rest is not None:
@@ -263,47 +265,47 @@ class TableBacklog:
         elif plan.compactions:
             self._pending[bucket] = self._due(planner, found, plan, context)
         elif (
-            planner.request.kind is TableKind.APPEND_UNAWARE and context.append_wait_ms is not None
+            isinstance(found, FilesBySize) and context.append_wait_ms is not None and len(found) > 1
         ):
             # Two files that have waited long enough are merged: the second oldest decides.
-            created = _created_ms(found.files, context)
-            if len(created) > 1:
-                due_ms = created[1] + context.append_wait_ms
-                later_ms = context.steady_ms + _REPLAN_MS
-                self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
+            created = found.columns.creation_time_ms
+            due_ms = _created_ms(created, 1, context) + context.append_wait_ms
+            later_ms = context.steady_ms + _REPLAN_MS
+            self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
 
     def _due(
         self,
         planner: StatePlanner,
-        found: BucketFiles,
+        found: PlannedFiles,
         plan: BucketPlan,
         context: PlanContext,
     ) -> PendingCompaction:
         options, compactions = planner.request.options, plan.compactions
-        inputs = [file for compaction in compactions for file in compaction.inputs]
-        size = sum(file.file_size for file in inputs)
+        inputs = inputs_of(compactions)
+        count = int(np.count_nonzero(inputs.taken))
+        size = int(inputs.files.file_size[inputs.taken].sum())
         runs, wanted = 0, options.min_file_num
-        if planner.request.kind is TableKind.PRIMARY_KEY:
+        if isinstance(found, BucketFiles) and planner.request.kind is TableKind.PRIMARY_KEY:
             sorted_runs = bucket_runs(found.files, planner.request.key_of)
             runs = len(sorted_runs)
             upper = len({run.level for run in sorted_runs if run.level > 0})
             wanted = options.compaction_trigger - upper
-        newcomers = [file for file in inputs if file.level == 0] or inputs
-        created = _created_ms(newcomers, context)
+        newcomers = inputs.taken & (inputs.files.level == 0)
+        created = inputs.files.creation_time_ms[newcomers if newcomers.any() else inputs.taken]
         outputs = max(1, size // max(1, options.target_file_size))
         return PendingCompaction(
             bucket=found.bucket,
             partition=planner.partition_text(found.bucket.partition),
-            kind=kind_of(compactions[0]),
-            reason=compactions[0].reason,
+            kind=inputs.kind,
+            reason=inputs.reason,
             tasks=len(compactions),
-            files=len(inputs),
+            files=count,
             size_bytes=size,
-            files_saved=max(0, len(inputs) - outputs),
+            files_saved=max(0, count - outputs),
             sorted_runs=runs,
             is_forced=runs >= self._stop_trigger - 1,
-            since_ms=created[min(max(0, wanted - 1), len(created) - 1)],
-            reads_files=any(map(_reads_files, compactions)),
+            since_ms=_created_ms(created, max(0, wanted - 1), context),
+            reads_files=inputs.is_read,
         )
 
     def _is_stale(self, options: CompactionOptions, steady_ms: int) -> bool:
@@ -313,42 +315,26 @@ class TableBacklog:
         return depends_on_time and steady_ms - self._complete_ms > _REPLAN_MS
 
 
-def without_busy(found: BucketFiles, kind: TableKind, busy: Set[str]) -> BucketFiles | None:
+def without_busy(found: PlannedFiles, busy: Set[str]) -> PlannedFiles | None:
     """What may be planned beside running compactions: other files of a table without buckets.
 
     Elsewhere a bucket is planned as a whole: None while one runs.
     """
-    if not busy:
-        return found
-    if kind is not TableKind.APPEND_UNAWARE:
-        return None
-    free = tuple(file for file in found.files if file.file_name not in busy)
-    return BucketFiles(bucket=found.bucket, total_buckets=found.total_buckets, files=free)
+    if isinstance(found, FilesBySize):
+        return found.without(busy)
+    return None if busy else found
 
 
-def _reads_files(compaction: Compaction) -> bool:
-    if isinstance(compaction, AppendCompaction):
-        return True
-    return len(compaction.upgraded) < len(compaction.inputs)
+def _created_ms(creation_time_ms: Ints, place: int, context: PlanContext) -> int:
+    """When the file at this place from the oldest was created, in steady time; or the youngest was.
 
-
-def kind_of(compaction: Compaction) -> WorkKind:
-    if isinstance(compaction, AppendCompaction):
-        return WorkKind.APPEND
-    return WorkKind.FULL if compaction.reason in FULL_REASONS else WorkKind.MINOR
-
-
-def _created_ms(files: Iterable[DataFile], context: PlanContext) -> list[int]:
-    """Creation times of the files, oldest first, in steady time.
-
-    Capped at now, in case the writer's clock was ahead.
+    `creation_time_ms` as in `FileColumns`. Capped at now, in case the writer's clock was ahead.
     """
     now_local_ms = local_ms(context.now_ms, context.zone)
-    ages = (
-        0 if file.creation_time_ms is None else max(0, now_local_ms - file.creation_time_ms)
-        for file in files
-    )
-    return sorted(context.steady_ms - age for age in ages)
+    ages = np.maximum(0, now_local_ms - creation_time_ms)
+    ages[creation_time_ms == NULL] = 0
+    nth = max(0, len(ages) - 1 - place)
+    return context.steady_ms - int(np.partition(ages, nth)[nth])
 
 
 def _offset_ms(context: PlanContext) -> int:

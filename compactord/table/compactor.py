@@ -7,8 +7,7 @@ time runs `cycle` and `dispatch`; `expire` and `sweep` may run beside them.
 from __future__ import annotations
 
 import enum
-from collections import deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import structlog
@@ -139,7 +138,8 @@ class TableCompactor:
         self._indexes: Mapping[BucketId, tuple[bytes, ...]] = {}
         # Compactions under way, by number: their inputs are not planned again.
         self._reading: dict[int, Compaction] = {}
-        self._waiting: dict[BucketId, deque[Compaction]] = {}
+        # Of a table without buckets these are objects only when their turn comes.
+        self._waiting: dict[BucketId, Iterator[Compaction]] = {}
         # Buckets whose files became busy or free since they were planned.
         self._touched: set[BucketId] = set()
         # Whether all buckets must be planned again.
@@ -380,21 +380,20 @@ class TableCompactor:
         assert planner is not None, "a cycle comes first"
         assert state is not None, "it planned on something"
         busy = self._busy().get(bucket, set())
-        waiting = self._waiting.get(bucket)
-        while waiting:
-            compaction = waiting.popleft()
+        for compaction in self._waiting.get(bucket, ()):
             if all(
                 file.file_name not in busy and state.files.contains(file_identity(bucket, file))
                 for file in compaction.inputs
             ):
                 return compaction
         self._waiting.pop(bucket, None)
-        found = without_busy(planner.files(bucket), planner.request.kind, busy)
+        found = without_busy(planner.files(bucket), busy)
         if found is None:
             return None
         compactions = plan_bucket(found, planner.request).compactions
         if len(compactions) > 1:
-            self._waiting[bucket] = deque(compactions[1:_WAITING_MAX])
+            others = range(1, min(len(compactions), _WAITING_MAX))
+            self._waiting[bucket] = map(compactions.__getitem__, others)
         return compactions[0] if compactions else None
 
     def _busy(self) -> dict[BucketId, set[str]]:

@@ -11,7 +11,7 @@ from compactord.commit.attempt import CommitSettings
 from compactord.errors import UnsupportedTable, UsageError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
-from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.data_file import BucketId
 from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.options import TableOptions, parse_options
 from compactord.paimon.schema import TableSchema, latest_schema, read_schema
@@ -140,9 +140,8 @@ def refuse_live_state(table: OpenTable, state: TableState) -> None:
         raise UnsupportedTable(table.ref.full_name, reasons)
 
 
-def refuse_formats(table: OpenTable, files: Iterable[DataFile]) -> None:
-    """Raises `UnsupportedTable` unless we can read the format that every file's name tells."""
-    formats = {paths.format_of(file.file_name) for file in files}
+def refuse_formats(table: OpenTable, formats: Iterable[str]) -> None:
+    """Raises `UnsupportedTable` unless we can read files of all these formats."""
     reasons = reasons_in_files(table.schema, (), sorted(formats))
     if reasons:
         raise UnsupportedTable(table.ref.full_name, reasons)

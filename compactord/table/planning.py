@@ -9,11 +9,19 @@ from dataclasses import dataclass, field
 from compactord.clock import age_text, local_ms
 from compactord.errors import ObjectNotFound, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
-from compactord.paimon.data_file import BucketFiles, BucketId
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.paths import format_of
 from compactord.paimon.snapshot import CommitKind, read_snapshot
 from compactord.paimon.types import DataField, type_text
 from compactord.plan.candidates import candidates
-from compactord.plan.table import BucketPlan, PlanRequest, Strategy, TableKind, plan_buckets
+from compactord.plan.table import (
+    BucketPlan,
+    PlannedFiles,
+    PlanRequest,
+    Strategy,
+    TableKind,
+    plan_buckets,
+)
 from compactord.state.rewrites import Rest, Rewrite
 from compactord.state.table_state import TableState, delta_entries, with_rewrites
 from compactord.storage.base import Storage
@@ -82,23 +90,26 @@ class StatePlanner:
     def partition_text(self, partition: bytes) -> str:
         return self._table.partition_text(partition)
 
-    def files(self, bucket: BucketId) -> BucketFiles:
+    def files(self, bucket: BucketId) -> PlannedFiles:
         """The input of planning. Raises `UnsupportedTable` for files in other formats."""
-        # Large files of a table without buckets are never rewritten: make no objects of them.
-        smaller_than = None
-        if self.request.kind is TableKind.APPEND_UNAWARE:
-            options = self.request.options
-            is_full = self.request.strategy is Strategy.FULL
-            smaller_than = options.target_file_size if is_full else options.small_file_size
-        found = self._state.files.bucket(bucket, smaller_than=smaller_than)
-        refuse_formats(self._table, found.files)
-        return found
+        live = self._state.files
+        if self.request.kind is not TableKind.APPEND_UNAWARE:
+            found = live.bucket(bucket)
+            refuse_formats(self._table, {format_of(file.file_name) for file in found.files})
+            return found
+        # Large files of a table without buckets are never rewritten.
+        options = self.request.options
+        is_full = self.request.strategy is Strategy.FULL
+        smaller_than = options.target_file_size if is_full else options.small_file_size
+        small = live.by_size(bucket, smaller_than=smaller_than)
+        refuse_formats(self._table, small.formats())
+        return small
 
 
 def plan_state(
     storage: Storage, table: OpenTable, state: TableState, context: PlanContext
 ) -> Iterator[BucketPlan]:
-    """Plans of the buckets that may have something to do; one bucket's files are objects at a time.
+    """Plans of the buckets that may have something to do; one bucket's files are read at a time.
 
     Raises what `StatePlanner` raises.
     """

@@ -19,17 +19,14 @@ from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options import CompactionOptions
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.plan.append import (
-    AppendPick,
-    pack_unaware,
-    pick_bucketed,
-    pick_bucketed_full,
-)
+from compactord.plan.append import AppendPick, pick_bucketed, pick_bucketed_full
 from compactord.plan.full import pick_full
 from compactord.plan.runs import bucket_runs, highest_level, level_count
 from compactord.plan.sections import interval_partition
 from compactord.plan.table import Strategy, plan_bucket
+from compactord.plan.unaware import pack_unaware
 from compactord.plan.universal import Pick, offpeak_ratio, pick_universal
+from compactord.state.files_by_size import FilesBySize
 from tests.oracle.judge import Judge
 from tests.unit.plan.builders import (
     MB,
@@ -355,8 +352,9 @@ def test_packing_without_buckets(judge: Judge, seed: int) -> None:
     cases = [random_append_case(rng) for _ in range(400)]
     ours = []
     for case in cases:
-        packing = pack_unaware(files_of(case), options_of_append(case), now_local_ms=0, wait_ms=0)
-        ours.append([names(pick.files) for pick in packing.picks])
+        files = FilesBySize.of(bucket_of(files_of(case)))
+        packing = pack_unaware(files, options_of_append(case), now_local_ms=0, wait_ms=0)
+        ours.append([names(one.files) for one in packing.compactions])
     assert_same(seed, cases, ours, judge.algorithms.pack_append(cases))
     assert any(len(picks) > 1 for picks in ours)
 
@@ -375,8 +373,9 @@ def test_packing_of_what_has_waited_is_that_of_java_after_six_rounds(
     ):
         if first:
             continue
-        packing = pack_unaware(files_of(case), options_of_append(case), now_local_ms=1, wait_ms=0)
-        ours.append([sorted(names(pick.files)) for pick in packing.picks])
+        files = FilesBySize.of(bucket_of(files_of(case)))
+        packing = pack_unaware(files, options_of_append(case), now_local_ms=1, wait_ms=0)
+        ours.append([sorted(names(one.files)) for one in packing.compactions])
         java.append([sorted(group) for group in last])
     assert len(ours) > 20
     assert_same(seed, ours, ours, java)

@@ -12,9 +12,10 @@ from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.plan.runs import bucket_runs
+from compactord.plan.table import plan_bucket
 from compactord.plan.universal import last_full_compaction_ms
 from compactord.state.table_state import TableState, load_state
-from compactord.table.backlog import TableBacklog
+from compactord.table.backlog import PendingCompaction, TableBacklog, without_busy
 from compactord.table.compactor import TOP_MAX, Dispatch, Planned, TableCompactor
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planning import PlanContext, StatePlanner
@@ -85,6 +86,9 @@ class History:
         fresh.update(planner, state, None, _busy(self.in_flight), context)
         assert planned.offered == fresh.offered(ALL)
         assert planned.backlog == fresh.backlog()
+        if table.key_of is None:
+            for pending in planned.offered:
+                _require_counted(pending, planner, _busy(self.in_flight), context)
         shape = planned.shape
         assert shape == fresh.shape(
             table.kind, table.options.compaction, context, snapshots=shape.snapshots
@@ -96,6 +100,26 @@ class History:
             assert sum(shape.buckets_by_run_state.values()) == shape.buckets
             # Buckets with as many runs come in any order.
             assert set(planned.top) == set(fresh.top_buckets(TOP_MAX, table.partition_text))
+
+
+def _require_counted(
+    pending: PendingCompaction,
+    planner: StatePlanner,
+    busy: dict[BucketId, set[str]],
+    context: PlanContext,
+) -> None:
+    """The numbers of a partition without buckets are those of the files that would be taken."""
+    found = without_busy(planner.files(pending.bucket), busy.get(pending.bucket, set()))
+    assert found is not None
+    compactions = plan_bucket(found, planner.request).compactions
+    inputs = [file for compaction in compactions for file in compaction.inputs]
+    size = sum(file.file_size for file in inputs)
+    now_ms = local_ms(context.now_ms, context.zone)
+    created_ms = sorted(min(file.creation_time_ms or 0, now_ms) for file in inputs)
+    which = min(planner.request.options.min_file_num, len(inputs)) - 1
+    assert (pending.tasks, pending.reason) == (len(compactions), compactions[0].reason)
+    assert (pending.files, pending.size_bytes) == (len(inputs), size)
+    assert context.steady_ms - pending.since_ms == now_ms - created_ms[which]
 
 
 def worst_buckets(table: OpenTable, state: TableState, context: PlanContext) -> tuple[float, int]:
