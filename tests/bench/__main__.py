@@ -8,10 +8,10 @@
     python -m tests.bench --soak --seconds 600     # ingestion beside a daemon that is killed once
 
 Cases: pk (with pk-bigint, pk-string and pk-three), append, small and buckets (32 of them) compare
-both sides; scan looks at reading a table's state, kernel at the merge kernel, rewrite at one
-subcompaction beside its floor. Of the daemon, service-idle, service-memory, service-latency and
-service-load say what it costs and how soon it answers; they take 12 minutes of the half hour,
-service-memory alone 5.
+both sides; scan looks at reading a table's state, append-plan at planning very many small files,
+kernel at the merge kernel, rewrite at one subcompaction beside its floor. Of the daemon,
+service-idle, service-memory, service-latency and service-load say what it costs and how soon it
+answers; they take 12 minutes of the half hour, service-memory alone 5.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ _LINES = {
     "scan": {
         _FULL: ["tests.bench.bench_scan", "--files", "10000", "1000000"],
         _QUICK: ["tests.bench.bench_scan", "--files", "20", "2000"],
+    },
+    "append-plan": {
+        _FULL: ["tests.bench.bench_append_plan", "--files", "10000", "100000"],
+        _QUICK: ["tests.bench.bench_append_plan", "--files", "100", "1000"],
     },
     "kernel": {
         _FULL: ["tests.bench.bench_kernel", "--rows", "4000000"],
@@ -224,6 +228,8 @@ def _line_figures(case: str, command: list[str], cores: list[int]) -> dict[str, 
             "refresh_growth": large_table["refresh_10_files_ms"] / small["refresh_10_files_ms"],
             "entries_per_s": large_table["entries_per_s"],
         }
+    elif case == "append-plan":
+        found |= {name: lines[-1][name] for name in ("look_ms", "plan_ms", "look_10_files_ms")}
     elif case in _SERVICE:
         found |= lines[0]
     return found

@@ -49,7 +49,7 @@ FILES_PER_BUCKET = 10
 REPEATS = 5
 
 
-def _entry(index: int, bucket: int) -> ManifestEntry:
+def entry(index: int, bucket: int) -> ManifestEntry:
     low, high = encode_row([index * 100], [LONG]), encode_row([index * 100 + 99], [LONG])
     values = [index, f"customer {index}", 1, 2, index * 5, "x", 3, 4, "hello"]
     stats = ColumnStats(
@@ -81,7 +81,7 @@ def _entry(index: int, bucket: int) -> ManifestEntry:
     )
 
 
-class _Writer:
+class Writer:
     """Writes snapshots of a table on the local disk."""
 
     def __init__(self, table: TableRef) -> None:
@@ -142,18 +142,18 @@ class _Writer:
 
 def _write_table(table: TableRef, files: int) -> None:
     buckets = max(1, files // FILES_PER_BUCKET)
-    writer = _Writer(table)
-    writer.commit(_entry(index, index % buckets) for index in range(files))
+    writer = Writer(table)
+    writer.commit(entry(index, index % buckets) for index in range(files))
 
 
 def _grow_table(table: TableRef, files: int, commits: int) -> Iterator[None]:
     """Commit 10 files into 10 buckets, once per step."""
-    writer = _Writer(table)
+    writer = Writer(table)
     writer._snapshot = load_state(LocalStorage(), table).snapshot
     buckets = max(1, files // FILES_PER_BUCKET)
     for step in range(commits):
         first = files + step * 10
-        writer.commit(_entry(index, index * 37 % buckets) for index in range(first, first + 10))
+        writer.commit(entry(index, index * 37 % buckets) for index in range(first, first + 10))
         yield
 
 

@@ -56,6 +56,12 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
         _at_most("refresh_growth", 2),
         _at_least("entries_per_s", 100_000),
     ),
+    # Of 100,000 small files in one partition.
+    "append-plan": (
+        _at_most("look_ms", 200),
+        _at_most("plan_ms", 200),
+        _at_most("look_10_files_ms", 50),
+    ),
     "large": (_at_most("peak_rss_mib", 1024),),
     "service-idle": (_at_most("idle_cpu_percent", 2), _at_most("poll_ms", 5)),
     "service-memory": (_at_most("kib_per_bucket", 20),),

@@ -44,6 +44,14 @@ def test_scan_compares_a_table_with_one_a_hundred_times_smaller(tmp_path: Path) 
     assert found["refresh_growth"] > 0
 
 
+def test_small_files_are_planned_all_at_once_and_ten_more(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "append-plan")["append-plan"]
+    assert [line["files"] for line in found["lines"]] == [100, 1000]
+    # The files of the last commits are due, too.
+    assert [line["files_due"] for line in found["lines"]] == [150, 1050]
+    assert found["look_ms"] == found["lines"][-1]["look_ms"] > 0
+
+
 def test_a_bucket_of_many_runs_is_made_and_compacted(tmp_path: Path) -> None:
     found = bench(tmp_path / "figures.json", "--large")["large"]
     assert found["rows_in"] > found["rows_out"] > 50_000
