@@ -47,7 +47,11 @@ def test_tables_are_kept_compact_while_writers_commit_and_metrics_tell_the_truth
         assert {metric: scrape.sum(metric, table=name) for metric in truth} == truth
         assert scrape.one("commits_total", table=name, result="committed") == work.snapshots
         counted = scrape.sum("compactions_total", table=name, outcome="committed")
-        assert counted == len(service.log("compaction_finished", table=name)) >= work.snapshots
+        commits = service.log("commit_succeeded", table=name)
+        assert len(commits) == work.snapshots
+        # Some only merge manifests.
+        with_files = sum(bool(commit["compaction_ids"]) for commit in commits)
+        assert counted == len(service.log("compaction_finished", table=name)) >= with_files
     assert scrape.one("table_level0_files_max", table="k") * 2 >= lake.level0_files("k")
     assert scrape.one("table_sorted_runs_max", table="k") < 6
     assert scrape.sum("table_buckets_by_run_state", table="k") == 2
