@@ -216,9 +216,9 @@ class Discovery(Section):
 class TableSettings(Section):
     """Settings for all tables, which rules can override for some of them."""
 
-    mode: Mode = Field(default=Mode.AUTO, description="auto: compact when due; paused: only watch")
+    mode: Mode = Field(default=Mode.AUTO, description="auto: compact when due; paused: only poll")
     priority: Annotated[StrictInt, Field(ge=0, le=100), Digits] = Field(
-        default=50, description="weight against other tables, from 0 to 100"
+        default=50, description="weight relative to other tables, 0 to 100"
     )
     windows: Several[Window] = Field(default=(), description="when which kinds of work may start")
     windows_strict: Flag = Field(
@@ -321,7 +321,7 @@ class Backoff(Section):
 
 class Retry(Section):
     task_attempts: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=3, description="attempts of one merge before its bucket is left alone"
+        default=3, description="attempts of one merge before its bucket is quarantined"
     )
     halt_after_consecutive_failures: Annotated[StrictInt, Field(ge=1), Digits] = Field(
         default=10, description="consecutive failures after which a table is halted"

@@ -27,7 +27,7 @@ from compactord.table.totals import CompactTotals
 # The risk for commands that rewrite files of the table.
 REWRITTEN = (
     "commands that rewrite files fail when compactord has compacted one of these meanwhile; "
-    "quiet_for leaves alone what was rewritten lately"
+    "quiet_for makes compactord skip recently rewritten partitions"
 )
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -62,10 +62,10 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
             f"{size_text(totals.bytes_out)}"
         )
         if totals.upgraded_files:
-            yield f"  {totals.upgraded_files} files moved to a higher level without rewriting"
+            yield f"  {totals.upgraded_files} files upgraded to a higher level without rewriting"
     elif not totals.failures and not totals.stopped:
         if totals.dropped:
-            yield f"{table}: nothing published, and nothing left to do: others have done it"
+            yield f"{table}: nothing published and nothing left to do: other writers did the work"
         else:
             yield f"{table}: nothing to do"
     for partition in totals.absent_partitions:
@@ -82,7 +82,7 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
     for failure in totals.failures:
         yield f"  FAILED: {failure}"
     if totals.stopped:
-        yield f"{table}: stopped before everything was done; run again to go on"
+        yield f"{table}: stopped before everything was done; run it again to continue"
 
 
 def absent_text(partition: str) -> str:
@@ -196,7 +196,7 @@ def inspect_text(
     newest = f"snapshot {snapshot.id} ({snapshot.commit_kind.value})" if snapshot else "no snapshot"
     yield f"{table.kind.value} table, schema {table.schema.id}, {newest}"
     if reasons:
-        yield "NOT SUPPORTED, left alone:"
+        yield "NOT SUPPORTED, not compacted:"
         yield from (f"  - {reason}" for reason in reasons)
     else:
         yield "supported"

@@ -151,7 +151,7 @@ def _tables(look: Look, room: int | None) -> Iterator[RenderableType]:
     if not tables:
         yield _line(("no tables", "dim"))
     if len(tables) > len(shown):
-        yield _line((f"{len(tables) - len(shown)} more tables need less", "dim"))
+        yield _line((f"{len(tables) - len(shown)} more tables are less urgent", "dim"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ def test_a_frame_fits_a_terminal_of_few_lines_and_counts_what_it_leaves_out() ->
     lines = drawn(look, width=100, height=40)
     assert len(lines) <= 40
     shown = sum("lake." in line and "/5/" in line for line in lines)
-    more = re.search(r"(\d+) more tables need less", "\n".join(lines))
+    more = re.search(r"(\d+) more tables are less urgent", "\n".join(lines))
     assert more is not None
     # Of the 65 one is an append table, without triggers.
     assert shown + 1 + int(more[1]) == 65

@@ -44,7 +44,7 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
         yield _notice(
             "bad",
             "The engine is down.",
-            view.engine.error or "Nothing can be compacted until it is back.",
+            view.engine.error or "Nothing is compacted until it is up again.",
         )
     for catalog in view.catalogs:
         if catalog.error:
@@ -53,15 +53,16 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
     if not config.last_reload_successful:
         yield _notice(
             "bad",
-            f"The configuration {config.path} could not be reloaded; the last good one holds.",
+            f"The configuration {config.path} could not be reloaded; "
+            "the last valid one stays in effect.",
             config.error,
         )
     if config.restart_required:
         keys = ", ".join(config.restart_required)
-        yield _notice("warn", "Changed settings wait for a restart.", keys)
+        yield _notice("warn", "Some changed settings need a restart.", keys)
     if view.is_draining:
         yield _notice(
-            "warn", "The service is draining.", "It ends what runs and starts nothing new."
+            "warn", "The service is draining.", "It finishes running work and starts no new work."
         )
     elif not view.is_started:
         yield _notice(
@@ -86,7 +87,7 @@ def table_notices(table: TableView, now_ms: int, *, names_table: bool) -> Iterat
 
 def _halt_text(status: TableStatus, halt: Halt, now_ms: int) -> Markup:
     todo = element("p", element("strong", "What to do: "), element("bdi", halt.action))
-    again = join(("; tried again ", moment(halt.next_try_ms, now_ms)))
+    again = join(("; next attempt ", moment(halt.next_try_ms, now_ms)))
     since = element(
         "small",
         f"{halt.reason.value}, since ",
@@ -110,7 +111,7 @@ def _quarantined_text(table: TableView, now_ms: int) -> Markup:
         return text
     first = table.quarantined[0]
     why = element("p", place(first.partition, first.bucket), ": ", element("bdi", first.message))
-    again = element("p", element("small", "Tried again ", moment(first.until_ms, now_ms)))
+    again = element("p", element("small", "Next attempt ", moment(first.until_ms, now_ms)))
     return join((text, why, again))
 
 

@@ -29,7 +29,7 @@ _QUARANTINED = (
     column("Bucket"),
     column("Failures", "number"),
     column("What failed", "text"),
-    column("Tried again"),
+    column("Next attempt"),
 )
 _RESTING = (column("Partition"), column("Rewritten", "text"), column("Skipped until"))
 _RUNS = (
@@ -62,7 +62,7 @@ def one_table(view: ServiceView, detail: TableDetail, now_ms: int) -> Markup:
             section("running-part", "Running", running_grid(work.running, now_ms)),
             section("queue-part", "Queue", queue_grid(work.queue, {}, now_ms)),
             section("recent-part", "Recent compactions", recent_grid(work.recent, now_ms)),
-            section("settings-part", "What it is", facts(_settings(table, now_ms))),
+            section("settings-part", "Settings", facts(_settings(table, now_ms))),
             section("counters-part", "Since the service started", facts(_counted(table))),
         )
     )
@@ -96,10 +96,10 @@ def _shape_facts(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "Rows", count(shape.rows)
     yield "Buckets", count(shape.buckets)
     yield "Largest bucket", size(shape.bucket_size_bytes_max)
-    waits = f", oldest waits {age_text(now_ms - backlog.oldest_ms)}" if backlog.oldest_ms else ""
+    age = f", oldest has waited {age_text(now_ms - backlog.oldest_ms)}" if backlog.oldest_ms else ""
     yield (
         "Backlog",
-        join((f"{count(backlog.tasks)} compactions, ", size(backlog.size_bytes), waits)),
+        join((f"{count(backlog.tasks)} compactions, ", size(backlog.size_bytes), age)),
     )
     yield "Newest snapshot", f"{count(shape.snapshot_id)} ({count(shape.snapshots)} kept)"
     yield "Planned at snapshot", count(table.planned_snapshot_id)
@@ -114,7 +114,7 @@ def _shape_facts(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
         if table.last_commit_ms
         else moment(0, now_ms),
     )
-    yield "Last look", moment(table.last_poll_ms, now_ms)
+    yield "Last poll", moment(table.last_poll_ms, now_ms)
     yield "Failures in a row", count(table.consecutive_failures)
 
 
@@ -189,7 +189,7 @@ def _quarantined(table: TableView, now_ms: int) -> Markup:
         for quarantined in table.quarantined
     )
     caption = f"{count(len(table.quarantined))} of {count(table.quarantined_count)}"
-    return grid("quarantined", caption, _QUARANTINED, rows, empty="None is named.")
+    return grid("quarantined", caption, _QUARANTINED, rows, empty="No bucket is listed.")
 
 
 def _resting(table: TableView, now_ms: int) -> Markup:
@@ -202,7 +202,7 @@ def _resting(table: TableView, now_ms: int) -> Markup:
         for resting in table.resting
     )
     caption = f"{count(len(table.resting))} of {count(table.resting_count)}"
-    return grid("resting", caption, _RESTING, rows, empty="None is named.")
+    return grid("resting", caption, _RESTING, rows, empty="No partition is listed.")
 
 
 def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
@@ -228,7 +228,7 @@ def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
     window = "open" if table.window_open else "closed"
     opens = join((", opens ", moment(table.next_window_ms, now_ms))) if table.next_window_ms else ""
     yield "Window", window if table.window_open else join((window, opens))
-    yield "First look", moment(table.first_poll_ms, now_ms)
+    yield "First poll", moment(table.first_poll_ms, now_ms)
     for kind in WorkKind:
         if kind in table.last_success_ms:
             yield f"Last success: {kind.value}", moment(table.last_success_ms[kind], now_ms)
@@ -247,7 +247,7 @@ def _counted(table: TableView) -> Iterator[tuple[str, str]]:
     yield "Commits that failed", count(counters.commits_error)
     yield "Snapshots lost to other writers", count(counters.lost_snapshots)
     yield "Files", f"{count(counters.input_files)} → {count(counters.output_files)}"
-    yield "Files moved up without rewriting", count(counters.upgraded_files)
+    yield "Files upgraded without rewriting", count(counters.upgraded_files)
     yield "Bytes", join((size(counters.input_bytes), size(counters.output_bytes)), " → ")
     yield "Records", f"{count(counters.input_records)} → {count(counters.output_records)}"
     yield "Bytes written and discarded", size(counters.wasted_bytes)

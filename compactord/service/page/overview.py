@@ -38,7 +38,7 @@ _TABLES = (
     column("Files", "number"),
     column("Size", "number"),
     column("Backlog", "number"),
-    column("Oldest waits", "number"),
+    column("Oldest due work", "number"),
     column("Last commit"),
 )
 _BUCKETS = (
@@ -146,7 +146,7 @@ def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "Queue", join((count(sum(view.queued.values())), element("small", "compactions wait")))
     backlog = [table.backlog for table in view.tables]
     oldest_ms = min((b.oldest_ms for b in backlog if b.oldest_ms), default=0)
-    waits = f"oldest waits {age_text(now_ms - oldest_ms)}" if oldest_ms else "nothing is due"
+    waits = f"oldest has waited {age_text(now_ms - oldest_ms)}" if oldest_ms else "nothing is due"
     yield "Backlog", join((size(sum(b.size_bytes for b in backlog)), element("small", waits)))
     stale = [loop.name for loop in view.loops if now_ms - loop.heartbeat_ms > loop.stale_after_ms]
     loops = join(
@@ -211,9 +211,9 @@ def _tables(tables: Sequence[TableView], query: Mapping[str, str], now_ms: int) 
         "Most urgent need first, then larger backlog",
         _TABLES,
         rows,
-        empty="No table is served.",
+        empty="No tables.",
     )
-    rest = f"{count(more)} more tables need less; "
+    rest = f"{count(more)} more tables are less urgent; "
     return join((found, element("p", rest, _all_link(query)) if more else None))
 
 

@@ -83,7 +83,7 @@ def _page(
         element(
             "footer",
             f"compactord {view.version} on {view.instance}; numbers of {iso_text(view.now_ms)}. "
-            "Times are UTC. Nothing can be changed here.",
+            "Times are UTC. This page is read-only.",
         ),
         element("script", Markup(SCRIPT)),
     )

@@ -149,4 +149,4 @@ def _change(text: Callable[[int], str], before: int, after: int, note: str | Non
 
 
 def _upgraded_text(files: int) -> str | None:
-    return f"{count(files)} moved up" if files else None
+    return f"{count(files)} upgraded" if files else None

@@ -307,7 +307,7 @@ def test_work_is_shown_with_reasons_progress_and_what_came_of_it() -> None:
     found = page(busy_night())
     for text in (
         "2 of 5 subcompactions", "size_ratio", "append_pack", "waiting in all: 2 forced, 3 benefit",
-        "700 MiB", "512 MiB", "4,100,000 → 3,020,117", "12.4 s", "snapshot 811", "4 moved up",
+        "700 MiB", "512 MiB", "4,100,000 → 3,020,117", "12.4 s", "snapshot 811", "4 upgraded",
         "data-77ab.parquet is no longer live: another writer compacted this bucket",
     ):  # fmt: skip
         assert text in found.text, text
@@ -319,10 +319,10 @@ def test_only_the_neediest_tables_are_shown_until_all_are_asked_for() -> None:
     first, everything = page(status), page(status, all="1")
     assert sum(row.startswith("lake.d") for row in first.rows) == TABLES_SHOWN
     assert first.rows[1].startswith("lake.d.needy")
-    assert "31 more tables need less" in first.text
+    assert "31 more tables are less urgent" in first.text
     assert "/?all=1" in first.values("href")
     assert sum(row.startswith("lake.d") for row in everything.rows) == TABLES_SHOWN + 31
-    assert "more tables need less" not in everything.text
+    assert "more tables are less urgent" not in everything.text
 
 
 def test_a_filter_is_a_plain_part_of_the_name_and_holds_for_work_too() -> None:
@@ -364,7 +364,7 @@ def test_the_page_of_a_table_names_who_rewrites_it_and_which_partitions_are_skip
     assert "rewritten by" not in page(calm, path).text
     found = page(status, path)
     assert "in snapshot 9 (MERGE)" in found.text
-    assert "quiet_for leaves alone" in found.text
+    assert "quiet_for makes compactord skip" in found.text
     assert "2 of 7" in found.text
     rows = [row for row in found.rows if "(MERGE)" in row]
     assert [row.split(" rewritten by ")[0] for row in rows] == ["dt=a", "the whole table"]

@@ -268,7 +268,7 @@ def test_results_that_nobody_needs_any_more_are_told_as_such() -> None:
     totals = builders.compact(HookedStorage(storage, after=rival), table)
     assert (totals.snapshots, totals.dropped) == ([], 1)
     first, second = report.totals_text("db.t", totals)
-    assert first == "db.t: nothing published, and nothing left to do: others have done it"
+    assert first == "db.t: nothing published and nothing left to do: other writers did the work"
     assert second.startswith("  1 results dropped because other commits came first")
 
 
