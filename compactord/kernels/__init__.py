@@ -1,4 +1,4 @@
 """Merging sorted batches: pure functions over Arrow columns.
 
-No file, path or table is known here.
+This package knows no files, paths or tables.
 """

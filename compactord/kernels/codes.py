@@ -1,9 +1,9 @@
 """Order-preserving codes: the key columns of a window packed into one 64-bit number per row.
 
 Columns are packed from the first on, each in as few bits as the window's values need: numbers as
-the difference from the smallest, text as the bytes after the window's common prefix. What does not
-fit is cut off. Then `code(a) < code(b)` still means that a's key is smaller, but equal codes need
-not be equal keys: `Codes.rest` names the columns that must be compared before they are.
+the difference from the smallest, text as the bytes after the window's common prefix. Bits beyond 64
+are truncated. Then `code(a) < code(b)` still means that a's key is smaller, but equal codes do not
+always mean equal keys: `Codes.rest` holds the columns that must be compared in addition.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from compactord.kernels.columns import (
 from compactord.kernels.text import text_prefixes
 
 _CODE_BITS = 64
-# Values looked at before a text column is given ranks instead of prefixes, and the share of
-# distinct ones among them up to which that is the cheaper way.
+# Size of the sample that decides whether a text column gets ranks instead of prefixes, and the
+# share of distinct values in the sample up to which ranks are cheaper.
 _SAMPLE_ROWS = 2048
 _LOW_CARDINALITY = 0.25
 
@@ -39,7 +39,7 @@ Word: TypeAlias = Int64s | pa.Array
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """`values` use the lowest `bits` bits. `rest`: columns to compare where codes are equal."""
+    """`values` (uint64, one per row) use the lowest `bits` bits; `rest`: to compare if equal."""
 
     values: UInt64s
     bits: int
@@ -48,12 +48,12 @@ class Codes:
 
 
 def pack(columns: list[pa.Array]) -> Codes:
-    """Codes of non-null, non-empty key columns, most significant column first."""
+    """Codes of equally long key columns without nulls, not empty, most significant column first."""
     return pack_words([word for column in columns for word in _words(column)])
 
 
 def pack_words(words: Sequence[Word]) -> Codes:
-    """Codes of columns of numbers and texts."""
+    """As `pack`, for columns that are already int64 numbers or texts."""
     codes: UInt64s | None = None
     bits = 0
     for position, word in enumerate(words):
@@ -86,9 +86,9 @@ def _words(column: pa.Array) -> list[Word]:
 
 
 def _from_minimum(word: Int64s) -> tuple[UInt64s, int]:
-    """Distance from the smallest value, and the bits that it takes.
+    """The distance of each value from the smallest, and the bits that it takes.
 
-    The difference of two int64 may wrap around; seen as unsigned it is exact.
+    The difference of two int64 may wrap around; read as uint64 it is exact.
     """
     low = word.min()
     distance = (word - low).view(np.uint64)
@@ -96,7 +96,7 @@ def _from_minimum(word: Int64s) -> tuple[UInt64s, int]:
 
 
 def _text_part(column: pa.Array, *, is_last: bool) -> tuple[UInt64s, int, bool]:
-    """The code of a text column, its bits, and whether equal codes are equal texts."""
+    """The codes of a text column, their bits, and whether equal codes mean equal texts."""
     part, is_exact = text_prefixes(column)
     if not is_exact and not is_last and _has_few_values(column):
         return *_from_minimum(dictionary_ranks(pc.dictionary_encode(column))), True
@@ -111,7 +111,7 @@ def _has_few_values(column: pa.Array) -> bool:
 
 
 def equal_rows(words: Sequence[Word], left: Int64s, right: Int64s) -> Bools:
-    """Whether rows `left[i]` and `right[i]` agree in all the columns."""
+    """One bool per pair: whether rows `left[i]` and `right[i]` are equal in all columns."""
     equal = np.ones(len(left), np.bool_)
     for word in words:
         if isinstance(word, np.ndarray):
@@ -123,7 +123,7 @@ def equal_rows(words: Sequence[Word], left: Int64s, right: Int64s) -> Bools:
 
 
 def sorted_rows(words: tuple[Int64s | UInt64s | pa.Array, ...]) -> Int64s:
-    """Row numbers in the order of the columns; equal rows keep their order (Arrow's is stable)."""
+    """Row numbers (int64) in the order of the columns; equal rows keep theirs (Arrow is stable)."""
     if len(words) == 1 and not isinstance(words[0], np.ndarray):
         indices = pc.array_sort_indices(words[0])
     else:

@@ -1,12 +1,12 @@
-"""Arrow columns seen as numpy arrays, without copies where Arrow's layout allows it.
+"""Arrow columns as numpy arrays, without copies where Arrow's layout allows it.
 
-Everything that orders rows starts here, so the order of every type is decided in one place
-(the key comparator that Paimon generates, codegen/GenerateUtils.scala):
+All code that orders rows uses this module, so the order of every type is defined in one place. It
+is that of the key comparator that Paimon generates (codegen/GenerateUtils.scala):
 
 - booleans, integers, dates, times, timestamps: numeric
 - decimals: numeric; a decimal is a signed 128-bit integer of fixed scale
-- floats: -0.0 before 0.0, NaN after everything and equal to every other NaN
-- strings, binaries: unsigned bytes, a prefix before what it begins
+- floats: -0.0 before 0.0, NaN after all numbers and equal to every other NaN
+- strings, binaries: by unsigned bytes, a prefix before longer values
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _SIGN_BIT = np.uint64(1 << 63)
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Ordered by bytes."""
+    """Whether values of the type are ordered by bytes: strings and binaries."""
     return any(is_kind(type_) for is_kind in _TEXT_KINDS)
 
 
 def fixed_values(array: pa.Array, dtype: npt.DTypeLike, width: int = 1) -> npt.NDArray[Any]:
     """The data buffer of a fixed-width column as `dtype`, `width` items per row; no copy.
 
-    What stands under a null is undefined.
+    Values at null rows are undefined.
     """
     if len(array) == 0:
         return np.empty(0, dtype)
@@ -54,7 +54,7 @@ def fixed_values(array: pa.Array, dtype: npt.DTypeLike, width: int = 1) -> npt.N
 
 
 def text_buffers(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
-    """Offsets (one more than rows, into the whole data) and data of a string or binary column."""
+    """Offsets (rows + 1, int32 or int64) into the data, and the data, of a text column; no copy."""
     dtype = _offset_type(array.type)
     _, offsets, data = array.buffers()
     if len(array) == 0 or offsets is None:
@@ -71,16 +71,16 @@ def _offset_type(type_: pa.DataType) -> np.dtype[Any]:
 
 
 def plain_text(array: pa.Array) -> pa.Array:
-    """Text with offsets: fixed-size binaries become binaries."""
+    """Text with offsets: fixed-size binaries are cast to binaries."""
     if pa.types.is_fixed_size_binary(array.type):
         return pc.cast(array, pa.binary())
     return array
 
 
 def ordered_bits(bits: npt.NDArray[Any], is_nan: Bools) -> npt.NDArray[Any]:
-    """Signed integers in the order of the floats whose bits these are."""
+    """Signed integers, same width, in the order of the floats with the bits `bits`."""
     bits = np.where(is_nan, bits.dtype.type(_NAN_BITS[bits.dtype]), bits)
-    # Negative floats grow in magnitude with their bits: turn all but the sign around.
+    # Negative floats decrease as their bits increase: invert all bits but the sign.
     flip = (bits >> bits.dtype.type(bits.dtype.itemsize * 8 - 1)) & np.iinfo(bits.dtype).max
     result: npt.NDArray[Any] = bits ^ flip
     return result
@@ -95,7 +95,8 @@ def integer_values(array: pa.Array) -> npt.NDArray[Any]:
 def integer_words(array: pa.Array) -> list[Int64s]:
     """Int64 columns whose lexicographic order is the order of a column that is not text.
 
-    One for all types, two for decimals that do not fit 64 bits. Values under nulls are undefined.
+    There is one column; for decimals that do not fit 64 bits there are two. Values at null rows are
+    undefined.
     """
     type_ = array.type
     if pa.types.is_boolean(type_):
@@ -119,7 +120,7 @@ def integer_words(array: pa.Array) -> list[Int64s]:
 
 
 def dictionary_ranks(array: pa.DictionaryArray) -> Int64s:
-    """Per row, the dense rank of its value among the dictionary's values; 0 under nulls."""
+    """The dense rank (int64) of each row's value among the dictionary's values; 0 for nulls."""
     ranks = dense_ranks(array.dictionary)
     indices = pc.fill_null(array.indices, 0) if array.null_count else array.indices
     if len(ranks) == 0:
@@ -129,7 +130,7 @@ def dictionary_ranks(array: pa.DictionaryArray) -> Int64s:
 
 
 def dense_ranks(values: pa.Array) -> Int64s:
-    """Ranks from 0 in the order of the type, equal for equal values; for small columns."""
+    """Ranks (int64, from 0) in the order of the type, equal for equal values; for small columns."""
     if is_text(values.type):
         order = fixed_values(pc.array_sort_indices(plain_text(values)), np.uint64).view(np.int64)
         ordered = values.take(pa.array(order))
@@ -148,17 +149,17 @@ def dense_ranks(values: pa.Array) -> Int64s:
 
 
 def stretch_starts(values: Int64s) -> Int64s:
-    """Where stretches of equal values begin."""
+    """The positions where runs of equal values begin."""
     if len(values) == 0:
         return np.empty(0, np.int64)
     return np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
 
 
 class RowSizes:
-    """Bytes of rows in memory, in batches of one schema.
+    """The size in bytes of batches of one schema in memory.
 
-    Dictionaries, which batches share, are not counted, nor are bitmaps of nulls. It is asked for
-    every batch in several places, where summing up `nbytes` costs as much as merging.
+    Dictionaries, which batches share, and validity bitmaps are not counted. Several places need the
+    size of every batch; summing up `nbytes` there would cost as much as merging.
     """
 
     __slots__ = ("_fixed_bits", "_nested", "_texts")
@@ -181,7 +182,7 @@ class RowSizes:
         return (self._fixed_bits * int(batch.num_rows) + 7) // 8 + self.of_varying(batch)
 
     def of_varying(self, batch: pa.RecordBatch) -> int:
-        """Only columns whose values differ in size."""
+        """The size of the columns of variable width only, in bytes."""
         size = 0
         for position, offset_type in self._texts if batch.num_rows else ():
             column = batch.column(position)

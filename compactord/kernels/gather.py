@@ -1,8 +1,8 @@
-"""Taking the rows that won out of a window's batches, column by column.
+"""Copies the selected rows out of a window's batches, column by column.
 
-Where winners follow each other in the input they are handed on as slices without a copy.
-Otherwise each column is concatenated and taken from: one column's copy is alive at a time, beside
-the input and the output.
+Selected rows that are adjacent in the input are returned as slices, without a copy. Otherwise each
+column is concatenated and the rows are taken from it: only one concatenated column is in memory at
+a time, in addition to the input and the output.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from compactord.kernels.columns import Int64s, RowSizes
 
-# Slices shorter than this on average cost more further down than their copies would.
+# Slices shorter than this on average cost later steps more than a copy would.
 _MIN_SLICE_ROWS = 4096
 # Strings and lists have 32-bit offsets: a concatenation must stay below 2^31 bytes and elements,
 # and an element of a list may be as small as one bit.
@@ -23,12 +23,12 @@ MAX_CONCAT_BYTES = 1 << 28
 
 
 def concat_column(parts: Sequence[pa.Array]) -> pa.Array:
-    """One array; dictionaries that differ are unified."""
+    """The parts as one array; different dictionaries are unified."""
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def hand_on(parts: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows in their order: the batches themselves, or one copy of many small ones."""
+    """All rows in their order: the same batches, or one copy if there are many small ones."""
     rows = sum(part.num_rows for part in parts)
     if len(parts) * _MIN_SLICE_ROWS <= rows or not _fits(parts, MAX_CONCAT_BYTES):
         yield from parts
@@ -43,10 +43,11 @@ def gather(
     *,
     max_bytes: int = MAX_CONCAT_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The given rows, numbered through all parts, in the given order; a row at most once.
+    """Yield the rows `rows` of `parts` in the given order.
 
-    `concatenated` holds columns that are concatenated already. Parts of more than `max_bytes` of
-    varying size are not concatenated as a whole.
+    `rows` (int64) are row numbers counted over all parts; each occurs at most once. `concatenated`
+    maps names to columns that are concatenated already. If the columns of variable width take more
+    than `max_bytes`, the parts are not concatenated as a whole.
     """
     segments = np.count_nonzero(np.diff(rows) != 1) + 1
     if segments == 1 or (segments + len(parts)) * _MIN_SLICE_ROWS <= len(rows):
@@ -59,7 +60,7 @@ def gather(
         indices = pa.array(rows)
         schema = parts[0].schema
         columns = [
-            # The rows come from a sort of these very parts: within bounds.
+            # The rows come from a sort of these parts, so they are within bounds.
             pc.take(
                 ready[name]
                 if name in ready
@@ -80,10 +81,11 @@ def gather_keys(
     *,
     max_bytes: int = MAX_CONCAT_BYTES,
 ) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
-    """The given rows as by `gather`, in batches that split no key, each with where keys begin.
+    """Yield rows as `gather` does, in batches that split no key.
 
-    `starts` are the positions in `rows` at which keys begin. Only a single key's rows may be more
-    than `max_bytes` of varying size.
+    `starts` (int64) are the positions in `rows` at which keys begin. Each batch comes with the row
+    numbers in it at which keys begin. Its columns of variable width take at most `max_bytes`,
+    unless the rows of a single key take more.
     """
     if len(starts) > 1 and not _fits(parts, max_bytes):
         middle = len(starts) // 2
@@ -96,7 +98,7 @@ def gather_keys(
 
 
 def _fits(parts: Sequence[pa.RecordBatch], max_bytes: int) -> bool:
-    """Columns of fixed width always do: a window has far fewer rows than an offset can count."""
+    """Columns of fixed width always fit: a window has far fewer rows than 32-bit offsets allow."""
     sizes = RowSizes(parts[0].schema)
     return sum(sizes.of_varying(part) for part in parts) <= max_bytes
 
@@ -113,7 +115,7 @@ def _concat(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _starts(parts: Sequence[pa.RecordBatch]) -> Int64s:
-    """The number of each part's first row, and behind them the number of rows."""
+    """The number of each part's first row, followed by the total number of rows."""
     return np.cumsum([0, *(part.num_rows for part in parts)])
 
 
@@ -136,7 +138,7 @@ def _slices(parts: Sequence[pa.RecordBatch], rows: Int64s) -> Iterator[pa.Record
 
 
 def _narrow(parts: Sequence[pa.RecordBatch], rows: Int64s) -> tuple[list[pa.RecordBatch], Int64s]:
-    """The parts without rows that are not asked for, and the numbers of the rows in those."""
+    """The parts reduced to the given rows, and the numbers of the given rows in these parts."""
     wanted = np.sort(rows)
     starts = _starts(parts)
     cuts = np.searchsorted(wanted, starts)

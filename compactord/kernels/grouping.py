@@ -1,16 +1,17 @@
-"""Rows of a window in key order, and where each key's rows end.
+"""Sorts the rows of a window by key and finds where the rows of each key end.
 
-Four ways, chosen by what the window's keys look like (ns per row: 250 k rows, ten runs):
+There are four methods. The window's keys decide which is used (ns per row, measured with 250,000
+rows in ten runs):
 
-1. only the last row of a key is asked for, and there are hardly more codes than rows: a table of
-   the last row by code, no sort (about 4)
-2. codes and row numbers fit 64 bits together: one stable sort of numbers (about 16)
-3. codes fit 64 bits: stable argsort (about 20); numpy's stable sort finds the sorted runs
-4. codes are cut off and would collide too often: Arrow's sort of whole columns (60 to 90)
+1. only the last row of each key is needed, and there are few more codes than rows: a table of the
+   last row by code, no sort (about 4)
+2. a code and a row number fit 64 bits together: one stable sort of numbers (about 16)
+3. codes fit 64 bits: stable argsort (about 20); numpy's stable sort detects the sorted runs
+4. codes are truncated and would collide too often: Arrow's sort of whole columns (60 to 90)
 
-Cut-off codes are verified: rows with equal codes are compared in full, and sorted in full where
-they differ. How often cut-off codes collide is known before sorting: neighbours within a run are
-different keys, so each equal pair among them is a collision.
+Truncated codes are verified: rows with equal codes are compared in full, and sorted in full where
+they differ. The collision rate of truncated codes is known before sorting: adjacent rows of a run
+have different keys, so each adjacent pair with equal codes is a collision.
 """
 
 from __future__ import annotations
@@ -25,34 +26,35 @@ from compactord.kernels.codes import Codes, equal_rows, pack, sorted_rows
 from compactord.kernels.columns import Bools, Int64s, UInt64s
 
 _MAX_COLLISION_SHARE = 0.02
-# Codes per row up to which a table of them is quicker than a sort.
+# Codes per row up to which a table of codes is faster than a sort.
 _MAX_TABLE_SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """`order`: row numbers by key, rows of one key in their given order; `ends` marks the last."""
+    """`order`: row numbers by key, stable. `ends`: one bool per row, True at each key's last."""
 
     order: Int64s
     ends: Bools
 
 
 def group_rows(columns: list[pa.Array], run_count: int) -> Groups:
-    """Sort and group the rows of non-empty, non-null key columns, most significant first.
+    """Sort and group the rows of key columns, most significant column first.
 
-    The rows are `run_count` runs of ascending keys, one after the other: that is what makes it
-    fast. Raises `TaskError` where the codes show that they are not.
+    The columns are equally long, not empty and without nulls. Their rows must be `run_count` runs
+    of ascending keys, one after the other; the sort relies on it. Raises `TaskError` if the codes
+    show that there are more runs.
     """
     return _groups(_codes(columns, run_count))
 
 
 def last_rows(columns: list[pa.Array], run_count: int) -> Int64s:
-    """Of each key the last row in the given order, by key; columns and errors of `group_rows`."""
+    """The row number of each key's last row, in key order; arguments and errors as `group_rows`."""
     codes = _codes(columns, run_count)
     row_count = len(codes.values)
     if not codes.rest and 1 << codes.bits <= _MAX_TABLE_SHARE * row_count:
         last = np.full(1 << codes.bits, -1, np.int32)
-        # Of several assignments to one place numpy leaves the last.
+        # When an index occurs several times, numpy keeps the last assignment.
         last[codes.values.view(np.int64)] = np.arange(row_count, dtype=np.int32)
         return last[last >= 0].astype(np.int64)
     groups = _groups(codes)
@@ -76,7 +78,7 @@ def _groups(codes: Codes) -> Groups:
 
 
 def collide_often(codes: Codes) -> bool:
-    """Whether sorting whole columns is quicker than comparing the rows of equal codes."""
+    """Whether sorting whole columns is faster than comparing the rows of equal codes."""
     if not codes.rest:
         return False
     collisions = int(np.count_nonzero(codes.values[1:] == codes.values[:-1]))

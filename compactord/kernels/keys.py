@@ -1,6 +1,6 @@
 """Single keys: one row's key columns as a tuple that Python compares as Paimon compares keys.
 
-Only bounds of batches and windows become such tuples, never every row.
+Only the bounds of batches and windows are converted to such tuples, never every row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Key: TypeAlias = tuple[int | bytes, ...]
 
 
 class BatchKeys:
-    """The keys of a batch by row number. The batch is sorted by them and they hold no nulls."""
+    """The keys of a batch by row number. The batch is sorted by key; keys have no nulls."""
 
     __slots__ = ("_getters", "row_count")
 
@@ -37,11 +37,11 @@ class BatchKeys:
         return tuple(get(row) for get in self._getters)
 
     def count_up_to(self, bound: Key, start: int = 0) -> int:
-        """The number of the first row from `start` on whose key is greater than `bound`."""
+        """The first row number >= `start` whose key is greater than `bound`; else the row count."""
         return bisect.bisect_right(range(self.row_count), bound, lo=start, key=self.__getitem__)
 
     def count_below(self, bound: Key, start: int = 0) -> int:
-        """The number of the first row from `start` on whose key is `bound` or greater."""
+        """The first row number >= `start` whose key is `bound` or greater; else the row count."""
         return bisect.bisect_left(range(self.row_count), bound, lo=start, key=self.__getitem__)
 
 
@@ -53,7 +53,7 @@ def slice_range(
 ) -> pa.RecordBatch:
     """The rows of a sorted batch with lower <= key < upper; no copy.
 
-    A bound is a batch of one row with the key columns, in the types of `batch`; None is open.
+    A bound is a batch of one row with the key columns, in the types of `batch`; None: unbounded.
     """
     if batch.num_rows == 0 or (lower is None and upper is None):
         return batch

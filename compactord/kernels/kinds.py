@@ -1,6 +1,6 @@
-"""The kinds of rows (RowKind.java), and which of them are retracts.
+"""The kinds of rows (types/RowKind.java), and which of them are retracts.
 
-Kinds as files store them: +I 0, -U 1, +U 2, -D 3; -U and -D are retracts.
+Files store kinds as int8: +I 0, -U 1, +U 2, -D 3; -U and -D are retracts.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
 
 
 def is_retract(kinds: pa.Array) -> Bools:
-    """True for -U and -D."""
+    """One bool per row: True for -U and -D."""
     retracts: Bools = (fixed_values(kinds, np.int8) & 1).astype(np.bool_)
     return retracts
 
 
 def drop_retracts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Only +I and +U rows: what the highest level keeps (mergetree/DropDeleteReader.java).
+    """The +I and +U rows, which the highest level keeps (mergetree/DropDeleteReader.java).
 
-    The same batch when there is nothing to drop.
+    Returns the same batch when there are no others.
     """
     retracts = is_retract(batch.column(VALUE_KIND))
     return batch.filter(pa.array(~retracts)) if retracts.any() else batch

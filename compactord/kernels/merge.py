@@ -1,13 +1,14 @@
-"""The merge of sorted runs into one: of each key what a merge function makes of its records.
+"""Merges sorted runs into one: a merge function reduces the records of each key.
 
-Streaming and vectorised: windows of rows (see `window`), each sorted by key codes (`grouping`), the
-last record of each key picked, or all put in order (`precedence`, `ties`), as the function needs,
-which gathers the rows that it keeps (`gather`) or makes new ones of them. A window that holds rows
-of one run only is handed on as it is. Single-threaded but for what Arrow does inside.
+The merge is streaming and vectorised. It cuts the runs into windows of rows (see `window`) and
+sorts each window by key codes (`grouping`). As the function needs, it selects the last record of
+each key or orders all of them (`precedence`, `ties`). The function then copies the rows that it
+keeps (`gather`) or computes new ones. A window with rows of one run only is returned unchanged.
+The merge uses one thread, apart from Arrow's own.
 
-Memory: the rows of `window`'s bound, the window's key and sequence columns once more, about 32
-bytes per row of a window for codes and order, one other column's copy, and the output batches that
-the caller holds. A function that needs all records has a sorted copy of the window besides.
+Memory: the rows that `window` buffers, a second copy of the window's key and sequence columns,
+about 32 bytes per row of a window for codes and order, a copy of one other column, and the output
+batches that the caller holds. A function that needs all records adds a sorted copy of the window.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from compactord.kernels.records import Records
 from compactord.kernels.ties import MergeTree
 from compactord.kernels.window import Window, windows
 
-# How many of a window's last rows are looked at first for the history of the merge tree.
+# How many of a window's last rows are read first to find the history of the merge tree.
 _TAIL_ROWS = 128
 
 
@@ -40,13 +41,13 @@ def merge_runs(
     window_bytes: int,
     keys_repeat: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The function's result rows, in key order, in batches of up to a window.
+    """Yield the function's result rows, in key order, in batches of at most one window.
 
-    All batches have one schema with `_SEQUENCE_NUMBER` (int64) and `_VALUE_KIND` (int8). A run is
-    sorted by its key and holds a key once; with `keys_repeat` it may hold several records of a key,
-    in their order. Dictionary-encoded columns may change their dictionary from batch to batch,
-    coming and going; their indices are int32. Raises `TaskError` when a run is not in order or a
-    key is null.
+    All batches, of input and output, have one schema with `_SEQUENCE_NUMBER` (int64) and
+    `_VALUE_KIND` (int8). A run is sorted by key and has each key once; with `keys_repeat` it may
+    have several records of a key, in their order. The dictionary of a dictionary-encoded column may
+    differ between batches, in input and output; its indices are int32. Raises `TaskError` when a
+    run is not sorted or a key is null.
     """
     merge = _Merge(order, function, len(runs), keys_repeat=keys_repeat)
     for window in windows(
@@ -60,7 +61,7 @@ def merge_runs(
 
 
 class _Merge:
-    """What a merge remembers between windows: the history of the tie-breaking tree."""
+    """The state of a merge between windows: the history of the tie-breaking tree."""
 
     def __init__(
         self, order: MergeOrder, function: MergeFunction, run_count: int, *, keys_repeat: bool
@@ -122,7 +123,7 @@ class _Merge:
 
     @staticmethod
     def _follow(tree: MergeTree, records: Records, present: Sequence[int]) -> None:
-        """Bring the tree's history up to date from as few of the last records as will do."""
+        """Update the tree's history, from as few of the last records as suffice."""
         size = _TAIL_ROWS
         while (start := records.tail_start(size)) > 0:
             rows, _ = records.sequenced(start)

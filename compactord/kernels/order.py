@@ -9,12 +9,12 @@ from dataclasses import dataclass
 class MergeOrder:
     """Which columns are the key, and in which order the records of a key are.
 
-    `disjoint_sequences`: each run's sequence numbers are all below the next run's. Then the run
-    decides and no sequence number is compared. Without it runs stand in the order in which Java
-    merges them (mergetree/compact/IntervalPartition.java), which settles full ties.
+    `disjoint_sequences`: all sequence numbers of a run are below those of the next run. Then the
+    order of runs decides and no sequence number is compared. Otherwise runs must be in the order in
+    which Java merges them (mergetree/compact/IntervalPartition.java), which decides full ties.
 
-    `ignore_delete`: of two or more records of a key the retracts are passed over, and a key whose
-    records all are retracts vanishes; a key's only record stays what it is
+    `ignore_delete`: if a key has two or more records, its retracts are ignored, and a key with
+    retracts only is dropped. A key's only record is kept unchanged, even a retract
     (mergetree/compact/ReducerMergeFunctionWrapper.java).
     """
 

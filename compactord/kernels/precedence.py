@@ -1,7 +1,8 @@
-"""Which record of a key is the last one: user sequence fields, then sequence numbers.
+"""Finds the last record of a key: by user sequence fields, then by sequence number.
 
-Fields are compared in their order, all ascending or all descending, null first in both
-directions (utils/UserDefinedSeqComparator.java); then the sequence number, always ascending.
+Sequence fields are compared in their order, all ascending or all descending, with nulls first in
+both directions (utils/UserDefinedSeqComparator.java). Then the sequence number is compared, always
+ascending.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from compactord.kernels.columns import (
 def precedence_words(
     fields: Sequence[pa.Array], sequence: pa.Array | None, rows: Int64s, *, is_descending: bool
 ) -> Iterator[Int64s]:
-    """Int64 columns for the given rows, the most significant first; a greater one is later.
+    """Yield int64 columns for the given rows, most significant first; greater values are later.
 
-    `sequence` None leaves sequence numbers out. Columns are made when they are asked for.
+    `sequence` None: sequence numbers are not compared. Each column is computed on demand.
     """
     for field in fields:
         yield from _field_words(field.take(pa.array(rows)), is_descending=is_descending)
@@ -46,16 +47,17 @@ def _field_words(field: pa.Array, *, is_descending: bool) -> Iterator[Int64s]:
     else:
         words = integer_words(field)
     for word in words:
-        # The complement turns the order of int64 around without overflow.
+        # The complement reverses the order of int64 without overflow.
         directed = ~word if is_descending else word
         yield directed if is_valid is None else np.where(is_valid, directed, 0)
 
 
 def keep_latest(words: Iterator[Int64s], kept: Int64s, starts: Int64s) -> tuple[Int64s, Int64s]:
-    """Of the places `kept`, those that no other kept place of the same group comes after.
+    """Reduce each group of the places `kept` to its latest places.
 
-    Groups are stretches of `kept` that begin at `starts`. Words are asked for, and read at the
-    places, until one place per group is left. Returns the places and where groups begin in them.
+    Groups are consecutive parts of `kept` that begin at `starts`. Words are read, one after the
+    other, until one place per group is left or no word is left; tied places all remain. Returns the
+    remaining places and the positions where groups begin in them, both int64.
     """
     while len(starts) < len(kept):
         word = next(words, None)

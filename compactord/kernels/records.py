@@ -17,7 +17,7 @@ from compactord.kernels.ties import MergeTree, SequencedRows
 
 
 class Records:
-    """A window's records in key order; a place is a position in that order."""
+    """A window's records in key order; a place is a position in that order, from 0."""
 
     def __init__(
         self,
@@ -32,14 +32,14 @@ class Records:
         self._firsts = np.append(True, groups.ends[:-1])
         self._columns = columns
         self._run_ends = run_ends
-        # User sequence fields are costly to compare, and a lone retract is not ignored: then keys
-        # with a single record are left out until the end.
+        # User sequence fields are expensive to compare, and a single retract is not ignored. In
+        # both cases keys with a single record are excluded until the end.
         self._is_contested_only = bool(order.sequence_fields) or order.ignore_delete
 
     def latest(self) -> tuple[Int64s, Int64s]:
-        """Places of the last records of keys, and where each key's begin among them.
+        """The places of the keys' last records, and the positions where each key begins in them.
 
-        More than one per key where they are tied. Keys with one record may be left out.
+        A key has several places if records are tied. Keys with one record may be missing.
         """
         if not self._is_contested_only:
             places = np.arange(len(self._rows))
@@ -54,7 +54,7 @@ class Records:
         return places.take(kept), starts
 
     def rows_at(self, latest: Int64s) -> Int64s:
-        """Row numbers in key order: of keys with a single record and of the given places."""
+        """Row numbers in key order, of all keys with a single record and of the given places."""
         if self._is_contested_only:
             is_kept = self._firsts & self._ends
             is_kept[latest] = True
@@ -63,9 +63,10 @@ class Records:
         return rows
 
     def in_order(self, tree: MergeTree | None) -> tuple[Int64s, Int64s]:
-        """Row numbers of all records by key, from first to last, and where each key's begin.
+        """Row numbers of all records by key, from first to last, and the positions of key starts.
 
-        They pass through the tree, which settles full ties; without one, runs do in their order.
+        The records pass through the tree, which decides full ties. Without a tree the order of
+        runs decides them.
         """
         order = self._order
         if order.disjoint_sequences and not order.sequence_fields:
@@ -84,13 +85,13 @@ class Records:
         return rows[is_kept], stretch_starts(groups[is_kept])
 
     def tail_start(self, size: int) -> int:
-        """The first place of the keys that lie wholly in the last `size` places; 0 if none do."""
+        """The first place of the keys that are entirely in the last `size` places; 0 if none is."""
         start = max(0, len(self._rows) - size)
         heads = np.flatnonzero(self._firsts[start:])
         return start + int(heads[0]) if start and len(heads) else 0
 
     def sequenced(self, start: int) -> tuple[SequencedRows, Int64s]:
-        """The records from a place on by key and precedence, and the place of each."""
+        """The records from place `start` on, ordered by key and precedence, and their places."""
         places = np.arange(start, len(self._rows))
         groups = self._groups_at(places)
         words = [groups, *self._words(places)]
@@ -111,7 +112,7 @@ class Records:
         return rows, places
 
     def _groups_at(self, places: Int64s) -> Int64s:
-        """A number per place, the same within a key and ascending."""
+        """One ascending number per place, equal for places of the same key."""
         if len(places) == 0:
             return places
         low = int(places[0])

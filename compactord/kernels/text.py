@@ -1,7 +1,7 @@
-"""Texts as numbers: the eight bytes after the common prefix, most significant byte first.
+"""Converts texts to numbers: the eight bytes after the common prefix, most significant byte first.
 
-Texts of one length, which most identifiers are, lie in memory as a matrix of bytes: their eight
-bytes are loaded with a stride and without an index.
+Texts of equal length, as most identifiers are, form a matrix of bytes in memory: their eight bytes
+are loaded with a stride instead of an index.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _WORD = 8
 
 
 def text_prefixes(column: pa.Array) -> tuple[UInt64s, bool]:
-    """A number per text that orders as the texts do, and whether equal numbers are equal texts.
+    """One number per text, in the order of the texts, and whether equal numbers mean equal texts.
 
-    Up to eight bytes after the window's common prefix; shorter texts are padded with zero bytes.
-    That is exact unless a text goes on after the eighth byte, or ends with a zero byte and so looks
-    like a shorter one. The column has no nulls and is not empty; the array returned is the
-    caller's to change.
+    A number holds up to eight bytes after the window's common prefix; shorter texts are padded with
+    zero bytes. That is exact unless a text continues after the eighth byte, or ends with a zero
+    byte and so equals a shorter one. The column has no nulls and is not empty. The caller may
+    modify the returned array.
     """
     offsets, data = text_buffers(column)
     lengths = np.diff(offsets)
@@ -44,11 +44,11 @@ def _prefixes_of_one_length(
     data: npt.NDArray[np.uint8], count: int, length: int
 ) -> tuple[UInt64s, bool]:
     for start in range(0, length, _WORD):
-        # The last word may overlap the one before: what they share is common to all.
+        # The last word may overlap the word before; the shared bytes are part of the prefix.
         column = _words_at(data, min(start, length - _WORD), count, length)
         varying = int(np.bitwise_or.reduce(column ^ column[0]))
         if varying:
-            # Little-endian: the first byte of the text is the lowest of the number.
+            # Little-endian: the first byte of the text is the lowest byte of the number.
             common = min(start, length - _WORD) + (varying & -varying).bit_length() // _WORD
             first = min(common, length - _WORD)
             return _as_numbers(_words_at(data, first, count, length).copy()), (
@@ -70,7 +70,7 @@ def _prefixes_of_any_length(
     starts: Int64s,
     lengths: npt.NDArray[Any],
 ) -> tuple[UInt64s, bool]:
-    # Eight bytes past the end, so that the last text can be loaded like every other.
+    # Eight bytes past the end, so that the last text can be loaded like all others.
     padded = np.empty(len(data) + _WORD, np.uint8)
     padded[: len(data)] = data
     padded[len(data) :] = 0
@@ -82,7 +82,7 @@ def _prefixes_of_any_length(
     missing = _WORD + common - lengths
     unused = int(missing.min())
     if int(missing.max()) > 0:
-        # Zero the bytes that belong to the next text. A shift by 64 is undefined: two of half.
+        # Clear the bytes of the next text. A shift by 64 is undefined, so shift twice by half.
         half = (np.maximum(missing, 0) * 4).astype(np.uint8)
         prefixes >>= half
         prefixes >>= half

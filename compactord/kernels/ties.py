@@ -1,26 +1,27 @@
-"""Records of one key that agree in every sequence: the last one by Java's merge tree.
+"""Orders records of one key that are equal in all sequence fields and numbers, as Java does.
 
 Two writers that started from the same snapshot give the same sequence numbers to different
-records. No rule of the format says which of them is newer; Java's answer falls out of its loser
-tree (mergetree/compact/LoserTree.java) and depends on what passed through the tree before. We give
-the same answer, so that a table reads the same before and after a compaction of all its runs.
+records. No rule of the format says which of them is newer. In Java the result depends on the state
+of its loser tree (mergetree/compact/LoserTree.java), that is, on the records that passed through
+the tree before. This module computes the same result, so that a table has the same rows before and
+after a compaction of all its runs.
 
-How the tree behaves, seen from one inner node, which merges the two sides below it: of two tied
-heads the one that came first to the node (the stored one) is popped first; after a pop the same
-side goes on as long as it ties. Between keys, the side that stays or is filled up first is the
-stored one:
+An inner node of the tree merges the two sides below it. Of two tied heads it pops the one that
+reached the node first (the stored one). After a pop it continues with the same side while that
+side ties. Between keys, the stored head is that of the side that stayed or was refilled first:
 
-- the last key passed through one side only: the other side's head was there before
-- it passed through both: the side popped last is advanced first
+- the last key passed through one side only: the head of the other side was there before
+- the last key passed through both sides: the side that was popped last is refilled first
 
-So a node is one bit, the side that goes on, and every distinct sequence that passes sets the bit
-(it is on one side only) or flips it (it is on both sides: that one first, then the other).
-Leaf i hangs under node (i + n) / 2; leaves are first filled from the last to the first.
+So the state of a node is one bit, the side to continue with. Each distinct sequence that passes
+sets the bit (if it is on one side only) or flips it (if it is on both sides: first the side of the
+bit, then the other).
+For n runs, the parent of leaf i is node (i + n) / 2. Leaves are first filled from last to first.
 
-Exact for a merge that starts where Java's starts: with the first key of a section, its runs in
-Java's order, at most `sort-spill-threshold` of them (above it Java reorders), and the default
-`sort-engine`. A part of a section that starts at a later key starts with an unknown history:
-then ties in front of the first decided key of a node may be settled otherwise than by Java.
+The result is exact for a merge that starts as Java's does: with the first key of a section, its
+runs in Java's order, at most `sort-spill-threshold` runs (above it Java reorders them), and the
+default `sort-engine`. A subcompaction that starts at a later key of a section does not know the
+history: ties before the first key that decides a node's state may be ordered unlike Java's.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ _BOTH = 3
 
 @dataclass(frozen=True, slots=True)
 class SequencedRows:
-    """Rows in the order of (key, precedence): their run, key group and distinct sequence.
+    """Rows ordered by (key, precedence): the run, key group and distinct sequence of each.
 
-    `sequences` are dense numbers that rise with every change of group or precedence.
+    All arrays are int64 with one item per row. `sequences` are dense numbers that increase with
+    every change of group or precedence.
     """
 
     runs: Int64s
@@ -49,7 +51,7 @@ class SequencedRows:
 
 
 class MergeTree:
-    """The history of each inner node, carried from window to window."""
+    """The state of each inner node of the tree; it is kept from window to window."""
 
     def __init__(self, run_count: int) -> None:
         # For inner node p (the root is 1) and run r: r is below the left child 2p (0), below the
@@ -60,27 +62,27 @@ class MergeTree:
             while child > 1:
                 self._sides[child // 2, run] = child % 2
                 child //= 2
-        # The side that the first key finds stored: its leaves are filled before the other's.
+        # The side that is stored before the first key: its leaves are filled before the other's.
         self._going_on = np.zeros(run_count, np.int64)
         for node in range(1, run_count):
             lowest = [int(np.flatnonzero(self._sides[node] == side)[0]) for side in (0, 1)]
             self._going_on[node] = int(lowest[1] > lowest[0])
 
     def pass_run(self, run: int) -> None:
-        """Keys of this run alone went through."""
+        """Update the state after keys that only this run has."""
         side = self._sides[:, run]
         self._going_on = np.where(side == _OUTSIDE, self._going_on, 1 - side)
 
     def pass_rows(self, rows: SequencedRows) -> None:
-        """These keys went through."""
+        """Update the state after these rows, which are all rows of their keys."""
         settled = self._after(range(1, len(self._going_on)), rows, is_tail=False)
-        assert settled is not None, "all rows settle everything"
+        assert settled is not None, "all rows decide every node"
         self._going_on = settled
 
     def pass_tail(self, rows: SequencedRows, present_runs: Sequence[int]) -> bool:
-        """Keys of these runs went through, and `rows` are those of the last keys.
+        """Update the state after keys of these runs, from `rows`, which are those of the last keys.
 
-        False, and nothing has changed, when these rows alone do not tell the new history.
+        Returns False, without a change, when these rows alone do not determine the new state.
         """
         touched = (self._sides[:, list(present_runs)] != _OUTSIDE).any(axis=1)
         settled = self._after(np.flatnonzero(touched).tolist(), rows, is_tail=True)
@@ -99,9 +101,9 @@ class MergeTree:
         return after
 
     def last_of_ties(self, rows: SequencedRows, tied: Int64s) -> Int64s:
-        """Of the tied places in `rows` the one popped last, per group.
+        """The place that is popped last among the tied places in `rows`, one per group (int64).
 
-        The tied places of a group have one and the same sequence. To be asked before the rows pass.
+        The tied places of a group have the same sequence. Call it before `pass_rows`.
         """
         alive = tied
         for node in range(1, len(self._going_on)):
@@ -120,9 +122,9 @@ class MergeTree:
         return alive
 
     def order_of_ties(self, rows: SequencedRows) -> Int64s:
-        """The places of `rows`, with those of one sequence in the order in which they are popped.
+        """The places of `rows` (int64), those of the same sequence in the order of popping.
 
-        To be asked before the rows pass.
+        Call it before `pass_rows`.
         """
         order = np.arange(len(rows.runs))
         is_same = rows.sequences[1:] == rows.sequences[:-1]
@@ -145,7 +147,7 @@ class MergeTree:
         return order
 
     def _states(self, node: int, rows: SequencedRows) -> _NodeStates | None:
-        """What each distinct sequence leaves behind at the node; None if no row passes it."""
+        """The node's state after each distinct sequence; None if no row passes the node."""
         side = self._sides[node, rows.runs]
         through = np.flatnonzero(side != _OUTSIDE)
         if len(through) == 0:
@@ -158,7 +160,7 @@ class MergeTree:
             np.bitwise_or.reduceat(bit, group_starts), np.diff(group_starts, append=len(bit))
         )[sequence_starts]
         is_flip = present == _BOTH
-        # A key that passed on one side only leaves the other side's head behind as the stored one.
+        # After a key that passed on one side only, the head of the other side is the stored one.
         set_to = np.where(group_present == _BOTH, present - 1, 2 - group_present)
         places = np.arange(len(present))
         last_set = np.maximum.accumulate(np.where(is_flip, -1, places))
@@ -170,7 +172,7 @@ class MergeTree:
 
 @dataclass(frozen=True, slots=True)
 class _NodeStates:
-    """The side that goes on after each sequence; settled: the last does not depend on history."""
+    """The side to continue with after each sequence; settled: the last one needs no history."""
 
     sequences: Int64s
     going_on: Int64s

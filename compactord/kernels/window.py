@@ -1,16 +1,16 @@
-"""Cutting sorted runs into windows: all rows of a range of keys, from every run.
+"""Cuts sorted runs into windows. A window holds all rows of a range of keys, from every run.
 
-A window never splits a key: it ends at the smallest of the runs' last buffered keys, inclusive.
-The run with that key is the one to read on from, until enough is buffered. Where runs may hold a
-key more than once it ends before that key, of which the run may have more.
+A window never splits a key: it ends with the smallest of the runs' last buffered keys, inclusive.
+More rows are read from the run with that key until enough rows are buffered. If runs may have a key
+more than once, the window ends before that key, because the run may have more rows of it.
 
-Batches are cut into pieces first, of at most `window_rows` rows and `window_bytes / (runs + 1)`
-bytes, so that a window does not grow with the batches. Each run must have one piece buffered to
-know how far it is, and the last piece read may go over the limit.
+Batches are first cut into pieces of at most `window_rows` rows and `window_bytes / (runs + 1)`
+bytes, so that the size of a window does not depend on the size of batches. Each run needs one
+buffered piece, which gives its last key; the last piece that is read may exceed the limit.
 
 Memory: at most `window_rows + (runs + 1) * piece_rows` rows and `2 * window_bytes` bytes are
-buffered at any time, a window included (more bytes only if single rows are larger than a piece;
-dictionaries are not counted). One batch per run is alive until its last piece is merged.
+buffered at any time, including the window (more bytes only if single rows are larger than a piece;
+dictionaries are not counted). One batch per run is in memory until its last piece is merged.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def windows(
     window_bytes: int,
     keys_repeat: bool = False,
 ) -> Iterator[Window]:
-    """Windows in key order, none of them empty; every row of every run is in exactly one.
+    """Yield windows in key order, none of them empty; every row of every run is in exactly one.
 
-    `keys_repeat`: a run may hold a key more than once, its rows one after the other.
+    `keys_repeat`: a run may have several rows of a key, one after the other.
 
     Raises `TaskError` when a run's batches are not in key order or a key is null.
     """
@@ -72,14 +72,14 @@ def windows(
         if any(window):
             yield window
         elif growing:
-            # One key is all that is buffered of the run that is behind.
+            # The run with the smallest last key has rows of one key only in its buffer.
             min(growing, key=_RunBuffer.last_key).read()
         if bound is None:
             return
 
 
 class _Piece:
-    """A batch, or what is left of it, with its keys."""
+    """A batch, or the rest of it, with its keys."""
 
     __slots__ = ("batch", "first_key", "keys", "last_key", "size_bytes", "start")
 
@@ -121,12 +121,12 @@ class _RunBuffer:
         return self._pieces[-1].last_key
 
     def ensure(self) -> None:
-        """Read on when nothing is buffered."""
+        """Read a piece if none is buffered."""
         if not self._pieces and not self.is_exhausted:
             self.read()
 
     def read(self) -> None:
-        """Buffer one more batch that is not empty, or find that there is none."""
+        """Buffer one more piece, or set `is_exhausted` if there is none."""
         found = next(self._batches, None)
         if found is None:
             self.is_exhausted = True
@@ -153,9 +153,9 @@ class _RunBuffer:
         return key < self._last_read if self._keys_repeat else key <= self._last_read
 
     def cut(self, bound: Key | None) -> list[pa.RecordBatch]:
-        """Remove and return the buffered rows up to `bound`, all of them for None.
+        """Remove and return the buffered rows up to `bound`; None: all of them.
 
-        With the rows of that key, but where keys repeat.
+        Rows with the key `bound` are included, unless keys repeat.
         """
         taken: list[pa.RecordBatch] = []
         while self._pieces:
@@ -187,9 +187,9 @@ class _RunBuffer:
 def _pieces(
     batches: Iterator[pa.RecordBatch], max_rows: int, max_bytes: int
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Batches that are not empty and within the limits, but for single rows larger than them.
+    """The batches cut into pieces that are not empty, each with its size in bytes.
 
-    Each with its size in bytes.
+    A piece is within the limits unless it is a single row larger than `max_bytes`.
     """
     sizes: RowSizes | None = None
     for batch in batches:

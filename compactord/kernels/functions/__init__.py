@@ -1,1 +1,1 @@
-"""Merge functions: how the records of a key become one. One module for each merge engine."""
+"""Merge functions reduce the records of a key to one row. One module for each merge engine."""

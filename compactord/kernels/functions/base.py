@@ -1,7 +1,8 @@
-"""What a merge function is: the records of each key go in, in their order; result rows come out.
+"""The protocol of merge functions: they turn the ordered records of each key into result rows.
 
 A window of rows of all runs is sorted and grouped by key before a function sees it, and the records
-of a key are in a total order: user sequence fields, sequence numbers, ties as Java's merge tree.
+of a key are in a total order: by user sequence fields, then by sequence number, then in the order
+in which Java's merge tree returns tied records (see `ties`).
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from compactord.kernels.gather import gather, gather_keys
 
 
 class Needs(enum.Enum):
-    """Which records of a key a function is given. Finding only the last ones is much quicker."""
+    """The records of a key that a function needs. Finding only the last one is much faster."""
 
     LAST = "last"
     ALL = "all"
 
 
 class OrderedRecords:
-    """The records of a window that a function needs, by key, those of a key from first to last.
+    """The records of one window that a function needs, ordered by key, then from first to last.
 
-    A place is a position in this order.
+    A place is a position in this order, from 0.
     """
 
     def __init__(
@@ -37,9 +38,11 @@ class OrderedRecords:
         starts: Int64s | None,
         columns: Mapping[str, pa.Array],
     ) -> None:
-        """`rows` are row numbers through all parts; `columns` are concatenated already.
+        """Takes the window's batches (`parts`) and the order of its records.
 
-        `starts` None: each key has one record.
+        `rows` (int64, one per record) are row numbers counted over all parts. `starts` (int64, one
+        per key) are the places where keys begin; None: each key has one record. `columns` maps
+        names to columns that are concatenated already.
         """
         self._parts = parts
         self._rows = rows
@@ -52,40 +55,44 @@ class OrderedRecords:
         return np.arange(len(self._rows)) if self._starts is None else self._starts
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
-        """Every record as it is."""
+        """All records unchanged, in order."""
         return gather(self._parts, self._rows, self._columns)
 
     def rows_at(self, places: Int64s) -> Iterator[pa.RecordBatch]:
-        """The records at ascending places as they are; the others are not copied."""
+        """The records at these ascending places, unchanged; other records are not copied."""
         return gather(self._parts, self._rows.take(places), self._columns)
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
-        """Every record, in batches that split no key, each with the rows where keys begin."""
+        """All records, in batches that split no key.
+
+        Each batch comes with the row numbers in it (int64) at which keys begin.
+        """
         return gather_keys(self._parts, self._rows, self.starts, self._columns)
 
 
 class MergeFunction(Protocol):
-    """One value serves all merges of a process: it remembers nothing between calls."""
+    """A merge engine's rule. It is stateless: one instance serves all merges of a process."""
 
     @property
     def needs(self) -> Needs: ...
 
     @property
     def merges_again(self) -> bool:
-        """Whether results may be merged as if they were records.
+        """Whether result rows may be merged again as if they were records.
 
-        Then a merge of several passes writes results to its temporary files: of a key, results of
-        any of its records and other records meet in the next pass, ordered by the results' own
-        sequence fields and numbers. Else temporary files hold every record. The last record of a
-        key is such a result: true of what `needs` only that.
+        If so, a merge in several passes writes result rows to its temporary files: the next pass
+        merges the results of some records of a key with other records of it, ordered by the
+        results' own sequence fields and numbers. Otherwise temporary files hold every record.
+        A function that `needs` only the last record always returns True.
         """
         ...
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
-        """At most one row per key, in key order, with its sequence number and kind.
+        """Return at most one row per key, in key order, with its sequence number and kind.
 
-        Batches have the schema of the records' batches; text may be dictionary-encoded in it.
-        A key's only record comes out as it is (mergetree/compact/ReducerMergeFunctionWrapper.java):
-        the function is not asked about keys in a window whose rows all are of one run.
+        Batches have the schema of the records' batches, in which text may be dictionary-encoded.
+        A key's only record is returned unchanged (mergetree/compact/
+        ReducerMergeFunctionWrapper.java). So the function is not called for a window whose rows
+        all come from one run.
         """
         ...

@@ -1,4 +1,4 @@
-"""The last record of a key, retracts included (mergetree/compact/DeduplicateMergeFunction.java)."""
+"""Keeps a key's last record, even a retract (mergetree/compact/DeduplicateMergeFunction.java)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All records of a key in their order: what temporary files hold for functions that need them."""
+"""Keeps all records of a key in their order, for temporary files of functions that need them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compactord.kernels.functions.base import Needs, OrderedRecords
 
 
 class EveryRecord:
-    """No merge engine: of a key there may be several rows, so `keys_repeat` in what reads them."""
+    """Not a merge engine: returns several rows per key, so readers need `keys_repeat`."""
 
     needs = Needs.ALL
     merges_again = True

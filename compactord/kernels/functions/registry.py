@@ -1,4 +1,4 @@
-"""The merge functions that there are, by the name of their merge engine."""
+"""The supported merge functions by the name of their merge engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MERGE_FUNCTIONS: MergeFunctions = {
 
 
 def function_named(name: str, functions: MergeFunctions) -> MergeFunction:
-    """The function of that merge engine. Raises `TaskError` when there is none."""
+    """The function of the merge engine `name`. Raises `TaskError` when there is none."""
     if name not in functions:
         raise TaskError(f"merge engine {name} is not supported")
     return functions[name]
