@@ -1,7 +1,7 @@
-"""What a file format is: files read into rows, rows written to files.
+"""The protocols of a file format: files are read into rows, rows are written to files.
 
-Whoever rewrites files knows formats by these protocols alone. What a format need not offer has a
-body here; a class that inherits it reads and writes rows, which is always enough.
+Code that rewrites files uses formats through these protocols only. Methods that a format need not
+implement have a body here; a class that inherits them can read and write rows, which is enough.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from compactord.storage.base import Storage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputProfile:
-    """Sampled facts about input files; they steer speed and memory, never the outcome.
+    """Sampled facts about input files. They affect speed and memory, never the result.
 
-    `row_bytes`: a decoded row in memory, `dictionaries` decoded as such. `columns`: leaf columns
-    that are read. `dictionaries`: row columns that can be read dictionary-encoded.
-    `dictionary_paths`: leaf columns (dotted paths of row columns) of few different values.
-    `plain_share`: of the stored bytes, those that a `Copier` might copy; 0 to 1.
+    `row_bytes`: mean bytes of a decoded row in memory, with `dictionaries` kept encoded. `columns`:
+    number of leaf columns that are read. `dictionaries`: row columns that can be read
+    dictionary-encoded. `dictionary_paths`: leaf columns (dotted paths of row columns) with few
+    distinct values. `plain_share`: share of the stored bytes that a `Copier` might copy, 0 to 1.
     """
 
     row_bytes: float
@@ -41,8 +41,8 @@ class InputProfile:
 class RowGroup(NamedTuple):
     """Rows of a file that can be read without those before them.
 
-    `bounds` are the smallest and the largest value of the column that was asked for, by
-    `values.value_order`; None where the file does not tell.
+    `bounds` are the smallest and the largest value of the requested column, as `values.value_order`
+    returns them; None if the file does not record them.
     """
 
     rows: int
@@ -56,7 +56,7 @@ NumberedBatches: TypeAlias = Generator[tuple[int, pa.RecordBatch], None, None]
 class OutputFile(Protocol):
     """A file that is being written.
 
-    Not for several threads at once, but one may go on where another stopped.
+    Only one thread may use it at a time, but another thread may continue.
     """
 
     @property
@@ -69,27 +69,27 @@ class OutputFile(Protocol):
 
     @property
     def bytes_written(self) -> int:
-        """Bytes written so far, by which the file is found full."""
+        """Bytes written so far; they decide when the file is full."""
         ...
 
     def write(self, rows: pa.Table) -> None:
-        """The next rows, in the row columns of the layout; they may become one row group."""
+        """Write the next rows, in the layout's row columns; they may become one row group."""
         ...
 
     def close(self) -> Sequence[ColumnBounds]:
         """Complete the file, make it durable, return the bounds of its columns in their order.
 
-        `RowBounds` computes them from the rows. Aborts when it fails.
+        `RowBounds` computes them from rows. If closing fails, it aborts and raises the error.
         """
         ...
 
     def abort(self, error: BaseException) -> None:
-        """Remove the file; raises the storage's own form of `error` when it has one."""
+        """Remove the file. Raises the storage's own form of `error` if there is one."""
         ...
 
 
 class FileWriter(Protocol):
-    """Makes the output files of one subcompaction."""
+    """Creates the output files of one subcompaction."""
 
     def open(self, storage: Storage, path: str) -> OutputFile:
         """Create a file. Raises `StorageError` when it exists."""
@@ -100,15 +100,15 @@ class CopyingOutput(OutputFile, Protocol):
     """A file that can also take whole input files."""
 
     def copy(self, files: Sequence[Any]) -> None:
-        """All rows of these files, as `Copier.fetch` gave them, as one row group."""
+        """Write all rows of these files as one row group; `Copier.fetch` returned the files."""
         ...
 
 
 class Copier(Protocol):
-    """Puts input files together with as little decoding as possible."""
+    """Concatenates input files with as little decoding as possible."""
 
     def fetch(self, file: InputFile) -> Any:
-        """The whole file in memory, checked as for `FileReader.batches`."""
+        """Read the whole file into memory; checks and errors as in `FileReader.batches`."""
         ...
 
     def open(self, storage: Storage, path: str) -> CopyingOutput:
@@ -117,41 +117,41 @@ class Copier(Protocol):
 
 
 class FileReader(Protocol):
-    """Reads one subcompaction's input files; may keep what it learns of a file until it is read."""
+    """Reads one subcompaction's input files. It may cache a file's metadata until it is read."""
 
     @abstractmethod
     def profile(self, files: Sequence[InputFile], layout: Layout) -> InputProfile:
-        """Look at a few files, without decoding more than a few of their rows."""
+        """Sample the files; decodes few of their rows or none."""
 
     @abstractmethod
     def open_bytes(self, file: InputFile, layout: Layout) -> int:
-        """Memory that an open file takes besides its decoded rows."""
+        """Bytes of memory that an open file takes in addition to its decoded rows."""
 
     @abstractmethod
     def batches(
         self, file: InputFile, layout: Layout, batch_rows: int, row_range: RowRange | None
     ) -> NumberedBatches:
-        """The file's rows in their order, in the layout's row schema, `batch_rows` at a time.
+        """Yield the file's rows in their order, in the layout's row schema.
 
-        Rows outside of `row_range` may be left out at both ends. Raises `FormatError` when the file
-        is not the one that `file` describes: another size, columns missing or of a type that is not
-        the declared one.
+        A batch has at most `batch_rows` rows. Rows outside `row_range` may be omitted at both ends.
+        Raises `FormatError` when the file is not the one that `file` describes: its size differs,
+        or a column is missing or has another type than declared.
         """
 
     def row_groups(self, file: InputFile, column: DataField | None) -> Sequence[RowGroup]:
-        """The parts that can be read by themselves, with the bounds of a column: where to split."""
+        """The parts that can be read separately, with the bounds of `column` in each part."""
         return [RowGroup(file.row_count)]
 
     def copier(
         self, layout: Layout, spec: WriteSpec, dictionary_columns: Sequence[str]
     ) -> Copier | None:
-        """Copies files of this format to files of this format; None where rows must be decoded."""
+        """Copies files of this format to files of this format; None if rows must be decoded."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """`writer` is given leaf columns of the files (dotted paths) that are worth a dictionary."""
+    """`writer` gets the leaf columns of output files (dotted paths) to encode with a dictionary."""
 
     reader: Callable[[Storage], FileReader]
     writer: Callable[[Layout, WriteSpec, Sequence[str]], FileWriter]

@@ -22,9 +22,9 @@ TextBounds: TypeAlias = tuple[bytes | None, bytes | None]
 
 
 class RowBounds:
-    """Computes the bounds of one file's columns from its rows, whatever its format.
+    """Computes the bounds of one file's columns from its rows, for any format.
 
-    `columns` are those of the file, each with the row column that it copies.
+    `columns` are the file's columns, each with the name of its row column.
     """
 
     def __init__(self, columns: Sequence[tuple[DataField, str]]) -> None:
@@ -36,13 +36,13 @@ class RowBounds:
         }
 
     def add(self, rows: pa.Table) -> None:
-        """Look at the next rows."""
+        """Include the next rows."""
         for source, found in self._found.items():
             for chunk in rows.column(source).chunks:
                 found.add(chunk)
 
     def result(self) -> list[ColumnBounds]:
-        """The bounds of all columns of the file, in its order; none of nested ones."""
+        """The bounds of all columns of the file, in its order; nested columns have none."""
         bounds = []
         for field, source in self._columns:
             if (found := self._found.get(source)) is None:
@@ -96,7 +96,7 @@ class _ValueBounds:
 
 
 class FloatBounds:
-    """Bounds in the order of Double.compare: -0.0 before 0.0, NaN above all."""
+    """Bounds in the order of Java's Double.compare: -0.0 before 0.0, NaN above all others."""
 
     def __init__(self, type_: Any) -> None:
         single = type_.root is TypeRoot.FLOAT
@@ -112,7 +112,7 @@ class FloatBounds:
         values = (column.drop_null() if column.null_count else column).to_numpy()
         if not values.size:
             return
-        # NaN is met seldom: fmin and fmax pass over it, and the sum shows whether there is one.
+        # NaN is rare: fmin and fmax ignore it, and the sum shows whether there is one.
         low, high = np.fmin.reduce(values), np.fmax.reduce(values)
         self._has_nan = self._has_nan or bool(np.isnan(values).any())
         if np.isnan(low):
@@ -125,7 +125,7 @@ class FloatBounds:
         self._high = _greater(self._high, self._order(high))
 
     def _signed_zeros(self, values: Any, low: Any, high: Any) -> tuple[Any, Any]:
-        """Which zeros a bound of zero stands for."""
+        """The bounds with the right sign of zero where they are zero."""
         negative = np.signbit(values[values == 0])
         if low == 0:
             low = self._float(-0.0 if negative.any() else 0.0)
@@ -157,7 +157,7 @@ def _greater(left: int | None, right: int) -> int:
 
 
 def text_bounds(column: pa.ChunkedArray) -> TextBounds:
-    """Both None where all is null, whatever words the dictionary has."""
+    """Bounds of the values that rows have; both None if all rows are null."""
     if pa.types.is_dictionary(column.type):
         column = column.drop_null().cast(column.type.value_type)
     found = pc.min_max(column.cast(pa.binary()))

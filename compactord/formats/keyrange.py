@@ -1,7 +1,7 @@
 """The part of the key space that one subcompaction reads.
 
-What lies outside is not decoded where the format can tell; of the batches at its ends the rows
-outside are cut off.
+Parts of files outside the range are not decoded if the format's metadata shows that they are.
+From the batches at both ends the rows outside are removed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 class RowRange:
     """`lower` (inclusive) and `upper` (exclusive) as batches of one row of the key columns.
 
-    `first_lower` and `first_upper` are the bounds of the first key column alone, by `value_order`,
-    for statistics of files; None where these cannot be used.
+    `first_lower` and `first_upper` are the bounds of the first key column, as `value_order` returns
+    them, to compare with statistics of files; None if statistics cannot be used.
     """
 
     key_columns: tuple[str, ...]
@@ -36,7 +36,7 @@ class RowRange:
     first_upper: Any
 
     def from_lower(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that are not below the range."""
+        """The batch without rows below the range."""
         return slice_range(batch, self.key_columns, self.lower, None)
 
     def below_upper(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -44,7 +44,7 @@ class RowRange:
 
 
 def row_range(bounds: KeyRange, key_fields: tuple[DataField, ...]) -> RowRange | None:
-    """The range of serialised keys, decoded; None when it is open at both ends."""
+    """The decoded range of serialised keys; None if it is open at both ends."""
     if bounds.lower is None and bounds.upper is None:
         return None
     types = [field.type for field in key_fields]
@@ -55,7 +55,7 @@ def row_range(bounds: KeyRange, key_fields: tuple[DataField, ...]) -> RowRange |
         if key is None:
             return None, None
         values = decode_row(key, types, source="key range")
-        # Statistics of floats may leave NaN out.
+        # Statistics of floats may exclude NaN.
         order = None if first_type.root in _FLOATS else value_order(values[0], first_type)
         return one_row(values, key_fields), order
 

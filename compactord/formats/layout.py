@@ -1,7 +1,7 @@
-"""The columns of one task: of rows between readers and writer, and of the output files.
+"""The columns of one subcompaction: of the rows between readers and writer, and of output files.
 
-Rows carry no `_KEY_` columns: a key stands among the values, so it is decoded once and written
-twice where the file wants both.
+Rows have no `_KEY_` columns, because a key is also among the values. It is decoded once, and
+written twice if the file has both columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Layout:
     """`row_fields`: columns of rows. `file_columns`: of a file, each with the row column it copies.
 
     `key_fields` are the trimmed primary key's value columns; none for append tables. `dictionaries`
-    names row columns that travel dictionary-encoded.
+    are names of row columns that stay dictionary-encoded between readers and writer.
     """
 
     row_fields: tuple[DataField, ...]
@@ -95,10 +95,10 @@ def task_layout(subcompaction: Subcompaction) -> Layout:
 
 
 def key_layout(keys: tuple[DataField, ...]) -> Layout:
-    """Rows of key columns only, for looking at keys."""
+    """A layout with the key columns only, to read keys."""
     return _layout(keys, (), keys, keys)
 
 
 def is_binary_like(field: DataField) -> bool:
-    """Strings and binaries: ordered by bytes, and what dictionaries are for."""
+    """Whether the column has strings or binaries: only these are read dictionary-encoded."""
     return isinstance(field.type, AtomicType) and field.type.root in _BINARY_ROOTS

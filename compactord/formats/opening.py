@@ -1,7 +1,7 @@
-"""Opening input files, and what holds of them whatever their format.
+"""Opens input files and makes the checks that do not depend on the format.
 
-Files of up to `SMALL_FILE` bytes are fetched whole, so that a subcompaction with many small runs
-does not hold many files open.
+Files of up to `SMALL_FILE` bytes are read as a whole, so that a subcompaction with many small runs
+does not keep many files open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENOENT = 2
 
 @contextlib.contextmanager
 def opened(storage: Storage, file: InputFile) -> Iterator[pa.NativeFile]:
-    """The file's bytes. Raises `FormatError` when they are not as many as the manifest says."""
+    """The open file. Raises `FormatError` when its size is not that in the manifest."""
     with storage.open_input(file.path) as stream:
         check_size(file, stream.size())
         if file.size_bytes > SMALL_FILE:
@@ -33,10 +33,10 @@ def opened(storage: Storage, file: InputFile) -> Iterator[pa.NativeFile]:
 
 @contextlib.contextmanager
 def reading(path: str, format_name: str) -> Iterator[None]:
-    """Name the file in what Arrow and decoding raise.
+    """Convert errors of Arrow and of decoding to ours, which name the file.
 
-    An error of the operating system has a number; without one it is Arrow's way to say that the
-    bytes are not what the format says.
+    An `OSError` with an errno comes from the operating system: `StorageError`. Without one Arrow
+    reports that the bytes do not follow the format: `FormatError`.
     """
     try:
         yield
@@ -60,6 +60,6 @@ def check_size(file: InputFile, size_bytes: int) -> None:
 
 
 def check_rows(file: InputFile, rows: int) -> None:
-    """Raise `FormatError` unless as many rows were read as the manifest says."""
+    """Raise `FormatError` unless `rows`, the number that was read, is that in the manifest."""
     if rows != file.row_count:
         raise FormatError(file.path, f"{rows} rows were read instead of {file.row_count}")

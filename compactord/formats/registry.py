@@ -1,4 +1,4 @@
-"""The file formats that there are, by the name at the end of a file's name."""
+"""The supported file formats by name, which is also the extension of file names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMATS: Formats = {
 
 
 def format_named(name: str, formats: Formats) -> FileFormat:
-    """The format of that name. Raises `TaskError` when there is none."""
+    """The format `name`. Raises `TaskError` when it is not supported."""
     if name not in formats:
         raise TaskError(f"files of format {name} are not supported")
     return formats[name]

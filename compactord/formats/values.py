@@ -1,4 +1,4 @@
-"""Single values between Arrow columns and serialised rows.
+"""Converts single values between Arrow columns and serialised rows.
 
 The Python form is that of `paimon.binary_row`: dates as days, times as milliseconds, timestamps as
 nanoseconds since the epoch, texts as str, decimals as Decimal.
@@ -21,7 +21,7 @@ _STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 
 def cell(column: pa.Array | pa.ChunkedArray, index: int, type_: DataType) -> Value:
     """One value of a column that is not nested."""
-    assert isinstance(type_, AtomicType), "nested columns have no values outside of data files"
+    assert isinstance(type_, AtomicType), "nested columns have no values outside data files"
     return scalar_value(column[index], type_)
 
 
@@ -59,13 +59,13 @@ def _single(value: Value, type_: DataType) -> pa.Array:
 
 
 def nanos_per_unit(type_: AtomicType) -> int:
-    """Nanoseconds of one unit in which timestamps of this precision are stored."""
+    """Nanoseconds per unit in which timestamps of this precision are stored."""
     precision = type_.precision or 0
     return 1_000_000 if precision <= 3 else 1_000 if precision <= 6 else 1
 
 
 def value_order(value: Value, type_: AtomicType) -> Any:
-    """What a value in its Python form sorts by: bytes, or a number in the unit of its column."""
+    """The sort key of a value in its Python form: bytes, or a number in the column's unit."""
     if type_.root is TypeRoot.DECIMAL:
         return unscaled(value, type_.scale or 0)
     if type_.root in _STRINGS:

@@ -1,3 +1,3 @@
-"""All that knows Parquet."""
+"""Data files in the Parquet format; no other package knows Parquet."""
 
 NAME = "Parquet"

@@ -1,8 +1,8 @@
-"""A Parquet file put together from column chunks that are encoded already.
+"""Assembles a Parquet file from column chunks that are encoded already.
 
-The schema and all that does not depend on rows is what Arrow's writer makes of the output's schema,
-so that such a file cannot be told from one that Arrow wrote; row groups, page indexes and the
-footer are laid out here (parquet.thrift in the Parquet format).
+The schema, and all metadata that does not depend on rows, comes from Arrow's writer for the same
+output schema, so that the file does not differ from one that Arrow wrote. This module writes row
+groups, page indexes and the footer (parquet.thrift in the Parquet format).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from compactord.formats.parquet.tail import MAGIC, as_arrow_reads, footer_bytes,
 from compactord.formats.parquet.thrift import Kind, Struct, Typed
 from compactord.storage.base import Storage
 
-# How the list of an OffsetIndex begins, and the fields of a PageLocation: each id is one more.
+# The header of an OffsetIndex's list, and those of a PageLocation's fields: each id is one more.
 _LOCATION_LIST = OffsetIndex.LOCATIONS << 4 | Kind.LIST
 _LOCATION_FIELDS = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
 _LOCATION_HEADS = (1 << 4 | Kind.I64, 1 << 4 | Kind.I32, 1 << 4 | Kind.I64)
 
 
 class Location(NamedTuple):
-    """A data page: its offset, its stored size with the header, the first of its rows."""
+    """A data page: offset and stored size with header, in bytes; number of its first row."""
 
     offset: int
     size: int
@@ -37,7 +37,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedChunk:
-    """One column of a row group: the bytes of its pages, and what is said of them.
+    """One column of a row group: the bytes of its pages and their metadata.
 
     Offsets in `meta` (ColumnMetaData) and `locations` count from the chunk's first byte.
     `column_index` is encoded; None where no page has bounds.
@@ -51,7 +51,7 @@ class EncodedChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Placed:
-    """A chunk in the file: what is left of it until the footer is written."""
+    """The metadata of a written chunk, kept until the footer is written."""
 
     meta: Struct
     offset_index: bytes
@@ -59,9 +59,9 @@ class _Placed:
 
 
 class AssembledOutput:
-    """A file of chunks. `template` is the footer of such a file without rows, decoded.
+    """A file of chunks. `template` is the decoded footer of the same file without rows.
 
-    Not for several threads at once, but one may go on where another stopped.
+    Only one thread may use it at a time, but another thread may continue.
     """
 
     def __init__(self, storage: Storage, path: str, template: Struct) -> None:
@@ -83,7 +83,7 @@ class AssembledOutput:
         return int(self._sink.tell())
 
     def write_group(self, chunks: Sequence[EncodedChunk], rows: int) -> None:
-        """One row group; the chunks are those of the schema's leaves, in its order."""
+        """Write one row group; the chunks are those of the schema's leaves, in its order."""
         placed = []
         for chunk in chunks:
             start = self._sink.tell()
@@ -102,7 +102,7 @@ class AssembledOutput:
     def close(self) -> pq.FileMetaData:
         """Write indexes and footer, make the file durable, return the footer.
 
-        The footer is what Arrow reads of it. Aborts when that fails.
+        The returned footer is Arrow's decoding. If a step fails, it aborts and raises the error.
         """
         try:
             footer = self._write_footer()
@@ -115,12 +115,12 @@ class AssembledOutput:
         return found
 
     def abort(self, error: BaseException) -> None:
-        """Leave the storage's context with `error`, which removes the file.
+        """Exit the storage's context with `error`, which removes the file.
 
-        Raises what the storage makes of the error: one with the path, of our own kinds.
+        Raises the error that the storage makes of it: one of ours, with the path.
         """
         suppressed = self._context.__exit__(type(error), error, error.__traceback__)
-        assert not suppressed, "a store does not swallow errors"
+        assert not suppressed, "a store does not suppress errors"
 
     def _write_footer(self) -> bytes:
         """All column indexes, then all offset indexes, as other writers do; then the footer."""
@@ -146,7 +146,7 @@ class AssembledOutput:
         return thrift.encode(footer)
 
     def _write_index(self, index: bytes | None) -> tuple[int, int] | None:
-        """Where it lies, and its length."""
+        """The offset of the written index and its length, in bytes."""
         if index is None:
             return None
         start = self._sink.tell()
@@ -155,7 +155,7 @@ class AssembledOutput:
 
 
 def footer_of(content: bytes | memoryview) -> Struct:
-    """The decoded footer of a whole file; `ValueError` when it has none."""
+    """The decoded footer of a whole file. Raises `ValueError` when there is none."""
     return thrift.decode(footer_bytes(partial(_copied, content), len(content)))[0]
 
 
@@ -193,24 +193,24 @@ def encoded_chunks(content: memoryview) -> list[EncodedChunk]:
 
 
 def _copied(content: bytes | memoryview, start: int, size: int) -> bytes:
-    """A copy does not keep all of the file alive."""
+    """Copy the bytes, so that the whole file need not stay in memory."""
     return bytes(content[start : start + size])
 
 
 def renamed(chunk: EncodedChunk, name: str) -> EncodedChunk:
-    """The same chunk as that of another column, which is not nested."""
+    """The same chunk for another column, which is not nested."""
     path = thrift.items(Kind.BINARY, [name.encode()])
     return replace(chunk, meta={**chunk.meta, Meta.PATH: path})
 
 
 def _moved(fields: Struct, distance: int, *names: int) -> Struct:
-    """With the offsets of these names, where there are any, moved."""
+    """The struct with the offsets in the fields `names`, if present, increased by `distance`."""
     moved = {name: thrift.i64(fields[name].value + distance) for name in names if name in fields}
     return {**fields, **moved}
 
 
 def _locations(content: bytes) -> list[Location]:
-    """Those of an OffsetIndex, which has one for each page: worth a way that is quick."""
+    """The page locations of an encoded OffsetIndex; a fast path, as there is one for each page."""
     if content[0] != _LOCATION_LIST:
         return _any_locations(content)
     _, count, at = thrift.list_head(content, 1)
@@ -238,7 +238,7 @@ def _any_locations(content: bytes) -> list[Location]:
 
 
 def _offset_index(locations: Sequence[Location], distance: int) -> bytes:
-    """An OffsetIndex with all offsets moved."""
+    """An encoded OffsetIndex with all offsets increased by `distance`."""
     out = bytearray([_LOCATION_LIST])
     thrift.put_list_head(out, Kind.STRUCT, len(locations))
     offset_head, size_head, row_head = _LOCATION_HEADS

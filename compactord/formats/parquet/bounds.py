@@ -1,9 +1,9 @@
-"""Bounds of a file's columns out of its footer, as far as these are right.
+"""Bounds of a file's columns, from its footer where the footer is right.
 
-They come from the statistics that the Parquet writer has collected anyway, but for two cases that
-are computed from the values: floats, whose Parquet statistics leave out NaN and do not order zeros
-(Java's readers compare with Double.compare and would skip files), and columns with values of more
-than 4096 bytes, for which Arrow's writer drops the bound.
+The Parquet writer collects these statistics anyway. In two cases bounds are computed from the
+values instead: for floats, whose Parquet statistics exclude NaN and do not order zeros (Java's
+readers compare with Double.compare and would skip files); and for columns with values of more than
+4096 bytes, for which Arrow's writer omits the bound.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from compactord.paimon.types import AtomicType, DataField, TypeRoot
 MAX_FOOTER_BOUND = 4096
 _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
-# TIMESTAMP(7..9) is INT96 in Java's files, which have no statistics on it.
+# TIMESTAMP(7..9) is INT96 in Java's files, which have no statistics for it.
 _MAX_BOUNDED_PRECISION = 6
 
 
 class FileBounds:
-    """Collects the bounds of one file's columns; each comes with the row column that it copies."""
+    """Collects the bounds of one file's columns; each comes with the name of its row column."""
 
     def __init__(self, columns: Sequence[tuple[DataField, str]]) -> None:
         self._columns = columns
@@ -42,14 +42,14 @@ class FileBounds:
             if isinstance(field.type, AtomicType) and field.type.root in _FLOATS
         }
         self._texts = sorted({source for field, source in columns if is_binary_like(field)})
-        # Per text column and row group: bounds where the footer will have none.
+        # For text columns whose footer will have no bounds: bounds per row group.
         self._long: dict[str, dict[int, TextBounds]] = {name: {} for name in self._texts}
         self._groups = 0
 
     def add_group(self, rows: pa.Table) -> None:
-        """Look at the rows of the next row group.
+        """Include the rows of the next row group.
 
-        Texts may be missing where the footer is known to have their bounds.
+        Text columns may be missing if the footer is known to have their bounds.
         """
         for name, floats in self._floats.items():
             for chunk in rows.column(name).chunks:
@@ -103,7 +103,7 @@ class FileBounds:
         for group, chunk in enumerate(chunks):
             computed = self._long.get(source, {}).get(group)
             if computed is not None:
-                # Of nulls alone there is nothing to add.
+                # A chunk with nulls only has no bounds.
                 if computed[0] is not None:
                     pairs.append(computed)
             elif chunk.has_min_max:
@@ -118,7 +118,7 @@ class FileBounds:
 
 
 def _has_long_values(column: pa.ChunkedArray) -> bool:
-    """Whether a value may be longer than a bound in the footer can be."""
+    """Whether a value may be longer than the longest bound in a footer."""
     for chunk in column.chunks:
         texts = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
         if texts.nbytes <= MAX_FOOTER_BOUND:
@@ -130,9 +130,9 @@ def _has_long_values(column: pa.ChunkedArray) -> bool:
 
 
 def _has_unused_words(column: pa.ChunkedArray) -> bool:
-    """Whether Arrow may count words of the dictionary that no row has.
+    """Whether Arrow's bounds may include dictionary values that no row has.
 
-    Its writer takes the whole dictionary when there are as many different indices as words, and
-    counts null as an index.
+    Arrow's writer uses the whole dictionary if the number of distinct indices equals the number of
+    dictionary values, and it counts null as an index.
     """
     return column.null_count > 0 and bool(pa.types.is_dictionary(column.type))

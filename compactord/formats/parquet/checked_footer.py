@@ -1,8 +1,8 @@
-"""A stored file's footer, looked at before Arrow sees it.
+"""Validates the footer of a stored file before Arrow decodes it.
 
-Arrow takes what a footer says on trust: where two of its fields do not go together, asking for a
-column chunk ends the process. No checksum covers a footer, so one flipped bit is enough. Every
-footer of a file comes through `read_footer`; it is decoded once, checked, and given to Arrow.
+Arrow does not validate footers: if two fields contradict each other, access to a column chunk ends
+the process. No checksum covers a footer, so one flipped bit is enough. Every footer of a file is
+read by `read_footer`, which decodes it once, validates it and passes it to Arrow.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from compactord.formats.parquet.tail import as_arrow_reads, footer_bytes
 from compactord.formats.parquet.thrift import Kind, Struct, required, required_list
 
 _I32, _I64, _BINARY, _LIST, _STRUCT = Kind.I32, Kind.I64, Kind.BINARY, Kind.LIST, Kind.STRUCT
-# The kinds of fields that are read. A reader passes over a field of another kind, as if it were
-# missing, and so must not be asked about it.
+# The kinds of the fields that are read. Arrow ignores a field of another kind as if it were
+# missing, so such a footer is refused.
 _FILE_KINDS = {
     File.VERSION: _I32,
     File.SCHEMA: _LIST,
@@ -108,7 +108,7 @@ _SIZE_KINDS = {
     SizeStatistics.REPETITIONS: _LIST,
     SizeStatistics.DEFINITIONS: _LIST,
 }
-# By number, as Arrow names them, and the bytes of a value.
+# Arrow's names of the physical types, by number, and the bytes of a value.
 _TYPES = {
     "BOOLEAN": (Type.BOOLEAN, 1),
     "INT32": (Type.INT32, 4),
@@ -118,15 +118,16 @@ _TYPES = {
     "BYTE_ARRAY": (Type.BYTE_ARRAY, None),
     "FIXED_LEN_BYTE_ARRAY": (Type.FIXED_LEN_BYTE_ARRAY, None),
 }
-# LZO is read by nobody.
+# No reader supports LZO.
 _CODECS = frozenset(range(Codec.LZ4_RAW + 1)) - {Codec.LZO}
-# 1 was never used.
+# Number 1 was never assigned.
 _KNOWN_ENCODINGS = frozenset(range(Encoding.BYTE_STREAM_SPLIT + 1)) - {1}
 _PAGE_TYPES = frozenset(range(PageType.DATA_V2 + 1))
-# What Arrow's writers add of Arrow's types. The file's own are enough, and say nothing twice.
+# The key under which Arrow's writers store the Arrow schema. It is not passed to Arrow: the Parquet
+# schema has all types, and two schemas could contradict each other.
 _ARROW_SCHEMA = b"ARROW:schema"
-# What a column is, as it is said in the older way (ConvertedType): for times by their unit, for
-# integers by their bits and whether they have a sign.
+# The older ConvertedType that corresponds to each LogicalType: of times by unit, of integers by
+# width and signedness.
 _OLD_TIMES = {
     Converted.TIME_MILLIS: (Logical.TIME, Time.UNIT_MILLIS),
     Converted.TIME_MICROS: (Logical.TIME, Time.UNIT_MICROS),
@@ -146,7 +147,7 @@ _OLD_INTEGERS = {
 
 
 class Footer(NamedTuple):
-    """`arrow` has INT96 columns as twelve bytes (see `int96`); `groups` are as they are stored."""
+    """`arrow` declares INT96 columns as 12 fixed bytes (see `int96`); `groups` are as stored."""
 
     arrow: pq.FileMetaData
     groups: list[Struct]
@@ -158,7 +159,7 @@ class Footer(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """A column of the schema, and what its chunks must say of it."""
+    """A leaf column of the schema; the metadata of its chunks must agree with it."""
 
     path: str
     type: int
@@ -167,9 +168,9 @@ class _Leaf(NamedTuple):
 
 
 def read_footer(read: Callable[[int, int], bytes | memoryview], size: int, path: str) -> Footer:
-    """The footer of a whole file of `size` bytes; `read` is given an offset and a length.
+    """Read and validate the footer of a file of `size` bytes; `read` takes an offset and a length.
 
-    Raises `FormatError` when it is not one that Arrow can be asked about.
+    Raises `FormatError` when the footer is damaged or contradicts itself.
     """
     try:
         encoded = bytes(footer_bytes(read, size))
@@ -188,7 +189,7 @@ def _checked(encoded: bytes) -> Footer:
     if end != len(encoded):
         raise ValueError("trailing bytes after the footer")
     _check_kinds(fields, _FILE_KINDS)
-    # The first one is the root, of which none of this is asked.
+    # The first element is the root, which has none of these fields.
     for element in required_list(fields, File.SCHEMA, Kind.STRUCT)[1:]:
         _check_element(element)
     groups = required_list(fields, File.GROUPS, Kind.STRUCT)
@@ -205,12 +206,12 @@ def _checked(encoded: bytes) -> Footer:
             _check_chunk(chunk, leaf)
         rows += _natural(group, Group.ROWS)
     if rows != _natural(fields, File.ROWS):
-        raise ValueError(f"its row groups have {rows} rows")
+        raise ValueError(f"its row groups have {rows} rows, not as many as it declares")
     return Footer(arrow, groups)
 
 
 def _for_arrow(fields: Struct) -> Struct:
-    """What Arrow is to see; the same where nothing has to be changed."""
+    """The footer to pass to Arrow; the same object if nothing has to be changed."""
     if File.KEY_VALUES in fields:
         pairs = required_list(fields, File.KEY_VALUES, Kind.STRUCT)
         if any(required(pair, KeyValue.KEY, Kind.BINARY) == _ARROW_SCHEMA for pair in pairs):
@@ -236,7 +237,7 @@ def _leaves(schema: pq.ParquetSchema) -> list[_Leaf]:
 
 
 def _check_element(element: Struct) -> None:
-    """What is said twice of a type must be the same; Arrow looks at the newer way alone."""
+    """Check that both declarations of a type agree; Arrow reads only LogicalType, the newer one."""
     _check_kinds(element, _ELEMENT_KINDS)
     if not 0 <= required(element, Element.REPETITION, Kind.I32) <= Repetition.REPEATED:
         raise ValueError("unknown repetition type")
@@ -304,10 +305,10 @@ def _check_statistics(statistics: Struct, leaf: _Leaf) -> None:
 
 
 def _check_sizes(sizes: Struct, leaf: _Leaf) -> None:
-    """Of levels either nothing is counted, or all of them."""
+    """Check that level histograms are absent, empty or complete."""
     _check_kinds(sizes, _SIZE_KINDS)
     if SizeStatistics.UNENCODED_BYTES in sizes and leaf.type != Type.BYTE_ARRAY:
-        raise ValueError(f"column {leaf.path} has a size statistic of text")
+        raise ValueError(f"column {leaf.path} has a statistic of text sizes but no text")
     for field, most in zip(
         (SizeStatistics.REPETITIONS, SizeStatistics.DEFINITIONS), leaf.levels, strict=True
     ):

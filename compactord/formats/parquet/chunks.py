@@ -1,8 +1,8 @@
-"""Column chunks made of other files' pages, as they are stored.
+"""Makes column chunks of the stored pages of other files.
 
-Checksums cover the bodies of pages, not their headers: what a header says is believed where the
-footer agrees or where there is one right answer. Whatever is not as our own writer would have made
-it is not copied but encoded anew, so that it is decoded with all of Arrow's checks.
+Checksums cover the bodies of pages, not their headers. A value in a header is used only if the
+footer confirms it or if only one value is valid. Pages that differ from what our own writer would
+have written are not copied but encoded again, so that Arrow decodes them with all its checks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from compactord.formats.parquet.whole_file import WholeFile
 from compactord.model import WriteSpec
 from compactord.paimon.types import AtomicType, TypeRoot
 
-# By Arrow's names. LZ4 has two framings, which Arrow names alike.
+# By Arrow's names. LZ4 is not among the codecs: Arrow has one name for its two framings.
 _TYPES = {
     "BOOLEAN": Type.BOOLEAN,
     "INT32": Type.INT32,
@@ -55,8 +55,8 @@ _CODECS = {
     "ZSTD": Codec.ZSTD,
 }
 _NAMES_OF_CODECS = {"none": "UNCOMPRESSED"}
-# Of chunks of plain values. RLE is for levels; those of required columns take no bytes, and are
-# BIT_PACKED as Java says.
+# Encodings of chunks with plain values. RLE is for levels. Levels of required columns take no
+# bytes; Java declares them as BIT_PACKED.
 _ENCODINGS = {"PLAIN": Encoding.PLAIN, "RLE": Encoding.RLE, "BIT_PACKED": Encoding.BIT_PACKED}
 _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
@@ -71,12 +71,12 @@ class FlatColumn:
 
     @property
     def is_float(self) -> bool:
-        """Floats have no bounds in our footers (see `parquet`), and theirs need the values."""
+        """Whether it has floats: our footers have no bounds for them (see `bounds`)."""
         return self.type.root in _FLOATS
 
 
 class _Bounds(NamedTuple):
-    """Of a chunk or page, each as PLAIN would store it; None where all is null."""
+    """Bounds of a chunk or page, encoded as PLAIN; None if all values are null."""
 
     low: bytes | None
     high: bytes | None
@@ -89,7 +89,7 @@ class _Placed(NamedTuple):
 
 
 class StoredFile:
-    """A file in memory, whose chunks are found by the name of their column."""
+    """A file in memory; finds chunks by the name of their column."""
 
     def __init__(self, whole: WholeFile) -> None:
         self.whole = whole
@@ -101,12 +101,12 @@ class StoredFile:
             self._leaves.setdefault(self.schema.column(leaf).path, []).append(leaf)
 
     def leaf(self, name: str) -> int | None:
-        """The Parquet column of that path, None when there are several."""
+        """The index of the Parquet column of that path; None if there is not exactly one."""
         found = self._leaves.get(name, ())
         return found[0] if len(found) == 1 else None
 
     def chunks(self, leaf: int) -> Iterator[pq.ColumnChunkMetaData]:
-        """Of all row groups."""
+        """The column's chunks in all row groups."""
         for group in range(self.footer.num_row_groups):
             yield self.footer.row_group(group).column(leaf)
 
@@ -114,9 +114,9 @@ class StoredFile:
 def copied_chunk(
     files: Sequence[StoredFile], column: FlatColumn, spec: WriteSpec
 ) -> EncodedChunk | None:
-    """The column of all rows of `files`; None where it has to be encoded anew.
+    """One chunk with the column's pages of all `files`; None if it has to be encoded again.
 
-    Raises `FormatError` for pages that have changed or are not as many as the footer says.
+    Raises `FormatError` if pages are damaged or their number of values differs from the footer's.
     """
     if not all(_is_as_written(file, column, spec) for file in files):
         return None
@@ -148,7 +148,7 @@ def copied_chunk(
 
 
 def _is_as_written(file: StoredFile, column: FlatColumn, spec: WriteSpec) -> bool:
-    """Whether footers say that our writer might have made the chunks, without a dictionary."""
+    """Whether, by the footer, the chunks are as our writer makes them, without a dictionary."""
     leaf = file.leaf(column.name)
     if leaf is None or not file.schema.column(leaf).equals(column.schema):
         return False
@@ -173,7 +173,7 @@ def _has_bounds(chunk: pq.ColumnChunkMetaData) -> bool:
 def _pages(
     file: StoredFile, chunk: pq.ColumnChunkMetaData, column: FlatColumn
 ) -> list[Page] | None:
-    """The chunk's pages, None when they are to be encoded anew."""
+    """The chunk's pages; None if they have to be encoded again."""
     start = chunk.data_page_offset
     stored = file.whole.content[start : start + chunk.total_compressed_size]
     try:
@@ -189,7 +189,7 @@ def _pages(
 
 
 def _is_plain(page: Page, column: FlatColumn) -> bool:
-    """Of encodings that every reader takes; it looks at those of levels that take no bytes, too."""
+    """Whether all readers accept the page's encodings; they check unused level encodings, too."""
     values, definition, repetition = page.encodings
     none = (Encoding.RLE, Encoding.BIT_PACKED)
     some = (Encoding.RLE,) if column.schema.max_definition_level else none
@@ -207,7 +207,7 @@ def _chunk_bounds(chunk: pq.ColumnChunkMetaData) -> _Bounds:
 def _bounded(
     file: StoredFile, group: int, leaf: int, pages: Sequence[Page], whole: _Bounds | None
 ) -> Iterator[_Placed]:
-    """Each page with its bounds: of the file's column index, or those of the chunk, which hold."""
+    """Each page with its bounds: from the column index, else those of the chunk, also valid."""
     bounds: Sequence[_Bounds]
     if whole is None:
         bounds = [_Bounds(None, None, None)] * len(pages)
@@ -221,14 +221,14 @@ def _bounded(
 
 
 def _part(whole: _Bounds, values: int) -> _Bounds:
-    """What bounds of a chunk tell of a page of it."""
+    """The bounds of a page, derived from those of its chunk."""
     if whole.low is None:
         return whole._replace(nulls=values)
     return whole if whole.nulls == 0 else whole._replace(nulls=None)
 
 
 def _indexed(file: StoredFile, group: int, leaf: int, pages: int) -> list[_Bounds] | None:
-    """The bounds of a chunk's pages by its column index, None when there is none of use."""
+    """The bounds of a chunk's pages from its column index; None if it has no usable one."""
     try:
         at = required(file.whole.footer.chunk(group, leaf), Chunk.COLUMN_INDEX_AT, Kind.I64)
         index, _ = thrift.decode(file.whole.content, at)
@@ -249,7 +249,7 @@ def _indexed(file: StoredFile, group: int, leaf: int, pages: int) -> list[_Bound
 
 
 def _plain(value: Any, physical_type: str) -> bytes:
-    """A bound as PLAIN stores it, byte arrays without their length."""
+    """A bound in PLAIN encoding, byte arrays without their length."""
     if physical_type == "INT32":
         return struct.pack("<i", value)
     if physical_type == "INT64":
@@ -267,7 +267,7 @@ def _order(bound: bytes, column: FlatColumn) -> Any:
 
 
 def _statistics(chunks: Sequence[_Bounds], column: FlatColumn) -> Struct | None:
-    """Over all chunks; None for floats."""
+    """Statistics over all chunks; None for floats."""
     if column.is_float:
         return None
     found = {Statistics.NULL_COUNT: thrift.i64(sum(chunk.nulls or 0 for chunk in chunks))}
@@ -286,7 +286,7 @@ def _meta(
     pages: Sequence[Page],
     statistics: Struct | None,
 ) -> Struct:
-    """ColumnMetaData; `chunk` is one of those copied."""
+    """The ColumnMetaData; `chunk` is one of the copied chunks."""
     meta: dict[int, Typed] = {
         Meta.TYPE: thrift.i32(_TYPES[chunk.physical_type]),
         Meta.ENCODINGS: thrift.items(Kind.I32, encodings),

@@ -1,7 +1,7 @@
-"""Columns as a file has them, turned into the types that output files must have.
+"""Converts the columns of a file to the types that output files must have.
 
 Files of older releases and of other writers store the same values in other Arrow types: wider
-integers, other decimal widths, other units of time, INT96. A cast never loses anything: a value
+integers, other decimal widths, other units of time, INT96. A cast never changes a value: a value
 that does not fit is an error that names file and column.
 """
 
@@ -15,15 +15,15 @@ from compactord.formats.parquet.int96 import WIDTH, convert
 
 
 def check_convertible(found: pa.DataType, wanted: pa.DataType, path: str, name: str) -> None:
-    """Raise `FormatError` unless every value of `found` that fits can be read as `wanted`."""
+    """Raise `FormatError` unless type `found` can be cast to `wanted`, value by value."""
     if not _is_convertible(found, wanted):
         raise FormatError(path, f"column {name} is {found} in the file instead of {wanted}")
 
 
 def converted(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
-    """The columns of `schema`, in its types and order, out of a batch that has them by name.
+    """The columns of `schema`, in its types and order; `batch` has columns with the same names.
 
-    Raises `FormatError` for a value that does not fit, and for a null where the schema forbids it.
+    Raises `FormatError` for a value that does not fit and for a null in a NOT NULL column.
     """
     if batch.schema.equals(schema):
         # Parquet cannot hold nulls in a column that the file itself declares required.

@@ -1,9 +1,9 @@
-"""Row groups made of whole files, whose pages are copied as they are stored.
+"""Makes row groups of whole files by copying their pages without decoding.
 
-A column's pages are copied where that gives the chunk that encoding would: the column is not
-nested, is stored in the output's types and codec, has checksums, which are verified, and no
-dictionary (a chunk has one, so those of many files are encoded anew). Statistics are those of the
-inputs' footers; floats are decoded for theirs.
+The pages of a column are copied if the result equals that of encoding: the column is not nested, it
+has the output's type and codec, its pages have checksums, which are verified, and it has no
+dictionary (a chunk has only one, so columns with dictionaries are encoded again). Statistics come
+from the inputs' footers; floats are decoded to compute theirs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ParquetCopier:
 
 
 class CopyingParquetOutput(ParquetOutput):
-    """An output that takes whole files, too."""
+    """An output to which whole files can be copied, too."""
 
     def __init__(
         self, storage: Storage, path: str, layout: Layout, encoder: Encoder, spec: WriteSpec
@@ -77,7 +77,7 @@ class CopyingParquetOutput(ParquetOutput):
 
 
 def _flat_columns(layout: Layout, schema: pq.ParquetSchema) -> dict[str, FlatColumn]:
-    """The columns that are not nested, as our files have them."""
+    """The columns that are not nested, as our files declare them."""
     found, leaf = {}, 0
     for field, _ in layout.file_columns:
         if isinstance(field.type, AtomicType):

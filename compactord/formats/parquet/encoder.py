@@ -1,8 +1,8 @@
-"""Rows encoded as Java's reader wants them.
+"""Encodes rows in the form that Java's reader requires.
 
-The mapping of types is in the schema (`paimon.arrow`); here are the writer's properties. What
-matters: no Arrow schema in the footer (Java looks at it), decimals as integers where they fit, TIME
-adjusted to UTC, codecs by Paimon's names.
+The schema defines the mapping of types (`paimon.arrow`); this module defines the writer's
+properties. The important ones: no Arrow schema in the footer (Java reads it), decimals as integers
+where they fit, TIME adjusted to UTC, codecs by Paimon's names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compactord.formats.parquet.leaves import leaf_count
 from compactord.formats.parquet.thrift import Struct
 from compactord.model import WriteSpec
 
-# Paimon's `lz4` would be Hadoop's framing of it, which readers have but Arrow does not write.
+# Paimon's `lz4` means Hadoop's framing. Readers support it, but Arrow writes LZ4_RAW instead.
 _CODECS = {
     "none": "none",
     "uncompressed": "none",
@@ -31,20 +31,20 @@ _CODECS = {
     "lz4_raw": "lz4",
 }
 _LEVELLED = ("zstd", "gzip")
-# As parquet-mr does; Java prunes by pages.
+# The same as parquet-mr: Java skips pages by their bounds.
 _ROWS_PER_PAGE = 20_000
-# After how many rows Arrow looks at the size of a page: what it does by itself, and more where
-# values are small, as it costs 7 % of encoding.
+# The number of rows after which Arrow checks the size of a page: Arrow's default, and more where
+# values are small, because the checks take 7 % of the encoding time.
 _MIN_ROWS_AT_ONCE = 1_024
-_LOOKS_PER_PAGE = 4
-# What a file has beside its values: headers, indexes, the footer.
+_SIZE_CHECKS_PER_PAGE = 4
+# Bytes of a file in addition to its values: headers, indexes, the footer.
 _HEADROOM_BYTES = 1 << 20
 
 
 class Encoder:
-    """Encodes row groups, in memory, into column chunks.
+    """Encodes row groups into column chunks in memory.
 
-    `template` is the footer of the files without rows, `schema` how they declare their columns.
+    `template` is the decoded footer of such a file without rows, `schema` its Parquet schema.
     """
 
     def __init__(
@@ -60,9 +60,10 @@ class Encoder:
         self.schema: pq.ParquetSchema = pq.ParquetFile(pa.BufferReader(empty)).schema
 
     def chunks(self, rows: pa.Table) -> dict[str, list[EncodedChunk]]:
-        """By file column its chunks, several for a nested one, of those whose row column is here.
+        """The chunks of the file columns whose row column `rows` has, by the file column's name.
 
-        A key's column and its copy among the values are one chunk, encoded once.
+        A nested column has several chunks. A key's column and its copy among the values share one
+        chunk, which is encoded once.
         """
         present = frozenset(rows.column_names)
         columns = [column for column in self._layout.file_columns if column[1] in present]
@@ -91,8 +92,8 @@ class Encoder:
             self._write(rows, sink)
             return memoryview(buffer)[: sink.tell()]
         except OSError:
-            # Values that no codec makes smaller, with bounds that repeat them: a buffer that grows
-            # takes any size, but is copied as it grows.
+            # The file is larger than expected: incompressible values, repeated in bounds. A growing
+            # buffer takes any size, but is copied as it grows.
             growing = pa.BufferOutputStream()
             self._write(rows, growing)
             return memoryview(growing.getvalue())
@@ -104,7 +105,7 @@ class Encoder:
 
 
 def _twins(layout: Layout, schema: pa.Schema) -> dict[str, str]:
-    """By name the file columns whose chunk is that of an earlier one."""
+    """Maps file columns to the earlier column that has the same chunk, by name."""
     first: dict[tuple[str, bool], str] = {}
     found = {}
     for field, source in layout.file_columns:
@@ -117,10 +118,10 @@ def _twins(layout: Layout, schema: pa.Schema) -> dict[str, str]:
 def open_writer(
     sink: pa.NativeFile, rows: pa.Table, spec: WriteSpec, dictionary_columns: Sequence[str]
 ) -> pq.ParquetWriter:
-    """Arrow's writer with our properties, for these rows."""
+    """Open Arrow's writer with our properties, for these rows."""
     codec = codec_of(spec.compression)
     widest = max((column.nbytes for column in rows.columns), default=0)
-    rows_at_once = spec.page_bytes * rows.num_rows // (_LOOKS_PER_PAGE * max(1, widest))
+    rows_at_once = spec.page_bytes * rows.num_rows // (_SIZE_CHECKS_PER_PAGE * max(1, widest))
     return pq.ParquetWriter(
         sink,
         rows.schema,
@@ -140,14 +141,14 @@ def open_writer(
 
 
 def _columns_with_statistics(schema: pa.Schema) -> bool | list[str]:
-    """All columns but floats: Arrow leaves NaN out of bounds, and Java's reader then skips it."""
+    """All columns but floats: Arrow's bounds exclude NaN, so Java's reader would skip NaN rows."""
     if not any(pa.types.is_floating(f.type) for f in schema):
         return True
     return [f.name for f in schema if not pa.types.is_floating(f.type)]
 
 
 def codec_of(compression: str) -> str:
-    """Arrow's name of a codec of Paimon's; `TaskError` for one that we cannot write."""
+    """Arrow's name of a codec of Paimon. Raises `TaskError` for one that we cannot write."""
     codec = _CODECS.get(compression.lower())
     if codec is None:
         raise TaskError(f"Parquet files cannot be written with compression {compression!r}")

@@ -1,7 +1,7 @@
-"""What the inputs' footers tell before any row is read: that a file is the one that was planned,
-which columns are dictionary-encoded, how wide rows are.
+"""Facts from the inputs' footers, read before any row: whether a file is the planned one, which
+columns are dictionary-encoded, how wide rows are.
 
-Footers of a few inputs stand for all: the answers steer speed and memory, never the outcome.
+The profile is a sample of a few inputs: it affects speed and memory, never the result.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from compactord.formats.parquet.leaves import leaf_index, top_column
 from compactord.model import InputFile
 from compactord.paimon.types import SEQUENCE_NUMBER
 
-# Row groups looked at.
+# Row groups that are sampled.
 SAMPLE_GROUPS = 2
-# A chunk is dictionary-encoded to its end if its values take less than this: indices take at most
-# two and a half bytes, whereas after a full dictionary (1 MiB) plain values follow.
+# A chunk is dictionary-encoded to its end if its values take less than this many bytes: indices
+# take at most two and a half bytes, whereas plain values follow a full dictionary (1 MiB).
 _DICTIONARY_BYTES = {"INT32": 2.5, "FLOAT": 2.5, "BYTE_ARRAY": 5.0}
 _DEFAULT_DICTIONARY_BYTES = 4.0
 _DICTIONARY_ENCODINGS = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY"})
@@ -31,7 +31,7 @@ _INDEX_BYTES = 4
 
 
 def check_file(file: InputFile, size_bytes: int, metadata: pq.FileMetaData) -> None:
-    """Raise `FormatError` unless this is the file that the manifest describes."""
+    """Raise `FormatError` unless size and row count are those in the manifest."""
     check_size(file, size_bytes)
     if metadata.num_rows != file.row_count:
         raise FormatError(
@@ -41,9 +41,9 @@ def check_file(file: InputFile, size_bytes: int, metadata: pq.FileMetaData) -> N
 
 
 def check_sequences(file: InputFile, metadata: pq.FileMetaData) -> None:
-    """Raise `FormatError` when rows have sequence numbers outside of the manifest's range.
+    """Raise `FormatError` when rows have sequence numbers outside the manifest's range.
 
-    Merges rely on the range: runs whose ranges do not meet are merged without comparing numbers.
+    Merges rely on the range: runs with disjoint ranges are merged without comparing numbers.
     """
     column = leaf_index(metadata, SEQUENCE_NUMBER.name, file.path)
     for index in range(metadata.num_row_groups):
@@ -63,10 +63,11 @@ def profile(
     layout: Layout,
     footer_of: Callable[[InputFile], pq.FileMetaData],
 ) -> InputProfile:
-    """Look at the footers of `files`.
+    """Profile the footers of `files` (see `InputProfile`).
 
-    `dictionaries` are encoded in every sampled chunk, `dictionary_paths` in most of their rows.
-    `plain_share` is that of columns that are not nested in chunks without a dictionary.
+    `dictionaries` are columns that are dictionary-encoded in every sampled chunk,
+    `dictionary_paths` those in most of their rows. `plain_share` counts chunks without a dictionary
+    of columns that are not nested.
     """
     names = frozenset(layout.row_names)
     leaves: dict[str, _Leaf] = {}
@@ -119,7 +120,7 @@ class _Leaf:
         if width is not None:
             self._bytes += width * chunk.num_values
         else:
-            # An encoded text is taken to be as long as its smallest value.
+            # An encoded text is assumed to be as long as the smallest value.
             text = chunk.num_values * _typical_length(chunk) if encoded else 0
             self._bytes += max(text, chunk.total_uncompressed_size)
             self._bytes += _OFFSET_BYTES * chunk.num_values
@@ -138,10 +139,10 @@ class _Leaf:
 
 
 def _is_dictionary_encoded(chunk: pq.ColumnChunkMetaData) -> bool:
-    """To the end of the chunk, and with a gain.
+    """Whether the whole chunk is dictionary-encoded, and smaller for it.
 
-    The list of encodings does not tell alone: a writer of Parquet format 2 names PLAIN for the
-    dictionary page, and again after falling back to plain pages.
+    The list of encodings is not enough: a writer of Parquet format 2 lists PLAIN for the dictionary
+    page, and also after falling back to plain pages.
     """
     if not _DICTIONARY_ENCODINGS.intersection(chunk.encodings):
         return False

@@ -1,12 +1,12 @@
-"""Page headers held against the footer, before Arrow believes them.
+"""Checks page headers against the footer before Arrow decodes them.
 
-Checksums cover the bodies of pages, not their headers: with one bit of a header flipped Arrow may
-read one value more of a page than it has, or none of it, and the column's rows shift against the
-others' without an error. What a header says is said once more by the footer, by the place of the
-next header, or by the page's levels.
+Checksums cover the bodies of pages, not their headers. If one bit of a header is flipped, Arrow may
+read one value more than the page has, or skip the page. Then the column's values are in the wrong
+rows, without an error. Each value of a header can be checked against the footer, the position of
+the next header or the page's levels.
 
-Headers are walked from one to the next, of all the row groups that are about to be read. Indexes of
-pages are not asked: their bytes are not covered either, and they would have to be read.
+The check reads the headers of all row groups that are about to be read, one after the other. It
+does not use page indexes: no checksum covers them either, and they would be additional reads.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from compactord.formats.parquet.structs import (
 )
 from compactord.formats.parquet.thrift import Kind, Struct, Typed, required
 
-# Those of Java and ours take 30 bytes; statistics, which others put there, may take any number.
+# Headers by Java and by us take 30 bytes; with the statistics of other writers, any number.
 _USUAL_BYTES = 128
 _MOST_BYTES = 1 << 20
-# Kinds of what statistics are made of, flags by their values. As plain numbers, which are quick.
+# Kinds of the fields of statistics; a flag's kind is its value. Plain integers, for speed.
 _LAST_FLAG, _I64, _BINARY = Kind.FALSE.value, Kind.I64.value, Kind.BINARY.value
-# A number as it is written, and a header as all writers write it: of a data page of version 1, with
-# or without a checksum, up to its statistics if it has some. Others are decoded field by field, at
-# ten times the cost.
+# An encoded integer, and a header as most writers encode it: of a data page of version 1, with or
+# without a checksum, up to its statistics if there are any. Other headers are decoded field by
+# field, which takes ten times as long.
 _NUMBER = rb"\x15([\x80-\xff]{0,4}[\x00-\x7f])"
 _USUAL = re.compile(
     rb"\x15\x00"
@@ -57,9 +57,10 @@ _USUAL = re.compile(
 
 
 class _Header(NamedTuple):
-    """`stored_size` is without the header's own `length`; `is_plain`: it is the decoded size, too.
+    """A decoded page header. Sizes are in bytes; `stored_size` excludes the header's own `length`.
 
-    `encodings` of values, definition and repetition levels. `version_2` for such a page.
+    `is_plain`: the decoded size equals the stored one. `encodings`: of values, definition levels
+    and repetition levels. `version_2`: the fields of the header of such a page, else None.
     """
 
     length: int
@@ -78,13 +79,13 @@ def check_headers(
     row_schema: pa.Schema,
     path: str,
 ) -> None:
-    """Raise `FormatError` unless all headers of these row groups and columns are right.
+    """Raise `FormatError` unless all page headers of these row groups and columns are right.
 
-    That is: none of them makes Arrow read other values than were written. One small read per page;
-    memory does not grow with pages.
+    With right headers Arrow reads the values that were written. Costs one small read per page; the
+    memory does not depend on the number of pages.
 
-    Where the file and `row_schema` do not agree on whether a column may be null, the table's schema
-    has changed, or a bit of the footer: then a page shows it.
+    If the file and `row_schema` disagree on whether a column is nullable, either the table's schema
+    has changed or the footer is damaged. Then a page is read to decide.
     """
     names = frozenset(row_schema.names)
     schema = footer.arrow.schema
@@ -96,7 +97,7 @@ def check_headers(
     pages = _Pages(stream)
     for group in groups:
         rows = footer.arrow.row_group(group).num_rows
-        # Of no rows Arrow reads nothing; its writer leaves empty dictionaries and no place of data.
+        # Arrow reads no pages of empty groups; its writer stores an empty dictionary and no data.
         for leaf, column in leaves if rows else ():
             meta = footer.chunk(group, leaf)[Chunk.META].value
             try:
@@ -109,7 +110,7 @@ def check_headers(
 
 
 class _Pages:
-    """A file's headers where they lie."""
+    """Reads and decodes page headers at given offsets of a file."""
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream
@@ -127,7 +128,7 @@ class _Pages:
 
 
 def _is_doubtful(column: pq.ColumnSchema, row_schema: pa.Schema) -> bool:
-    """Whether the table's schema says otherwise of the column's nulls; nested ones are not told."""
+    """Whether file and table disagree on nullability; False for nested columns."""
     index = row_schema.get_field_index(column.path)
     if index < 0:
         return False
@@ -136,7 +137,7 @@ def _is_doubtful(column: pq.ColumnSchema, row_schema: pa.Schema) -> bool:
 
 
 def _check_first_page(pages: _Pages, meta: Struct, most: int) -> None:
-    """`ValueError` when levels stand in a page that should have none, or are missing."""
+    """Raise `ValueError` when the first page has levels but should not, or lacks them."""
     position, end = _extent(meta)
     while position < end:
         fields, length = thrift.decode(pages.read(position, _MOST_BYTES))
@@ -153,7 +154,7 @@ def _check_first_page(pages: _Pages, meta: Struct, most: int) -> None:
 
 
 def _extent(meta: Struct) -> tuple[int, int]:
-    """Where a chunk begins and ends."""
+    """The offsets of a chunk's first byte and of the byte after it."""
     start = meta[Meta.DATA_AT].value
     if Meta.DICTIONARY_AT in meta and 0 < meta[Meta.DICTIONARY_AT].value < start:
         start = meta[Meta.DICTIONARY_AT].value
@@ -161,7 +162,7 @@ def _extent(meta: Struct) -> tuple[int, int]:
 
 
 def _check_chunk(pages: _Pages, meta: Struct, column: pq.ColumnSchema, rows: int) -> None:
-    """Walk the chunk of which `meta` tells; `ValueError` for what is wrong with it."""
+    """Check all headers of the chunk that `meta` describes. Raises `ValueError` for damage."""
     start, end = _extent(meta)
     if end > pages.size_bytes:
         raise ValueError("the footer places it outside the file")
@@ -198,11 +199,11 @@ def _check_encodings(
     by_values: Counter[int] = Counter()
     for (of_values, *of_levels), count in found.items():
         by_values[of_values] += count
-        # Nobody looks at how levels are encoded that take no bytes; some writers do not name RLE.
+        # Levels that take no bytes are not decoded, and some writers do not list RLE for them.
         used = {each for each, most in zip(of_levels, levels, strict=True) if most} - {Encoding.RLE}
         if not used | {of_values} <= listed:
             raise ValueError("a page has an encoding that the footer does not name")
-    # With a dictionary PLAIN is named for it, or for the pages behind it when it was full.
+    # With a dictionary, PLAIN is that of the dictionary page or of pages after it became full.
     if len(listed - {Encoding.RLE, Encoding.BIT_PACKED}) > 1 and Meta.ENCODING_STATS in meta:
         counts: Counter[int] = Counter()
         for each in meta[Meta.ENCODING_STATS].value.values:
@@ -214,9 +215,9 @@ def _check_encodings(
 
 
 def _check_version_2(pages: _Pages, header: _Header, body: int, levels: tuple[int, int]) -> None:
-    """Levels stand before the values, their lengths in the header alone: they must fit."""
+    """Check the lengths of levels, which precede the values; only the header has these lengths."""
     fields = header.version_2
-    assert fields is not None, "a page of version 2"
+    assert fields is not None, "the header of a page of version 2"
     if not header.is_plain and fields.get(DataHeaderV2.IS_COMPRESSED) == Typed(Kind.FALSE, False):
         raise ValueError("an uncompressed page has two different sizes")
     for most, field in zip(
@@ -233,7 +234,7 @@ def _check_version_2(pages: _Pages, header: _Header, body: int, levels: tuple[in
 
 
 def _header(data: bytes) -> _Header:
-    """What the first bytes say, whatever follows them; `ValueError` if they are not a header."""
+    """Decode the header at the start of `data`. Raises `ValueError` if there is none."""
     usual = _USUAL.match(data)
     if usual is None:
         return _any_header(data)
@@ -257,12 +258,12 @@ def _header(data: bytes) -> _Header:
 
 
 def _statistics_end(data: bytes, position: int) -> int:
-    """Where statistics end; 0 if they hold what is not usual there, or are longer than the data."""
+    """The end of statistics in `data`; 0 if they have unusual fields or are longer than `data`."""
     try:
         while head := data[position]:
             kind = head & 0x0F
             position += 1
-            # Below, the field's number would follow.
+            # With a smaller byte, the field's id would follow.
             if head < 0x10:
                 return 0
             if kind == _BINARY and data[position] < 0x80:
@@ -316,7 +317,7 @@ def _checked(header: _Header) -> _Header:
 
 
 def _number(encoded: bytes) -> int:
-    """A Thrift integer of at most five bytes, its groups of seven bits put together at once."""
+    """Decode a Thrift integer of at most five bytes, without a loop over its groups of 7 bits."""
     raw = int.from_bytes(encoded, "little")
     value = (
         (raw & 0x7F)
@@ -334,5 +335,5 @@ def _encodings(encoded: bytes) -> tuple[int, ...]:
 
 
 def _one_name(encoding: int) -> int:
-    """Both encodings of dictionary indices mean the same."""
+    """One number for the two encodings of dictionary indices, which mean the same."""
     return Encoding.RLE_DICTIONARY if encoding == Encoding.PLAIN_DICTIONARY else encoding

@@ -1,11 +1,12 @@
 """INT96 timestamps, as Java writes TIMESTAMP(7..9): read as bytes, converted with a check.
 
-Arrow's own conversion wraps without a word outside 1677-09-21 … 2262-04-11, and the result cannot
-be told from a right one. So the file is opened with a footer in which INT96 columns are declared as
-fixed-size bytes (the pages of both types are the same) and the twelve bytes are converted here.
+Arrow's own conversion wraps without an error outside 1677-09-21 … 2262-04-11, and the result looks
+valid. So the file is opened with a footer that declares INT96 columns as fixed-size bytes (the
+pages of both types are the same), and this module converts the twelve bytes.
 
-A value is the nanoseconds of the day and the Julian day. Java divides toward zero, so before 1970
-it writes the next day and negative nanoseconds (format/parquet/writer/ParquetRowDataWriter.java).
+A value is the nanoseconds of the day (64 bits) and the Julian day (32 bits), little-endian. Java
+divides toward zero, so before 1970 it writes the next day and negative nanoseconds
+(format/parquet/writer/ParquetRowDataWriter.java).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ WIDTH = 12
 _NANOS_PER_DAY = 86_400_000_000_000
 _JULIAN_EPOCH = 2_440_588
 _RAW = np.dtype([("nanos", "<i8"), ("day", "<i4")])
-# Days whose nanoseconds fit 64 bits whatever the time of the day.
+# Days whose nanoseconds fit 64 bits at any time of the day.
 _EDGE_DAY = (1 << 63) // _NANOS_PER_DAY - 1
 
 _INT96, _FIXED = thrift.i32(Type.INT96), thrift.i32(Type.FIXED_LEN_BYTE_ARRAY)
 
 
 def declared(footer: Struct) -> Struct:
-    """The decoded footer with INT96 columns as 12 fixed bytes; the same one if there are none."""
+    """The decoded footer with INT96 columns as 12 fixed bytes; the same object if it has none."""
     elements = required_list(footer, File.SCHEMA, Kind.STRUCT)
     if not any(element.get(Element.TYPE) == _INT96 for element in elements):
         return footer
@@ -62,9 +63,10 @@ def _declared_chunk(chunk: Struct) -> Struct:
 
 
 def to_nanoseconds(column: pa.Array, absent: Bools, path: str, name: str) -> pa.Array:
-    """timestamp[ns] of an array of 12 bytes; `FormatError` when a value has no such form.
+    """Convert an array of 12 fixed bytes to timestamp[ns].
 
-    `absent` slots lie in a ROW that is null: a NOT NULL field has bytes there that mean nothing.
+    `absent` (one bool per slot) marks slots in a ROW that is null: a NOT NULL field has undefined
+    bytes there. Raises `FormatError` when a value does not fit 64 bits of nanoseconds.
     """
     count = len(column)
     raw = np.frombuffer(column.buffers()[1] or b"", np.uint8)
@@ -86,7 +88,7 @@ def to_nanoseconds(column: pa.Array, absent: Bools, path: str, name: str) -> pa.
 
 
 def _outside(day: Int64s, nanos: Int64s) -> Bools:
-    """Which instants do not fit 64 bits of nanoseconds; exact, without overflow on the way."""
+    """Which instants do not fit 64 bits of nanoseconds; exact, without intermediate overflow."""
     outside: Bools = (np.abs(day) > _EDGE_DAY + 2) | (np.abs(nanos) > _NANOS_PER_DAY)
     edge = np.flatnonzero(~outside & (np.abs(day) >= _EDGE_DAY))
     if edge.size:
@@ -98,7 +100,7 @@ def _outside(day: Int64s, nanos: Int64s) -> Bools:
 def convert(
     column: pa.Array, wanted: pa.DataType, path: str, name: str, absent: Bools | None = None
 ) -> pa.Array:
-    """`to_nanoseconds` wherever 12 bytes stand for a timestamp of `wanted`, at any depth."""
+    """Apply `to_nanoseconds` wherever `wanted` has a timestamp for 12 bytes, at any depth."""
     found = column.type
     is_moment = pa.types.is_timestamp(wanted) and pa.types.is_fixed_size_binary(found)
     if not is_moment and not (pa.types.is_nested(wanted) and found.id == wanted.id):
@@ -107,7 +109,7 @@ def convert(
         absent = np.zeros(len(column), bool)
     if is_moment:
         return to_nanoseconds(column, absent, path, name)
-    # A copy without offsets: the parts of a sliced nested array do not line up with its rows.
+    # A copy without offsets: the children of a sliced nested array are not aligned with its rows.
     column = column.take(pa.array(np.arange(len(column))))
     nulls = column.is_null()
     if pa.types.is_struct(found):

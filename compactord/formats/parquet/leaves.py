@@ -1,4 +1,4 @@
-"""Leaf columns, which are what Parquet stores: a nested column has several."""
+"""Leaf columns: Parquet stores only these, and a nested column has several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compactord.paimon.types import DataField
 
 
 def leaf_count(field: DataField) -> int:
-    """Parquet columns of a column: several when it is nested."""
+    """The number of Parquet columns of a column: more than one if it is nested."""
     return _leaves(arrow_type(field.type))
 
 
@@ -26,7 +26,7 @@ def _leaves(type_: pa.DataType) -> int:
 
 
 def leaf_index(metadata: pq.FileMetaData, name: str, path: str) -> int:
-    """The Parquet column of a column of the file `path` that is not nested."""
+    """The index of the Parquet column of `name`, which is not nested; `FormatError` if none."""
     for leaf in range(metadata.num_columns):
         if metadata.schema.column(leaf).path == name:
             return leaf
@@ -34,7 +34,7 @@ def leaf_index(metadata: pq.FileMetaData, name: str, path: str) -> int:
 
 
 def top_column(path: str, names: frozenset[str]) -> str | None:
-    """The row column that a leaf belongs to; names may contain dots themselves."""
+    """The row column of a leaf with this dotted path; names may contain dots themselves."""
     if path in names:
         return path
     parts = path.split(".")

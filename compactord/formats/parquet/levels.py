@@ -1,4 +1,4 @@
-"""Levels, which stand before a page's values and say where there are nulls."""
+"""Definition and repetition levels: they precede a page's values and mark nulls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CODECS = {
 
 
 def are_levels(encoded: bytes, most: int, count: int) -> bool:
-    """Whether these are runs of so many levels, to the last byte; none where all are 0."""
+    """Whether the bytes are exactly runs of `count` levels; no bytes if `most` is 0."""
     if not most:
         return not encoded
     width = most.bit_length()
@@ -28,20 +28,20 @@ def are_levels(encoded: bytes, most: int, count: int) -> bool:
         while position < len(encoded):
             if found >= count:
                 return False
-            # The lowest bit tells the two kinds of runs apart; of Thrift's integers it is the sign.
+            # The lowest bit is the kind of run; `signed` takes it for the sign.
             run, position = thrift.signed(encoded, position)
             found += run if run >= 0 else 8 * ~run
             position += (width + 7) // 8 if run >= 0 else width * ~run
     except IndexError:
         return False
-    # The last run may be filled up to groups of eight.
+    # The last run may be padded to a multiple of eight.
     return position == len(encoded) and found >= count
 
 
 def begins_with_levels(stored: bytes, codec: int, size: int, count: int) -> bool | None:
-    """Whether a page of version 1 begins with definition levels of a column that is not nested.
+    """Whether a page of version 1, of a column that is not nested, begins with definition levels.
 
-    `size` is that of the decoded page, `count` of its values. None when it cannot be told.
+    `size`: bytes of the decoded page. `count`: its values. None if this cannot be decided.
     """
     if codec != Codec.UNCOMPRESSED:
         if codec not in _CODECS:

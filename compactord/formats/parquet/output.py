@@ -1,4 +1,4 @@
-"""Parquet files that are made of rows."""
+"""Writes rows to Parquet files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ParquetWriter:
 
 
 class ParquetOutput:
-    """An `OutputFile` of which each write is a row group; its bounds come from its footer."""
+    """An `OutputFile`: each write makes one row group; the bounds come from its footer."""
 
     def __init__(self, storage: Storage, path: str, layout: Layout, encoder: Encoder) -> None:
         self.names = [field.name for field, _ in layout.file_columns]
@@ -54,9 +54,9 @@ class ParquetOutput:
     def place(
         self, chunks: Mapping[str, Sequence[EncodedChunk]], rows: int, decoded: pa.Table
     ) -> None:
-        """One row group of the chunks of all file columns.
+        """Write one row group with the chunks of all file columns.
 
-        `decoded` has the row columns at which `FileBounds` has to look.
+        `decoded` has the row columns that `FileBounds` needs.
         """
         in_order = [chunk for name in self.names for chunk in chunks[name]]
         self._file.write_group(in_order, rows)

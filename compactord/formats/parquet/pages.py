@@ -1,8 +1,8 @@
-"""The pages of a file: how much memory they take, and each of them as it is stored.
+"""The pages of a file: an estimate of their memory, and the stored pages themselves.
 
-Footers do not tell the size of pages, and guesses are far off: Java's and our own pages end after
-20,000 rows, others' after a megabyte or later. Writers cut a chunk into pages of one size, so the
-first page stands for all; that answer steers memory, never the outcome.
+Footers do not record the size of pages, and it varies: Java's and our own pages end after 20,000
+rows, those of other writers after a megabyte or later. Writers cut a chunk into pages of equal
+size, so the first page is the estimate for all; it affects memory, never the result.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from compactord.formats.parquet.leaves import top_column
 from compactord.formats.parquet.structs import DataHeader, Header, PageType
 from compactord.formats.parquet.thrift import Kind, required
 
-# Both forms of a page, as stored and as decoded, where its header cannot be read.
+# The assumed bytes of a page, stored and decoded, if its header cannot be read.
 UNKNOWN_BYTES = 2 << 20
-# Three numbers of at most five bytes, each behind the byte that announces it.
+# Three integers of at most five bytes, each after a byte with its field.
 _HEADER_BYTES = 18
 # Thrift's compact protocol: an i32 whose field id is one more than the last.
 _NEXT_I32 = 0x15
@@ -30,9 +30,9 @@ _NEXT_I32 = 0x15
 def open_pages_bytes(
     stream: pa.NativeFile, footer: pq.FileMetaData, row_columns: Collection[str]
 ) -> int:
-    """Bytes of one page (and dictionary) per leaf of the columns, as stored and as decoded.
+    """Bytes of one page and dictionary per leaf of the columns, stored plus decoded.
 
-    Of the first row group; 0 if there are no rows.
+    Reads the first row group; 0 if there are no rows.
     """
     if not footer.num_rows:
         return 0
@@ -57,7 +57,7 @@ def _chunk_bytes(stream: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def page_bytes(header: bytes) -> int:
-    """Both sizes of the page that the first bytes of a Thrift PageHeader announce.
+    """The stored plus the decoded size, in bytes, by the first bytes of a Thrift PageHeader.
 
     Its first fields are the type, the uncompressed and the compressed size.
     """
@@ -77,7 +77,7 @@ def page_bytes(header: bytes) -> int:
 class Page(NamedTuple):
     """A data page of a chunk as it is stored. `values` counts nulls.
 
-    Encodings by their numbers: of the values, the definition and the repetition levels.
+    Encodings are numbers of `Encoding`: of the values, the definition and repetition levels.
     """
 
     header: memoryview
@@ -92,11 +92,11 @@ class Page(NamedTuple):
 
 
 def checked_pages(chunk: memoryview) -> list[Page] | None:
-    """The data pages of a chunk without a dictionary, each with a checksum that is right.
+    """The data pages of a chunk without a dictionary, after a check of their checksums.
 
-    None when there is a page without one, which only decoding can show to be sound, or of another
-    kind than DataPageHeader (version 1) tells of. `ValueError` when the bytes are not pages, or
-    have changed since they were written. `uncompressed_size` counts the header, as chunks do.
+    Returns None if a page has no checksum, so that only decoding can validate it, or if it is not a
+    data page of version 1. Raises `ValueError` if the bytes are not pages or a checksum is wrong.
+    `uncompressed_size` includes the header, as in chunks.
     """
     pages = []
     position = 0
@@ -132,6 +132,6 @@ def checked_pages(chunk: memoryview) -> list[Page] | None:
 
 
 def _checksum(body: memoryview) -> int:
-    """CRC32 as a Thrift i32 holds it."""
+    """The CRC32 as a signed 32-bit number, the type of Thrift's i32."""
     checksum = zlib.crc32(body)
     return checksum - (1 << 32) if checksum >> 31 else checksum

@@ -1,6 +1,6 @@
-"""Parquet files as batches of rows in the task's own types.
+"""Reads Parquet files as batches of rows in the types of the subcompaction's layout.
 
-One batch of an open file is alive in here at a time.
+The reader keeps one batch of an open file in memory at a time.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from compactord.paimon.arrow import FIELD_ID
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.storage.base import Storage
 
-# Per open column chunk: more costs memory (times runs, times columns) and brings no speed. Pages
-# are larger than this and are read past the buffer.
+# Bytes per open column chunk. A larger buffer costs memory (times runs, times columns) and is not
+# faster: pages are larger than the buffer and are read without it.
 BUFFER_BYTES = 32 << 10
 _NANOSECONDS = pa.timestamp("ns")
 
 
 class ParquetReader(FileReader):
-    """Reads footers once: what was asked of a file before it is read is kept until then."""
+    """A `FileReader` that reads each footer once: it is cached until the file is read."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._footers: dict[str, Footer] = {}
 
     def footer(self, file: InputFile) -> pq.FileMetaData:
-        """The file's footer, kept for when it is read."""
+        """The file's footer, cached until the file is read."""
         if file.path not in self._footers:
             with reading(file.path, NAME), self._storage.open_input(file.path) as stream:
                 self._footers[file.path] = _footer(stream, file)
@@ -55,7 +55,7 @@ class ParquetReader(FileReader):
         return profile(files, layout, self.footer)
 
     def open_bytes(self, file: InputFile, layout: Layout) -> int:
-        """Buffers, and one page of every column that is read, as stored and as decoded."""
+        """Bytes of the buffers and of one page per column that is read, stored and decoded."""
         footer = self.footer(file)
         names = frozenset(layout.row_names)
         leaves = sum(
@@ -121,7 +121,7 @@ class ParquetReader(FileReader):
             read_dictionary=sorted(layout.dictionaries),
             pre_buffer=False,
             buffer_size=BUFFER_BYTES,
-            # Rewriting flipped bits would make them last; Java's files carry checksums, and ours.
+            # A rewrite would make flipped bits permanent; files by Java and by us have checksums.
             page_checksum_verification=True,
         )
         return footer, parquet
@@ -134,10 +134,10 @@ def _footer(stream: pa.NativeFile, file: InputFile) -> Footer:
 
 
 def _matched(found: pa.Schema, layout: Layout, path: str) -> list[str]:
-    """Check that the file has every row column; the names to read.
+    """The names of the columns to read. Raises `FormatError` unless the file has every row column.
 
-    Columns are found by name, as Java does (utils/FormatReaderMapping.java); a field id that is
-    there and another one shows a file of an older schema in which the name meant something else.
+    Columns are found by name, as in Java (utils/FormatReaderMapping.java). A field id that differs
+    shows that the file has an older schema in which the name belonged to another column.
     """
     for wanted in layout.row_schema:
         indices = found.get_all_field_indices(wanted.name)
@@ -153,7 +153,7 @@ def _matched(found: pa.Schema, layout: Layout, path: str) -> list[str]:
             )
         check_convertible(there.type, wanted.type, path, wanted.name)
         if there.type == _NANOSECONDS and wanted.type.unit != "ns":
-            # No writer of Paimon's makes them: bits of the unit have changed.
+            # No writer of Paimon stores this: the unit is damaged.
             raise FormatError(
                 path,
                 f"column {wanted.name} is stored as nanoseconds in 64 bits, not {wanted.type.unit}",

@@ -1,4 +1,4 @@
-"""What statistics tell of the keys in each row group."""
+"""Bounds of the keys in each row group, from its statistics."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from compactord.paimon.types import AtomicType, DataField
 
 
 def groups_in_range(footer: pq.FileMetaData, bounds: RowRange, path: str) -> list[int]:
-    """Row groups of a file that may hold keys of the range: neighbours, since files are sorted."""
+    """The row groups that may have keys in the range: consecutive, because files are sorted."""
     name = bounds.key_columns[0]
     if footer.schema.to_arrow_schema().field(name).type != arrow_type(bounds.first_type):
-        # An older file with another unit or scale: its statistics are in that unit.
+        # An older file with another unit or scale: its statistics use that unit.
         return list(range(footer.num_row_groups))
     column = leaf_index(footer, name, path)
     kept = [
@@ -36,12 +36,12 @@ def _may_overlap(chunk: pq.ColumnChunkMetaData, bounds: RowRange) -> bool:
     low, high = found
     if bounds.first_lower is not None and high < bounds.first_lower:
         return False
-    # The first column alone does not exclude equality with a longer key's first column.
+    # The upper bound's first column is included: longer keys may share it.
     return bounds.first_upper is None or bool(low <= bounds.first_upper)
 
 
 def row_groups(footer: pq.FileMetaData, column: DataField | None, path: str) -> list[RowGroup]:
-    """All row groups, with the bounds of a column that is not nested.
+    """All row groups, with the bounds of a column that is not nested; None: without bounds.
 
     Raises `FormatError` when the file does not have the column.
     """
@@ -51,7 +51,7 @@ def row_groups(footer: pq.FileMetaData, column: DataField | None, path: str) -> 
     leaf = leaf_index(footer, column.name, path)
     stored = footer.schema.to_arrow_schema().field(column.name)
     if stored.type != arrow_type(column.type):
-        # In another unit or scale.
+        # The column has another unit or scale.
         return [RowGroup(group.num_rows) for group in groups]
     assert isinstance(column.type, AtomicType), "keys are not nested"
     return [RowGroup(group.num_rows, _bounds(group.column(leaf), column.type)) for group in groups]

@@ -1,4 +1,4 @@
-"""Bounds as Parquet's statistics hold them (`min_raw`, `max_raw`)."""
+"""Converts bounds of Parquet's statistics (`min_raw`, `max_raw`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXACT = Context(prec=80)
 
 
 def from_statistics(raw: Any, type_: AtomicType) -> Value:
-    """A bound in its Python form (`formats.values`)."""
+    """The bound in its Python form (`formats.values`)."""
     root = type_.root
     if root is TypeRoot.DECIMAL:
         number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
@@ -28,7 +28,7 @@ def from_statistics(raw: Any, type_: AtomicType) -> Value:
 
 
 def statistics_order(raw: Any, type_: AtomicType) -> Any:
-    """What a bound sorts by, comparable with `value_order` of a value."""
+    """The sort key of a bound, comparable with `value_order` of a value."""
     if type_.root is TypeRoot.DECIMAL and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw

@@ -1,7 +1,7 @@
 """The structs of parquet.thrift as ids of their fields, its enumerations as numbers.
 
-Plain integers: a decoded struct is a dictionary with the ids as keys, and hashing a member of an
-enum is a call. What names mean is said in parquet.thrift of the Parquet format.
+The ids are plain integers: they are the keys of decoded structs, and hashing an enum member is
+slower. parquet.thrift of the Parquet format defines the fields.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Element:
 
 
 class Logical:
-    """LogicalType, a union: the one field that is there says which type it is."""
+    """LogicalType, a union: it has one field, whose id is the type."""
 
     DECIMAL, TIME, TIMESTAMP, INTEGER = 5, 7, 8, 10
 
@@ -37,7 +37,7 @@ class Decimal:
 
 
 class Time:
-    """TimeType and TimestampType; the unit is a union, too."""
+    """TimeType and TimestampType; the unit is also a union."""
 
     UNIT, UNIT_MILLIS, UNIT_MICROS = 2, 1, 2
 
@@ -70,7 +70,7 @@ class Meta:
 
 
 class Statistics:
-    """OLD_MAX and OLD_MIN are those without an order of their own."""
+    """Statistics; OLD_MAX and OLD_MIN are the deprecated bounds without a defined order."""
 
     OLD_MAX, OLD_MIN, NULL_COUNT, DISTINCT_COUNT, MAX, MIN = range(1, 7)
 
@@ -86,14 +86,14 @@ class SizeStatistics:
 
 
 class Header:
-    """PageHeader; sizes are without it."""
+    """PageHeader; sizes exclude the header."""
 
     TYPE, SIZE, STORED_SIZE, CHECKSUM, DATA = range(1, 6)
     DICTIONARY, DATA_V2 = 7, 8
 
 
 class DataHeader:
-    """DataPageHeader; VALUES are so in the headers of dictionaries and of pages of version 2."""
+    """DataPageHeader; VALUES has the same id in DictionaryPageHeader and DataPageHeaderV2."""
 
     VALUES, ENCODING, DEFINITION, REPETITION = range(1, 5)
 
@@ -123,13 +123,13 @@ class Order:
 
 
 class Type:
-    """How values are stored."""
+    """Type, the physical type of values."""
 
     BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = range(8)
 
 
 class Converted:
-    """ConvertedType: the older way to say what `Logical` says."""
+    """ConvertedType, the older form of `Logical`."""
 
     TIME_MILLIS, TIME_MICROS, TIMESTAMP_MILLIS, TIMESTAMP_MICROS = range(7, 11)
     UINT_8, UINT_16, UINT_32, UINT_64, INT_8, INT_16, INT_32, INT_64 = range(11, 19)
@@ -142,13 +142,13 @@ class Repetition:
 
 
 class Codec:
-    """CompressionCodec; LZ4 is in Hadoop's framing."""
+    """CompressionCodec; LZ4 has Hadoop's framing."""
 
     UNCOMPRESSED, SNAPPY, GZIP, LZO, BROTLI, LZ4, ZSTD, LZ4_RAW = range(8)
 
 
 class Encoding:
-    """1 was never used."""
+    """Encoding; number 1 was never assigned."""
 
     PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY_PACKED = 0, 2, 3, 4, 5
     DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY, RLE_DICTIONARY, BYTE_STREAM_SPLIT = range(6, 10)

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
 _LENGTH_BYTES = 4
-# One request to a store brings most footers whole, as Arrow reads them.
+# The first read, in bytes, the same as Arrow's: most footers need no second one.
 _USUAL_BYTES = 64 << 10
 _TAIL_BYTES = _LENGTH_BYTES + len(MAGIC)
 
 
 def footer_bytes(read: Callable[[int, int], bytes | memoryview], size: int) -> bytes | memoryview:
-    """The encoded footer of a whole file of `size` bytes; `read` is given an offset and a length.
+    """The encoded footer of a file of `size` bytes; `read` takes an offset and a length.
 
     Raises `ValueError` when there is none.
     """
@@ -31,10 +31,10 @@ def footer_bytes(read: Callable[[int, int], bytes | memoryview], size: int) -> b
 
 
 def with_tail(footer: bytes) -> bytes:
-    """What a file ends with."""
+    """The footer followed by its length and the magic, as at the end of a file."""
     return footer + len(footer).to_bytes(_LENGTH_BYTES, "little") + MAGIC
 
 
 def as_arrow_reads(footer: bytes) -> pq.FileMetaData:
-    """Raises what Arrow raises for a footer that it cannot read."""
+    """The footer as Arrow decodes it. Raises Arrow's errors if it cannot."""
     return pq.read_metadata(pa.BufferReader(MAGIC + with_tail(footer)))

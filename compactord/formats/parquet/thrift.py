@@ -1,8 +1,8 @@
-"""Thrift's compact protocol: the form of Parquet's page headers, footers and page indexes.
+"""Thrift's compact protocol, the encoding of Parquet's page headers, footers and page indexes.
 
-A value is kept with its type, so that a struct that was decoded is encoded as it was, fields that
-we know nothing of included. Source: the Thrift project's "compact protocol encoding"; the structs
-are those of parquet.thrift in the Parquet format.
+A value is kept with its type, so that a decoded struct is encoded unchanged, including unknown
+fields. Source: the Thrift project's "compact protocol encoding"; the structs are those of
+parquet.thrift in the Parquet format.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 
 class Kind(IntEnum):
-    """Type numbers of the protocol. A boolean field is its type and has no bytes."""
+    """Type numbers of the protocol. A boolean field's value is its type; it takes no bytes."""
 
     TRUE = 1
     FALSE = 2
@@ -36,7 +36,7 @@ class Typed(NamedTuple):
 
 
 class Items(NamedTuple):
-    """A list's elements, all of one kind, without their types."""
+    """The elements of a list, all of the same kind, without their types."""
 
     kind: Kind
     values: list[Any]
@@ -45,10 +45,10 @@ class Items(NamedTuple):
 # Field id -> value, in the order of the ids.
 Struct: TypeAlias = Mapping[int, Typed]
 
-# Tuples: looked through by identity, whereas hashing a member of an enum is a call.
+# Tuples are faster to search than sets: an enum member's hash is a Python call.
 _INTEGERS = (Kind.I32, Kind.I64, Kind.I16)
 _FLAGS = (Kind.TRUE, Kind.FALSE)
-# By number: making an enum member of a number costs more than all else here.
+# Kinds by number: creating an enum member from a number is slower than all other steps.
 _KINDS = {kind.value: kind for kind in Kind}
 _DOUBLE_BYTES = 8
 _SHORT = 15
@@ -77,9 +77,9 @@ def items(kind: Kind, values: Iterable[Any]) -> Typed:
 
 
 def decode(data: bytes | memoryview, position: int = 0) -> tuple[dict[int, Typed], int]:
-    """A struct and where it ends; `ValueError` when the bytes are not one."""
+    """The struct at `position` and the position after it. Raises `ValueError` if there is none."""
     if position < 0:
-        raise ValueError("a Thrift struct cannot begin before its bytes")
+        raise ValueError("negative offset of a Thrift struct")
     try:
         return _struct(data, position)
     except (IndexError, KeyError, RecursionError) as error:
@@ -87,7 +87,7 @@ def decode(data: bytes | memoryview, position: int = 0) -> tuple[dict[int, Typed
 
 
 def required(fields: Struct, field: int, kind: Kind) -> Any:
-    """The value of a field; `ValueError` when it is missing or of another kind."""
+    """The value of a field. Raises `ValueError` when it is missing or of another kind."""
     found = fields.get(field)
     if found is None or found.kind is not kind:
         raise ValueError(f"a Thrift struct without field {field} of kind {kind.name}")
@@ -95,9 +95,9 @@ def required(fields: Struct, field: int, kind: Kind) -> Any:
 
 
 def required_list(fields: Struct, field: int, *kinds: Kind) -> list[Any]:
-    """The elements of a list; `ValueError` when it is missing or of none of these kinds.
+    """The elements of a list. Raises `ValueError` when it is missing or of none of these kinds.
 
-    A list of booleans is of either of their two kinds; an empty list may be of any.
+    A list of booleans has either of their two kinds; an empty list may have any kind.
     """
     found: Items = required(fields, field, Kind.LIST)
     if found.values and found.kind not in kinds:
@@ -144,14 +144,14 @@ def _value(data: bytes | memoryview, position: int, kind: Kind) -> tuple[Any, in
         return _bytes(data, position, _DOUBLE_BYTES)
     if kind in (Kind.LIST, Kind.SET):
         return _items(data, position)
-    # A byte; as an element of a list a boolean is one as well.
+    # A byte; a boolean in a list is a byte, too.
     return data[position], position + 1
 
 
 def _items(data: bytes | memoryview, position: int) -> tuple[Items, int]:
     kind, count, position = list_head(data, position)
     if count > len(data) - position:
-        raise ValueError("a Thrift list is longer than its bytes")
+        raise ValueError("a Thrift list has more elements than bytes")
     values = []
     for _ in range(count):
         value, position = _value(data, position, kind)
@@ -160,7 +160,7 @@ def _items(data: bytes | memoryview, position: int) -> tuple[Items, int]:
 
 
 def list_head(data: bytes | memoryview, position: int) -> tuple[Kind, int, int]:
-    """The kind of a list's elements, how many they are, and where the first begins."""
+    """The kind of a list's elements, their number, and the position of the first."""
     head = data[position]
     count, position = head >> 4, position + 1
     if count == _SHORT:
@@ -189,9 +189,9 @@ def _varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def signed(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """An integer and where it ends.
+    """The zigzag-encoded integer at `position` and the position after it.
 
-    `IndexError` when the bytes end before it, `ValueError` when it is longer than 64 bits.
+    Raises `IndexError` when the bytes end too early, `ValueError` when it exceeds 64 bits.
     """
     value = data[position]
     if value < 0x80:
@@ -238,7 +238,7 @@ def _put_items(out: bytearray, found: Items) -> None:
 
 
 def put_list_head(out: bytearray, kind: Kind, count: int) -> None:
-    """What the elements of a list follow."""
+    """Append the header of a list; its elements follow."""
     if count < _SHORT:
         out.append(count << 4 | kind)
     else:
@@ -247,7 +247,7 @@ def put_list_head(out: bytearray, kind: Kind, count: int) -> None:
 
 
 def put_signed(out: bytearray, value: int) -> None:
-    """An integer of any width."""
+    """Append a signed integer of any width."""
     _put_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)
 
 

@@ -1,4 +1,4 @@
-"""A file that was fetched whole."""
+"""A Parquet file that was read into memory as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BATCH_ROWS = 64 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFile:
-    """A small file in memory. `parquet` reads out of `content`, with checksums verified."""
+    """A small file in memory. `parquet` reads from `content` and verifies checksums."""
 
     input: InputFile
     content: memoryview
