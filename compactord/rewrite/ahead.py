@@ -1,7 +1,7 @@
-"""Work beside the merge: one thread that decodes ahead, one that encodes behind.
+"""Parallel work during a merge: one thread decodes the next batches, one encodes finished rows.
 
-Arrow releases the interpreter's lock in both. Neither thread is started for small tasks, where it
-costs more than it brings, nor where there is one core.
+Arrow releases the interpreter's lock in both. The threads are not started for small
+subcompactions, where they cost more than they save, nor if there is only one core.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# Inputs below this many bytes are done before a thread has paid for itself.
+# For inputs below this many bytes, threads cost more than they save.
 MIN_BYTES = 8 << 20
 
 
@@ -23,16 +23,16 @@ def use_threads(size_bytes: int) -> bool:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on; not what Arrow's pools were told by the environment."""
+    """Number of cores that this process may run on, whatever the size of Arrow's thread pools."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Decoding:
-    """Makes iterators run one item ahead of their consumer, all in one thread.
+    """Computes the next item of iterators before it is needed, all in one thread.
 
-    Beside the item in use, one item per iterator is alive.
+    In addition to the item in use, one item per iterator is in memory.
     """
 
     def __init__(self, *, threaded: bool) -> None:
@@ -46,7 +46,7 @@ class Decoding:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def ahead(self, items: Generator[T, None, None]) -> Generator[T, None, None]:
-        """The same items; what `items` raises is raised here."""
+        """Yield the same items. Errors of `items` are raised to the consumer."""
         return items if self._pool is None else self._ahead(self._pool, items)
 
     def _ahead(
@@ -58,7 +58,7 @@ class Decoding:
                 future = pool.submit(next, items, None)
                 yield item
         finally:
-            # The iterator must not be running when it is closed.
+            # The thread must not run the iterator while it is closed.
             if not future.cancel():
                 with contextlib.suppress(Exception):
                     future.result()
@@ -66,7 +66,7 @@ class Decoding:
 
 
 class Encoding:
-    """Runs one job at a time behind the caller; without a thread, at once."""
+    """Runs one job at a time in a second thread; if not `threaded`, in the caller's."""
 
     def __init__(self, *, threaded: bool) -> None:
         self._pool = ThreadPoolExecutor(1, "encode") if threaded else None
@@ -76,12 +76,12 @@ class Encoding:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the thread; an error of a job that nobody waited for is dropped."""
+        """End the thread. The error of a job for which `wait` was not called is ignored."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Start a job when the last one is done; raises what the last one raised."""
+        """Start a job after the previous one. Raises the previous job's error."""
         self.wait()
         if self._pool is None:
             job()
@@ -89,7 +89,7 @@ class Encoding:
             self._running = self._pool.submit(job)
 
     def wait(self) -> None:
-        """Let the running job end; raises what it raised."""
+        """Wait for the running job. Raises its error."""
         running, self._running = self._running, None
         if running is not None:
             running.result()

@@ -1,6 +1,6 @@
-"""How many rows are held where, out of the memory that a subcompaction may use.
+"""Divides the memory of a subcompaction between readers, merge windows and row groups.
 
-With R runs in a section and w bytes of a decoded row, the memory of a subcompaction is
+With R runs in a section and w bytes of a decoded row, the memory of a subcompaction is, in bytes,
 
     readers      R x min(open bytes, 3 x the largest file)      buffers and pages of open files
   + decoded      R x batch x w x (2 with decode-ahead, else 1)
@@ -8,9 +8,10 @@ With R runs in a section and w bytes of a decoded row, the memory of a subcompac
                                      5 where the merge function needs all records: sorted, too
   + row groups   3 x group x w       filling, being encoded, encoded pages
 
-on top of the idle worker (interpreter, numpy, pyarrow: about 90 MB, not counted). `budget` chooses
-window, batch and row group as large as is useful, else as large as fits; below the smallest useful
-sizes a section needs several passes, and when not even two runs fit, the subcompaction fails.
+in addition to the idle worker (interpreter, numpy, pyarrow: about 90 MB, not counted). `budget`
+chooses window, batch and row group as large as is useful, else as large as the memory allows. If
+the memory is too small for the smallest useful sizes, a section is merged in several passes; if not
+even two runs fit, the subcompaction fails.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from dataclasses import dataclass
 
 from compactord.errors import TaskError
 
-# Speed is flat in these ranges, memory is not (tests/bench/bench_rewrite.py).
+# Speed hardly changes within these ranges, memory does (tests/bench/bench_rewrite.py).
 MAX_WINDOW_ROWS = 256 << 10
 MIN_WINDOW_ROWS = 4_096
 MAX_BATCH_ROWS = 32_768
 MIN_BATCH_ROWS = 64
 MAX_GROUP_ROWS = 256 << 10
 MIN_GROUP_ROWS = 4_096
-# Open files of a section; more runs are merged in several passes.
+# The most open files of a section; more runs are merged in several passes.
 MAX_RUNS = 400
-# A window must stay below Arrow's 32-bit offsets whatever the memory.
+# A window must stay below the limit of Arrow's 32-bit offsets, however large the memory is.
 MAX_WINDOW_BYTES = 512 << 20
 _WINDOW_COPIES = 4
 _SORTED_COPIES = 1
@@ -53,9 +54,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a section asks for. `largest_file` in bytes on disk; `runs` at least 1.
+    """The demand of a section. `largest_file`: bytes on disk; `runs`: at least 1.
 
-    `open_bytes`: of an open file, besides its decoded rows. `needs_all`: the merge function needs
+    `open_bytes`: bytes of an open file besides its decoded rows. `needs_all`: the function needs
     all records of a key.
     """
 
@@ -68,7 +69,7 @@ class Load:
 
 
 def budget(memory_bytes: int, load: Load) -> Budget:
-    """The sizes for one section; `TaskError` when two runs do not fit into the memory."""
+    """The sizes for one section. Raises `TaskError` when two runs do not fit into the memory."""
     row = max(load.row_bytes, _MIN_ROW_BYTES)
     fan_in = min(load.runs, MAX_RUNS)
     while _needed(load, fan_in, row, 0.0) > memory_bytes:
@@ -92,7 +93,7 @@ def budget(memory_bytes: int, load: Load) -> Budget:
     return Budget(
         batch_rows=batch,
         window_rows=window,
-        # Rows may be wider than the sample showed: bytes bound what rows do not.
+        # Rows may be wider than in the sample, so bytes are limited in addition to rows.
         window_bytes=min(MAX_WINDOW_BYTES, max(1 << 20, int(2 * window * row))),
         group_rows=group,
         group_bytes=max(1 << 20, int(2 * group * row)),
@@ -101,13 +102,13 @@ def budget(memory_bytes: int, load: Load) -> Budget:
 
 
 def _sizes(runs: int, share: float) -> tuple[int, int, int]:
-    """Batch, window and group rows at a share (0 to 1) of what is useful."""
+    """Rows of batch, window and group at a share (0 to 1) of the largest useful sizes."""
 
     def between(low: int, high: int) -> int:
         return int(low + share * (high - low))
 
     window = between(MIN_WINDOW_ROWS, MAX_WINDOW_ROWS)
-    # Runs end a window one after the other: batches larger than a window's part only pile up.
+    # Batches larger than a run's part of a window would only take memory.
     batch = min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, window // max(1, runs)))
     return batch, window, between(MIN_GROUP_ROWS, MAX_GROUP_ROWS)
 

@@ -1,11 +1,12 @@
-"""Concatenating files without decoding them, where their format can: bytes stay as they are stored.
+"""Concatenates files by copying their stored bytes, where the format supports it.
 
-Most of an append table's compaction would be spent on decoding and encoding the same values. What
-can be copied, and what is decoded all the same, is the format's matter (`formats.base.Copier`).
+Without copying, the compaction of an append table would spend most of its time on decoding and
+encoding the same values. The format decides what is copied and what is decoded nevertheless
+(`formats.base.Copier`).
 
-Inputs are held whole, one row group's worth being copied and one being fetched; so only
-subcompactions of small files come here (`is_worthwhile`), and rows end up in the same order as by
-encoding.
+Whole inputs are in memory: those of the row group that is copied, and those of the next one. So
+only subcompactions of small files are copied (`is_worthwhile`). The order of rows is the same as
+with encoding.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from compactord.rewrite.ahead import Decoding, Encoding
 from compactord.rewrite.outputs import OutputSeries
 from compactord.rewrite.reader import ReadCounts
 
-# A row group's inputs, twice over (one being fetched), and what is decoded and encoded of them.
+# Inputs of two row groups (one is being fetched), and their decoded and encoded columns.
 _MEMORY_SHARE = 8
 _MAX_GROUP_ROWS = 1 << 20
-# Smaller pages would stay small for good; that a page is this large is told by whole files.
+# Bytes per column of a file on average. Pages of smaller files would stay small if copied.
 _MIN_COLUMN_BYTES = 16 << 10
-# Files end where an input ends: with larger ones they would miss their target by much.
+# An output ends where an input ends: large inputs would make its size miss the target.
 _TARGET_SHARE = 4
 _MIN_PLAIN_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
-    """Rows and stored bytes of the inputs of one row group."""
+    """The most rows and stored bytes of the inputs of one row group."""
 
     rows: int
     size_bytes: int
 
 
 def group_limits(memory_bytes: int, row_bytes: float) -> GroupLimits:
-    """What may be held at once; `row_bytes` is a decoded row."""
+    """The limits that the memory allows; `row_bytes`: bytes of a decoded row."""
     share = memory_bytes // _MEMORY_SHARE
     return GroupLimits(
         rows=max(1, min(_MAX_GROUP_ROWS, int(share / max(1.0, row_bytes)))), size_bytes=share
@@ -50,12 +51,12 @@ def group_limits(memory_bytes: int, row_bytes: float) -> GroupLimits:
 
 def _limits(subcompaction: Subcompaction, facts: InputProfile) -> GroupLimits:
     limits = group_limits(subcompaction.memory_bytes, facts.row_bytes)
-    # The option's own limit, in bytes before compression, is kept by what is stored.
+    # Stored bytes are at most the bytes before compression, to which the option's limit applies.
     return replace(limits, size_bytes=min(limits.size_bytes, subcompaction.write.row_group_bytes))
 
 
 def is_worthwhile(subcompaction: Subcompaction, source: ConcatSpec, facts: InputProfile) -> bool:
-    """Whether to copy the subcompaction: files that fit, with bytes that are worth keeping."""
+    """Whether to copy: the files fit into the memory, and much of their bytes can be copied."""
     files, limits = source.files, _limits(subcompaction, facts)
     largest = max(file.size_bytes for file in files)
     return (
@@ -73,9 +74,9 @@ Group = list[InputFile]
 
 
 def packed(files: Sequence[InputFile], target: int, limits: GroupLimits) -> list[list[Group]]:
-    """For each output its row groups, for each of these its inputs, in order.
+    """The row groups of each output, and the inputs of each row group, in order.
 
-    An output ends where it is nearest to its target.
+    An output ends after the input at which its size is nearest to `target` bytes.
     """
     outputs: list[list[Group]] = []
     written = group_bytes = group_rows = 0
@@ -110,7 +111,7 @@ def copy_files(
 ) -> None:
     """Concatenate the inputs of a subcompaction that `is_worthwhile`.
 
-    Raises `FormatError` for inputs that are not what the manifests say or whose bytes changed,
+    Raises `FormatError` for inputs that are damaged or do not match their manifests, and
     `StorageError`.
     """
     planned = packed(
@@ -132,7 +133,7 @@ def copy_files(
         for groups in planned:
             output = outputs.open(copier.open)
             for _ in groups:
-                # Before the next ones are asked for: two groups are in memory, not three.
+                # Release it before the next group is fetched: two are in memory, not three.
                 encoding.wait()
                 encoding.submit(partial(output.copy, next(fetching)))
             encoding.wait()

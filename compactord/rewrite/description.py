@@ -22,7 +22,7 @@ from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND
 
 
 class FileFacts:
-    """What is learnt of a file's keys and kinds as its row groups go by."""
+    """Collects a file's first and last key and its retracts from its row groups."""
 
     def __init__(self, layout: Layout) -> None:
         self._keys = layout.key_fields
@@ -32,7 +32,7 @@ class FileFacts:
         self.retracts = 0
 
     def add_group(self, rows: pa.Table) -> None:
-        """Look at the next row group, in the layout's row columns."""
+        """Include the next row group, in the layout's row columns."""
         if not self._keys:
             return
         if self.min_key == EMPTY_ROW:
@@ -79,7 +79,7 @@ class MergedFile:
     ) -> DataFile:
         by_name = {column.name: column for column in bounds}
         sequence = by_name[SEQUENCE_NUMBER.name]
-        # `_KEY_` columns come first; thin files have their keys among the values only.
+        # `_KEY_` columns come first; thin files have no such columns.
         copies = len(self._layout.file_columns) - len(self._layout.row_fields)
         key_names = [field.name for field, _ in self._layout.file_columns[:copies]]
         key_names = key_names or [field.name for field in self._layout.key_fields]
@@ -108,8 +108,8 @@ class MergedFile:
 class AppendedFile:
     """Describes files of append tables, in the order in which they are written.
 
-    Sequence numbers are a counter over rows. Java starts it anew for every output of a rewrite
-    (append/AppendCompactTask.java); with `continues_across_outputs` ranges stay disjoint.
+    Sequence numbers count the rows. Java restarts the count for every output of a rewrite
+    (append/AppendCompactTask.java); with `continues_across_outputs` the ranges are disjoint.
     """
 
     def __init__(self, subcompaction: Subcompaction, source: ConcatSpec, layout: Layout) -> None:

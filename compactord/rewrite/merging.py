@@ -1,10 +1,10 @@
-"""From the sections of a merge to one stream of rows in key order.
+"""Merges the sections of a subcompaction into one stream of rows in key order.
 
 A section with more runs than can be open at once is merged in several passes: neighbouring runs
-are merged into temporary local files, which are the runs of the next pass. They hold every record
-where the merge function cannot go on from its own results. Neighbours, because the
-order of runs settles what sequence numbers leave open; full ties among records of different passes
-follow that order alone (Java's own answer there depends on the whole set of runs).
+are merged into temporary local files, which are the runs of the next pass. These files hold every
+record if the merge function cannot merge its own results again. Only neighbours are merged, because
+the order of runs decides between equal sequence numbers. Full ties between records of different
+passes are decided by that order alone (Java's result there depends on the whole set of runs).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SectionRuns: TypeAlias = tuple[tuple[InputFile, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pass:
-    """How runs are merged; `keys_repeat` in runs that hold every record of a key."""
+    """How runs are merged. `keys_repeat`: runs may have several records of a key."""
 
     order: MergeOrder
     function: MergeFunction
@@ -52,7 +52,7 @@ def merged_rows(
     decoding: Decoding,
     budgets: Sequence[Budget],
 ) -> Rows:
-    """The rows to write, section by section; `budgets` has one for each."""
+    """Yield the rows to write, section by section; `budgets` has one item per section."""
     for section, sizes in zip(source.sections, budgets, strict=True):
         ordered, order = _ordered(section, source)
         runs = [_file_run(run, reader, decoding, sizes.batch_rows) for run in ordered]
@@ -60,7 +60,7 @@ def merged_rows(
         with contextlib.ExitStack() as stack:
             if len(runs) > sizes.fan_in:
                 if source.ignore_delete and not source.drop_deletes and function.merges_again:
-                    # A lone retract stays, two vanish: that cannot be told after a partial merge.
+                    # A key's only retract is kept, two are dropped: equal after a partial merge.
                     raise TaskError(
                         f"{len(runs)} runs with ignore-delete cannot be merged {sizes.fan_in} at"
                         " a time: raise --memory (spark.task_memory)"
@@ -76,16 +76,16 @@ def merged_rows(
 
 
 def _every_record(order: MergeOrder) -> _Pass:
-    """Puts runs together: what is ignored is so in the last pass alone."""
+    """A pass that keeps every record; only the last pass ignores deletes."""
     kept = replace(order, ignore_delete=False)
     return _Pass(order=kept, function=EveryRecord(), keys_repeat=True)
 
 
 def _ordered(section: SectionRuns, source: MergeSpec) -> tuple[SectionRuns, MergeOrder]:
-    """The runs in the order to merge, and the cheapest order that has the same outcome.
+    """The runs in the order to merge, and the cheapest merge order with the same result.
 
-    When no two runs share sequence numbers, the later run wins and no number need be compared:
-    then runs are sorted by them.
+    If the ranges of sequence numbers of all runs are disjoint, the runs are sorted by them: then
+    the later run wins and no sequence number is compared.
     """
     by_sequence = sorted(section, key=lambda run: min(f.min_sequence_number for f in run))
     disjoint = not source.sequence_fields and all(
@@ -144,11 +144,11 @@ def _fewer_runs(runs: list[Run], how: _Pass, sizes: Budget, folder: str) -> list
 
 
 def _spilled(rows: Rows, path: str) -> Run:
-    """Write rows to a temporary file; a run that reads them."""
+    """Write rows to a temporary file and return a run that reads them."""
     try:
         _write(rows, path)
     except OSError:
-        # Not of the inputs, whose errors are ours already.
+        # Errors of the inputs are ours already; this converts those of the temporary file.
         with named_errors(path, "writing temporary rows (TMPDIR says where)"):
             raise
     return lambda: _unspilled(path)
@@ -167,6 +167,6 @@ def _write(rows: Rows, path: str) -> None:
 
 def _unspilled(path: str) -> Rows:
     if not os.path.exists(path):
-        return  # not a row was left of its runs
+        return  # the merge of its runs had no rows
     with pa.OSFile(path, "rb") as stream, pa.ipc.open_stream(stream) as batches:
         yield from batches

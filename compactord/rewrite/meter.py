@@ -1,4 +1,4 @@
-"""What a task cost its worker."""
+"""Measures the processor time and memory of a subcompaction."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PEAK = "VmHWM:"
 
 
 class Meter:
-    """Processor time and peak memory of the process from its making on.
+    """Processor time and peak memory of the process since this object was created.
 
-    Tasks that run at the same time in one process count each other in.
+    Subcompactions that run at the same time in one process are counted together.
     """
 
     def __init__(self) -> None:
         self._cpu_s = time.process_time()
-        # A worker serves many tasks: forget the peak of the ones before, where Linux lets us.
+        # A worker runs many subcompactions: reset the peak of earlier ones, if Linux allows it.
         with contextlib.suppress(OSError):
             _CLEAR.write_text("5")
 

@@ -1,6 +1,6 @@
 """A subcompaction's output files: named, described when they are complete, removed if it fails.
 
-Files have kinds, each with a series of files of its own; what fails removes the files of all.
+Files have kinds, each with its own series of files. A failure removes the files of all kinds.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Opened = TypeVar("Opened", bound=OutputFile)
 
 
 class Outputs:
-    """All files of a subcompaction. As a context it removes every one of them on any exception.
+    """All files of a subcompaction. As a context manager it removes all of them on an exception.
 
-    `finished` is in the order in which files were completed: within a kind, that of the rows.
+    `finished` has the order in which files were completed; within a kind, that of the rows.
     """
 
     def __init__(self, *, storage: Storage, unique_name: str, clock: Clock) -> None:
@@ -44,7 +44,7 @@ class Outputs:
     def series(
         self, kind: str, *, spec: WriteSpec, layout: Layout, describe: Describe
     ) -> OutputSeries:
-        """Files of one kind, none yet."""
+        """A new series of files of one kind, still empty."""
         series = OutputSeries(self, kind, spec=spec, layout=layout, describe=describe)
         self._series.append(series)
         return series
@@ -52,16 +52,16 @@ class Outputs:
     def create(
         self, spec: WriteSpec, create: Callable[[Storage, str], Opened]
     ) -> tuple[Opened, str]:
-        """A file and its name, which no other file of the subcompaction has, whatever its kind."""
+        """Create a file; returns it and its name, unique among all kinds of the subcompaction."""
         name = f"{spec.file_prefix}{self._unique_name}-{len(self._created)}{spec.file_suffix}"
         path = f"{spec.folder}/{name}"
         output = create(self.storage, path)
-        # Only now: a file that could not be created is not ours to remove.
+        # Only after the creation: a file that we could not create may belong to somebody else.
         self._created.append(path)
         return output, name
 
     def _discard(self, error: BaseException) -> None:
-        """Remove every file; raises the storage's own form of `error` when it has one."""
+        """Remove every file. Raises the storage's own form of `error` if there is one."""
         try:
             with contextlib.ExitStack() as aborting:
                 for series in self._series:
@@ -75,7 +75,7 @@ class Outputs:
 class OutputSeries:
     """The files of one kind, at most one of them open at a time.
 
-    `facts` are those of the file that was opened last.
+    `facts` belong to the file that was opened last.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class OutputSeries:
         self.has_finished = False
 
     def open(self, create: Callable[[Storage, str], Opened]) -> Opened:
-        """The next file; `create` is the format's way to open it."""
+        """Open the next file with `create`, the format's function."""
         assert self._open is None, "one file at a time"
         output, self._name = self._outputs.create(self._spec, create)
         self._open = output
@@ -109,7 +109,7 @@ class OutputSeries:
         if status is None:
             raise StorageError(output.path, "the file vanished while it was written")
         if status.name != self._name:
-            # Readers look for the name in the bucket's folder: the rows would be lost.
+            # Readers search the name in the bucket's folder: the rows would be lost.
             raise StorageError(output.path, f"the file is called {status.name}, not {self._name}")
         file = self._describe(
             name=status.name,

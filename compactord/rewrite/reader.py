@@ -1,4 +1,4 @@
-"""Input files, of whatever format, as batches of rows in the task's own types."""
+"""Reads input files of any format as batches of rows in the types of the layout."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from compactord.model import InputFile
 from compactord.paimon.types import DataField
 from compactord.storage.base import Storage
 
-# Inputs looked at before they are read.
+# Number of inputs that are sampled before the merge.
 SAMPLE_FILES = 16
 
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What was read so far; the bytes of a piece of a file are in proportion to its rows."""
+    """What was read so far; the bytes of a part of a file are proportional to its rows."""
 
     rows: int = 0
     size_bytes: int = 0
@@ -35,10 +35,10 @@ class ReadCounts:
 
 @dataclass(frozen=True, slots=True)
 class InputReader:
-    """Reads the inputs of one task.
+    """Reads the inputs of one subcompaction.
 
-    `row_range` None reads whole files. `counts` grows as rows are handed out. `readers` are those
-    of the formats met so far.
+    `row_range` None: whole files are read. `counts` increases as batches are returned. `readers`
+    has a reader for each format used so far.
     """
 
     storage: Storage
@@ -49,14 +49,14 @@ class InputReader:
     counts: ReadCounts = field(default_factory=ReadCounts)
 
     def of(self, file_format: str) -> FileReader:
-        """The reader of a format. Raises `TaskError` for one that there is not."""
+        """The reader of a format. Raises `TaskError` for an unsupported one."""
         if file_format not in self.readers:
             found = format_named(file_format, self.formats)
             self.readers[file_format] = found.reader(self.storage)
         return self.readers[file_format]
 
     def profile(self, files: Sequence[InputFile]) -> InputProfile:
-        """Sampled facts about the files; where there are several formats, what holds of all."""
+        """Sampled facts about the files; of several formats, combined so that they hold for all."""
         by_format: dict[str, list[InputFile]] = {}
         for file in sample(files):
             by_format.setdefault(file.file_format, []).append(file)
@@ -71,18 +71,18 @@ class InputReader:
         )
 
     def open_bytes(self, file: InputFile) -> int:
-        """Memory that the file takes while it is read, besides its decoded rows."""
+        """Bytes of memory that the file takes while it is read, besides its decoded rows."""
         return self.of(file.file_format).open_bytes(file, self.layout)
 
     def row_groups(self, file: InputFile, column: DataField | None = None) -> Sequence[RowGroup]:
-        """The parts of a file that can be read by themselves, with the bounds of a column."""
+        """The parts of a file that can be read separately, with the bounds of a column."""
         return self.of(file.file_format).row_groups(file, column)
 
     def batches(self, file: InputFile, batch_rows: int) -> Generator[pa.RecordBatch, None, None]:
-        """The file's rows in their order, in the layout's row schema.
+        """Yield the file's rows in their order, in the layout's row schema.
 
-        Raises `FormatError` when the file is not the one that `file` describes: another size,
-        another number of rows, columns missing or of a type that is not the declared one.
+        Raises `FormatError` when the file is not the one that `file` describes: its size or number
+        of rows differs, or a column is missing or has another type than declared.
         """
         reader = self.of(file.file_format)
         found = reader.batches(file, self.layout, batch_rows, self.row_range)
@@ -120,12 +120,12 @@ class InputReader:
             if inside.num_rows < above.num_rows:
                 break
         if first is not None and end is not None:
-            # Rounded so that the parts of a file add up to the file.
+            # Rounded so that the parts of a file add up to its size.
             self.counts.size_bytes += _bytes_below(end, file) - _bytes_below(first, file)
 
 
 def sample(files: Sequence[InputFile]) -> list[InputFile]:
-    """At most `SAMPLE_FILES`, spread over the inputs."""
+    """At most `SAMPLE_FILES` of the inputs, at even distances."""
     step = max(1, -(-len(files) // SAMPLE_FILES))
     return list(files[::step])
 

@@ -1,9 +1,9 @@
-"""Where to cut the keys of a large merge, so that several tasks share it evenly.
+"""Cuts the keys of a large merge into ranges, so that several subcompactions share it evenly.
 
-A key that is one number is cut by the bounds of row groups, if files tell them: rows are taken to
-be spread evenly between these. Every other key is cut at quantiles of the keys themselves, read
-from the largest run of each section: keys are unique in a run, so a key of few first values is cut
-as well.
+A key that is one number is cut by the bounds of row groups, if files have them: rows are assumed to
+be distributed evenly between the bounds. Every other key is cut at quantiles of the keys, which are
+read from the largest run of each section. Keys are unique in a run, so this also works if the first
+key column has few distinct values.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _NUMBERS = (
     TypeRoot.TIMESTAMP_LTZ,
 )
 _TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
-# Keys kept of each run that is read.
+# About as many keys are sampled from a run.
 _SAMPLE_ROWS = 1 << 16
 _BATCH_ROWS = 1 << 16
-# Decoding cannot begin inside a row group. Where files are one group each, a subcompaction decodes
-# everything below its range too; that is about a third of what its own rows cost.
+# Decoding cannot begin inside a row group. If files have one group each, a subcompaction also
+# decodes all rows below its range; such a row costs about a third of a row in the range.
 _DECODE_SHARE = 1 / 3
 _FEW_GROUPS = 2.0
 
@@ -54,7 +54,7 @@ def cut_ranges(
 ) -> tuple[KeyRange, ...]:
     """At most `count` ranges that cover all keys without overlap, in key order.
 
-    `fields` are the table's columns. Fewer ranges come back when there are too few keys. Reads the
+    `fields` are the table's columns. Returns fewer ranges when there are too few keys. Reads the
     footers of all inputs, or the key columns of one run per section; nothing when `count` is 1.
     """
     if count <= 1:
@@ -89,7 +89,7 @@ def _is_number(keys: tuple[DataField, ...]) -> bool:
 
 
 class _NumberGroups:
-    """Bounds and rows of all row groups of a key that is one number."""
+    """Bounds and rows of all row groups, for a key that is one number."""
 
     def __init__(
         self, groups: Sequence[tuple[int, int, int]], type_: AtomicType, *, few_groups: bool
@@ -108,13 +108,13 @@ class _NumberGroups:
             self._quantile(share * total)
             for share in _shares(count, decodes_from_start=self._few_groups)
         ]
-        # A cut at the first key would leave nothing below it.
+        # A cut at the first key would make an empty range.
         distinct = sorted(set(cuts) - {self._first})
         unit = nanos_per_unit(self._type) if self._type.root in _TIMES else 1
         return [encode_row([cut * unit], [self._type]) for cut in distinct]
 
     def _quantile(self, rows: float) -> int:
-        """The smallest key with at least so many rows below it."""
+        """The smallest key with at least `rows` rows below it."""
         low, high = self._first, self._last
         while low < high:
             middle = (low + high) // 2
@@ -179,7 +179,7 @@ def _row_count(run: Sequence[InputFile]) -> int:
 
 
 def _sample(run: Sequence[InputFile], reader: InputReader) -> list[pa.RecordBatch]:
-    """Keys of a run at even distances."""
+    """Keys of a run at even distances, about `_SAMPLE_ROWS` of them."""
     step = max(1, _row_count(run) // _SAMPLE_ROWS)
     kept = []
     passed = 0

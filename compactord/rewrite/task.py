@@ -1,7 +1,7 @@
-"""One task from files to files; what a worker runs.
+"""Runs one subcompaction in a worker: from input files to output files.
 
-Nothing of a failed task stays behind: its outputs have names that nobody else uses, and all of them
-are removed whatever ends it.
+A failed subcompaction leaves no files: its outputs have names that nobody else uses, and all of
+them are removed after any error.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from compactord.rewrite.writer import GroupSize, RollingWriter
 
 
 def run_subcompaction(subcompaction: Subcompaction, *, threaded: bool | None = None) -> TaskOutcome:
-    """The worker's border: `rewrite` with exceptions turned into a `TaskFailure`.
+    """Call `rewrite` and convert its exceptions to a `TaskFailure`; the entry point of a worker.
 
-    What stops the process itself (KeyboardInterrupt, SystemExit) passes through, after the
-    subcompaction's files are removed.
+    Exceptions that end the process (KeyboardInterrupt, SystemExit) are raised after the
+    subcompaction's files have been removed.
     """
     try:
         return rewrite(subcompaction, threaded=threaded)
@@ -63,10 +63,10 @@ def run_subcompaction(subcompaction: Subcompaction, *, threaded: bool | None = N
 
 
 def failure_kind(error: BaseException) -> FailureKind:
-    """Whether trying again may help.
+    """Whether another attempt may succeed.
 
-    A missing input has been expired under us: a new plan will not name it. Our own errors that are
-    not a store's come from what the inputs or the table are, and unknown ones are defects.
+    A missing input has expired meanwhile: a new plan will not name it. Our own errors other than a
+    store's are caused by the inputs or the table, and unknown errors are defects.
     """
     if isinstance(error, AccessDenied):
         return FailureKind.POISON
@@ -85,11 +85,13 @@ def rewrite(
 ) -> SubcompactionResult:
     """Merge or concatenate the subcompaction's inputs into new files.
 
-    Threads: one that decodes and one that encodes beside the caller's (None: for large inputs).
-    Memory as `budget` says. Raises `FormatError` for inputs that are not what the manifests and the
-    schema say, `TaskError` when the subcompaction's memory does not suffice, `StorageError`; every
-    file that was created is removed then. `formats` are those that files may have, `functions`
-    those of the merge engines that a subcompaction may name.
+    `threaded`: use two more threads, one to decode and one to encode (None: for large inputs).
+    `budget` defines the use of memory. `formats` are the file formats that files may have,
+    `functions` the merge functions that a subcompaction may name.
+
+    Raises `FormatError` for inputs that do not match the manifests and the schema, `TaskError` when
+    the subcompaction's memory does not suffice, and `StorageError`. After an error every created
+    file is removed.
     """
     clock = clock or SystemClock()
     meter = Meter()
@@ -177,7 +179,7 @@ def _concatenated(
 def _copier(
     subcompaction: Subcompaction, facts: InputProfile, reader: InputReader
 ) -> Copier | None:
-    """None where rows are to be decoded, and encoded anew."""
+    """The copier to use; None if rows have to be decoded and encoded again."""
     source, spec = subcompaction.source, subcompaction.write
     if not isinstance(source, ConcatSpec) or not is_worthwhile(subcompaction, source, facts):
         return None
@@ -252,9 +254,9 @@ def _writer(
 
 
 def _dictionary_columns(layout: Layout, facts: InputProfile) -> tuple[str, ...]:
-    """Leaf columns of the output to encode with a dictionary: those that mostly came with one."""
+    """Leaf columns of the output to encode with a dictionary: those that mostly have one."""
     encoded = set(facts.dictionary_paths) | layout.dictionaries
     copies = [field.name for field, source in layout.file_columns if source in encoded]
-    # Kinds are one or two values; they may come from files that have no dictionaries at all.
+    # Kinds have one or two values, so a dictionary is useful even if no input has one.
     kinds = [VALUE_KIND.name] if layout.key_fields else []
     return tuple(dict.fromkeys([*facts.dictionary_paths, *copies, *kinds]))

@@ -1,9 +1,10 @@
 """The rolling writer: rows in key (or arrival) order become data files of about the target size.
 
-Rows are gathered to row groups; a full one is encoded behind the caller while the next one fills.
-Alive: one row group filling, one being encoded. Sizes are met by measuring: after each row group
-the bytes written so far tell how many rows are still missing, and they are spread evenly over the
-row groups to come, so that no sliver is left and a file ends within about a percent of its target.
+Rows are collected in row groups; a full one is encoded in a second thread while the next one is
+filled, so two row groups are in memory. File sizes are controlled by measurement: after each row
+group the bytes written so far give the number of rows still missing. These are divided evenly
+between the remaining row groups, so that there is no small last group and a file ends within about
+a percent of its target.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from compactord.rewrite.outputs import OutputSeries
 
 # A file is full when less than this share of its rows is missing.
 _TOLERANCE = 0.01
-# Before anything was measured the estimate may be wrong: do not bet a whole file on it.
+# Before the first measurement the estimate may be wrong, so the first group is smaller.
 _FIRST_GROUP_SHARE = 0.5
 
 
@@ -66,14 +67,14 @@ class RollingWriter:
         self._group_rows = self._next_group_rows()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows that follow those taken before."""
+        """Append rows; they follow those of earlier calls."""
         if batch.num_rows == 0:
             return
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         self._pending_bytes += self._sizes.of(batch)
         while self._is_group_full():
-            # What is written so far decides how large this group should be.
+            # The bytes written so far decide the size of this group.
             self._encoding.wait()
             self._roll_when_full()
             self._group_rows = self._next_group_rows()
@@ -81,7 +82,7 @@ class RollingWriter:
                 self._write_group()
 
     def finish(self) -> None:
-        """Write what is left and close the last file."""
+        """Write the remaining rows and close the last file."""
         while self._pending_rows:
             self._encoding.wait()
             self._roll_when_full()
@@ -95,7 +96,7 @@ class RollingWriter:
         )
 
     def _next_group_rows(self) -> int:
-        """Rows of the next group, so that the file comes to its target with even groups."""
+        """Rows of the next group, so that the file reaches its target with even groups."""
         missing = self._missing_bytes() / self._bytes_per_row
         if self._output is None and not self._outputs.has_finished:
             missing *= _FIRST_GROUP_SHARE
