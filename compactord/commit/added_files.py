@@ -42,7 +42,7 @@ class AddedFilesCheck:
         manifests: Sequence[ManifestFile],
         bucket_folder: Callable[[BucketId], str],
     ) -> tuple[list[BucketChange], list[DroppedChange]]:
-        """Changes all of whose files pass, and the others with the reason.
+        """The changes whose files all pass, and the other changes with the reason.
 
         `manifests` are those of the snapshot to build on. Raises what reading raises.
         """

@@ -31,7 +31,7 @@ _SEQUENCE_PROPERTY = "sequence.generation.max-sequence-number"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSettings:
-    """What a commit needs to know of the table besides its state."""
+    """The facts about a table that a commit needs in addition to its state."""
 
     options: CommitOptions
     partition_types: tuple[DataType, ...]
@@ -61,7 +61,7 @@ def prepare(
     merge: ManifestMerge | None,
     stamp: Stamp,
 ) -> tuple[Snapshot, ManifestMerge]:
-    """Write manifests and lists on top of `state`; the snapshot that they make is returned.
+    """Write manifests and lists on top of `state`; returns the snapshot to publish.
 
     `manifests` are those of the snapshot of `state`. `merge` is the manifest merge of an earlier
     attempt, to be reused if it still fits. Raises `CommitError`, before anything is written, for
@@ -162,7 +162,7 @@ def _may_contain(
 ) -> bool:
     """Whether the manifest may have entries of one of these partitions, judged by its ranges.
 
-    A wrong no would bring a file back that another manifest deletes.
+    A wrong False would make a file live again that another manifest deletes.
     """
     stats = manifest.partition_stats
     if not types or len(stats.null_counts) != len(types):
@@ -183,7 +183,7 @@ def _may_contain(
 
 
 def _entries(changes: Sequence[BucketChange], *, drop_stats: bool) -> Iterator[ManifestEntry]:
-    """Per bucket what is deleted, then what is added."""
+    """The entries to write: per bucket the deletions, then the additions."""
     for change in changes:
         for kind, files in ((EntryKind.DELETE, change.before), (EntryKind.ADD, change.after)):
             for file in files:

@@ -69,13 +69,13 @@ _log = structlog.get_logger()
 
 
 def commit_user(owner: Owner, prefix: str | None) -> str:
-    """A commit user that never comes again; `prefix` is the table option `commit.user-prefix`."""
+    """A unique commit user; `prefix` is the table option `commit.user-prefix`."""
     user = owner.unique_name()
     return f"{prefix}_{user}" if prefix else user
 
 
 class Committer:
-    """Commits to one table as the user of its follower; identifiers grow and never come twice."""
+    """Commits to one table as the user of its follower; identifiers increase and are unique."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class Committer:
         with contextlib.suppress(StorageError):
             self._storage.overwrite(paths.latest_hint(location), str(snapshot.id).encode())
         newest = self.follower.newest_after(state)
-        # Ours is looked at last. After the refresh: a state that holds a replacement must not pass
+        # Ours is read last. After the refresh: a state with a replacement must not be taken
         # for ours. After its base: a rollback removes the newest snapshot first.
         try:
             trouble = self._trouble_below(state, snapshot)

@@ -13,7 +13,7 @@ from compactord.storage.base import Storage
 
 
 def remove_outputs(storage: Storage, folder: str, outputs: Iterable[Output]) -> None:
-    """Delete files that workers finished and no commit ever named, whatever their kind.
+    """Delete files that workers finished and no commit ever named, of all kinds.
 
     `folder` is the bucket's. A later orphan sweep finds what cannot be deleted now.
     """

@@ -21,7 +21,7 @@ MayContain = Callable[[ManifestFile, frozenset[bytes]], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestMerge:
-    """`after` has the same live files as `before`; `written` are the new manifests in `after`."""
+    """A merge: `after` has the same live files as `before`; `written` are its new manifests."""
 
     before: tuple[ManifestFile, ...]
     after: tuple[ManifestFile, ...]

@@ -1,4 +1,4 @@
-"""A snapshot is published, and nothing else happens before it is known whether it was."""
+"""Publishes a snapshot and finds out whether it was published before anything else happens."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from compactord.paimon.snapshot import Snapshot, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation, Storage
 
-# How often an unknown outcome is looked into before we say that we do not know.
+# How many times an unknown outcome is checked before it is reported as unknown.
 _OUTCOME_ATTEMPTS = 5
 _log = structlog.get_logger()
 
 
 class Publication:
-    """Publishes snapshots for one committer and reads back what became of them."""
+    """Publishes snapshots for one committer and finds out whether they were published."""
 
     def __init__(
         self, *, storage: Storage, publisher: SnapshotPublisher, clock: Clock, owner: Owner
@@ -39,9 +39,9 @@ class Publication:
     def published(self, table: TableRef, snapshot: Snapshot, files: MetadataFiles) -> bool:
         """Publish the snapshot; False when another has its id.
 
-        `files` are those that only it names: they are taken back when it was refused, and let go
-        when it may have been there for a moment. Raises `StorageError` when it was refused and
-        `CommitUnknown` when it cannot be told what happened.
+        `files` are those that only this snapshot names: they are deleted when it was refused, and
+        kept when it may have existed briefly. Raises `StorageError` when it was refused and
+        `CommitUnknown` when the outcome cannot be determined.
         """
         location = table.location
         path = paths.snapshot_path(location, snapshot.id)
@@ -59,13 +59,13 @@ class Publication:
                 _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(failure))
             found = self.found_at(location, snapshot.id)
             if is_refused and found is not None:
-                # An error that says no, and yet there is a snapshot: ours after all, or another's.
+                # The store reported a refusal, but a snapshot exists: ours after all, or another's.
                 _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(failure))
             if found is not None and found.uuid == snapshot.uuid:
                 return True
             if found is not None:
                 if is_in_doubt:
-                    # Ours may have been there before it, and another snapshot built upon ours.
+                    # Ours may have existed before it, with another snapshot built upon it.
                     files.let_go()
                 return False
             if failure is not None and is_refused:
@@ -76,7 +76,7 @@ class Publication:
                 files.take_back()
                 why = f"{failure.message}; there is no snapshot {snapshot.id}"
                 raise type(failure)(failure.path, f"{why}, nothing was published") from failure
-            # The same snapshot again: should the first call take effect late, it is still ours.
+            # The same snapshot again: if the first call takes effect late, it is still ours.
             self._clock.sleep(0.01 * 2**attempt)
         raise CommitUnknown(
             f"{path}: the store did not confirm whether it was created; "

@@ -1,4 +1,4 @@
-"""How a snapshot appears under its id: the seam, and stores that create if absent."""
+"""The protocol that publishes a snapshot under its id, and its implementation for stores."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from compactord.storage.base import Creation, Storage
 
 
 class SnapshotPublisher(Protocol):
-    """Makes snapshots of a catalog's tables appear, each under an id that only one can have.
+    """Publishes snapshots of a catalog's tables, each under an id that only one snapshot can have.
 
-    As operation/FileStoreCommitImpl.java has its SnapshotCommit (catalog/SnapshotCommit.java).
+    Corresponds to catalog/SnapshotCommit.java in operation/FileStoreCommitImpl.java.
     """
 
     def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
         """Make `snapshot` the table's unless its id is taken. Temporary files are named by `owner`.
 
-        Whatever the answer, readers find the snapshot that has the id at its path. The same
-        snapshot may come again while an earlier outcome is unknown; EXISTS may mean itself then.
-        Raises `TransientStorageError` when it may have taken effect all the same, and any other
-        `StorageError` when it was refused.
+        After the call readers find the snapshot with this id at its path, whichever it is. The same
+        snapshot may be published again while an earlier outcome is unknown; then EXISTS may mean
+        that it exists itself. Raises `TransientStorageError` when the call may have taken effect
+        nevertheless, and any other `StorageError` when it was refused.
         """
         ...
 
 
 class StorePublisher:
-    """For stores whose create-if-absent is atomic between all that write the table."""
+    """For stores whose create-if-absent is atomic between all writers of the table."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

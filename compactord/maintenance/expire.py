@@ -52,7 +52,7 @@ class Expired:
     """What one round removed: snapshots `first` to `end` - 1 and the files that only they needed.
 
     Counts are of files (extra files of data files included); `manifests` are all files of the
-    manifest folder, `index_files` include statistics. `more`: the limit per round left some.
+    manifest folder, `index_files` include statistics. `more`: the limit per round kept some.
     `why_not`: nothing (more) was removed for this reason; the next round tries again.
     """
 
@@ -184,7 +184,7 @@ class _Round:
         remove_empty_folder: Callable[[str], bool] | None,
         options: ExpireOptions,
     ) -> None:
-        """`counts` grow by fields of `Expired`: right also when it ends half-way."""
+        """Delete the files; `counts` (by fields of `Expired`) are right even after an error."""
         reader = MetadataReader(self._storage, self._location)
         try:
             plan = plan_expiry(reader, self._history, bucket_folder=bucket_folder)
@@ -231,13 +231,13 @@ class _Round:
             raise _TableMoved("tags were created or deleted meanwhile")
 
     def _list_tags(self) -> frozenset[tuple[str, int]]:
-        """Names and times of writing: a tag may be replaced by one on another snapshot."""
+        """Names and modification times: a tag may be replaced by one on another snapshot."""
         folder = paths.tag_folder(self._location)
         return frozenset((s.name, s.changed_ms) for s in self._storage.list(folder))
 
 
 def _others(storage: Storage, location: str) -> Iterator[Snapshot]:
-    """What else keeps files, beside main's snapshots and tags: branches and changelogs."""
+    """Snapshots besides main's and tags that keep files: those of branches and changelogs."""
     yield from read_changelogs(storage, location)
     for branch in branch_names(storage, location):
         root = paths.branch_root(location, branch)
@@ -249,7 +249,7 @@ def _others(storage: Storage, location: str) -> Iterator[Snapshot]:
 def _remove_folders(
     location: str, bucket_folders: Iterable[str], remove_empty: Callable[[str], bool]
 ) -> None:
-    """Bucket folders that have become empty, then their partitions', from the deepest up.
+    """Remove bucket folders that have become empty, then their partitions', deepest first.
 
     As operation/FileDeletionBase.java (cleanEmptyDirectories).
     """

@@ -33,7 +33,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind
 from compactord.paimon.snapshot import CommitKind, Snapshot
 
-# Creation times of files are from a wall clock of unknown zone and precision.
+# Creation times of files come from a wall clock of unknown zone and precision.
 _CLOCKS_DIFFER_MS = 48 * 3_600_000
 
 
@@ -173,7 +173,7 @@ def _delta_if_whole(reader: MetadataReader, snapshot: Snapshot) -> tuple[FileCha
 def _apply(
     changes: Iterable[FileChange], doomed: dict[FileKey, FileChange]
 ) -> dict[FileKey, FileChange]:
-    """Mark the files that this delta deletes for good, and unmark those that it adds.
+    """Mark the files that this delta deletes, and unmark those that it adds.
 
     A file that it deletes and adds moves to another level, in whichever order.
     """
@@ -191,7 +191,7 @@ def _apply(
 
 
 def _strangers(history: ExpiringHistory) -> list[Snapshot]:
-    """Tags on snapshots that were replaced or rolled back: the order of ids means nothing there."""
+    """Tags on snapshots that were replaced or rolled back: the order of their ids is no history."""
     known = {s.id: s.identity for s in (*history.expiring, history.end, *history.later)}
     newest = max(known)
     return [
@@ -238,7 +238,7 @@ def _changelog_files(reader: MetadataReader, snapshot: Snapshot) -> Iterator[Fil
 
 @dataclass(slots=True)
 class _Leaves:
-    """Names of metadata files that name no others; manifests with their sizes in bytes.
+    """Names of metadata files that name no other metadata; manifests with their sizes in bytes.
 
     The extra files of a manifest follow it, with a size of 0: none is recorded.
     """

@@ -1,4 +1,4 @@
-"""Which snapshots may expire: pure arithmetic over ids and times.
+"""Decides which snapshots may expire, from ids and times only.
 
 Agrees with table/ExpireSnapshotsImpl.java (expire), except for two cases in which Java would harm
 the table: see `expire_range`.

@@ -50,7 +50,7 @@ class FileChange(NamedTuple):
 
 
 class MetadataReader:
-    """One table's metadata; everything that was read is kept. Raises what reading raises."""
+    """Reads one table's metadata and caches everything. Raises what reading raises."""
 
     def __init__(self, storage: Storage, location: str) -> None:
         self.location = location
@@ -155,7 +155,7 @@ class MetadataReader:
         return names
 
     def look_for(self, keys: Iterable[FileKey]) -> None:
-        """Set the files that `live` searches for."""
+        """Set the files for which `live` searches."""
         self._wanted = frozenset(keys)
         self._hashes.clear()
         self._found.clear()
@@ -217,7 +217,7 @@ class MetadataReader:
                 yield kind, identity
 
     def _hashes_on(self, level: int) -> Hashes:
-        """A hash is that of a name, a bucket and a level: a file may be found on any level."""
+        """The hashes that the wanted files have on `level`; a hash covers name, bucket, level."""
         if level not in self._hashes:
             self._hashes[level] = identity_hashes(
                 [

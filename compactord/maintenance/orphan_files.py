@@ -1,4 +1,4 @@
-"""Deletes orphan files: files that we wrote and that nothing names.
+"""Deletes orphan files: files that we wrote and that no metadata names.
 
 A file is deleted only if three conditions hold: its name says that it is ours (`ids.owner_of`); its
 owner is proved dead and the file has not changed for ten minutes, or its owner cannot be checked
@@ -36,7 +36,7 @@ from compactord.storage.base import ObjectStatus, Storage
 _log = structlog.get_logger()
 # A file whose owner is dead may just have been restored or copied before its snapshot.
 _DEAD_GRACE_MS = 600_000
-# The snapshots are listed at most this often; then the sweep of a very active table fails.
+# The snapshots are listed at most this many times; then the sweep of a very active table fails.
 _LISTINGS_MAX = 10
 
 
@@ -55,8 +55,8 @@ class OwnerRule:
 
     Ten minutes after it if the owner is dead, `grace_ms` after it if that cannot be checked.
 
-    Our own are deleted if they are older than `own_before_ms` (0: never): none of our running work
-    had started then, so a killed worker left them.
+    Files of this process are deleted if they are older than `own_before_ms` (0: never): no running
+    compaction had started then, so a killed worker left them.
     """
 
     myself: Owner
@@ -84,7 +84,7 @@ class OwnerRule:
 def remove_orphans(
     storage: Storage, location: str, *, partition_depth: int, rule: OwnerRule
 ) -> tuple[Orphan, ...]:
-    """Delete what earlier runs left in a table; what was deleted is returned.
+    """Delete the orphan files that earlier runs left in a table; returns the deleted files.
 
     `partition_depth` is the number of partition keys: bucket folders are that many folders deep.
     Raises what reading raises, before anything is deleted. Lists every bucket folder once; reads
@@ -140,7 +140,7 @@ def _named(storage: Storage, location: str, names: set[str]) -> set[str]:
             try:
                 found.update(_named_by(storage, location, tag, names, seen))
             except ObjectNotFound:
-                # Deleted while it was read: it needs no files any more.
+                # Deleted while we read it: it needs no files any more.
                 if read_tags(storage, root).get(name) == tag:
                     raise
         for changelog in read_changelogs(storage, root):
@@ -217,7 +217,7 @@ def _named_by(
 
 
 def _roots(storage: Storage, location: str) -> Iterator[str]:
-    """The table's and its branches', which are read last: a branch keeps files that main drops."""
+    """The table's root, then its branches': a branch may keep files that main has dropped."""
     yield location
     for branch in branch_names(storage, location):
         yield paths.branch_root(location, branch)

@@ -1,1 +1,1 @@
-"""The live files of a table at one snapshot, as columns, updated by deltas of later snapshots."""
+"""The live files of a table at one snapshot, as columns, updated with later snapshots' deltas."""

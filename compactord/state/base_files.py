@@ -1,4 +1,4 @@
-"""Live files as they were when they were last read or consolidated: columns ordered by bucket.
+"""The live files at the last full read or consolidation, as columns ordered by bucket.
 
 Everything here is immutable. A bucket is a slice; a file is found by the hash of its identity.
 Entries stay encoded (and packed) and become objects on demand: a million files take
@@ -38,7 +38,7 @@ from compactord.state.bucket_summaries import (
 )
 from compactord.state.packed_records import PackedRecords
 
-# A chunk is copied to be rid of dead entries once they are this share of it.
+# A chunk is copied without its dead entries once they are this share of it.
 _DEAD_SHARE = 0.25
 
 
@@ -51,7 +51,7 @@ class Chunk:
 
 
 class BaseFiles:
-    """The columns of all files, by bucket, and the ways to find a bucket, a file, an entry."""
+    """The columns of all files, ordered by bucket, with lookups by bucket, file and entry."""
 
     __slots__ = (
         "_by_hash",
@@ -78,7 +78,7 @@ class BaseFiles:
         chunks: Sequence[Chunk],
         names: pa.LargeStringArray | None,
     ) -> None:
-        """`columns` in order of arrival, with codes of `partitions`; takes possession of them.
+        """Takes `columns` in order of arrival, with codes of `partitions`, and may modify them.
 
         `places` say where each entry's bytes are: in which of `chunks`, and at which position
         (`packed_keys`). `names` of files may be kept where objects of them would be too many.
@@ -160,7 +160,7 @@ class BaseFiles:
         return None if index is None else self._tops.of_bucket(index)
 
     def top_level_of(self, rows: Ints) -> TopLevel[int] | None:
-        """That of a bucket of these files alone."""
+        """The top level of a bucket that has exactly these files."""
         if not len(rows):
             return None
         return top_levels(self._columns.take(rows), np.zeros(1, np.int64)).of_bucket(0)
@@ -187,7 +187,7 @@ class BaseFiles:
         path = f"{self._location}/manifest"
         entries: list[ManifestEntry] = []
         chunk_of_row, positions = unpacked_keys(self._places[rows])
-        # A bucket's rows are in order of arrival: mostly runs of rows of one chunk.
+        # A bucket's rows are in order of arrival: mostly consecutive rows of one chunk.
         starts = np.flatnonzero(np.diff(chunk_of_row, prepend=-1)).tolist()
         for start, end in pairwise([*starts, len(positions)]):
             chunk = self._chunks[chunk_of_row[start]]
@@ -305,7 +305,7 @@ class BaseFilesBuilder:
 
 
 def _without_dead(chunk: Chunk, positions: Ints) -> tuple[Chunk, Ints]:
-    """The chunk, or a copy of these positions alone when it holds many others."""
+    """The chunk, or a copy of these positions only if it has many others."""
     if len(positions) >= (1 - _DEAD_SHARE) * len(chunk.records):
         return chunk, positions
     records = chunk.records.take(positions.tolist())

@@ -51,7 +51,7 @@ class TopLevel(Generic[Number]):
         )
 
     def joined(self: TopLevel[int], other: TopLevel[int]) -> TopLevel[int]:
-        """That of the files of both."""
+        """The top level of both sets of files together."""
         if self.level != other.level:
             return max(self, other, key=lambda top: top.level)
         older = min(self, other, key=lambda top: (top.age, top.oldest_run_bytes))
@@ -188,7 +188,7 @@ class BucketIndex:
         return replace(self, keys=self.keys[rows])
 
     def grown(self, buckets: Sequence[BucketId]) -> tuple[BucketIndex, Ints]:
-        """With new buckets added, and the source of each row: ours, then `buckets`."""
+        """This index with new buckets, and the source row of each: ours first, then `buckets`."""
         partitions, codes, keys = self.partitions, self.codes, self.keys
         unknown = {bucket.partition for bucket in buckets} - codes.keys()
         if unknown:
@@ -244,8 +244,8 @@ class BucketSummaries:
     def updated(self, changed: Mapping[BucketId, BucketSummary]) -> BucketSummaries:
         """With these buckets replaced; a bucket without files is removed.
 
-        Copies the columns; all else costs as much as has changed. New or removed buckets cost some
-        passes over all.
+        Copies the columns; the other steps cost O(changed buckets). New or removed buckets cost
+        some passes over all buckets.
         """
         rows, there, new = [], [], []
         for bucket, summary in changed.items():

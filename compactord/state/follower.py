@@ -1,4 +1,4 @@
-"""Follows a table: takes in new snapshots, notices lost ones, sums up what was met and read."""
+"""Follows a table: applies new snapshots, detects lost ones, sums up changes and reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class Drift:
-    """What refreshing has met: changed buckets (None: any may be), bytes appended, reads."""
+    """What refreshes have found: changed buckets (None: any may be), bytes appended, reads."""
 
     changed: set[BucketId] | None = field(default_factory=set)
     appended_bytes: int = 0
@@ -42,7 +42,7 @@ class Follower:
 
     def __init__(self, storage: Storage, *, user: str) -> None:
         self.user = user
-        # Snapshots of the user's that other writers replaced, as texts, until somebody takes them.
+        # Texts about the user's snapshots that other writers replaced, until a caller takes them.
         self.lost_snapshots: list[str] = []
         # Those whose id now holds another snapshot: nobody but an unsafe publication does that.
         # The others were rolled back, or their table was dropped.
@@ -51,7 +51,7 @@ class Follower:
         self._drift = Drift()
 
     def loaded(self, table: TableRef) -> TableState:
-        """The newest state of a table of which nothing is known. Raises what reading raises."""
+        """The newest state of a table that was not read before. Raises what reading raises."""
         refreshed = load_newest(self._storage, table)
         self._drift.add(refreshed)
         return refreshed.state
@@ -77,13 +77,13 @@ class Follower:
             return state
 
     def report_lost(self, table: TableRef, why: str, *, is_replaced: bool) -> None:
-        """Note a lost snapshot that was found by other means than a refresh."""
+        """Note a lost snapshot that was not found by a refresh."""
         self.lost_snapshots.append(why)
         self.replaced_snapshots += is_replaced
         _log.error("snapshot_lost", table=table.full_name, reason=why)
 
     def take_drift(self) -> Drift:
-        """What all refreshing since the last call has met, that of commits included."""
+        """What all refreshes since the last call have found, including those of commits."""
         drift, self._drift = self._drift, Drift()
         return drift
 
@@ -94,6 +94,6 @@ class Follower:
 
 
 def lost_text(ours: Snapshot, found: Snapshot | None) -> str:
-    """That `ours` is lost; `found` is what has its id now."""
-    now = f"is now {found.uuid} by {found.commit_user}" if found else "is not there any more"
+    """The text that `ours` is lost; `found` is the snapshot with its id now."""
+    now = f"is now {found.uuid} by {found.commit_user}" if found else "does not exist any more"
     return f"snapshot {ours.id}, which we published with uuid {ours.uuid}, {now}"

@@ -1,10 +1,10 @@
 """The live files of a table, updated with its snapshots at the cost of what these change.
 
-On a large immutable base (see `base_files`) there are a few layers of patches, newest last, each
-with the changed buckets only. Layers are merged when one is not much larger than the next, so there
-are few of them and a change is copied a logarithmic number of times. When the patches have grown to
-a fourth of the base, base and patches are merged: a constant cost per change in the long run. All
-values are immutable: a state does not change while somebody holds it.
+A large immutable base (see `base_files`) has a few layers of patches, newest last, each with the
+changed buckets only. Layers are merged when one is not much larger than the next, so there are few
+of them and a change is copied O(log changes) times. When the patches reach a fourth of the base,
+base and patches are merged: an amortised constant cost per change. All values are immutable: a
+state never changes.
 
 This relies on a rule of the format: a file is added once and deleted at most once
 (manifest/FileEntry.java).
@@ -59,12 +59,12 @@ _LAYER_RATIO = 2
 
 
 class UnknownFile(Exception):
-    """A delta deletes a file that is not live: it was made for other live files."""
+    """A delta deletes a file that is not live: the delta belongs to another state."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """The changes of one bucket since the layer below; `summary` is the state afterwards.
+    """The changes of one bucket since the layer below; `summary` describes the bucket afterwards.
 
     `removed` maps to the file's row in the base, None if a lower layer had added it.
     """
@@ -207,7 +207,7 @@ class LiveFiles:
         return self._find([identity])[0] is not None
 
     def bucket_ids(self) -> list[BucketId]:
-        """Every bucket that has files."""
+        """All buckets that have files."""
         return self.summaries().index.bucket_ids()
 
     def summary(self, bucket: BucketId) -> BucketSummary:
@@ -351,7 +351,7 @@ class LiveFiles:
         return reduce(TopLevel.joined, tops) if tops else None
 
     def _contents(self, bucket: BucketId) -> tuple[Ints, dict[FileIdentity, ManifestEntry]]:
-        """The bucket's live files: rows of the base, and what layers added, oldest first."""
+        """The bucket's live files: rows of the base, and files added by layers, oldest first."""
         rows = self.base.rows_of(bucket)
         is_live: Mask = np.ones(rows.stop - rows.start, np.bool_)
         added: dict[FileIdentity, ManifestEntry] = {}
@@ -476,7 +476,7 @@ class _Deleted:
         return _Deleted(frozenset(identities), np.sort(identity_hashes(list(identities))))
 
     def spares(self, entries: EntryColumns) -> Mask:
-        """Which entries add a file that nothing deletes."""
+        """Which entries add a file that no entry deletes (one bool per entry)."""
         live: Mask = entries.kind == EntryKind.ADD
         if len(self.hashes):
             hashes = entries.files.identity_hash

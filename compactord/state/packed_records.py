@@ -1,4 +1,4 @@
-"""Many small byte strings kept compressed, with access to each.
+"""Many small byte strings, compressed, with random access.
 
 Encoded manifest entries resemble each other: compressed in groups of sixteen they take about a
 fourth of their size. Packing costs a quarter of a microsecond each, reading one a few microseconds
@@ -46,7 +46,7 @@ class PackedRecords:
         return len(self._lengths)
 
     def read(self, positions: Iterable[int]) -> Iterator[bytes]:
-        """The strings at these positions; neighbours in a row are unpacked together."""
+        """The strings at these positions; adjacent ones are unpacked together."""
         codec = pa.Codec(_CODEC)
         unpacked = -1
         group, bounds = b"", [0]
@@ -60,5 +60,5 @@ class PackedRecords:
             yield group[bounds[place] : bounds[place + 1]]
 
     def take(self, positions: Iterable[int]) -> PackedRecords:
-        """Those strings alone, in that order."""
+        """Only the strings at these positions, in that order."""
         return PackedRecords.of(pa.array(self.read(positions), pa.large_binary()))

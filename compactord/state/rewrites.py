@@ -5,8 +5,8 @@ files and commit others in their place. Java refuses such a commit, without a re
 has replaced one of these files. A running command cannot be seen; the snapshots show that one ran
 recently.
 
-Java commits them as OVERWRITE snapshots. So it does with commands that overwrite or drop whole
-partitions, but these determine in each attempt what they delete, and do not fail. The snapshot's
+Java commits them as OVERWRITE snapshots. It does the same for commands that overwrite or drop whole
+partitions, but these find in each attempt which files they delete, and do not fail. The snapshot's
 `operation` distinguishes them; if it is missing, as with older writers and Flink, the snapshot
 counts as a rewrite. Sources: operation/FileStoreCommitImpl.java (commit, tryOverwritePartition),
 Snapshot.java (Operation); spark: PaimonBatchWriteBase.scala, DeleteFromPaimonTableCommand.scala.
@@ -52,7 +52,7 @@ class Rest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrites:
-    """What is known of a table's rewrites up to one snapshot. Immutable.
+    """The known rewrites of a table up to one snapshot. Immutable.
 
     `newest` is the newest of all. `by_partition` has the newest of each partition since `since_ms`
     (None: of no partition).

@@ -2,9 +2,9 @@
 
 A state is used only while the snapshot it was read from is still the same one (`identity`, not id:
 ids are reused after rollbacks and races). Then newer snapshots are applied by their delta manifests
-alone. After an OVERWRITE, with a missing snapshot or a delta that does not fit, everything is read
-again. Level-0 files count whichever kind of snapshot added them.
-Rewrites (see `rewrites`) are kept beside the files if the caller asks for them.
+only. After an OVERWRITE, with a missing snapshot or a delta that does not fit, everything is read
+again. Level-0 files count, whichever kind of snapshot added them.
+Rewrites (see `rewrites`) are kept with the files if the caller wants them.
 Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManager.java.
 """
 
@@ -38,7 +38,7 @@ from compactord.storage.base import Storage
 
 # Expiry may remove a snapshot while it is read; then there is a newer one.
 _LOAD_ATTEMPTS = 3
-# This many snapshots behind, reading everything is no slower than applying each delta.
+# From this many new snapshots on, a full read is no slower than applying each delta.
 _MAX_FOLLOWED = 200
 # How many snapshots are read for a table's last rewrite, and for those of its partitions.
 _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
@@ -111,7 +111,7 @@ def _load_at(storage: Storage, table: TableRef, snapshot: Snapshot) -> Refreshed
 
 
 def data_manifests(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-    """The manifests whose entries make the snapshot: its base list, then its delta list."""
+    """The manifests whose entries are the snapshot's files: its base list, then its delta list."""
     base = read_manifest_list(
         storage,
         paths.manifest_path(location, snapshot.base_manifest_list),
