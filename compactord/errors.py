@@ -5,7 +5,7 @@
     ├── TableNotFound             no such warehouse, database or table (exit code 2)
     ├── UnsupportedTable          a feature we refuse, named; nothing was read or written
     ├── ErrorAtPath               `path` names the object
-    │   ├── StorageError          a store did not do what was asked
+    │   ├── StorageError          a call to a store failed
     │   │   ├── ObjectNotFound
     │   │   ├── AccessDenied      permissions or a read-only store (exit code 77)
     │   │   ├── StoreFull         no space or quota left
@@ -63,7 +63,7 @@ class ErrorAtPath(CompactordError):
 
 
 class StorageError(ErrorAtPath):
-    """A store failed; `path` is the object that was asked for."""
+    """A store failed; `path` is the requested object."""
 
 
 class ObjectNotFound(StorageError):
@@ -95,7 +95,7 @@ class CommitError(CompactordError):
 
 
 class CommitGaveUp(CommitError):
-    """Every attempt lost its race, or time ran out; the table is unchanged."""
+    """In every attempt another commit came first, or time ran out; the table is unchanged."""
 
 
 class CommitUnknown(CommitError):

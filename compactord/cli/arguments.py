@@ -173,7 +173,7 @@ def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
 
 
 def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
-    """The partitions asked for; escaped as in folder names, so that values may contain commas."""
+    """The requested partitions; escaped as in folder names, so that values may contain commas."""
     asked = (_pairs(text.split(","), "--partition") for text in args.partition)
     return tuple(
         {unescaped(name): unescaped(value) for name, value in pairs.items()} for pairs in asked

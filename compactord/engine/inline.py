@@ -1,4 +1,4 @@
-"""Runs subcompactions in this process, one after the other, when their outcomes are asked for."""
+"""Runs subcompactions in this process, one after the other, when their outcomes are requested."""
 
 from __future__ import annotations
 

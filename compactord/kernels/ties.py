@@ -75,9 +75,9 @@ class MergeTree:
 
     def pass_rows(self, rows: SequencedRows) -> None:
         """Update the state after these rows, which are all rows of their keys."""
-        settled = self._after(range(1, len(self._going_on)), rows, is_tail=False)
-        assert settled is not None, "all rows decide every node"
-        self._going_on = settled
+        decided = self._after(range(1, len(self._going_on)), rows, is_tail=False)
+        assert decided is not None, "all rows decide every node"
+        self._going_on = decided
 
     def pass_tail(self, rows: SequencedRows, present_runs: Sequence[int]) -> bool:
         """Update the state after keys of these runs, from `rows`, which are those of the last keys.
@@ -85,16 +85,16 @@ class MergeTree:
         Returns False, without a change, when these rows alone do not determine the new state.
         """
         touched = (self._sides[:, list(present_runs)] != _OUTSIDE).any(axis=1)
-        settled = self._after(np.flatnonzero(touched).tolist(), rows, is_tail=True)
-        if settled is not None:
-            self._going_on = settled
-        return settled is not None
+        decided = self._after(np.flatnonzero(touched).tolist(), rows, is_tail=True)
+        if decided is not None:
+            self._going_on = decided
+        return decided is not None
 
     def _after(self, nodes: Iterable[int], rows: SequencedRows, *, is_tail: bool) -> Int64s | None:
         after = self._going_on.copy()
         for node in nodes:
             states = self._states(node, rows)
-            if is_tail and (states is None or not states.is_settled):
+            if is_tail and (states is None or not states.is_decided):
                 return None
             if states is not None:
                 after[node] = states.going_on[-1]
@@ -105,21 +105,21 @@ class MergeTree:
 
         The tied places of a group have the same sequence. Call it before `pass_rows`.
         """
-        alive = tied
+        remaining = tied
         for node in range(1, len(self._going_on)):
-            side = self._sides[node, rows.runs[alive]]
+            side = self._sides[node, rows.runs[remaining]]
             here = np.flatnonzero(side != _OUTSIDE)
             states = self._states(node, rows) if len(here) else None
             if states is None:
                 continue
-            sequence = rows.sequences[alive[here]]
+            sequence = rows.sequences[remaining[here]]
             starts = stretch_starts(sequence)
             both = np.bitwise_or.reduceat(side[here] + 1, starts) == _BOTH
             is_contested = np.repeat(both, np.diff(starts, append=len(here)))
             last_side = states.going_on[np.searchsorted(states.sequences, sequence)]
             loses = is_contested & (side[here] != last_side)
-            alive = np.delete(alive, here[loses])
-        return alive
+            remaining = np.delete(remaining, here[loses])
+        return remaining
 
     def order_of_ties(self, rows: SequencedRows) -> Int64s:
         """The places of `rows` (int64), those of the same sequence in the order of popping.
@@ -172,8 +172,8 @@ class MergeTree:
 
 @dataclass(frozen=True, slots=True)
 class _NodeStates:
-    """The side to continue with after each sequence; settled: the last one needs no history."""
+    """The side to continue with after each sequence; decided: the last one needs no history."""
 
     sequences: Int64s
     going_on: Int64s
-    is_settled: bool
+    is_decided: bool

@@ -107,7 +107,7 @@ class OutputSeries:
         bounds = output.close()
         status = self._outputs.storage.status(output.path)
         if status is None:
-            raise StorageError(output.path, "the file vanished while it was written")
+            raise StorageError(output.path, "the file disappeared while it was written")
         if status.name != self._name:
             # Readers search the name in the bucket's folder: the rows would be lost.
             raise StorageError(output.path, f"the file is called {status.name}, not {self._name}")

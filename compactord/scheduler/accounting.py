@@ -57,7 +57,7 @@ class Observer(Protocol):
     def resumed(self, name: TableName) -> None: ...
 
     def troubled(self, name: TableName, error: str) -> None:
-        """A look at the table failed; it is tried again."""
+        """A poll of the table failed; it is tried again."""
         ...
 
     def snapshot_lost(self, name: TableName, why: str) -> None: ...
@@ -117,7 +117,7 @@ def _inputs_gone(
 ) -> EndedCompaction:
     """Inputs could not be found: others replaced and expired them, or they are lost.
 
-    Where nobody knows which, nobody is to blame: the next attempt will tell.
+    If the cause is unknown, this does not count as a failure: the next attempt decides.
     """
     message = failed.failure.message
     if is_outrun is None:
@@ -422,7 +422,7 @@ def _count_commit(
     scheduled: ScheduledTable, settled: Settled, now_ms: int, observer: Observer
 ) -> None:
     committed, sums = settled.committed, scheduled.counts.sums
-    assert committed is not None, "asked for a commit"
+    assert committed is not None, "it was committed"
     sums["commits_committed"] += 1
     sums["commit_attempts"] += committed.attempts
     scheduled.counts.conflicts[Conflict.SNAPSHOT_RACE] += committed.attempts - 1

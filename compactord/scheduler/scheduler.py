@@ -43,8 +43,8 @@ _RECENT_MAX = 200
 class Scheduler:
     """See the module. Times are steady (`Clock.steady_ms`): they never jump.
 
-    `wall` converts steady time to the wall clock's, for windows; whoever notices that the wall
-    clock was set updates it.
+    `wall` converts steady time to the wall clock's, for windows; the code that detects a change of
+    the wall clock updates it.
     """
 
     def __init__(

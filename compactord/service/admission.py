@@ -1,4 +1,4 @@
-"""How much may run at once: slots of the engine, cores asked for, memory allowed."""
+"""How much may run at once: slots of the engine, configured cores and memory."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ JSON = "application/json"
 _FIELDS_MAX = 16
 _GZIP_FROM_BYTES = 1 << 10
 _STOP_S = 5
-# How often slow clients are looked for.
+# How often slow clients are searched for.
 _LOOK_S = 1.0
 _READ_BYTES = 64 << 10
 _PORT_MAX = 65_535

@@ -52,9 +52,9 @@ class Settings:
             return error
 
     def take_in(self, result: LoadedConfig | CompactordError, *, asked: bool, now_ms: int) -> bool:
-        """Take over a configuration; whether it is now in effect: valid, and new or asked for.
+        """Apply a configuration; returns whether it is now in effect: valid, and new or requested.
 
-        Only values that can change while running are taken over; others wait for a restart.
+        Only values that can change at run time are applied; others take effect after a restart.
         """
         if isinstance(result, CompactordError):
             if self.view.error != str(result) or asked:

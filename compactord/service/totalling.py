@@ -50,7 +50,7 @@ class TotallingObserver:
     def quarantined(
         self, name: TableName, bucket: BucketId, quarantined: Quarantined, now_ms: int
     ) -> None:
-        """A bucket is left alone for the rest of the run."""
+        """A bucket is quarantined for the rest of the run."""
         why, partition = quarantined.message, quarantined.partition
         table = f"{name.database}.{name.table}"
         _log.error(

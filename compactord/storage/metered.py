@@ -45,7 +45,7 @@ class MeteredStorage:
     `report` is called in the caller's thread after each call, failed ones included; it must not
     raise. For streams only the time of opening and closing counts: a read is reported when its
     stream is open, a write when its stream is closed, and an abandoned write never. A listing is
-    reported when it ends. The spec is that of the inner store: workers report to nobody.
+    reported when it ends. The spec is that of the inner store: workers report no calls.
     """
 
     __slots__ = ("_inner", "_now_s", "_report")

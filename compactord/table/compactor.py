@@ -86,8 +86,8 @@ class Cycle:
     replaced_snapshots: int
     error: CompactordError | None
     in_commit: bool
-    # Of those handed in that failed, whether others had replaced and expired their inputs, as far
-    # as that could be found out.
+    # For the failed compactions that were passed in: whether others had replaced and expired their
+    # inputs, as far as is known.
     outrun: Mapping[int, bool] = field(default_factory=dict)
 
 

@@ -53,7 +53,7 @@ def _detail(
         plan="",
     )
     if summary.file_count > _FILES_MAX:
-        return replace(facts, plan=f"not looked into: it has more than {_FILES_MAX:,} files")
+        return replace(facts, plan=f"not planned here: it has more than {_FILES_MAX:,} files")
     # Of a partition without buckets only the small files are planned and shown.
     unaware = table.kind is TableKind.APPEND_UNAWARE
     smaller_than = table.options.compaction.small_file_size if unaware else None
@@ -64,7 +64,7 @@ def _detail(
         runs = tuple(SortedRun(level=file.level, files=(file,)) for file in reversed(found.files))
     plan = plan_bucket(found, request)
     if plan.rest is not None:
-        planned = f"rests, {report.rewrite_text(plan.rest.rewrite)}"
+        planned = f"skipped, {report.rewrite_text(plan.rest.rewrite)}"
     else:
         texts = (report.compaction_text(table, compaction) for compaction in plan.compactions[:3])
         planned = "; ".join(texts)

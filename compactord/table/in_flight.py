@@ -119,7 +119,7 @@ class InFlight:
         return self.ended()
 
     def give_up(self, failure: TaskFailure) -> Failed:
-        """End it; outcomes that come later are not to be handed in."""
+        """End the compaction; later outcomes must not be passed to `arrived`."""
         self.waiting.clear()
         outputs = tuple(output for each in self._results.values() for output in each.outputs)
         return Failed(

@@ -118,7 +118,7 @@ def plan_state(
 
 
 class PartitionTest:
-    """Whether a partition was asked for; decoded once each.
+    """Whether a partition was requested; each partition is decoded once.
 
     Raises `UsageError` for columns that are no partition keys and values that their types cannot
     hold.
@@ -224,7 +224,7 @@ def resting_partitions(state: TableState, quiet_for_ms: int, now_ms: int) -> Map
 
 def rest_text(rewrite: Rewrite, age_ms: int) -> str:
     """Why a partition is skipped, for people: it was rewritten so long ago."""
-    return f"resting: rewritten {age_text(age_ms)} ago by {rewrite.commit_user}"
+    return f"skipped: rewritten {age_text(age_ms)} ago by {rewrite.commit_user}"
 
 
 def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> frozenset[BucketId]:

@@ -1,8 +1,8 @@
 """One table as a compactor works on it, whether for one command or for months.
 
 A session owns what is known of the table: its newest state, its schema and options, the files that
-running compactions read. One thread at a time uses it; `table` and `state` are values that others
-may look at meanwhile. The table is the whole truth: a session can be thrown away at any moment.
+running compactions read. One thread at a time uses it; `table` and `state` are values that other
+threads may read meanwhile. Everything is stored in the table: a session can end at any moment.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SessionRequest:
     """What to compact; `partitions` empty: all. `append_wait_ms` None: few small files just wait.
 
     `overrides` are table options over the table's own. Partitions of append tables that were
-    rewritten less than `quiet_for_ms` ago are left alone.
+    rewritten less than `quiet_for_ms` ago are skipped.
     """
 
     strategy: Strategy = Strategy.MINOR
@@ -278,7 +278,7 @@ class TableSession:
         except CommitUnknown:
             raise
         except CompactordError:
-            # Certainly not published, and nobody will ask for these files any more.
+            # Certainly not published, and nothing needs these files any more.
             for each in finished:
                 self._discard(each)
             raise

@@ -112,8 +112,8 @@ class RunView:
 class BucketDetail:
     """One bucket's LSM tree, newest run first. `runs` holds at most the newest 200 of them.
 
-    `plan` says in a line what would be picked now and why, or that the partition rests; empty when
-    nothing would be.
+    `plan` says in a line what would be picked now and why, or that the partition is skipped; empty
+    when nothing would be picked.
     """
 
     partition: str

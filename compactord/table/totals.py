@@ -35,7 +35,7 @@ class CompactTotals:
     denied: int = 0
     lost_snapshots: list[str] = field(default_factory=list)
     orphans_removed: int = 0
-    # Partitions that were asked for and have no live files.
+    # Requested partitions that have no live files.
     absent_partitions: list[str] = field(default_factory=list)
     # Partitions with something to do that were skipped, and why.
     resting: dict[str, str] = field(default_factory=dict)

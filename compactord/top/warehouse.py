@@ -22,13 +22,13 @@ from compactord.table.planning import PlanContext, StatePlanner
 from compactord.table.status import Backlog, TableShape
 from compactord.top.look import Look, NoAnswer, TopCommit, TopTable
 
-# So far back the newest compaction of a table is looked for.
+# How far back the newest compaction of a table is searched for.
 _SNAPSHOTS_READ = 8
 _RECENT_KEPT = 32
 
 
 class WarehouseSource:
-    """All tables of a catalog; `stop` ends a look between two tables."""
+    """All tables of a catalog; `stop` interrupts `look` between two tables."""
 
     def __init__(self, catalog: Catalog, *, clock: Clock, stop: threading.Event) -> None:
         self._catalog = catalog

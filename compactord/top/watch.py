@@ -69,7 +69,7 @@ class _Watch:
 
     @property
     def newest(self) -> Look:
-        assert self._newest is not None, "looked at before it is shown"
+        assert self._newest is not None, "it is read before it is shown"
         return self._newest
 
     @property

@@ -31,7 +31,7 @@ from tests.views import FixedClock, busy_night
 
 PAGES = sorted((DEPLOY / "runbooks").glob("*.md"))
 PACKAGE = DEPLOY.parent / "compactord"
-HEADINGS = ["What it means", "If you do nothing", "Look", "Do", "Do not"]
+HEADINGS = ["What it means", "If you do nothing", "Diagnosis", "Do", "Do not"]
 # Names of others: of Paimon's system tables, and what a warehouse's folders are called.
 FOREIGN = {"$snapshots", "commit_user", "commit_kind", "*.db"}
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

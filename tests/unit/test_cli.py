@@ -300,7 +300,7 @@ def test_rewriters_are_named_and_what_they_rewrote_rests_when_asked(
         assert len(plan["compactions"]) == 3 - len(resting)
         assert list(plan["resting"]) == resting
         for why in (*plan["resting"].values(), *plan["notes"]):
-            assert re.fullmatch(r"(.* )?resting: rewritten 3 min( \d+ s)? ago by u", why)
+            assert re.fullmatch(r"(.* )?skipped: rewritten 3 min( \d+ s)? ago by u", why)
 
 
 def test_an_interrupted_look_ends_with_3_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ from compactord.service.page.notices import Notice, notice_list, service_notices
 from compactord.service.page.work import queue_grid, recent_grid, running_grid, with_work
 from compactord.service.view import BucketView, ServiceView, TableStatus, TableView
 
-# How many are shown unless all are asked for.
+# How many are shown unless all are requested.
 TABLES_SHOWN = 200
 _NOTICES_SHOWN = 40
 _BUCKETS_SHOWN = 20

@@ -138,7 +138,7 @@ def test_a_run_names_what_it_leaves_alone_and_ends() -> None:
     table.rewrite(0, 1, 2, ago=3)
     run = one_shot(table.storage, table.table, clock=VirtualClock(NOW_MS), quiet_for_ms=QUIET_MS)
     totals = run.run()
-    why = "resting: rewritten 3 min ago by u"
+    why = "skipped: rewritten 3 min ago by u"
     assert totals.resting == {"day=0": why, "day=1": why, "day=2": why}
     assert list(report.totals_text("db.t", totals)) == [
         "db.t: nothing to do",
@@ -170,5 +170,5 @@ def test_a_bucket_that_rests_says_so_where_its_plan_would_be() -> None:
     planned(compactor)
     assert compactor.seen is not None
     plans = {detail.partition: detail.plan for detail in bucket_details(*compactor.seen)}
-    assert plans["day=0"] == "rests, rewritten by u in snapshot 2 (UPDATE), 2023-11-14T22:10:20Z"
+    assert plans["day=0"] == "skipped, rewritten by u in snapshot 2 (UPDATE), 2023-11-14T22:10:20Z"
     assert "rewrite 2 files" in plans["day=1"]
