@@ -63,21 +63,21 @@ class MergeTree:
                 self._sides[child // 2, run] = child % 2
                 child //= 2
         # The side that is stored before the first key: its leaves are filled before the other's.
-        self._going_on = np.zeros(run_count, np.int64)
+        self._next_side = np.zeros(run_count, np.int64)
         for node in range(1, run_count):
             lowest = [int(np.flatnonzero(self._sides[node] == side)[0]) for side in (0, 1)]
-            self._going_on[node] = int(lowest[1] > lowest[0])
+            self._next_side[node] = int(lowest[1] > lowest[0])
 
     def pass_run(self, run: int) -> None:
         """Update the state after keys that only this run has."""
         side = self._sides[:, run]
-        self._going_on = np.where(side == _OUTSIDE, self._going_on, 1 - side)
+        self._next_side = np.where(side == _OUTSIDE, self._next_side, 1 - side)
 
     def pass_rows(self, rows: SequencedRows) -> None:
         """Update the state after these rows, which are all rows of their keys."""
-        decided = self._after(range(1, len(self._going_on)), rows, is_tail=False)
+        decided = self._after(range(1, len(self._next_side)), rows, is_tail=False)
         assert decided is not None, "all rows decide every node"
-        self._going_on = decided
+        self._next_side = decided
 
     def pass_tail(self, rows: SequencedRows, present_runs: Sequence[int]) -> bool:
         """Update the state after keys of these runs, from `rows`, which are those of the last keys.
@@ -87,17 +87,17 @@ class MergeTree:
         touched = (self._sides[:, list(present_runs)] != _OUTSIDE).any(axis=1)
         decided = self._after(np.flatnonzero(touched).tolist(), rows, is_tail=True)
         if decided is not None:
-            self._going_on = decided
+            self._next_side = decided
         return decided is not None
 
     def _after(self, nodes: Iterable[int], rows: SequencedRows, *, is_tail: bool) -> Int64s | None:
-        after = self._going_on.copy()
+        after = self._next_side.copy()
         for node in nodes:
             states = self._states(node, rows)
             if is_tail and (states is None or not states.is_decided):
                 return None
             if states is not None:
-                after[node] = states.going_on[-1]
+                after[node] = states.next_side[-1]
         return after
 
     def last_of_ties(self, rows: SequencedRows, tied: Int64s) -> Int64s:
@@ -106,7 +106,7 @@ class MergeTree:
         The tied places of a group have the same sequence. Call it before `pass_rows`.
         """
         remaining = tied
-        for node in range(1, len(self._going_on)):
+        for node in range(1, len(self._next_side)):
             side = self._sides[node, rows.runs[remaining]]
             here = np.flatnonzero(side != _OUTSIDE)
             states = self._states(node, rows) if len(here) else None
@@ -116,7 +116,7 @@ class MergeTree:
             starts = stretch_starts(sequence)
             both = np.bitwise_or.reduceat(side[here] + 1, starts) == _BOTH
             is_contested = np.repeat(both, np.diff(starts, append=len(here)))
-            last_side = states.going_on[np.searchsorted(states.sequences, sequence)]
+            last_side = states.next_side[np.searchsorted(states.sequences, sequence)]
             loses = is_contested & (side[here] != last_side)
             remaining = np.delete(remaining, here[loses])
         return remaining
@@ -131,17 +131,17 @@ class MergeTree:
         tied = np.flatnonzero(np.append(is_same, False) | np.append(False, is_same))
         if len(tied) == 0:
             return order
-        depth = (len(self._going_on) - 1).bit_length()
+        depth = (len(self._next_side) - 1).bit_length()
         # For each level of the tree, whether a row is on the side that is popped last.
         is_late = np.zeros((depth, len(tied)), np.bool_)
-        for node in range(1, len(self._going_on)):
+        for node in range(1, len(self._next_side)):
             side = self._sides[node, rows.runs[tied]]
             here = np.flatnonzero(side != _OUTSIDE)
             states = self._states(node, rows) if len(here) else None
             if states is None:
                 continue
             sequence = rows.sequences[tied[here]]
-            last_side = states.going_on[np.searchsorted(states.sequences, sequence)]
+            last_side = states.next_side[np.searchsorted(states.sequences, sequence)]
             is_late[node.bit_length() - 1, here] = side[here] == last_side
         order[tied] = tied[np.lexsort([*is_late[::-1], rows.sequences[tied]])]
         return order
@@ -164,7 +164,7 @@ class MergeTree:
         set_to = np.where(group_present == _BOTH, present - 1, 2 - group_present)
         places = np.arange(len(present))
         last_set = np.maximum.accumulate(np.where(is_flip, -1, places))
-        base = np.where(last_set < 0, self._going_on[node], set_to[last_set])
+        base = np.where(last_set < 0, self._next_side[node], set_to[last_set])
         return _NodeStates(
             sequence[sequence_starts], base ^ ((places - last_set) & 1), not is_flip.all()
         )
@@ -175,5 +175,5 @@ class _NodeStates:
     """The side to continue with after each sequence; decided: the last one needs no history."""
 
     sequences: Int64s
-    going_on: Int64s
+    next_side: Int64s
     is_decided: bool

@@ -113,13 +113,13 @@ def expire_snapshots(
     try:
         round_ = _Round(storage, table.location, wanted, latest, snapshots)
         round_.delete(bucket_folder, counts, remove_empty_folder, options)
-    except _TableMoved as moved:
-        why_not = str(moved)
+    except _TableChanged as changed:
+        why_not = str(changed)
     more = wanted.more and why_not is None
     return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
 
 
-class _TableMoved(Exception):
+class _TableChanged(Exception):
     """Another process has changed the table since it was read."""
 
 
@@ -166,7 +166,7 @@ class _Round:
         expiring = snapshots.those_of(range(wanted.first, wanted.end))
         if end is None or not expiring:
             what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
-            raise _TableMoved(what)
+            raise _TableChanged(what)
         self._end = end
         self._tag_names = self._list_tags()
         self._history = ExpiringHistory(
@@ -213,8 +213,8 @@ class _Round:
             # Readers that do not find the hint list the folder.
             _log.warning("earliest_hint_not_written", table=self._location, error=str(error))
 
-    def _delete(self, kind: str, doomed: Iterable[str], counts: Counter[str]) -> None:
-        for number, path in enumerate(doomed, 1):
+    def _delete(self, kind: str, unneeded: Iterable[str], counts: Counter[str]) -> None:
+        for number, path in enumerate(unneeded, 1):
             if number % _CHECK_INTERVAL == 0:
                 self._check()
             self._storage.delete(path)
@@ -224,11 +224,11 @@ class _Round:
         try:
             found = read_snapshot(self._storage, self._location, self._end.id)
         except ObjectNotFound:
-            raise _TableMoved(f"snapshot {self._end.id} is gone") from None
+            raise _TableChanged(f"snapshot {self._end.id} is gone") from None
         if found.identity != self._end.identity:
-            raise _TableMoved(f"snapshot {self._end.id} was replaced by another one")
+            raise _TableChanged(f"snapshot {self._end.id} was replaced by another one")
         if self._list_tags() != self._tag_names:
-            raise _TableMoved("tags were created or deleted meanwhile")
+            raise _TableChanged("tags were created or deleted meanwhile")
 
     def _list_tags(self) -> frozenset[tuple[str, int]]:
         """Names and modification times: a tag may be replaced by one on another snapshot."""

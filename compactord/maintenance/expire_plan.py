@@ -81,17 +81,17 @@ def plan_expiry(
     """
     location = reader.location
     tags = sorted(history.tags, key=lambda tag: tag.id)
-    doomed = _doomed_data_files(reader, history, tags)
-    changelog = _doomed_changelog_files(reader, history)
-    files = (*doomed.values(), *changelog.values())
+    unneeded = _unneeded_data_files(reader, history, tags)
+    changelog = _unneeded_changelog_files(reader, history)
+    files = (*unneeded.values(), *changelog.values())
     for file in files:
         _refuse_external(location, file)
-    leaves, lists = _doomed_metadata(reader, history, tags)
-    folders = {key.bucket: bucket_folder(key.bucket) for key in (*doomed, *changelog)}
+    leaves, lists = _unneeded_metadata(reader, history, tags)
+    folders = {key.bucket: bucket_folder(key.bucket) for key in (*unneeded, *changelog)}
     return ExpirePlan(
         data_files=tuple(
             paths.join(folders[file.key.bucket], name)
-            for file in doomed.values()
+            for file in unneeded.values()
             for name in (file.key.file_name, *file.extra_files)
         ),
         changelog_files=tuple(paths.join(folders[key.bucket], key.file_name) for key in changelog),
@@ -115,7 +115,7 @@ def skipping_tags(tags: Sequence[Snapshot], first: int, end: int) -> Sequence[Sn
     return tags[max(at_first - 1, 0) : before_end]
 
 
-def _doomed_data_files(
+def _unneeded_data_files(
     reader: MetadataReader, history: ExpiringHistory, tags: Sequence[Snapshot]
 ) -> dict[FileKey, FileChange]:
     deltas = {s.id: _delta_if_whole(reader, s) for s in history.expiring[1:]}
@@ -126,25 +126,25 @@ def _doomed_data_files(
         for change in changes
         if change.kind is EntryKind.DELETE
     )
-    doomed: dict[FileKey, FileChange] = {}
+    unneeded: dict[FileKey, FileChange] = {}
     for snapshot_id, changes in deltas.items():
-        gone = _apply(changes, doomed)
+        gone = _apply(changes, unneeded)
         _spare_tagged(reader, [tag for tag in tags if tag.id < snapshot_id], gone)
-        doomed.update(gone)
+        unneeded.update(gone)
     for snapshot in history.later:
         # Only these add files again; others add new files.
-        if doomed and snapshot.commit_kind is CommitKind.OVERWRITE:
-            _apply(reader.delta_changes(snapshot), doomed)
-    witnesses = _strangers(history)
+        if unneeded and snapshot.commit_kind is CommitKind.OVERWRITE:
+            _apply(reader.delta_changes(snapshot), unneeded)
+    keeping = _detached_tags(history)
     if not _descends(reader, history):
-        witnesses.append(history.end)
-    for witness in witnesses:
-        for key in reader.live(witness) if doomed else ():
-            doomed.pop(key, None)
+        keeping.append(history.end)
+    for snapshot in keeping:
+        for key in reader.live(snapshot) if unneeded else ():
+            unneeded.pop(key, None)
     for other in history.others:
-        for key in reader.live(other, missing_ok=True) if doomed else ():
-            doomed.pop(key, None)
-    return doomed
+        for key in reader.live(other, missing_ok=True) if unneeded else ():
+            unneeded.pop(key, None)
+    return unneeded
 
 
 def _spare_tagged(
@@ -171,7 +171,7 @@ def _delta_if_whole(reader: MetadataReader, snapshot: Snapshot) -> tuple[FileCha
 
 
 def _apply(
-    changes: Iterable[FileChange], doomed: dict[FileKey, FileChange]
+    changes: Iterable[FileChange], unneeded: dict[FileKey, FileChange]
 ) -> dict[FileKey, FileChange]:
     """Mark the files that this delta deletes, and unmark those that it adds.
 
@@ -186,11 +186,11 @@ def _apply(
             gone[change.key] = change
     for key in added:
         gone.pop(key, None)
-        doomed.pop(key, None)
+        unneeded.pop(key, None)
     return gone
 
 
-def _strangers(history: ExpiringHistory) -> list[Snapshot]:
+def _detached_tags(history: ExpiringHistory) -> list[Snapshot]:
     """Tags on snapshots that were replaced or rolled back: the order of their ids is no history."""
     known = {s.id: s.identity for s in (*history.expiring, history.end, *history.later)}
     newest = max(known)
@@ -219,15 +219,15 @@ def _descends(reader: MetadataReader, history: ExpiringHistory) -> bool:
         return False
 
 
-def _doomed_changelog_files(
+def _unneeded_changelog_files(
     reader: MetadataReader, history: ExpiringHistory
 ) -> dict[FileKey, FileChange]:
-    doomed = {file.key: file for s in history.expiring for file in _changelog_files(reader, s)}
-    if doomed:
+    unneeded = {file.key: file for s in history.expiring for file in _changelog_files(reader, s)}
+    if unneeded:
         for other in history.others:
             for file in _changelog_files(reader, other):
-                doomed.pop(file.key, None)
-    return doomed
+                unneeded.pop(file.key, None)
+    return unneeded
 
 
 def _changelog_files(reader: MetadataReader, snapshot: Snapshot) -> Iterator[FileChange]:
@@ -248,13 +248,13 @@ class _Leaves:
     statistics: dict[str, None]
 
 
-def _doomed_metadata(
+def _unneeded_metadata(
     reader: MetadataReader, history: ExpiringHistory, tags: Sequence[Snapshot]
 ) -> tuple[_Leaves, Mapping[str, None]]:
     """Leaves, and the lists and index manifests that name them."""
     kept: set[str] = set()
     inside = skipping_tags(tags, history.expiring[0].id, history.end.id)
-    for snapshot in (history.end, *inside, *_strangers(history)):
+    for snapshot in (history.end, *inside, *_detached_tags(history)):
         # As in Java, the changelog of a tagged snapshot is deleted with the snapshot.
         kept |= reader.metadata_to_read(snapshot)
     for other in history.others:

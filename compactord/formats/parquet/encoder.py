@@ -54,7 +54,7 @@ class Encoder:
         self._spec = spec
         self._dictionary_columns = dictionary_columns
         self._schema = layout.file_schema
-        self._twins = _twins(layout, self._schema)
+        self._shared_chunks = _shared_chunks(layout, self._schema)
         empty = self._encoded(self._schema.empty_table())
         self.template: Struct = footer_of(empty)
         self.schema: pq.ParquetSchema = pq.ParquetFile(pa.BufferReader(empty)).schema
@@ -67,7 +67,7 @@ class Encoder:
         """
         present = frozenset(rows.column_names)
         columns = [column for column in self._layout.file_columns if column[1] in present]
-        encoded = [column for column in columns if column[0].name not in self._twins]
+        encoded = [column for column in columns if column[0].name not in self._shared_chunks]
         if not encoded:
             return {}
         table = pa.Table.from_arrays(
@@ -79,9 +79,9 @@ class Encoder:
             field.name: list(itertools.islice(leaves, leaf_count(field))) for field, _ in encoded
         }
         for field, _ in columns:
-            if field.name in self._twins:
-                (twin,) = found[self._twins[field.name]]
-                found[field.name] = [renamed(twin, field.name)]
+            if field.name in self._shared_chunks:
+                (original,) = found[self._shared_chunks[field.name]]
+                found[field.name] = [renamed(original, field.name)]
         return found
 
     def _encoded(self, rows: pa.Table) -> memoryview:
@@ -104,7 +104,7 @@ class Encoder:
                 writer.write_table(rows, row_group_size=rows.num_rows)
 
 
-def _twins(layout: Layout, schema: pa.Schema) -> dict[str, str]:
+def _shared_chunks(layout: Layout, schema: pa.Schema) -> dict[str, str]:
     """Maps file columns to the earlier column that has the same chunk, by name."""
     first: dict[tuple[str, bool], str] = {}
     found = {}
