@@ -60,7 +60,9 @@ class OutputFile(Protocol):
     """
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Where the file is in the storage."""
+        ...
 
     @property
     def rows(self) -> int:

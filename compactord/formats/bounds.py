@@ -108,11 +108,12 @@ class FloatBounds:
         self.nulls = 0
 
     def add(self, column: pa.Array) -> None:
+        """Include the next values (float32 or float64); nulls are counted in `nulls`."""
         self.nulls += column.null_count
         values = (column.drop_null() if column.null_count else column).to_numpy()
         if not values.size:
             return
-        # NaN is rare: fmin and fmax ignore it, and the sum shows whether there is one.
+        # fmin and fmax ignore NaN unless all values are NaN.
         low, high = np.fmin.reduce(values), np.fmax.reduce(values)
         self._has_nan = self._has_nan or bool(np.isnan(values).any())
         if np.isnan(low):
@@ -142,6 +143,7 @@ class FloatBounds:
         return float(np.asarray(bits, self._integer).view(self._float))
 
     def result(self) -> tuple[Value, Value]:
+        """The smallest and the largest value; NaN counts as largest; both None without values."""
         nan = float("nan")
         if self._low is None or self._high is None:
             return (nan, nan) if self._has_nan else (None, None)

@@ -40,6 +40,7 @@ class RowRange:
         return slice_range(batch, self.key_columns, self.lower, None)
 
     def below_upper(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch without rows at or above the end of the range."""
         return slice_range(batch, self.key_columns, None, self.upper)
 
 

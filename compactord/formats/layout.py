@@ -35,6 +35,7 @@ class Layout:
 
     @property
     def row_names(self) -> tuple[str, ...]:
+        """The names of `row_fields`, in order."""
         return tuple(field.name for field in self.row_fields)
 
     @property
@@ -48,6 +49,7 @@ class Layout:
         )
 
     def with_dictionaries(self, names: Collection[str]) -> Layout:
+        """The same layout with these row columns dictionary-encoded."""
         return _layout(
             self.row_fields, self.file_columns, self.key_fields, self.value_fields, names
         )

@@ -53,6 +53,7 @@ def reading(path: str, format_name: str) -> Iterator[None]:
 
 
 def check_size(file: InputFile, size_bytes: int) -> None:
+    """Raise `FormatError` unless `size_bytes`, the size in the store, is that in the manifest."""
     if size_bytes != file.size_bytes:
         raise FormatError(
             file.path, f"the manifest says {file.size_bytes} bytes, the store {size_bytes}"

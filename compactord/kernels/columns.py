@@ -179,6 +179,7 @@ class RowSizes:
                 self._fixed_bits += type_.bit_width
 
     def of(self, batch: pa.RecordBatch) -> int:
+        """The size of the batch, in bytes."""
         return (self._fixed_bits * int(batch.num_rows) + 7) // 8 + self.of_varying(batch)
 
     def of_varying(self, batch: pa.RecordBatch) -> int:

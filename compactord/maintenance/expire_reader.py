@@ -63,9 +63,11 @@ class MetadataReader:
         self._found: dict[str, list[tuple[int, FileIdentity]]] = {}
 
     def base(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        """The manifests of the snapshot's base list."""
         return self._list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
 
     def delta(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        """The manifests of the snapshot's delta list."""
         return self._list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
 
     def changelog(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
@@ -82,6 +84,7 @@ class MetadataReader:
             yield snapshot.changelog_manifest_list, self.changelog
 
     def if_there(self, read: _ReadList, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        """The manifests that `read` returns; none if the list or a file is missing."""
         with contextlib.suppress(ObjectNotFound):
             return read(snapshot)
         return ()
@@ -106,6 +109,7 @@ class MetadataReader:
 
     @staticmethod
     def names(manifests: Iterable[ManifestFile]) -> set[str]:
+        """The file names of the manifests."""
         return {manifest.file_name for manifest in manifests}
 
     @staticmethod

@@ -66,6 +66,7 @@ class OwnerRule:
     own_before_ms: int = 0
 
     def lets_go(self, status: ObjectStatus) -> bool:
+        """Whether the rule allows to delete this file."""
         owner = owner_of(status.name)
         if owner is None or status.is_folder:
             return False

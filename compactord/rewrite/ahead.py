@@ -19,6 +19,7 @@ MIN_BYTES = 8 << 20
 
 
 def use_threads(size_bytes: int) -> bool:
+    """Whether two more threads save time for inputs of this many bytes."""
     return size_bytes >= MIN_BYTES and usable_cores() > 1
 
 

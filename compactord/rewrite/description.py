@@ -47,6 +47,8 @@ class FileFacts:
 
 
 class Describe(Protocol):
+    """Makes the manifest's record of a completed file of `size_bytes` bytes and `rows` rows."""
+
     def __call__(
         self,
         *,

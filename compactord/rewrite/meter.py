@@ -25,9 +25,11 @@ class Meter:
             _CLEAR.write_text("5")
 
     def cpu_s(self) -> float:
+        """Processor seconds since the start, of all threads."""
         return time.process_time() - self._cpu_s
 
     def peak_rss_bytes(self) -> int:
+        """Peak resident memory of the process, in bytes."""
         with contextlib.suppress(OSError):
             for line in _STATUS.read_text().splitlines():
                 if line.startswith(_PEAK):

@@ -29,6 +29,7 @@ class ReadCounts:
     size_bytes: int = 0
 
     def add(self, file: InputFile) -> None:
+        """Count a whole file."""
         self.rows += file.row_count
         self.size_bytes += file.size_bytes
 

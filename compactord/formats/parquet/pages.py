@@ -88,6 +88,7 @@ class Page(NamedTuple):
 
     @property
     def stored_size(self) -> int:
+        """The bytes of header and body, as stored."""
         return len(self.header) + len(self.body)
 
 

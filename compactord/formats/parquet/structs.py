@@ -14,6 +14,8 @@ class File:
 
 
 class KeyValue:
+    """KeyValue."""
+
     KEY = 1
 
 
@@ -82,6 +84,8 @@ class EncodingStats:
 
 
 class SizeStatistics:
+    """SizeStatistics."""
+
     UNENCODED_BYTES, REPETITIONS, DEFINITIONS = range(1, 4)
 
 
@@ -105,14 +109,20 @@ class DataHeaderV2:
 
 
 class OffsetIndex:
+    """OffsetIndex."""
+
     LOCATIONS = 1
 
 
 class PageLocation:
+    """PageLocation."""
+
     OFFSET, SIZE, FIRST_ROW = range(1, 4)
 
 
 class ColumnIndex:
+    """ColumnIndex."""
+
     NULL_PAGES, LOWS, HIGHS, ORDER, NULL_COUNTS = range(1, 6)
 
 
@@ -155,4 +165,6 @@ class Encoding:
 
 
 class PageType:
+    """PageType."""
+
     DATA, INDEX, DICTIONARY, DATA_V2 = range(4)

@@ -57,22 +57,27 @@ _VARINT_BITS = 70
 
 
 def i32(value: int) -> Typed:
+    """A 32-bit integer with its type."""
     return Typed(Kind.I32, value)
 
 
 def i64(value: int) -> Typed:
+    """A 64-bit integer with its type."""
     return Typed(Kind.I64, value)
 
 
 def binary(value: bytes) -> Typed:
+    """Bytes with their type."""
     return Typed(Kind.BINARY, value)
 
 
 def struct(value: Struct) -> Typed:
+    """A struct with its type."""
     return Typed(Kind.STRUCT, value)
 
 
 def items(kind: Kind, values: Iterable[Any]) -> Typed:
+    """A list of values of one kind, with its type."""
     return Typed(Kind.LIST, Items(kind, list(values)))
 
 

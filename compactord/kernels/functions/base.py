@@ -74,7 +74,9 @@ class MergeFunction(Protocol):
     """A merge engine's rule. It is stateless: one instance serves all merges of a process."""
 
     @property
-    def needs(self) -> Needs: ...
+    def needs(self) -> Needs:
+        """Which records of a key `merge` requires."""
+        ...
 
     @property
     def merges_again(self) -> bool:

@@ -10,6 +10,8 @@ from compactord.kernels.functions.base import Needs, OrderedRecords
 
 
 class Deduplicate:
+    """The `MergeFunction` of the merge engine `deduplicate`."""
+
     needs = Needs.LAST
     merges_again = True
 
