@@ -46,9 +46,9 @@ def test_what_java_writes_is_compacted_and_read_by_java_through_changes_of_the_t
         assert sum(level == 0 for _, level in table.levels()) <= 2
     else:
         assert len(table.files()) < 12
-    # Old files lack a new column: the table is left alone, until Java has rewritten them.
+    # Old files lack a new column: the table is halted until Java has rewritten them.
     judge.add_column(table.path, "w", "BIGINT")
-    service.wait_until(lambda: service.table(name)["halt"], "it is left alone")
+    service.wait_until(lambda: service.table(name)["halt"], "it is halted")
     assert service.table(name)["halt"]["reason"] == "unsupported_feature"
     table.columns = (*table.columns, ("w", "BIGINT"))
     table.model = {key: [*row, None] for key, row in table.model.items()}

@@ -84,7 +84,7 @@ def test_a_store_that_is_away_is_told_of_and_when_it_is_back_work_goes_on(
         "the listing fails",
     )
     service.wait_until(
-        lambda: service.metrics().sum("table_halted", table="k") == 1, "the table is left alone"
+        lambda: service.metrics().sum("table_halted", table="k") == 1, "the table is halted"
     )
     assert service.table("k")["halt"]["reason"] == "repeated_failures"
     assert service.answers("/livez")

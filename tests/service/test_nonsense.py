@@ -85,7 +85,7 @@ def test_spoilt_tables_are_left_alone_each_with_its_reason_and_nothing_else_is(
     keyed = lake.keyed("sound")
     keyed.commit(6)
     for name, spoilt in SPOILT.items():
-        service.wait_until(lambda n=name: service.table(n).get("halt"), f"{name} is left alone")
+        service.wait_until(lambda n=name: service.table(n).get("halt"), f"{name} is halted")
         halt = service.table(name)["halt"]
         assert (halt["reason"], spoilt.word in halt["message"]) == (spoilt.reason, True), halt
         assert halt["action"]

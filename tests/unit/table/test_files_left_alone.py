@@ -1,4 +1,4 @@
-"""Live files that must not be rewritten: their buckets are left alone, by name, others go on."""
+"""Live files that must not be rewritten: their buckets are skipped and named, others go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody rewrote lately is left alone by those who asked for that, and named by all."""
+"""Partitions that somebody rewrote lately are skipped if `quiet_for` says so, and named always."""
 
 from __future__ import annotations
 

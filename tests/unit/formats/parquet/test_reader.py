@@ -284,7 +284,7 @@ def test_int96_that_is_not_null_inside_rows_that_are(tmp_path):
 
 @pytest.mark.parametrize("garbage", [struct.pack("<qi", 2 * DAY, 2_440_588), b"\x7f" * 12])
 def test_int96_in_slices_and_under_null_rows_of_any_depth(garbage):
-    """What stands under a null, or under one further up, is not looked at."""
+    """What stands under a null, or under one further up, is ignored."""
     day = struct.pack("<qi", 5_000, 2_440_589)
     leaf = pa.array([garbage, day, garbage, day], pa.binary(12))
     inner = pa.StructArray.from_arrays([leaf], names=["t"])
