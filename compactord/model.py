@@ -393,3 +393,44 @@ class Replaced:
 
 
 CommitOutcome = Committed | NothingCommitted | Replaced
+
+
+class LossOutcome(enum.Enum):
+    """What became of a writer's commit that later snapshots were built without."""
+
+    HEALED = "healed"
+    HALTED = "halted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostCommit:
+    """A writer's snapshot that is not in the table: its rename came after `above_id` was published.
+
+    `rows` and `files` are what it added (files that it deleted do not count), `file_names` the
+    first of them. `again_id` is the snapshot that has its changes now, None with `why` not.
+    """
+
+    snapshot_id: int
+    above_id: int
+    commit_user: str
+    commit_identifier: int
+    commit_kind: str
+    time_ms: int
+    files: int
+    file_names: tuple[str, ...]
+    rows: int
+    outcome: LossOutcome
+    again_id: int | None
+    why: str
+
+    def __str__(self) -> str:
+        names = ", ".join(self.file_names) + (", …" if self.files > len(self.file_names) else "")
+        what = f"{self.rows:,} rows, added files: {self.files}" + (f" ({names})" if names else "")
+        who = f"{self.commit_kind} {self.commit_identifier} of {self.commit_user}"
+        text = (
+            f"snapshot {self.snapshot_id}, {who}, was renamed into its place after "
+            f"{self.above_id} had been built without it: {what}"
+        )
+        if self.again_id is not None:
+            return f"{text}; committed again as snapshot {self.again_id}"
+        return f"{text}; they are not in the table, and were not committed again: {self.why}"

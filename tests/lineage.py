@@ -54,6 +54,15 @@ def bucket_id(bucket: int) -> BucketId:
     return BucketId(UNPARTITIONED, bucket)
 
 
+def merged_file(file: DataFile, before: Sequence[DataFile]) -> DataFile:
+    """The file with the sequence numbers of those that were merged into it."""
+    return replace(
+        file,
+        min_sequence_number=min(each.min_sequence_number for each in before),
+        max_sequence_number=max(each.max_sequence_number for each in before),
+    )
+
+
 class Lineage:
     """One table, its store, and a foreign writer: `append`, `overwrite`, `roll_back` and more."""
 
@@ -126,6 +135,8 @@ class Lineage:
                 "min_key": encode_row([keys[0]], KEY_TYPES),
                 "max_key": encode_row([keys[1]], KEY_TYPES),
             }
+        bounds["min_sequence_number"] = number * ROWS_PER_FILE
+        bounds["max_sequence_number"] = number * ROWS_PER_FILE + len(rows) - 1
         return data_file(name, level=level, row_count=len(rows), **bounds)
 
     def change(
@@ -140,7 +151,7 @@ class Lineage:
         """What merging `before` into one file brings; `live` are the bucket's files now."""
         level = level if level is not None else 5 if self.is_keyed else 0
         rows = frozenset().union(*(self.rows[file.file_name] for file in before))
-        output = replace(self.new_file(level=level, rows=rows))
+        output = merged_file(self.new_file(level=level, rows=rows), before)
         name = f"data-{owner.unique_name()}-0.parquet"
         self.rows[name] = rows
         output = replace(output, file_name=name)
@@ -174,6 +185,20 @@ class Lineage:
             added += files
         return added
 
+    def commit_as(
+        self, user: str, identifier: int, *, bucket: int = 0, files: Sequence[DataFile] = ()
+    ) -> Snapshot:
+        """An APPEND of a certain job: one new file, or these."""
+        added = list(files) or [self.new_file()]
+        for file in added:
+            self.expected.update(self.rows[file.file_name])
+        self.history.snapshot = self._newest()
+        return self.history.commit(
+            [self._entry(file, bucket) for file in added],
+            commit_user=user,
+            commit_identifier=identifier,
+        )
+
     def write_index_manifest(self, name: str, files: Sequence[str]) -> None:
         """One that names these index files of bucket 0; no snapshot has it yet."""
         records = [
@@ -204,24 +229,44 @@ class Lineage:
         self.expected.update(self.rows[new.file_name])
         self._foreign([*entries, self._entry(new, bucket)], CommitKind.OVERWRITE)
 
+    def delete(self, file: DataFile, *, bucket: int = 0) -> None:
+        """A foreign DELETE of a whole file, in an APPEND as releases before 2.0 commit it."""
+        self.expected.subtract(self.rows[file.file_name])
+        self._foreign([deleted(self._entry(file, bucket))], CommitKind.APPEND)
+
     def compacted_by_others(self, before: Sequence[DataFile], *, bucket: int = 0) -> DataFile:
         """A foreign compactor publishes the same files merged."""
         rows = frozenset().union(*(self.rows[file.file_name] for file in before))
-        new = self.new_file(level=5 if self.is_keyed else 0, rows=rows)
+        new = merged_file(self.new_file(level=5 if self.is_keyed else 0, rows=rows), before)
         entries = [deleted(self._entry(file, bucket)) for file in before]
         self._foreign([*entries, self._entry(new, bucket)], CommitKind.COMPACT)
         return new
 
-    def prepare_replacement(self) -> Callable[[], Snapshot]:
+    def prepare_replacement(
+        self,
+        *,
+        bucket: int = 0,
+        kind: CommitKind = CommitKind.APPEND,
+        before: Sequence[DataFile] = (),
+        file: DataFile | None = None,
+        also: Sequence[DataFile] = (),
+        **fields: object,
+    ) -> Callable[[], Snapshot]:
         """A Java writer on a plain file system: it has looked, and will rename over what is there.
 
-        What it brings is one new file on top of the newest snapshot as it is now.
+        What it brings is one new file (or this one) and those that it has `also`, in the place of
+        `before`, on top of the newest snapshot as it is now. `fields` are those of its snapshot
+        that are to be others.
         """
         base = self._newest()
-        file = self.new_file()
+        file = file or self.new_file()
+        for each in (file, *also):
+            self.storage.write_new(self.data_path(bucket, each), bytes(each.file_size))
         objects = dict(self.storage.objects)
         self.history.snapshot = base
-        self.history.commit([self._entry(file, 0)])
+        entries = [deleted(self._entry(each, bucket)) for each in before]
+        entries += [self._entry(each, bucket) for each in (file, *also)]
+        self.history.commit(entries, kind, **fields)
         replacement = self.history.snapshot
         assert replacement is not None
         path = paths.snapshot_path(TABLE.location, replacement.id)
@@ -230,6 +275,7 @@ class Lineage:
         self.storage.overwrite(hint, objects[hint])
 
         def rename() -> Snapshot:
+            self.storage.now_ms += 1
             self.storage.overwrite(path, snapshot_json(replacement))
             self.storage.overwrite(hint, str(replacement.id).encode())
             return replacement

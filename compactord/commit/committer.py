@@ -32,6 +32,7 @@ from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.commit.outcome import Publication
 from compactord.commit.publish import SnapshotPublisher
+from compactord.commit.recommit import Recommit
 from compactord.errors import (
     CommitGaveUp,
     CommitUnknown,
@@ -45,6 +46,7 @@ from compactord.model import (
     BucketChange,
     CommitOutcome,
     Committed,
+    Conflict,
     DroppedChange,
     NothingCommitted,
     Replaced,
@@ -100,19 +102,25 @@ class Committer:
         )
 
     def commit(
-        self, state: TableState, changes: Sequence[BucketChange], settings: CommitSettings
+        self,
+        state: TableState,
+        changes: Sequence[BucketChange],
+        settings: CommitSettings,
+        *,
+        again: Recommit | None = None,
     ) -> tuple[CommitOutcome, TableState]:
         """Publish the changes that can be published and return the newest state.
 
         Without `changes`, manifests are merged in a snapshot that changes no file, if the table's
-        options ask for it (FileStoreCommitImpl.compactManifestOnce does it whatever they say).
+        options ask for it (FileStoreCommitImpl.compactManifestOnce does it whatever they say). With
+        `again` they are those of another writer's lost snapshot: all are published, or none.
 
         Raises `CommitGaveUp` when retries or time are used up and `StorageError` when metadata
         cannot be written: the table is unchanged, and the caller has to delete the output files of
         `changes`. Raises `CommitUnknown`: then no file may be deleted.
         """
         options = settings.options
-        identifier = self._next_identifier(options.full_compaction_delta_commits)
+        identifier = 0 if again else self._next_identifier(options.full_compaction_delta_commits)
         files = self._metadata_files(state, settings)
         merge: ManifestMerge | None = None
         dropped: list[DroppedChange] = []
@@ -122,7 +130,7 @@ class Committer:
             try:
                 state = self.follower.refreshed(state)
                 manifests = self._manifests(state)
-                pending, refused = self._publishable(state, pending, manifests, settings)
+                pending, refused = self._publishable(state, pending, manifests, settings, again)
                 dropped += refused
                 is_due = bool(pending) if changes else is_merge_due(manifests, options)
                 if not is_due:
@@ -142,6 +150,7 @@ class Committer:
                     # The winner of the last attempt has merged them.
                     files.take_back()
                     return NothingCommitted(dropped=()), state
+                snapshot = again.applied(snapshot) if again else snapshot
                 assert state.snapshot is not None, "what stands of the changes is in one"
                 stands = still_stands(self._storage, state.table.location, state.snapshot)
             except (TransientStorageError, ObjectNotFound) as error:
@@ -154,23 +163,45 @@ class Committer:
             except BaseException:
                 files.take_back()
                 raise
-            if stands and self._publication.published(state.table, snapshot, files):
-                newest, why_lost = self._confirm(state, snapshot)
-                if why_lost is not None:
-                    lost = Replaced(changes=tuple(pending), dropped=tuple(dropped), why=why_lost)
-                    return lost, newest
-                done = Committed(
-                    snapshot_id=snapshot.id,
-                    published=tuple(pending),
-                    dropped=tuple(dropped),
-                    attempts=attempt,
-                )
-                return done, newest
+            if stands and self._published(state, snapshot, files):
+                return self._outcome(state, snapshot, pending, dropped, attempt)
             files.take_back(keep=[manifest.file_name for manifest in merge.written])
             reason = "another commit came first"
             _log.info("commit_retry", attempt=attempt, reason=reason)
         files.take_back()
         raise _gave_up(state, attempt, reason)
+
+    def _outcome(
+        self,
+        state: TableState,
+        snapshot: Snapshot,
+        published: Sequence[BucketChange],
+        dropped: Sequence[DroppedChange],
+        attempts: int,
+    ) -> tuple[CommitOutcome, TableState]:
+        """What became of a snapshot that was published on top of `state`, and the newest state."""
+        newest, why_lost = self._confirm(state, snapshot)
+        if why_lost is not None:
+            lost = Replaced(changes=tuple(published), dropped=tuple(dropped), why=why_lost)
+            return lost, newest
+        done = Committed(
+            snapshot_id=snapshot.id,
+            published=tuple(published),
+            dropped=tuple(dropped),
+            attempts=attempts,
+        )
+        return done, newest
+
+    def _published(self, state: TableState, snapshot: Snapshot, files: MetadataFiles) -> bool:
+        """Whether it was published; if so, or if that is unknown, it is looked back at later."""
+        try:
+            is_published = self._publication.published(state.table, snapshot, files)
+        except CommitUnknown:
+            self.follower.published(snapshot, state.snapshot, self._clock.steady_ms())
+            raise
+        if is_published:
+            self.follower.published(snapshot, state.snapshot, self._clock.steady_ms())
+        return is_published
 
     def _manifests(self, state: TableState) -> tuple[ManifestFile, ...]:
         """The manifests of the state's snapshot."""
@@ -184,12 +215,21 @@ class Committer:
         changes: Sequence[BucketChange],
         manifests: Sequence[ManifestFile],
         settings: CommitSettings,
+        again: Recommit | None,
     ) -> tuple[list[BucketChange], list[DroppedChange]]:
         """Changes that fit the newest state with complete files; the others with the reason."""
-        valid, dropped = _still_valid(self._storage, state, changes, settings)
+        if again is None:
+            valid, dropped = _still_valid(self._storage, state, changes, settings)
+        else:
+            valid, dropped = list(changes), []
+            why = again.objection(state)
+            if why is not None:
+                return [], _all_dropped(changes, Conflict.OTHER, why)
         valid, lost = self._added_files.passed(
             state.table.location, valid, manifests, settings.bucket_folder
         )
+        if again is not None and lost:
+            return [], _all_dropped(changes, lost[0].conflict, lost[0].why)
         return valid, [*dropped, *lost]
 
     def _metadata_files(self, state: TableState, settings: CommitSettings) -> MetadataFiles:
@@ -283,6 +323,12 @@ class Committer:
             what = f"was replaced by {found.commit_user}"
             effect = "what the replacement changed is not in the table"
         return f"snapshot {base.id} {what} while we published {ours.id} on top of it: {effect}"
+
+
+def _all_dropped(
+    changes: Sequence[BucketChange], conflict: Conflict, why: str
+) -> list[DroppedChange]:
+    return [DroppedChange(change=change, conflict=conflict, why=why) for change in changes]
 
 
 def _gave_up(state: TableState, attempts: int, reason: str) -> CommitGaveUp:

@@ -17,6 +17,14 @@ class SnapshotPublisher(Protocol):
     Corresponds to catalog/SnapshotCommit.java in operation/FileStoreCommitImpl.java.
     """
 
+    @property
+    def excludes_writers(self) -> bool:
+        """Whether no writer of these tables can put a snapshot in the place of another one.
+
+        If not, snapshots of ours are looked back at for a while (`state/published.py`).
+        """
+        ...
+
     def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
         """Make `snapshot` the table's unless its id is taken. Temporary files are named by `owner`.
 
@@ -29,7 +37,12 @@ class SnapshotPublisher(Protocol):
 
 
 class StorePublisher:
-    """For stores whose create-if-absent is atomic between all writers of the table."""
+    """Create-if-absent of a store: it never replaces a snapshot of another writer.
+
+    Java's own publication there is a rename after a look, and replaces what came in between.
+    """
+
+    excludes_writers = False
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -18,7 +18,7 @@ from typing import Any
 
 from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
-from compactord.storage.base import Storage
+from compactord.storage.base import ObjectStatus, Storage
 
 _VERSION = 3
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
@@ -195,10 +195,17 @@ def still_stands(storage: Storage, location: str, snapshot: Snapshot) -> bool:
 
 def snapshot_ids(storage: Storage, location: str) -> tuple[int, ...]:
     """All ids in ascending order, from a listing. Temporary and foreign names do not count."""
-    names = (status.name for status in storage.list(paths.snapshot_folder(location)))
+    return tuple(sorted(snapshot_files(storage, location)))
+
+
+def snapshot_files(storage: Storage, location: str) -> Mapping[int, ObjectStatus]:
+    """The files of all snapshots by id, from one listing."""
     prefix = paths.SNAPSHOT_PREFIX
-    ids = (name[len(prefix) :] for name in names if name.startswith(prefix))
-    return tuple(sorted(int(text) for text in ids if _ID.fullmatch(text)))
+    return {
+        int(status.name[len(prefix) :]): status
+        for status in storage.list(paths.snapshot_folder(location))
+        if status.name.startswith(prefix) and _ID.fullmatch(status.name[len(prefix) :])
+    }
 
 
 def latest_snapshot_id(storage: Storage, location: str) -> int | None:

@@ -10,6 +10,7 @@ from compactord.errors import CompactordError
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import Snapshot
 from compactord.paimon.table import TableRef
+from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
 from compactord.storage.base import Storage
 
@@ -38,15 +39,23 @@ class Drift:
 
 
 class Follower:
-    """Follows one table for `user`, whose snapshots others must neither replace nor roll back."""
+    """Follows one table for `user`, whose snapshots others must neither replace nor roll back.
 
-    def __init__(self, storage: Storage, *, user: str) -> None:
+    `looked_back`: where those that were published are remembered, if somebody looks back at them.
+    """
+
+    def __init__(
+        self, storage: Storage, *, user: str, looked_back: PublishedSnapshots | None = None
+    ) -> None:
         self.user = user
+        self._looked_back = looked_back
         # Texts about the user's snapshots that other writers replaced, until a caller takes them.
         self.lost_snapshots: list[str] = []
         # Those whose id now holds another snapshot: nobody but an unsafe publication does that.
         # The others were rolled back, or their table was dropped.
         self.replaced_snapshots = 0
+        # Those that have others above them: whoever looks back finds out what that lost.
+        self.suspects: list[Snapshot] = []
         self._storage = storage
         self._drift = Drift()
 
@@ -65,8 +74,16 @@ class Follower:
         if refreshed.lost is not None and refreshed.lost.commit_user == self.user:
             newest = refreshed.state.snapshot
             is_replaced = newest is not None and newest.id >= refreshed.lost.id
+            if self._looked_back and newest is not None and newest.id > refreshed.lost.id:
+                self.suspects.append(refreshed.lost)
+                return refreshed.state
             self.report_lost(state.table, lost_text(refreshed.lost, None), is_replaced=is_replaced)
         return refreshed.state
+
+    def published(self, snapshot: Snapshot, base: Snapshot | None, now_ms: int) -> None:
+        """Note a snapshot that was published, or may have been, on top of `base`."""
+        if self._looked_back is not None:
+            self._looked_back.add(snapshot, base, now_ms)
 
     def newest_after(self, state: TableState) -> TableState:
         """The newest state, or the known one when it cannot be read; reports no lost snapshot."""
@@ -81,6 +98,12 @@ class Follower:
         self.lost_snapshots.append(why)
         self.replaced_snapshots += is_replaced
         _log.error("snapshot_lost", table=table.full_name, reason=why)
+
+    def forgive_suspects(self, table: TableRef) -> None:
+        """The table was made anew: its snapshots went with it, nobody replaced them."""
+        suspects, self.suspects = self.suspects, []
+        for ours in suspects:
+            self.report_lost(table, lost_text(ours, None), is_replaced=False)
 
     def take_drift(self) -> Drift:
         """What all refreshes since the last call have found, including those of commits."""

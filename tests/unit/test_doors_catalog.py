@@ -32,6 +32,8 @@ class Pointers:
     `before` is called with the lock not yet taken, `after` when the pointer has been moved.
     """
 
+    excludes_writers = True
+
     def __init__(self, storage: Storage) -> None:
         self.newest: dict[TableRef, int] = {}
         self.asked: list[int] = []

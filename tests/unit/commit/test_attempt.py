@@ -165,7 +165,7 @@ def test_without_the_property_the_largest_number_is_that_of_the_live_files() -> 
     change = table.change(files, owner=FIRST)
     change = replace(change, outputs=data_outputs(replace(change.after[0], max_sequence_number=3)))
     snapshot, _ = _prepare(table, change)
-    assert snapshot.properties == {"sequence.generation.max-sequence-number": "9"}
+    assert snapshot.properties == {"sequence.generation.max-sequence-number": "19"}
 
 
 @pytest.mark.parametrize(("schema_id", "kept"), [(0, True), (1, False)])

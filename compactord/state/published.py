@@ -1,0 +1,115 @@
+"""Remembers the snapshots that a process published, and finds those that a late rename replaced.
+
+Java's commit on stores without an exclusive rename replaces what is there (catalog/
+RenamingSnapshotCommit.java): a writer that looked before our publication may rename after the next
+one. The newest snapshot alone does not show that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from compactord.errors import FormatError, ObjectNotFound
+from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_files
+from compactord.storage.base import ObjectStatus, Storage
+
+_log = structlog.get_logger()
+# Beyond this the oldest are forgotten.
+_REMEMBERED_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedSnapshot:
+    """`found` has the id of `known`, which we published or built upon."""
+
+    known: Snapshot
+    found: Snapshot
+
+
+@dataclass(slots=True, kw_only=True)
+class _Remembered:
+    """`checked` are size and change time of the file that was last found to hold `snapshot`."""
+
+    snapshot: Snapshot
+    since_ms: int
+    checked: tuple[int, int] | None = None
+
+
+class PublishedSnapshots:
+    """Of one table, for `writer_delay_ms` each. Times are steady; any thread may ask."""
+
+    def __init__(self, storage: Storage, location: str) -> None:
+        self._storage = storage
+        self._location = location
+        self._lock = threading.Lock()
+        self._remembered: dict[int, _Remembered] = {}
+
+    def add(self, snapshot: Snapshot, base: Snapshot | None, now_ms: int) -> None:
+        """A snapshot of ours, and the one that it was built on, which must stay below it."""
+        with self._lock:
+            for each in (base, snapshot):
+                if each is not None:
+                    known = self._remembered.get(each.id)
+                    if known is None or known.snapshot.identity != each.identity:
+                        self._remembered[each.id] = _Remembered(snapshot=each, since_ms=now_ms)
+            for snapshot_id in sorted(self._remembered)[:-_REMEMBERED_MAX]:
+                del self._remembered[snapshot_id]
+
+    def known(self) -> Mapping[int, Snapshot]:
+        """By id, what is remembered."""
+        with self._lock:
+            return {key: each.snapshot for key, each in self._remembered.items()}
+
+    def forget_before(self, since_ms: int) -> None:
+        """Forget those published before this steady time."""
+        with self._lock:
+            for snapshot_id in [k for k, r in self._remembered.items() if r.since_ms < since_ms]:
+                del self._remembered[snapshot_id]
+
+    def settle(self, snapshot: Snapshot) -> None:
+        """From now on this one is known to have its id; another in its place would be new."""
+        with self._lock:
+            remembered = self._remembered.get(snapshot.id)
+            if remembered is not None:
+                remembered.snapshot = snapshot
+
+    def replaced(self) -> tuple[ReplacedSnapshot, ...]:
+        """Those whose id another snapshot has now, by id.
+
+        One listing; reads those alone whose file is not known to hold them. Ids that are gone
+        (expired, rolled back) are passed over. Raises what listing and reading raise.
+        """
+        with self._lock:
+            remembered = dict(self._remembered)
+        if not remembered:
+            return ()
+        files = snapshot_files(self._storage, self._location)
+        found = []
+        for snapshot_id, each in sorted(remembered.items()):
+            status = files.get(snapshot_id)
+            if status is not None:
+                other = self._other(each, status)
+                if other is not None:
+                    found.append(ReplacedSnapshot(known=each.snapshot, found=other))
+        return tuple(found)
+
+    def _other(self, remembered: _Remembered, status: ObjectStatus) -> Snapshot | None:
+        seen, known = (status.size_bytes, status.changed_ms), remembered.snapshot
+        if remembered.checked == seen:
+            return None
+        try:
+            found = read_snapshot(self._storage, self._location, known.id)
+        except ObjectNotFound:
+            return None
+        except FormatError as error:
+            # Half of a copy; the next look reads it again.
+            _log.warning("snapshot_unreadable", snapshot_id=known.id, reason=str(error))
+            return None
+        if found.identity != known.identity:
+            return found
+        remembered.checked = seen
+        return None
