@@ -32,7 +32,7 @@ from compactord.table.in_flight import Finished
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
-from compactord.table.totals import CompactTotals
+from compactord.table.totals import CompactTotals, Progress
 from compactord_demo.writer import WriteOnlyWriter, create_table
 
 # Actors of tests; none of them is a process that runs.
@@ -133,7 +133,9 @@ def fill_keyed(target: WriteOnlyWriter, *, commits: int, keys: int = 40) -> dict
     return expected
 
 
-class _Silent:
+class Silent:
+    """A `Progress` that shows nothing."""
+
     def planned(self, table: OpenTable, compaction: Compaction) -> None: ...
 
     def finished(self, finished: Finished) -> None: ...
@@ -154,6 +156,7 @@ def one_shot(
     stop: threading.Event | None = None,
     clock: VirtualClock | None = None,
     quiet_for_ms: int = 0,
+    progress: Progress | None = None,
 ) -> OneShot:
     """A run with the inline engine and virtual time."""
     clock = clock or VirtualClock()
@@ -170,7 +173,7 @@ def one_shot(
         start_engine=start_engine,
         clock=clock,
         worker=WorkerSpec(owner=owner, memory_bytes=64 << 20, zone=clock.time_zone),
-        progress=_Silent(),
+        progress=progress or Silent(),
         stop=stop or threading.Event(),
     )
 

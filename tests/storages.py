@@ -267,7 +267,10 @@ def all_schedules(run: Callable[[Schedule], None]) -> Iterator[Schedule]:
 
 
 class StoppingStorage(WatchedStorage):
-    """One actor's view of a shared store: it stops before each call that `races`."""
+    """One actor's view of a shared store: it stops before each call that `races`.
+
+    Not once it `is_open`: the race is over.
+    """
 
     def __init__(
         self, inner: Storage, name: str, schedule: Schedule, races: Callable[[Call], bool]
@@ -276,9 +279,10 @@ class StoppingStorage(WatchedStorage):
         self._name = name
         self._schedule = schedule
         self._races = races
+        self.is_open = False
 
     def around(self, call: Call, effect: Callable[[], T]) -> T:
-        if self._races(call):
+        if not self.is_open and self._races(call):
             self._schedule.wait(self._name, f"{call.method} {call.path.rsplit('/', 1)[-1]}")
         return effect()
 
@@ -301,7 +305,9 @@ class MemoryStorage:
         return self
 
     def copy(self) -> MemoryStorage:
-        return MemoryStorage(self.objects)
+        other = MemoryStorage(self.objects)
+        other.changed_ms, other.now_ms = dict(self.changed_ms), self.now_ms
+        return other
 
     def read(self, path: str) -> bytes:
         try:

@@ -345,6 +345,12 @@ class Recovery(Section):
         alias="interval",
         description="how often orphan files are searched for",
     )
+    writer_delay_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("10 min"),
+        alias="writer_delay",
+        description="how long a writer may pause within a commit: for so long snapshots are looked "
+        "back at where a writer's rename can replace them",
+    )
 
 
 class Metrics(Section):

@@ -11,7 +11,7 @@ from typing import Protocol, TypeGuard
 from compactord.config.model import Backoff, Retry
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.expire import Expired
-from compactord.model import Conflict, MergeCompaction, TableName
+from compactord.model import Conflict, LossOutcome, MergeCompaction, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import (
@@ -170,6 +170,7 @@ def take_in(
             0,
             observer,
         )
+    _take_in_losses(scheduled, cycle, now_ms, observer)
     if cycle.error is not None and cycle.in_commit:
         # Without a pause the dropped merge would be repeated at once.
         kind = type(cycle.error).__name__
@@ -196,6 +197,31 @@ def take_in(
     _lift(scheduled, Lifted.BY_CYCLE, observer)
     if scheduled.halt is None and not scheduled.quarantined:
         scheduled.next_try_ms = 0
+
+
+def _take_in_losses(
+    scheduled: ScheduledTable, cycle: Cycle, now_ms: int, observer: Observer
+) -> None:
+    """Count what writers lost; what is not in the table again halts it."""
+    for lost in cycle.lost_commits:
+        scheduled.counts.sums[f"lost_commits_{lost.outcome.value}"] += 1
+    missing = [each for each in cycle.lost_commits if each.outcome is LossOutcome.HALTED]
+    if missing:
+        action = (
+            "Get the rows back as deploy/runbooks/CompactordWriterCommitLost.md says, give all "
+            "writers a lock, then reload or restart compactord."
+        )
+        why = "; ".join(map(str, missing))
+        _halt(
+            scheduled,
+            HaltReason.UNSAFE_COMMIT,
+            why,
+            action,
+            Lifted.BY_OPERATOR,
+            now_ms,
+            0,
+            observer,
+        )
 
 
 def fail(

@@ -141,6 +141,7 @@ class Slots:
             kinds=frozenset(closed),
             spare_forced=not policy.windows_strict,
             manifests=not is_at_work or closed >= _COMPACTING,
+            may_commit=may_begin and scheduled.is_worked_on and not accounting.is_unsafe(scheduled),
         )
 
     def may_begin(self, scheduled: ScheduledTable, now_ms: int) -> bool:

@@ -82,6 +82,9 @@ class TableCounters:
     commit_attempts: int = 0
     conflicts: Mapping[Conflict, int] = field(default_factory=dict)
     lost_snapshots: int = 0
+    # Commits of writers that late renames lost: committed again, or not.
+    lost_commits_healed: int = 0
+    lost_commits_halted: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
     input_files: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
@@ -18,7 +19,7 @@ from compactord.config.model import Alerts, Backoff, Limits, Mode, Retry, Snapsh
 from compactord.config.policy import TablePolicy
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError, EngineUnavailable, TransientStorageError
-from compactord.model import TableName, TaskOutcome
+from compactord.model import LossOutcome, TableName, TaskOutcome
 from compactord.paimon.table import TableRef
 from compactord.scheduler.effects import Discard, Effect, StartCycle, StartDispatch, Submit
 from compactord.scheduler.record import Status
@@ -90,7 +91,8 @@ class OneShot:
         self._partitions = request.partitions
         self._compactor = TableCompactor(
             table,
-            request,
+            # A run is over soon: it looks back in every cycle.
+            replace(request, look_interval_ms=0),
             storage=storage,
             publisher=publisher,
             clock=clock,
@@ -173,6 +175,9 @@ class OneShot:
 
     def _cycle(self, effect: StartCycle) -> None:
         cycle = self._compactor.cycle(effect.ended, effect.skip)
+        for lost in cycle.lost_commits:
+            is_healed = lost.outcome is LossOutcome.HEALED
+            (self.totals.lost_commits if is_healed else self.totals.failures).append(str(lost))
         self._scheduler.cycle_ended(self._name, cycle, self._clock.steady_ms())
         if cycle.error is not None:
             self._failed_cycles += 1

@@ -58,7 +58,7 @@ class TableRegistry:
             self._scheduler.add(name, ref, policy, self._clock.steady_ms())
             self._specs[name] = TableSpec(
                 ref=ref,
-                request=_request(policy),
+                request=_request(policy, self._config),
                 storage=listing.storage,
                 publisher=listing.publisher,
                 stop_trigger_fallback=self._config.alerts.stop_trigger_fallback,
@@ -106,7 +106,7 @@ class TableRegistry:
             self._scheduler.set_policy(name, policy)
             self._specs[name] = replace(
                 self._specs[name],
-                request=_request(policy),
+                request=_request(policy, config),
                 stop_trigger_fallback=config.alerts.stop_trigger_fallback,
             )
             if scheduled.planned is not None:
@@ -135,9 +135,10 @@ class TableRegistry:
         self._scheduler.poll_due(name, self._clock.steady_ms())
 
 
-def _request(policy: TablePolicy) -> SessionRequest:
+def _request(policy: TablePolicy, config: ServiceConfig) -> SessionRequest:
     return SessionRequest(
         overrides=policy.options,
         append_wait_ms=policy.append_wait_ms,
         quiet_for_ms=policy.quiet_for_ms,
+        writer_delay_ms=config.recovery.writer_delay_ms,
     )

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from compactord.model import WorkKind
+from compactord.model import LossOutcome, WorkKind
 from compactord.scheduler.status import Outcome
 from compactord.service.exposition import Family, Sample, counter, gauge, label, labels_of
 from compactord.service.overflow import has_sorted_runs
@@ -114,6 +114,12 @@ def _commits(table: TableView) -> Iterator[Sample]:
     yield label("result", "gave_up"), counters.commits_gave_up
     if counters.commits_error:
         yield label("result", "error"), counters.commits_error
+
+
+def _lost_commits(table: TableView) -> Iterator[Sample]:
+    # From the start: an alert on an increase does not see a series that begins with 1.
+    yield label("outcome", LossOutcome.HEALED.value), table.counters.lost_commits_healed
+    yield label("outcome", LossOutcome.HALTED.value), table.counters.lost_commits_halted
 
 
 def _conflicts(table: TableView) -> Iterator[Sample]:
@@ -325,6 +331,16 @@ def _commit_metrics() -> tuple[Value | Values, ...]:
             ),
             is_polled,
             _conflicts,
+        ),
+        Values(
+            _counter(
+                "lost_writer_commits_total",
+                "Commits that writers lost by a late rename: healed ones were committed again, "
+                "halted ones are not in the table.",
+                "outcome",
+            ),
+            is_polled,
+            _lost_commits,
         ),
         *(
             _counter_value(name, meaning, field, is_polled)

@@ -78,13 +78,15 @@ class TopBucket:
 class Skip:
     """Work that could not begin now: some buckets, some kinds (except forced ones, if so set).
 
-    `manifests`: neither are manifests to be merged while nothing is due.
+    `manifests`: neither are manifests to be merged while nothing is due. `may_commit` False: the
+    table must not be changed at all.
     """
 
     buckets: frozenset[BucketId] = frozenset()
     kinds: frozenset[WorkKind] = frozenset()
     spare_forced: bool = True
     manifests: bool = False
+    may_commit: bool = True
 
     def covers(self, pending: PendingCompaction) -> bool:
         if pending.bucket in self.buckets:

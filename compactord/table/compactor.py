@@ -16,7 +16,7 @@ from compactord.clock import Clock
 from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import CommitUnknown, CompactordError
 from compactord.maintenance.expire import Expired, expire_snapshots
-from compactord.model import Compaction, Subcompaction
+from compactord.model import Compaction, LostCommit, Subcompaction
 from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.snapshot import earliest_snapshot_id
 from compactord.paimon.table import TableRef
@@ -89,6 +89,8 @@ class Cycle:
     # For the failed compactions that were passed in: whether others had replaced and expired their
     # inputs, as far as is known.
     outrun: Mapping[int, bool] = field(default_factory=dict)
+    # What writers lost to late renames, committed again or not.
+    lost_commits: tuple[LostCommit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +208,7 @@ class TableCompactor:
             commit_seconds=commit_seconds,
             planned=planned,
             lost_snapshots=self._session.take_lost(),
+            lost_commits=self._session.take_lost_commits(),
             replaced_snapshots=self._session.replaced_snapshots,
             error=error,
             in_commit=in_commit,
@@ -250,6 +253,9 @@ class TableCompactor:
 
     def expire(self, *, keep_from: int | None) -> Expired:
         """One round of snapshot expiry; see `expire_snapshots`, also for what it raises."""
+        why_keep = self._session.why_keep()
+        if why_keep is not None:
+            return Expired(why_not=why_keep)
         table = self._session.table
         return expire_snapshots(
             self._storage,
@@ -293,6 +299,9 @@ class TableCompactor:
         start = self._clock.monotonic_s()
         session = self._session
         is_new = session.refresh()
+        before = session.state
+        session.look_back(busy=self._busy().keys(), may_commit=skip.may_commit)
+        is_new = is_new or session.state is not before
         context = session.plan_context()
         options = session.table.options
         is_time = self._backlog.is_time(context.steady_ms, options.compaction)

@@ -79,6 +79,8 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
         )
     for lost in totals.lost_snapshots:
         yield f"  LOST: {lost}"
+    for lost in totals.lost_commits:
+        yield f"  PUT RIGHT: {lost}"
     for failure in totals.failures:
         yield f"  FAILED: {failure}"
     if totals.stopped:

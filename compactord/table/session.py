@@ -8,7 +8,7 @@ threads may read meanwhile. Everything is stored in the table: a session can end
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import structlog
@@ -25,6 +25,7 @@ from compactord.model import (
     Compaction,
     CompactReason,
     DroppedChange,
+    LostCommit,
     MergeCompaction,
     NothingCommitted,
     Replaced,
@@ -39,6 +40,7 @@ from compactord.state.follower import Drift, Follower
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.in_flight import Failed, Finished
+from compactord.table.lost_commits import LookedAt, LostCommits
 from compactord.table.opening import open_table, refuse_live_state
 from compactord.table.planning import (
     PartitionTest,
@@ -52,6 +54,8 @@ from compactord.table.subcompactions import WorkerSpec, subcompactions
 _log = structlog.get_logger()
 # Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
 _SETTLED_MAX = 100_000
+# How long a writer may wait between its look and its rename (`recovery.writer_delay`).
+WRITER_DELAY_MS = 600_000
 # The reasons that make a compaction full: the clock of compaction.optimization-interval.
 FULL_REASONS = frozenset(
     {
@@ -70,7 +74,8 @@ class SessionRequest:
     """What to compact; `partitions` empty: all. `append_wait_ms` None: few small files just wait.
 
     `overrides` are table options over the table's own. Partitions of append tables that were
-    rewritten less than `quiet_for_ms` ago are skipped.
+    rewritten less than `quiet_for_ms` ago are skipped. Snapshots of ours are looked back at for
+    `writer_delay_ms`, every `look_interval_ms`.
     """
 
     strategy: Strategy = Strategy.MINOR
@@ -78,6 +83,8 @@ class SessionRequest:
     partitions: tuple[Mapping[str, str], ...] = ()
     append_wait_ms: int | None = None
     quiet_for_ms: int = 0
+    writer_delay_ms: int = WRITER_DELAY_MS
+    look_interval_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +134,12 @@ class TableSession:
         # What cannot be meant is said before anything is touched.
         PartitionTest(self.table, request.partitions)
         prefix = self.table.options.commit.user_prefix
-        self._follower = Follower(storage, user=commit_user(worker.owner, prefix))
+        self._lost_commits = LostCommits(storage, publisher, ref.location, clock)
+        self._follower = Follower(
+            storage,
+            user=commit_user(worker.owner, prefix),
+            looked_back=self._lost_commits.published,
+        )
         self._committer = Committer(
             storage=storage,
             publisher=publisher,
@@ -162,6 +174,33 @@ class TableSession:
         """How many of these had another snapshot put in their place."""
         return self._follower.replaced_snapshots - self._excused
 
+    def take_lost_commits(self) -> tuple[LostCommit, ...]:
+        """What writers lost to late renames, committed again or not, since the last call."""
+        found, self._lost_commits.found = tuple(self._lost_commits.found), []
+        return found
+
+    def why_keep(self) -> str | None:
+        """Why no snapshot may expire now, or None; any thread may ask."""
+        return self._lost_commits.why_keep()
+
+    def look_back(self, *, busy: Collection[BucketId], may_commit: bool) -> None:
+        """Find commits of writers that a late rename lost, if it is time to look.
+
+        They are committed again if that is proved to be safe, and the table may be changed. `busy`
+        are buckets of compactions under way. Raises `CommitUnknown`.
+        """
+        assert self.state is not None, "refreshed before"
+        known = self.state
+        self.state = self._lost_commits.look(
+            LookedAt(state=known, table=self.table, busy=busy, may_commit=may_commit),
+            follower=self._follower,
+            committer=self._committer,
+            writer_delay_ms=self._request.writer_delay_ms,
+            interval_ms=self._request.look_interval_ms,
+        )
+        if self.state is not known:
+            self.refresh()
+
     def refresh(self) -> bool:
         """Take in the newest snapshot and schema; whether anything is different.
 
@@ -192,6 +231,8 @@ class TableSession:
         self.table = open_table(self._storage, self.ref, self._request.overrides)
         if self._was_made_anew(schema):
             # Its snapshots were not replaced: they belonged to the table of that name before.
+            self._follower.forgive_suspects(self.ref)
+            self._lost_commits.forget()
             self._excused += self._follower.replaced_snapshots - self._replaced_before
             self.state = self._follower.loaded(self.ref)
         refuse_live_state(self.table, self.state)

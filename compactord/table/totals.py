@@ -34,6 +34,8 @@ class CompactTotals:
     # Failures for lack of permission.
     denied: int = 0
     lost_snapshots: list[str] = field(default_factory=list)
+    # Commits of writers that a late rename had lost, and that were committed again, as texts.
+    lost_commits: list[str] = field(default_factory=list)
     orphans_removed: int = 0
     # Requested partitions that have no live files.
     absent_partitions: list[str] = field(default_factory=list)

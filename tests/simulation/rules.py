@@ -79,6 +79,8 @@ class Rules:
                 if isinstance(effect, StartCycle) and ended:
                     assert not self._world.scheduler.is_ending, "a commit begins after the end"
                     assert not self._is_unsafe(name), f"a commit to {name}, which is unsafe"
+                if isinstance(effect, StartCycle) and effect.skip.may_commit:
+                    assert not self._is_unsafe(name), f"{name} is unsafe, and might be changed"
                 self._job(name, "cycle")
                 self._hand_back(name, ended)
             case StartDispatch():

@@ -18,6 +18,8 @@ from compactord.model import (
     Conflict,
     DroppedChange,
     InputFile,
+    LossOutcome,
+    LostCommit,
     Subcompaction,
     WorkKind,
 )
@@ -54,6 +56,25 @@ class InFlightCompaction:
     files: list[File]
     takes_run: bool
     size: int
+
+
+def lost_commit(outcome: LossOutcome) -> LostCommit:
+    """A writer's snapshot 3 that 4 was built without."""
+    is_healed = outcome is LossOutcome.HEALED
+    return LostCommit(
+        snapshot_id=3,
+        above_id=4,
+        commit_user="writer",
+        commit_identifier=7,
+        commit_kind="APPEND",
+        time_ms=0,
+        files=1,
+        file_names=("data-1.parquet",),
+        rows=10,
+        outcome=outcome,
+        again_id=5 if is_healed else None,
+        why="" if is_healed else "it has a changelog",
+    )
 
 
 def subcompaction_of(number: int, index: int, *paths: str) -> Subcompaction:
@@ -120,8 +141,12 @@ class SimTable:
         error: CompactordError | None,
         conflicts: frozenset[int] = frozenset(),
         lost: bool = False,
+        late: LossOutcome | None = None,
     ) -> Cycle:
-        """`error` ends it: the commit if something has finished. `conflicts` are not published."""
+        """`error` ends it: the commit if something has finished. `conflicts` are not published.
+
+        `late`: what becomes of a writer's commit that this cycle finds lost, if it may commit.
+        """
         finished = [each for each in ended if isinstance(each, Finished)]
         settled = None
         if error is None and finished:
@@ -142,6 +167,7 @@ class SimTable:
             replaced_snapshots=self._replaced,
             error=error,
             in_commit=error is not None and bool(finished),
+            lost_commits=(lost_commit(late),) if late and skip.may_commit else (),
         )
 
     def _settle(self, finished: Sequence[Finished], conflicts: frozenset[int]) -> Settled:

@@ -70,6 +70,7 @@ class RandomWorkload:
         names = ("look_fails", "commit_fails", "conflict", "dispatch_fails", "subcompaction_fails")
         odds = {name: draw.choice([0.0, 0.0, 0.05, 0.3]) for name in (*names, "subcompaction_lost")}
         odds["snapshot_lost"] = draw.choice([0.0, 0.0, 0.02])
+        odds["late_rename"] = draw.choice([0.0, 0.0, 0.02])
         odds["slow_store"] = draw.choice([0.0, 0.0, 0.02])
         return Odds(**odds)  # type: ignore[arg-type]
 

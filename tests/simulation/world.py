@@ -19,6 +19,7 @@ from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
 from compactord.model import (
     FailureKind,
+    LossOutcome,
     RewriteStats,
     Subcompaction,
     SubcompactionResult,
@@ -61,6 +62,7 @@ class Odds:
     commit_fails: float = 0.0
     conflict: float = 0.0
     snapshot_lost: float = 0.0
+    late_rename: float = 0.0
     dispatch_fails: float = 0.0
     subcompaction_fails: float = 0.0
     subcompaction_lost: float = 0.0
@@ -287,8 +289,12 @@ class World:
             error = CommitGaveUp("lost too often") if finished else self.random.choice(errors)
         conflicts = frozenset(n for n in finished if chance() < odds.conflict)
         lost = chance() < odds.snapshot_lost
-        table = self.tables[name]
-        cycle = table.cycle(ended, effect.skip, error=error, conflicts=conflicts, lost=lost)
+        table, late = self.tables[name], None
+        if chance() < odds.late_rename:
+            late = self.random.choice(list(LossOutcome))
+        cycle = table.cycle(
+            ended, effect.skip, error=error, conflicts=conflicts, lost=lost, late=late
+        )
         self._note(f"cycle_ended {name} {_numbers(ended)} {error} {cycle.planned is not None}")
         self.rules.cycle_ended(name, ended, cycle)
         self.scheduler.cycle_ended(name, cycle, self.now_ms)

@@ -246,6 +246,8 @@ def _counted(table: TableView) -> Iterator[tuple[str, str]]:
     yield "Commits given up", count(counters.commits_gave_up)
     yield "Commits that failed", count(counters.commits_error)
     yield "Snapshots lost to other writers", count(counters.lost_snapshots)
+    yield "Writers' commits lost by late renames, healed", count(counters.lost_commits_healed)
+    yield "Writers' commits lost by late renames, halted", count(counters.lost_commits_halted)
     yield "Files", f"{count(counters.input_files)} → {count(counters.output_files)}"
     yield "Files upgraded without rewriting", count(counters.upgraded_files)
     yield "Bytes", join((size(counters.input_bytes), size(counters.output_bytes)), " → ")

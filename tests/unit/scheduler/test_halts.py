@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from compactord.errors import CommitGaveUp, FormatError, StorageError
-from compactord.model import FailureKind
+from compactord.model import FailureKind, LossOutcome
 from compactord.scheduler import accounting
-from compactord.scheduler.effects import Discard, Submit
+from compactord.scheduler.effects import Discard, StartCycle, Submit
 from compactord.scheduler.status import HaltReason
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
@@ -224,6 +224,30 @@ def test_a_lost_snapshot_stops_all_commits_until_an_operator_says_so() -> None:
     stage.ends(submit)
     stage.cycle_ended(only(stage.decide()), lost=True)
     assert scheduled.halt is None, "the next one is the first again"
+
+
+def test_a_writers_lost_commit_halts_at_once_with_its_name_unless_it_was_committed_again() -> None:
+    stage = Stage(halt_after_lost_snapshots=9)
+    stage.add()
+    stage.cycle_ended(only(stage.decide()), late=LossOutcome.HEALED)
+    scheduled = stage.scheduler.tables[NAME]
+    assert scheduled.halt is None
+    _look(stage, late=LossOutcome.HALTED)
+    assert _reason(stage) is HaltReason.UNSAFE_COMMIT
+    assert scheduled.halt is not None
+    for part in ("snapshot 3", "APPEND 7 of writer", "10 rows", "data-1.parquet", "a changelog"):
+        assert part in scheduled.halt.message
+    assert "CompactordWriterCommitLost" in scheduled.halt.action
+    counted = scheduled.counts.frozen()
+    assert (counted.lost_commits_healed, counted.lost_commits_halted) == (1, 1)
+    # Nothing is committed to it, nor looked for, until an operator says so.
+    stage.poll()
+    cycle = only(stage.decide(60_000))
+    assert isinstance(cycle, StartCycle)
+    assert not cycle.skip.may_commit
+    stage.cycle_ended(cycle)
+    accounting.release(scheduled, stage.observer)  # type: ignore[arg-type]
+    assert scheduled.halt is None
 
 
 def test_nothing_but_an_operator_ends_or_hides_a_halt_for_lost_snapshots() -> None:

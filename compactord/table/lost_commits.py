@@ -1,0 +1,363 @@
+"""Finds writers' commits that a late rename lost, and commits them again where that is proved safe.
+
+docs/adr/0006-late-renames.md has the rules and the reasons. One thread looks; `why_keep` may be
+asked by any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from compactord.clock import Clock, iso_text
+from compactord.commit.committer import Committer
+from compactord.commit.publish import SnapshotPublisher
+from compactord.commit.recommit import (
+    LostChanges,
+    Recommit,
+    TableRules,
+    bucket_changes,
+    is_committed_again,
+    is_repeated,
+    objection,
+)
+from compactord.errors import (
+    CommitUnknown,
+    CompactordError,
+    FormatError,
+    ObjectNotFound,
+    UnsupportedTable,
+)
+from compactord.model import Committed, LossOutcome, LostCommit, NothingCommitted
+from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
+from compactord.paimon.snapshot import Snapshot, snapshot_ids, still_stands
+from compactord.plan.table import TableKind
+from compactord.state.ancestry import Ancestry, Contained, late_candidates
+from compactord.state.follower import Follower, lost_text
+from compactord.state.published import PublishedSnapshots
+from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
+from compactord.table.lost_evidence import LOOKED_BACK, Lost, changes_since
+from compactord.table.opening import OpenTable
+
+_log = structlog.get_logger()
+# Names of files in a report.
+_NAMES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedAt:
+    """What the session knows. `busy` are buckets whose files running compactions read."""
+
+    state: TableState
+    table: OpenTable
+    busy: Collection[BucketId]
+    may_commit: bool
+
+
+class LostCommits:
+    """Of one table, for one session."""
+
+    def __init__(
+        self, storage: Storage, publisher: SnapshotPublisher, location: str, clock: Clock
+    ) -> None:
+        self._storage = storage
+        self._location = location
+        self._clock = clock
+        # None where writers cannot replace a snapshot.
+        self.published = (
+            None if publisher.excludes_writers else PublishedSnapshots(storage, location)
+        )
+        # What was found, until somebody takes it.
+        self.found: list[LostCommit] = []
+        self._is_first = True
+        self._next_look_ms = 0
+        # Lost, and not decided yet.
+        self._pending: dict[int, Snapshot] = {}
+        # Lost snapshots by the id of the snapshot that has their changes again.
+        self._healed: dict[int, Snapshot] = {}
+
+    def why_keep(self) -> str | None:
+        """Why no snapshot may expire now, or None. Raises what listing and reading raise."""
+        if self.published is None:
+            return None
+        if self._is_first or self._pending or self.published.replaced():
+            return "another writer replaced a snapshot, and it is not yet known what that lost"
+        return None
+
+    def forget(self) -> None:
+        """The table was made anew: nothing that was known is of this one."""
+        self._pending.clear()
+        self._healed.clear()
+        if self.published is not None:
+            self.published.forget_before(self._clock.steady_ms() + 1)
+
+    def look(
+        self,
+        at: LookedAt,
+        *,
+        follower: Follower,
+        committer: Committer,
+        writer_delay_ms: int,
+        interval_ms: int,
+    ) -> TableState:
+        """Look back if `interval_ms` have passed since the last time; the newest state.
+
+        Raises `CommitUnknown`; after other errors the next look tries again.
+        """
+        now_ms = self._clock.steady_ms()
+        is_due = self._is_first or follower.suspects or now_ms >= self._next_look_ms
+        if self.published is None or not is_due:
+            return at.state
+        if at.state.snapshot is None:
+            self._is_first = False
+            return at.state
+        self._next_look_ms = now_ms + interval_ms
+        self.published.forget_before(now_ms - writer_delay_ms)
+        try:
+            return self._looked(at, at.state.snapshot, self.published, follower, committer)
+        except CommitUnknown:
+            raise
+        except CompactordError as error:
+            _log.warning("look_back_failed", table=at.state.table.full_name, reason=str(error))
+            return at.state
+
+    def _looked(
+        self,
+        at: LookedAt,
+        newest: Snapshot,
+        published: PublishedSnapshots,
+        follower: Follower,
+        committer: Committer,
+    ) -> TableState:
+        ancestry = Ancestry(self._storage, self._location)
+        known, replaced = published.known(), published.replaced()
+        for pair in replaced:
+            original = self._healed.pop(pair.known.id, None)
+            if original is not None:
+                self._pending[original.id] = original
+                why = lost_text(pair.known, pair.found)
+                follower.report_lost(at.state.table, why, is_replaced=True)
+        self._healed = {key: each for key, each in self._healed.items() if key in known}
+        said = frozenset(self._pending)
+        candidates = {**self._still_pending(), **{pair.found.id: pair.found for pair in replaced}}
+        lost = self._lost(ancestry, newest, candidates)
+        if self._is_first:
+            kept = {each.id: each for each in self._kept(ancestry, newest)}
+            old = {key: each for key, each in kept.items() if key not in candidates}
+            for key, each in self._lost(ancestry, newest, {**candidates, **old}).items():
+                if key in old and not each.damage and _has_ours(ancestry, each):
+                    lost[key] = each
+        for key, snapshot in candidates.items():
+            if key not in lost and key < newest.id:
+                published.settle(snapshot)
+        self._pending = {key: each.snapshot for key, each in lost.items()}
+        self._is_first = False
+        gone = {key: each for key, each in known.items() if key in lost and key not in said}
+        self._report_replaced(at.state, follower, gone, lost)
+        state = at.state
+        for key in sorted(lost):
+            state = self._decided(at, state, lost, key, known, committer)
+            if key not in self._pending:
+                published.settle(lost[key].snapshot)
+        return state
+
+    def _still_pending(self) -> dict[int, Snapshot]:
+        """What was not decided, without what has expired or was replaced in its turn."""
+        return {
+            key: each
+            for key, each in self._pending.items()
+            if still_stands(self._storage, self._location, each)
+        }
+
+    def _kept(self, ancestry: Ancestry, newest: Snapshot) -> tuple[Snapshot, ...]:
+        """Of the snapshots that an earlier process may have seen, those that are worth a look."""
+        ids = snapshot_ids(self._storage, self._location)
+        snapshots = []
+        for snapshot_id in (i for i in ids if newest.id - LOOKED_BACK < i < newest.id):
+            try:
+                snapshots.append(ancestry.snapshot(snapshot_id))
+            except (ObjectNotFound, FormatError, UnsupportedTable) as error:
+                # Expired, or damaged: nothing below it can be compared with it.
+                _log.info("snapshot_passed_over", snapshot_id=snapshot_id, reason=str(error))
+        return late_candidates([*snapshots, newest])
+
+    def _lost(
+        self, ancestry: Ancestry, newest: Snapshot, candidates: Mapping[int, Snapshot]
+    ) -> dict[int, Lost]:
+        """Those of the candidates that the newest snapshot does not descend from.
+
+        One whose metadata cannot be read is among them if it took the place of a known one.
+        """
+        known = self.published.known() if self.published is not None else {}
+        lost: dict[int, Lost] = {}
+        for key in sorted(candidates, reverse=True):
+            above = self._above(ancestry, key, newest, lost)
+            if above is None:
+                continue
+            snapshot, damage = candidates[key], ""
+            try:
+                contained = ancestry.contained(snapshot, above)
+            except ObjectNotFound as error:
+                if not (key in known and still_stands(self._storage, self._location, snapshot)):
+                    # Expiry deletes metadata before the snapshots, and may be interrupted.
+                    continue
+                contained, damage = Contained.UNKNOWN, str(error)
+            except FormatError as error:
+                contained, damage = Contained.UNKNOWN, str(error)
+            if contained is not Contained.YES:
+                lost[key] = Lost(
+                    snapshot=snapshot,
+                    above=above,
+                    is_certain=contained is Contained.NO,
+                    damage=damage,
+                )
+        return lost
+
+    def _above(
+        self, ancestry: Ancestry, key: int, newest: Snapshot, lost: Mapping[int, Lost]
+    ) -> Snapshot | None:
+        for above in range(key + 1, newest.id):
+            if above not in lost:
+                try:
+                    return ancestry.snapshot(above)
+                except ObjectNotFound:
+                    continue
+        return newest if key < newest.id else None
+
+    def _report_replaced(
+        self,
+        state: TableState,
+        follower: Follower,
+        gone: Mapping[int, Snapshot],
+        lost: Mapping[int, Lost],
+    ) -> None:
+        """Say which of ours are `gone`. What writers lost with them is reported by itself."""
+        suspects, follower.suspects = follower.suspects, []
+        for ours in suspects:
+            if ours.id not in lost:
+                follower.report_lost(state.table, lost_text(ours, None), is_replaced=True)
+        for key, ours in gone.items():
+            if ours.commit_user == follower.user:
+                why = lost_text(ours, lost[key].snapshot)
+                follower.report_lost(state.table, why, is_replaced=False)
+
+    def _decided(
+        self,
+        at: LookedAt,
+        state: TableState,
+        lost: Mapping[int, Lost],
+        key: int,
+        known: Mapping[int, Snapshot],
+        committer: Committer,
+    ) -> TableState:
+        """Commit it again, or say why not; it stays pending if neither is possible now."""
+        each = lost[key]
+        changes = changes_since(self._storage, state, lost, key, known)
+        if isinstance(changes, LostChanges) and (
+            is_committed_again(changes, state) or is_repeated(changes)
+        ):
+            _log.warning("writer_commit_repeated", **_named(state, each.snapshot))
+            del self._pending[key]
+            return state
+        entries = changes.entries if isinstance(changes, LostChanges) else self._entries(each)
+        if not at.may_commit:
+            _log.warning("writer_commit_pending", **_named(state, each.snapshot))
+            return state
+
+        def why_not(newest: TableState) -> str | None:
+            found = changes_since(self._storage, newest, lost, key, known)
+            if isinstance(found, str):
+                return found
+            if is_repeated(found):
+                return "its user has committed it again meanwhile"
+            return objection(found, newest, self._rules(at))
+
+        again_id: int | None = None
+        why = why_not(state)
+        if why is None:
+            outcome, state = committer.commit(
+                state,
+                bucket_changes(entries),
+                at.table.commit_settings,
+                again=Recommit(lost=each.snapshot, objection=why_not),
+            )
+            match outcome:
+                case Committed():
+                    again_id = outcome.snapshot_id
+                    self._healed[again_id] = each.snapshot
+                case NothingCommitted(dropped=dropped):
+                    why = dropped[0].why
+                case _:
+                    # Ours was replaced at once, which is reported; the next look tries again.
+                    return state
+        del self._pending[key]
+        self._report(state, each, entries, again_id, why or "")
+        return state
+
+    def _rules(self, at: LookedAt) -> TableRules:
+        table = at.table
+        return TableRules(
+            is_ordered=table.kind is not TableKind.APPEND_UNAWARE,
+            has_sequence_fields=bool(table.options.sequence_fields),
+            bucket_option=table.options.bucket,
+            newest_schema_id=table.schema.id,
+            busy=at.busy,
+        )
+
+    def _entries(self, each: Lost) -> tuple[ManifestEntry, ...]:
+        """For the report: what can be read of a delta that proves nothing."""
+        ancestry = Ancestry(self._storage, self._location)
+        try:
+            return ancestry.entries(ancestry.delta(each.snapshot))
+        except (ObjectNotFound, FormatError, UnsupportedTable):
+            return ()
+
+    def _report(
+        self,
+        state: TableState,
+        lost: Lost,
+        entries: tuple[ManifestEntry, ...],
+        again_id: int | None,
+        why: str,
+    ) -> None:
+        added = [entry.file.file_name for entry in entries if entry.kind is EntryKind.ADD]
+        snapshot = lost.snapshot
+        found = LostCommit(
+            snapshot_id=snapshot.id,
+            above_id=lost.above.id,
+            commit_user=snapshot.commit_user,
+            commit_identifier=snapshot.commit_identifier,
+            commit_kind=snapshot.commit_kind.value,
+            time_ms=snapshot.time_ms,
+            files=len(added),
+            file_names=tuple(added[:_NAMES_MAX]),
+            rows=snapshot.delta_record_count,
+            outcome=LossOutcome.HALTED if again_id is None else LossOutcome.HEALED,
+            again_id=again_id,
+            why=why,
+        )
+        self.found.append(found)
+        named = _named(state, snapshot)
+        _log.error("writer_commit_lost", **named, outcome=found.outcome.value, reason=str(found))
+
+
+def _has_ours(ancestry: Ancestry, lost: Lost) -> bool:
+    """Whether compactord had a part in it. What cannot be read, in part expired, says nothing."""
+    try:
+        return ancestry.has_ours(lost.snapshot, lost.above)
+    except (ObjectNotFound, FormatError):
+        return False
+
+
+def _named(state: TableState, snapshot: Snapshot) -> dict[str, str | int]:
+    return {
+        "table": state.table.full_name,
+        "snapshot_id": snapshot.id,
+        "commit_user": snapshot.commit_user,
+        "commit_identifier": snapshot.commit_identifier,
+        "commit_kind": snapshot.commit_kind.value,
+        "time": iso_text(snapshot.time_ms),
+    }

@@ -1,0 +1,89 @@
+"""A table of metadata with a session's look back at it: for tests of renames that come late."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+
+from compactord.clock import Clock
+from compactord.commit.committer import Committer, commit_user
+from compactord.commit.publish import StorePublisher
+from compactord.ids import Owner
+from compactord.model import BucketChange, CommitOutcome, LostCommit
+from compactord.paimon.data_file import BucketId
+from compactord.state.follower import Follower
+from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
+from compactord.table.lost_commits import LookedAt, LostCommits
+from compactord.table.opening import open_table
+from tests.builders import FIRST, VirtualClock
+from tests.lineage import TABLE, Lineage
+
+DELAY_MS = 600_000
+
+
+class Process:
+    """What one process of ours knows of the table, as a session has it."""
+
+    def __init__(
+        self,
+        table: Lineage,
+        *,
+        owner: Owner = FIRST,
+        storage: Storage | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.table = table
+        self.storage = storage or table.storage
+        clock = clock or VirtualClock()
+        publisher = StorePublisher(self.storage)
+        self.lost_commits = LostCommits(self.storage, publisher, TABLE.location, clock)
+        self.follower = Follower(
+            self.storage,
+            user=commit_user(owner, None),
+            looked_back=self.lost_commits.published,
+        )
+        self.committer = Committer(
+            storage=self.storage,
+            publisher=publisher,
+            follower=self.follower,
+            clock=clock,
+            owner=owner,
+            jitter=random.Random(0),
+        )
+
+    def commit(self, change: BucketChange) -> CommitOutcome:
+        outcome, _ = self.committer.commit(
+            self.follower.loaded(TABLE), [change], self.table.settings
+        )
+        return outcome
+
+    def merge(self, bucket: int) -> CommitOutcome:
+        """Publish all files of a bucket merged into one."""
+        return self.commit(self.table.change(self.table.files(bucket), owner=FIRST, bucket=bucket))
+
+    def look(
+        self, *, busy: Collection[BucketId] = (), may_commit: bool = True, interval_ms: int = 0
+    ) -> list[LostCommit]:
+        """What a look finds that was not found before."""
+        self.lost_commits.found.clear()
+        state = self.follower.loaded(TABLE)
+        self.look_at(state, busy=busy, may_commit=may_commit, interval_ms=interval_ms)
+        return list(self.lost_commits.found)
+
+    def look_at(
+        self,
+        state: TableState,
+        *,
+        busy: Collection[BucketId] = (),
+        may_commit: bool = True,
+        interval_ms: int = 0,
+    ) -> None:
+        opened = open_table(self.table.storage, TABLE, {})
+        self.lost_commits.look(
+            LookedAt(state=state, table=opened, busy=busy, may_commit=may_commit),
+            follower=self.follower,
+            committer=self.committer,
+            writer_delay_ms=DELAY_MS,
+            interval_ms=interval_ms,
+        )

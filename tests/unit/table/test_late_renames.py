@@ -1,0 +1,144 @@
+"""Whole tables, with rows: a compactor and a one-shot run beside a writer whose rename is late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pytest
+
+from compactord.model import Committed, LossOutcome
+from compactord.paimon import paths
+from compactord.paimon.snapshot import latest_snapshot_id
+from compactord.paimon.table import TableRef
+from compactord.table.backlog import Skip
+from compactord.table.compactor import TableCompactor
+from tests import builders
+from tests.builders import VirtualClock, keyed_table, rows_of, writer
+from tests.storages import MemoryStorage
+from tests.unit.table.compacting import ALL, compactor_of, outcome_of
+
+WHERE = "/warehouse/db.db/t"
+LATE = {7: 70, 8: 80}
+
+
+def late_write(
+    storage: MemoryStorage, table: TableRef, rows: pa.Table
+) -> tuple[int, Callable[[], None]]:
+    """All of a writer's commit but the rename: the snapshot's id, and what renames it."""
+    aside = storage.copy()
+    snapshot_id = writer(aside, table).write(rows)
+    path = paths.snapshot_path(table.location, snapshot_id)
+    hint = paths.latest_hint(table.location)
+    for name in aside.objects.keys() - storage.objects.keys() - {path}:
+        storage.write_new(name, aside.objects[name])
+
+    def rename() -> None:
+        storage.now_ms += 1
+        storage.overwrite(path, aside.objects[path])
+        storage.overwrite(hint, str(snapshot_id).encode())
+
+    return snapshot_id, rename
+
+
+def _filled(*, commits: int = 6) -> tuple[MemoryStorage, TableRef, dict[int, int]]:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, buckets=2)
+    return storage, table, builders.fill_keyed(writer(storage, table), commits=commits)
+
+
+def _publish_each_bucket(compactor: TableCompactor) -> int:
+    """A snapshot for each bucket; how many."""
+    planned = compactor.cycle((), ALL).planned
+    assert planned is not None
+    count = 0
+    for number, pending in enumerate(planned.offered, 1):
+        dispatch = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        assert dispatch is not None
+        settled = compactor.cycle([outcome_of(dispatch)], ALL).settled
+        assert settled is not None
+        assert settled.committed is not None
+        count += 1
+    return count
+
+
+def test_a_cycle_commits_again_what_a_late_rename_took_and_plans_with_it() -> None:
+    storage, table, expected = _filled()
+    clock = VirtualClock()
+    snapshot_id, rename = late_write(storage, table, rows_of(LATE.items()))
+    compactor = compactor_of(storage, table, clock=clock)
+    assert _publish_each_bucket(compactor) == 2
+    rename()
+    assert builders.read_keyed(storage, table) == expected
+    assert compactor.expire(keep_from=None).why_not is not None
+    # A poll within a minute costs nothing more; the next one looks.
+    assert compactor.cycle((), ALL).lost_commits == ()
+    clock.sleep(60)
+    cycle = compactor.cycle((), ALL)
+    (lost,) = cycle.lost_commits
+    assert (lost.snapshot_id, lost.outcome) == (snapshot_id, LossOutcome.HEALED)
+    assert cycle.replaced_snapshots == 0
+    assert any(str(snapshot_id) in why for why in cycle.lost_snapshots)
+    assert builders.read_keyed(storage, table) == {**expected, **LATE}
+    assert cycle.planned is not None
+    assert cycle.planned.snapshot_id == lost.again_id == latest_snapshot_id(storage, WHERE)
+    assert compactor.expire(keep_from=None).why_not is None
+    assert compactor.cycle((), ALL).lost_commits == ()
+
+
+def test_a_table_that_must_not_be_changed_keeps_what_was_lost_until_it_may() -> None:
+    storage, table, expected = _filled()
+    clock = VirtualClock()
+    _, rename = late_write(storage, table, rows_of(LATE.items()))
+    compactor = compactor_of(storage, table, clock=clock)
+    _publish_each_bucket(compactor)
+    rename()
+    clock.sleep(60)
+    assert compactor.cycle((), Skip(may_commit=False)).lost_commits == ()
+    assert builders.read_keyed(storage, table) == expected
+    assert compactor.expire(keep_from=None).why_not is not None
+    clock.sleep(60)
+    assert len(compactor.cycle((), ALL).lost_commits) == 1
+    assert builders.read_keyed(storage, table) == {**expected, **LATE}
+
+
+def test_a_compactor_that_starts_puts_right_what_came_late_while_none_ran() -> None:
+    storage, table, expected = _filled()
+    _, rename = late_write(storage, table, rows_of(LATE.items()))
+    _publish_each_bucket(compactor_of(storage, table))
+    rename()
+    (lost,) = compactor_of(storage, table).cycle((), ALL).lost_commits
+    assert lost.outcome is LossOutcome.HEALED
+    assert builders.read_keyed(storage, table) == {**expected, **LATE}
+    assert compactor_of(storage, table).cycle((), ALL).lost_commits == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_healed"), [({}, True), ({"sequence.field": "v"}, False)], ids=["safe", "not"]
+)
+def test_a_run_puts_right_or_names_what_came_late(
+    options: Mapping[str, str], *, is_healed: bool
+) -> None:
+    inner = MemoryStorage()
+    table = keyed_table(inner, WHERE, buckets=2, options=options)
+    expected = builders.fill_keyed(writer(inner, table), commits=6)
+    snapshot_id, rename = late_write(inner, table, rows_of(LATE.items()))
+
+    class Late(builders.Silent):
+        """Others append to what was published, and then comes the rename over it."""
+
+        def committed(self, committed: Committed) -> None:
+            if committed.snapshot_id == snapshot_id:
+                writer(inner, table).write(rows_of([(9, 90)]))
+                rename()
+
+    totals = builders.compact(inner, table, progress=Late())
+    assert len(totals.lost_snapshots) == 1
+    if is_healed:
+        assert f"snapshot {snapshot_id}" in totals.lost_commits[0]
+        assert totals.failures == []
+        assert builders.read_keyed(inner, table) == {**expected, **LATE, 9: 90}
+    else:
+        assert totals.lost_commits == []
+        assert f"snapshot {snapshot_id}" in totals.failures[0]
+        assert "sequence fields" in totals.failures[0]

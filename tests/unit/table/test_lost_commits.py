@@ -1,0 +1,606 @@
+"""A writer renames over our snapshot 3 after our 4: what is proved to be safe, and what is not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from compactord.commit.publish import StorePublisher
+from compactord.errors import TransientStorageError
+from compactord.model import LossOutcome, LostCommit
+from compactord.paimon import paths
+from compactord.paimon.data_file import DataFile
+from compactord.paimon.snapshot import (
+    CommitKind,
+    Snapshot,
+    read_snapshot,
+    snapshot_ids,
+    snapshot_json,
+)
+from compactord.table.lost_commits import LostCommits
+from tests.builders import FIRST, SECOND, VirtualClock
+from tests.late import DELAY_MS, Process
+from tests.lineage import TABLE, Lineage, bucket_id
+from tests.storages import Call, Fault, FaultyStorage, HookedStorage, RecordingStorage
+
+LONG_MAX = (1 << 63) - 1
+
+
+class Case:
+    """Two files in each of two buckets; the writer looks at snapshot 2, and adds a file.
+
+    `late` is how its snapshot differs, `file` how its file does.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_keyed: bool = True,
+        bucket: int = 2,
+        options: dict[str, str] | None = None,
+        file: Callable[[DataFile], DataFile] = lambda file: file,
+        total_buckets: int | None = None,
+        **late: object,
+    ) -> None:
+        self.table = Lineage(is_keyed=is_keyed, options=options)
+        self.bucket = bucket
+        self.clock = VirtualClock()
+        for number in (0, 1):
+            self.table.append(2, bucket=number)
+        self.ours = Process(self.table, clock=self.clock)
+        late = {"commit_user": "writer", "commit_identifier": 7, **late}
+        buckets = self.table.buckets
+        self.table.buckets = total_buckets or buckets
+        self.rename = self.table.prepare_replacement(
+            bucket=bucket,
+            file=file(self.table.new_file()),
+            **late,  # type: ignore[arg-type]
+        )
+        self.table.buckets = buckets
+        self.file = self.table.replacement_file
+        # Its snapshot, once it is there.
+        self.late: Snapshot
+
+    def publish(self) -> None:
+        """Our snapshots 3 and 4: the two files of each bucket, merged."""
+        for number in (0, 1):
+            files = [file for file in self.table.files(number) if file.level == 0][:2]
+            self.ours.commit(self.table.change(files, owner=FIRST, bucket=number))
+
+    def found(self) -> list[LostCommit]:
+        """What a look finds; what it has committed again is there."""
+        found = self.ours.look()
+        for each in found:
+            if each.outcome is LossOutcome.HEALED:
+                self.table.expected.update(self.table.rows[self.file.file_name])
+        return found
+
+    def check(self) -> None:
+        """Every row that must be there is, once."""
+        assert +self.table.rows_now() == +self.table.expected
+
+
+def _nothing(case: Case) -> None:
+    pass
+
+
+def _others_append(case: Case) -> None:
+    case.table.append(1, bucket=case.bucket)
+
+
+def _others_append_and_we_merge(case: Case) -> None:
+    _others_append(case)
+    case.ours.merge(case.bucket)
+
+
+def _others_overwrite(case: Case) -> None:
+    case.table.overwrite(3)
+
+
+def _others_delete(case: Case) -> None:
+    case.table.delete(case.table.append(1, bucket=3)[0], bucket=3)
+
+
+def _its_job_goes_on(case: Case) -> None:
+    case.table.commit_as("writer", 8, bucket=case.bucket)
+
+
+def _another_job_goes_on(case: Case) -> None:
+    case.table.commit_as("somebody", 8, bucket=case.bucket)
+
+
+def _its_file_goes(case: Case) -> None:
+    case.table.storage.delete(case.table.data_path(case.bucket, case.file))
+
+
+def _its_file_is_cut(case: Case) -> None:
+    case.table.storage.overwrite(case.table.data_path(case.bucket, case.file), b"cut")
+
+
+def _its_list_goes(case: Case) -> None:
+    case.table.storage.delete(paths.manifest_path(TABLE.location, case.late.delta_manifest_list))
+
+
+def _its_list_is_damaged(case: Case) -> None:
+    path = paths.manifest_path(TABLE.location, case.late.delta_manifest_list)
+    case.table.storage.overwrite(path, b"damaged")
+
+
+Act = Callable[[Case], None]
+
+
+@pytest.mark.parametrize(
+    ("case", "since", "act", "why"),
+    [
+        pytest.param(Case(), _nothing, _nothing, None, id="a bucket of its own"),
+        pytest.param(Case(bucket=0), _nothing, _nothing, None, id="a bucket that we merged"),
+        pytest.param(Case(is_keyed=False, bucket=0), _nothing, _nothing, None, id="no buckets"),
+        pytest.param(
+            Case(commit_identifier=LONG_MAX), _nothing, _nothing, None, id="of a batch job"
+        ),
+        pytest.param(Case(), _others_append, _nothing, None, id="others append beside it"),
+        pytest.param(Case(), _another_job_goes_on, _nothing, None, id="another job goes on"),
+        pytest.param(
+            Case(is_keyed=False, bucket=0),
+            _others_append_and_we_merge,
+            _nothing,
+            None,
+            id="no buckets, others append and we merge",
+        ),
+        pytest.param(
+            Case(), _others_append_and_we_merge, _nothing, "has been merged since", id="merged"
+        ),
+        pytest.param(Case(), _others_overwrite, _nothing, "overwrote data", id="overwritten"),
+        pytest.param(
+            Case(is_keyed=False, bucket=0),
+            _others_overwrite,
+            _nothing,
+            "overwrote data",
+            id="overwritten without buckets",
+        ),
+        pytest.param(
+            Case(), _its_job_goes_on, _nothing, "has committed identifier 8", id="its job goes on"
+        ),
+        pytest.param(
+            Case(bucket=0, file=lambda file: replace(file, min_sequence_number=0)),
+            _nothing,
+            _nothing,
+            "whose records may be newer",
+            id="numbers that others had",
+        ),
+        pytest.param(
+            Case(bucket=0, options={"sequence.field": "v"}),
+            _nothing,
+            _nothing,
+            "sequence fields order records",
+            id="sequence fields",
+        ),
+        pytest.param(
+            Case(bucket=2, options={"sequence.field": "v"}),
+            _nothing,
+            _nothing,
+            None,
+            id="sequence fields, and nothing merged",
+        ),
+        pytest.param(
+            Case(kind=CommitKind.OVERWRITE), _nothing, _nothing, "kind OVERWRITE", id="overwrite"
+        ),
+        pytest.param(
+            Case(kind=CommitKind.COMPACT), _nothing, _nothing, "kind COMPACT", id="compaction"
+        ),
+        pytest.param(
+            Case(changelog_manifest_list="manifest-list-c"),
+            _nothing,
+            _nothing,
+            "a changelog",
+            id="changelog",
+        ),
+        pytest.param(
+            Case(index_manifest="index-manifest-i"), _nothing, _nothing, "its index", id="index"
+        ),
+        pytest.param(Case(), _others_delete, _nothing, "deleted files", id="deleted"),
+        pytest.param(
+            Case(total_buckets=8), _nothing, _nothing, "written for 8 buckets", id="buckets"
+        ),
+        pytest.param(Case(next_row_id=4), _nothing, _nothing, "row ids", id="row ids"),
+        pytest.param(
+            Case(file=lambda file: replace(file, level=5)), _nothing, _nothing, "on level 5",
+            id="level",
+        ),
+        pytest.param(
+            Case(file=lambda file: replace(file, extra_files=("x.index",))),
+            _nothing,
+            _nothing,
+            "beside it",
+            id="extra files",
+        ),
+        pytest.param(
+            Case(file=lambda file: replace(file, schema_id=3)), _nothing, _nothing,
+            "has schema 3", id="schema",
+        ),
+        pytest.param(Case(), _nothing, _its_file_goes, "was removed", id="file gone"),
+        pytest.param(Case(), _nothing, _its_file_is_cut, "has 3 bytes", id="file cut"),
+        pytest.param(Case(), _nothing, _its_list_goes, "manifest-list-", id="list gone"),
+        pytest.param(Case(), _nothing, _its_list_is_damaged, "manifest-list-", id="list damaged"),
+    ],
+)  # fmt: skip
+def test_what_is_proved_is_committed_again_and_what_is_not_is_named(
+    case: Case, since: Act, act: Act, why: str | None
+) -> None:
+    case.publish()
+    since(case)
+    case.late = case.rename()
+    act(case)
+    (lost,) = case.found()
+    assert (lost.snapshot_id, lost.above_id) == (3, 4)
+    assert (lost.commit_user, lost.rows) == ("writer", 10)
+    if why is None:
+        assert (lost.outcome, lost.why) == (LossOutcome.HEALED, "")
+        assert lost.again_id == max(snapshot_ids(case.table.storage, TABLE.location))
+        assert lost.file_names == (case.file.file_name,)
+    else:
+        assert lost.outcome is LossOutcome.HALTED
+        assert why in lost.why
+        assert why in str(lost)
+    case.check()
+    assert case.ours.look() == [], "it is said once"
+    # Another process finds the same by the table alone, or that it has been put right.
+    again = Process(case.table, owner=SECOND).look()
+    if why is None:
+        assert again == []
+    elif act not in (_its_list_goes, _its_list_is_damaged):
+        assert [each.outcome for each in again] == [LossOutcome.HALTED]
+    case.check()
+
+
+def _lost_case(**how: object) -> Case:
+    """A case whose rename has come."""
+    case = Case(**how)  # type: ignore[arg-type]
+    case.publish()
+    case.late = case.rename()
+    return case
+
+
+def test_what_is_committed_again_is_the_writers_own() -> None:
+    case = _lost_case(
+        watermark=5_000, properties={"from": "writer"}, operation="WRITE", commit_identifier=7
+    )
+    (lost,) = case.found()
+    assert lost.again_id is not None
+    again = read_snapshot(case.table.storage, TABLE.location, lost.again_id)
+    assert again.commit_kind is CommitKind.APPEND
+    assert (again.commit_user, again.commit_identifier) == ("writer", 7)
+    assert (again.watermark, again.properties, again.operation) == (
+        5_000,
+        {"from": "writer"},
+        "WRITE",
+    )
+    assert (again.delta_record_count, again.total_record_count) == (10, 50)
+    assert again.uuid != case.late.uuid
+    # Its manifests are new: those of the lost snapshot go when that expires.
+    mine = case.ours.committer.follower.loaded(TABLE).snapshot
+    assert mine == again
+    assert again.delta_manifest_list != case.late.delta_manifest_list
+    assert case.table.storage.status(case.table.data_path(2, case.file)) is not None
+
+
+@pytest.mark.parametrize("has_same_files", [True, False])
+def test_what_a_restarted_job_has_committed_itself_is_left_alone(*, has_same_files: bool) -> None:
+    case = Case()
+    case.publish()
+    files = [case.file] if has_same_files else []
+    case.table.commit_as("writer", 7, bucket=2, files=files)
+    case.late = case.rename()
+    newest = max(snapshot_ids(case.table.storage, TABLE.location))
+    assert case.found() == []
+    assert Process(case.table, owner=SECOND).look() == []
+    assert max(snapshot_ids(case.table.storage, TABLE.location)) == newest
+    case.check()
+
+
+def test_batch_jobs_have_one_identifier_which_proves_nothing() -> None:
+    case = Case(commit_identifier=LONG_MAX)
+    case.publish()
+    case.table.commit_as("writer", LONG_MAX, bucket=2)
+    case.late = case.rename()
+    (lost,) = case.found()
+    assert lost.outcome is LossOutcome.HALTED
+    case.check()
+
+
+def test_a_job_that_commits_it_itself_during_our_attempt_is_heard() -> None:
+    """Between the proof and our publication: the next attempt proves anew."""
+    case = _lost_case()
+    acts = [lambda: case.table.commit_as("writer", 7, bucket=2, files=[case.file])]
+
+    def first(call: Call) -> None:
+        if call.method == "create_if_absent" and acts:
+            acts.pop()()
+
+    process = Process(
+        case.table, owner=SECOND, storage=HookedStorage(case.table.storage, before=first)
+    )
+    (lost,) = process.look()
+    assert (lost.outcome, lost.why) == (
+        LossOutcome.HALTED,
+        "its user has committed it again meanwhile",
+    )
+    case.check()
+
+
+@pytest.mark.parametrize(
+    ("bucket", "since", "options", "is_healed"),
+    [
+        (0, _nothing, {}, True),
+        (2, _others_append, {}, False),
+        (2, _nothing, {"sequence.field": "v"}, False),
+        (3, _nothing, {"sequence.field": "v"}, True),
+    ],
+    ids=["older records", "newer records", "records in an order of their own", "another bucket"],
+)
+def test_a_running_merge_forbids_what_it_might_have_met(
+    *, bucket: int, since: Act, options: dict[str, str], is_healed: bool
+) -> None:
+    """Buckets 0 and 2 are being merged."""
+    case = Case(bucket=bucket, options=options)
+    case.publish()
+    since(case)
+    case.late = case.rename()
+    (lost,) = case.ours.look(busy=[bucket_id(0), bucket_id(2)])
+    assert (lost.outcome is LossOutcome.HEALED) == is_healed
+    assert ("being merged" in lost.why) == (not is_healed)
+
+
+def test_a_process_that_starts_puts_right_what_the_last_one_did_not_see() -> None:
+    case = _lost_case()
+    (lost,) = Process(case.table, owner=SECOND).look()
+    assert lost.outcome is LossOutcome.HEALED
+    case.table.expected.update(case.table.rows[case.file.file_name])
+    case.check()
+    # Its own process says so too, because what it published is gone, and finds the rows there.
+    assert case.ours.look() == []
+    case.check()
+
+
+def test_each_process_that_starts_names_what_cannot_be_put_right_until_50_snapshots_later() -> None:
+    case = _lost_case(kind=CommitKind.OVERWRITE)
+    for _ in range(3):
+        (lost,) = Process(case.table, owner=SECOND).look()
+        assert lost.outcome is LossOutcome.HALTED
+    case.table.append(1, bucket=3, commits=50)
+    assert Process(case.table, owner=SECOND).look() == []
+
+
+def test_snapshots_of_other_compactors_and_jobs_alone_are_not_our_business() -> None:
+    """Two Java jobs that replace each other's snapshots, and never one of ours."""
+    table = Lineage()
+    table.append(1)
+    rename = table.prepare_replacement()
+    table.append(2, bucket=1, commits=2)
+    rename()
+    assert Process(table).look() == []
+
+
+def test_a_look_costs_one_listing_and_after_the_first_reads_only_what_has_changed() -> None:
+    case = Case()
+    storage = RecordingStorage(case.table.storage)
+    ours = Process(case.table, storage=storage, clock=case.clock)
+    ours.look()
+    for number in (0, 1):
+        ours.commit(case.table.change(case.table.files(number), owner=FIRST, bucket=number))
+    ours.look()
+    state = ours.follower.loaded(TABLE)
+    storage.log.clear()
+    ours.look_at(state)
+    assert [call.method for call in storage.log] == ["list"]
+    case.clock.sleep(DELAY_MS / 1000 + 1)
+    storage.log.clear()
+    ours.look_at(state)
+    assert storage.log == [], "nothing is remembered any more"
+
+
+def test_looks_are_a_minute_apart_and_the_delay_ends_them() -> None:
+    case = Case()
+    case.publish()
+    assert case.ours.look(interval_ms=60_000) == []
+    case.late = case.rename()
+    case.clock.sleep(59)
+    assert case.ours.look(interval_ms=60_000) == []
+    case.clock.sleep(1)
+    assert len(case.ours.look(interval_ms=60_000)) == 1
+
+    late = Case()
+    late.publish()
+    late.ours.look()
+    late.clock.sleep(DELAY_MS / 1000 + 1)
+    late.late = late.rename()
+    assert late.ours.look() == []
+    assert len(Process(late.table, owner=SECOND).look()) == 1
+
+
+def test_nothing_expires_and_nothing_is_committed_while_it_must_wait() -> None:
+    case = Case()
+    assert case.ours.lost_commits.why_keep() is not None, "nobody has looked"
+    case.ours.look()
+    case.publish()
+    assert case.ours.lost_commits.why_keep() is None
+    case.late = case.rename()
+    assert case.ours.lost_commits.why_keep() is not None, "not looked at yet"
+    assert case.ours.look(may_commit=False) == []
+    assert case.ours.lost_commits.why_keep() is not None, "known, and not decided"
+    case.check()
+    assert len(case.found()) == 1
+    case.check()
+    assert case.ours.lost_commits.why_keep() is None
+
+
+def test_where_writers_are_excluded_nobody_looks_back() -> None:
+    class Exclusive(StorePublisher):
+        excludes_writers = True
+
+    table = Lineage()
+    storage = RecordingStorage(table.storage)
+    lost_commits = LostCommits(storage, Exclusive(storage), TABLE.location, VirtualClock())
+    assert lost_commits.published is None
+    assert lost_commits.why_keep() is None
+    assert storage.log == []
+
+
+def test_a_writer_that_replaces_what_we_committed_again_is_counted_each_time() -> None:
+    case = _lost_case()
+    for round_ in range(3):
+        (lost,) = case.ours.look()
+        assert lost.again_id is not None
+        # A rename over it by one that had looked before.
+        objects = dict(case.table.storage.objects)
+        path = paths.snapshot_path(TABLE.location, lost.again_id)
+        case.table.storage.delete(path)
+        hint = paths.latest_hint(TABLE.location)
+        case.table.storage.overwrite(hint, str(lost.again_id - 1).encode())
+        rename = case.table.prepare_replacement(commit_user=f"other-{round_}", bucket=3)
+        other = case.table.replacement_file
+        case.table.storage.objects.update({path: objects[path], hint: objects[hint]})
+        rename()
+        case.table.expected.update(case.table.rows[other.file_name])
+        case.check()
+    assert case.ours.follower.replaced_snapshots == 2, "the third is not looked at yet"
+    (lost,) = case.found()
+    assert lost.outcome is LossOutcome.HEALED
+    assert case.ours.follower.replaced_snapshots == 3
+    case.check()
+
+
+def test_a_rolled_back_table_or_one_made_anew_has_lost_nothing() -> None:
+    case = Case()
+    case.publish()
+    case.table.roll_back(2)
+    case.table.append(1, bucket=3, commits=3)
+    assert case.ours.look() == []
+    assert Process(case.table, owner=SECOND).look() == []
+
+
+def test_what_was_made_for_a_snapshot_that_was_rolled_back_is_not_committed_again() -> None:
+    case = Case()
+    case.table.roll_back(1)
+    case.table.expected.clear()
+    case.table.expected.update(
+        row for file in case.table.files(0) for row in case.table.rows[file.file_name]
+    )
+    case.table.append(2, bucket=1)
+    case.publish()
+    case.late = case.rename()
+    (lost,) = case.found()
+    assert lost.outcome is LossOutcome.HALTED
+    case.check()
+
+
+@pytest.mark.parametrize("merge_min_count", ["1", "2", "3", "4"])
+def test_merged_manifests_hide_nothing(merge_min_count: str) -> None:
+    """By whichever of the snapshots manifests are merged."""
+    options = {"manifest.merge-min-count": merge_min_count, "manifest.target-file-size": "1 gb"}
+    case = _lost_case(options=options)
+    restarted = case.table.fork()
+    (lost,) = case.found()
+    assert lost.outcome is LossOutcome.HEALED
+    case.check()
+    (lost,) = Process(restarted, owner=SECOND).look()
+    assert +restarted.rows_now() >= +restarted.expected
+
+
+def test_expired_and_unreadable_snapshots_are_passed_over() -> None:
+    case = _lost_case()
+    case.table.storage.delete(paths.snapshot_path(TABLE.location, 3))
+    assert case.ours.look() == []
+    torn = _lost_case()
+    torn.table.storage.overwrite(paths.snapshot_path(TABLE.location, 3), b"{")
+    assert torn.ours.look() == []
+    torn.table.storage.overwrite(paths.snapshot_path(TABLE.location, 3), snapshot_json(torn.late))
+    assert len(torn.found()) == 1, "half of a copy is read again"
+    torn.check()
+
+
+def test_what_must_wait_is_said_once() -> None:
+    case = _lost_case()
+    for _ in range(3):
+        case.ours.look(may_commit=False)
+    assert len(case.ours.follower.lost_snapshots) == 1
+
+
+def test_an_empty_table_may_expire() -> None:
+    table = Lineage()
+    process = Process(table)
+    assert process.look() == []
+    assert process.lost_commits.why_keep() is None
+
+
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_a_failure_in_the_middle_of_a_look_forgets_nothing(*, after_effect: bool) -> None:
+    """Each storage call of a look fails once; a later look finds what there is."""
+    for number in itertools.count(1):
+        case = _lost_case()
+        fault = Fault(at=number, error=TransientStorageError, after_effect=after_effect)
+        storage = FaultyStorage(case.table.storage, fault)
+        process = Process(case.table, owner=SECOND, storage=storage)
+        for _ in range(3):
+            process.look_at(case.table.state())
+        assert [each.outcome for each in process.lost_commits.found] == [LossOutcome.HEALED]
+        case.table.expected.update(case.table.rows[case.file.file_name])
+        case.check()
+        if not storage.failed:
+            break
+    assert number > 20
+
+
+def test_a_gap_that_a_rollback_left_is_no_loss() -> None:
+    case = Case(options={"manifest.merge-min-count": "1"})
+    case.publish()
+    case.table.storage.delete(paths.snapshot_path(TABLE.location, 3))
+    assert Process(case.table, owner=SECOND).look() == []
+
+
+def test_files_of_which_some_are_there_are_not_added_again() -> None:
+    table = Lineage()
+    table.append(2)
+    files = [table.new_file(), table.new_file()]
+    rename = table.prepare_replacement(file=files[0], also=files[1:], commit_user="writer")
+    ours = Process(table)
+    ours.merge(0)
+    table.commit_as("a repair by hand", 1, files=files[1:])
+    rename()
+    (lost,) = ours.look()
+    assert "is live, others of its files are not" in lost.why
+    assert +table.rows_now() == +table.expected
+
+
+def test_who_was_replaced_is_asked_and_what_cannot_be_known_is_not_assumed() -> None:
+    """A job's commit 3 is replaced by the same job's, which was thought dead, after our 4."""
+    table = Lineage()
+    table.append(2)
+    rename = table.prepare_replacement(commit_user="writer", commit_identifier=7)
+    table.commit_as("writer", 7, bucket=1)
+    ours = Process(table)
+    ours.look()
+    ours.merge(0)
+    rename()
+    assert ours.look() == [], "it is the same commit, done again"
+    # The replaced snapshot is gone: another process cannot know whose it was.
+    (lost,) = Process(table, owner=SECOND).look()
+    assert lost.outcome is LossOutcome.HALTED
+    assert "not known what snapshot" in lost.why
+    assert +table.rows_now() == +table.expected
+
+
+def test_what_others_did_to_each_other_since_may_hide_anything() -> None:
+    """Snapshot 5 is not the one that 6 was built on: nobody knows what that one did."""
+    case = Case()
+    case.publish()
+    rename = case.table.prepare_replacement(bucket=3, commit_user="a", kind=CommitKind.OVERWRITE)
+    case.table.append(1, bucket=3, commits=2)
+    rename()
+    case.late = case.rename()
+    (lost,) = case.found()
+    assert lost.why == "snapshot 6 was not built on 5"
+    case.check()
