@@ -97,13 +97,13 @@ public class Oracle {
             String key = (String) keys.next();
             options.set(key, forced.get(key));
         }
-        return FileStoreTableFactory.create(new WholeManifests(), options);
+        return FileStoreTableFactory.create(new LateRenames(), options);
     }
 
     static SchemaManager schemas(JsonNode args) {
         String branch = Rows.has(args, "branch") ? text(args, "branch") : "main";
         return new SchemaManager(
-                new WholeManifests(), new Path(((JsonNode) args.get("path")).asText()), branch);
+                new LateRenames(), new Path(((JsonNode) args.get("path")).asText()), branch);
     }
 
     public void createTable(String json) throws Exception {
