@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
+from compactord.config.model import ServiceConfig
 from compactord.config.problems import COMMAND_LINE, Problem
 from compactord.config.source import Node, References
 from compactord.config.values import orphan_grace_ms
@@ -52,9 +53,41 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-def add_table_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--warehouse", required=True, help="root folder of the warehouse")
-    parser.add_argument("--table", required=True, metavar="DB.T", help="the table, with database")
+def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which tables a command is for (`cli/choice.py`)."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--warehouse", help="root folder of the warehouse")
+    where.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a configuration of serve: its catalogs, and its rules for each table",
+    )
+    parser.add_argument("--catalog", metavar="NAME", help="only this catalog of --config")
+    parser.add_argument(
+        "--set",
+        dest="config_overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a value that overrides --config's; may be repeated",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--table", metavar="DB.T", help="one table, with its database")
+    which.add_argument("--database", metavar="DB", help="all tables of a database")
+    which.add_argument(
+        "--tables",
+        metavar="REGEX",
+        help="all tables whose whole name, database.table, matches this regular expression",
+    )
+    add_output_arguments(parser)
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object, last on stdout")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more on stderr")
+
+
+def add_option_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option",
         action="append",
@@ -62,8 +95,23 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a table option for this run; overrides the table's own; may be repeated",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, last on stdout")
-    parser.add_argument("-v", "--verbose", action="store_true", help="log more on stderr")
+
+
+def add_partition_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--partition",
+        action="append",
+        default=[],
+        metavar="K=V[,K=V]",
+        help="only these partitions; may be repeated. Null is written as the table's "
+        "partition.default-name (__DEFAULT_PARTITION__); %%2C is a comma, %%25 a percent sign",
+    )
+
+
+def add_worst_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--worst", type=int, metavar="N", help="only the N buckets that need compaction most"
+    )
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,26 +122,18 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         help="minor (default): compact what the table's triggers ask for; full: everything into "
         "the highest level, or every file below the target size on an append table",
     )
-    parser.add_argument(
-        "--partition",
-        action="append",
-        default=[],
-        metavar="K=V[,K=V]",
-        help="only these partitions; may be repeated. Null is written as the table's "
-        "partition.default-name (__DEFAULT_PARTITION__); %%2C is a comma, %%25 a percent sign",
-    )
+    add_partition_argument(parser)
     parser.add_argument(
         "--append-wait",
         metavar="DURATION",
         help="merge small append files that have waited longer, even if there are fewer than "
-        "compaction.min.file-num (default: wait for more)",
+        "compaction.min.file-num (default: --config's; without one they wait for more)",
     )
     parser.add_argument(
         "--quiet-for",
-        default="0 s",
         metavar="DURATION",
         help="skip partitions of an append table that a command rewrote (DELETE, UPDATE, "
-        "MERGE) within this time (default 0 s: skip none)",
+        "MERGE) within this time (default: --config's, else 0 s: skip none)",
     )
 
 
@@ -115,15 +155,19 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--memory",
-        default="512mb",
-        help="memory of one merge, in addition to the idle worker's (default 512mb)",
+        help="memory of one merge, in addition to the idle worker's (default: --config's, else "
+        "512 mb)",
     )
-    group.add_argument(
+    add_grace_argument(group)
+
+
+def add_grace_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    parser.add_argument(
         "--orphan-grace",
-        default="1 d",
         metavar="DURATION",
         help="age at which left-over files of earlier runs are deleted when it cannot be proved "
-        "that their run has ended (default 1 d, at least 1 h); must exceed the longest compaction",
+        "that their run has ended (default: --config's, else 1 d; at least 1 h); must exceed the "
+        "longest compaction",
     )
 
 
@@ -137,17 +181,29 @@ class EngineArguments:
     orphan_grace_ms: int
 
 
-def engine_arguments(args: argparse.Namespace) -> EngineArguments:
+def engine_arguments(args: argparse.Namespace, config: ServiceConfig) -> EngineArguments:
+    """What the arguments say, and where they are silent the configuration."""
     given = _pairs(args.spark_conf, "--spark-conf")
-    spark_conf = {name: _resolved(value, f"--spark-conf {name}") for name, value in given.items()}
-    master = None if args.master is None else _resolved(args.master, "--master")
+    spark = config.spark
+    spark_conf = {
+        "spark.app.name": spark.app_name,
+        **spark.conf,
+        **{name: _resolved(value, f"--spark-conf {name}") for name, value in given.items()},
+    }
+    master = spark.master if args.master is None else _resolved(args.master, "--master")
     check_spark(master, spark_conf)
     return EngineArguments(
         master=master,
         spark_conf=spark_conf,
-        memory_bytes=_memory(args.memory),
-        orphan_grace_ms=_value(orphan_grace_ms, args.orphan_grace, "--orphan-grace"),
+        memory_bytes=spark.task_memory_bytes if args.memory is None else _memory(args.memory),
+        orphan_grace_ms=grace_ms(args, config),
     )
+
+
+def grace_ms(args: argparse.Namespace, config: ServiceConfig) -> int:
+    if args.orphan_grace is None:
+        return config.recovery.orphan_grace_ms
+    return _value(orphan_grace_ms, args.orphan_grace, "--orphan-grace")
 
 
 def open_warehouse(warehouse: str) -> Catalog:
@@ -180,14 +236,14 @@ def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
     )
 
 
-def append_wait_ms(args: argparse.Namespace) -> int | None:
+def append_wait_ms(args: argparse.Namespace, default: int | None) -> int | None:
     if args.append_wait is None:
-        return None
+        return default
     return _value(duration_ms, args.append_wait, "--append-wait")
 
 
-def quiet_for_ms(args: argparse.Namespace) -> int:
-    return _value(duration_ms, args.quiet_for, "--quiet-for")
+def quiet_for_ms(args: argparse.Namespace, default: int) -> int:
+    return default if args.quiet_for is None else _value(duration_ms, args.quiet_for, "--quiet-for")
 
 
 def _pairs(texts: Sequence[str], argument: str) -> dict[str, str]:

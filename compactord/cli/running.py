@@ -73,7 +73,7 @@ def run_parsed(args: argparse.Namespace) -> int:
             figures: Callable[[BaseException], dict[str, Any]] = args.figures_of_error
             print(json.dumps(figures(error) | told))
         say(f"compactord: {told['error']}")
-        return _exit_code(error)
+        return exit_code(error)
 
 
 def say(text: str) -> None:
@@ -88,7 +88,8 @@ def say(text: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def _exit_code(error: CompactordError | KeyboardInterrupt) -> int:
+def exit_code(error: CompactordError | KeyboardInterrupt) -> int:
+    """The exit code of a command that this error ended."""
     match error:
         case UsageError() | TableNotFound():
             return USAGE

@@ -16,15 +16,13 @@ import tzlocal
 
 from compactord import __version__, ids
 from compactord.catalog.open import OpenStorage, open_catalog
+from compactord.cli.loading import load_usable
 from compactord.clock import Clock, SystemClock
-from compactord.config.load import LoadedConfig, load_config
-from compactord.config.problems import ConfigInvalid, Problem
+from compactord.config.load import LoadedConfig
 from compactord.config.show import effective_json, json_schema, show_text
 from compactord.engine.base import Engine
-from compactord.engine.masters import MASTERS, is_master, shown_master, what_instead
 from compactord.engine.spark import start_spark
 from compactord.errors import UsageError
-from compactord.redaction import redact_text
 from compactord.service import signals
 from compactord.service.daemon import Daemon
 from compactord.service.http import HttpServer
@@ -155,36 +153,7 @@ def _local_zone() -> tzinfo:
 
 
 def _load(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> LoadedConfig:
-    loaded = load_config(args.config, environ=os.environ, overrides=args.overrides)
-    if found := list(_unusable(loaded, open_store)):
-        raise ConfigInvalid(found, digest=loaded.digest)
-    return loaded
-
-
-def _unusable(loaded: LoadedConfig, open_store: OpenStorage) -> Iterator[Problem]:
-    """Values that are well-formed but with which nothing can be served."""
-
-    def problem(key: str, value: str, expected: str) -> Problem:
-        shown = loaded.references.get(key, redact_text(value))
-        return Problem(origin=loaded.origins[key], key=key, value=shown, expected=expected)
-
-    master = loaded.config.spark.master
-    if master is not None and not is_master(master):
-        yield problem("spark.master", shown_master(master), MASTERS)
-    for name, value in loaded.config.spark.conf.items():
-        instead = what_instead(name, master)
-        if instead is not None:
-            expected = f"no such setting, as it has no effect: {instead}"
-            yield problem(f"spark.conf.{name}", value, expected)
-    for name, catalog in loaded.config.catalogs.items():
-        try:
-            open_store(catalog.warehouse)
-        except UsageError:
-            expected = (
-                "a folder of this machine, such as /data/wh or file:///data/wh; other stores are "
-                "not supported yet"
-            )
-            yield problem(f"catalogs.{name}.warehouse", catalog.warehouse, expected)
+    return load_usable(args.config, args.overrides, open_store)
 
 
 def _configure_logs(loaded: LoadedConfig, *, instance: str) -> None:

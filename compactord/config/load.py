@@ -55,6 +55,19 @@ class LoadedConfig:
     references: Mapping[str, str] = field(repr=False)
     digest: str = field(repr=False)
 
+    def origin(self, key: str) -> Origin:
+        """Where the value of a dotted key, or the first one below it, came from."""
+        if key in self.origins:
+            return self.origins[key]
+        below = (origin for each, origin in self.origins.items() if each.startswith(f"{key}."))
+        return next(below, DEFAULT)
+
+
+def config_of_warehouse(catalog: str, warehouse: str) -> LoadedConfig:
+    """The defaults, for a warehouse without a configuration: one catalog of this name."""
+    config = ServiceConfig.model_validate({"catalogs": {catalog: {"warehouse": warehouse}}})
+    return LoadedConfig(path="", config=config, origins={}, references={}, digest="")
+
 
 def load_config(
     path: str, *, environ: Mapping[str, str], overrides: Sequence[str] = ()

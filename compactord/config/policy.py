@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compactord.config.keys import dotted, leaves
-from compactord.config.model import Discovery, Mode, ServiceConfig, SnapshotExpiry, TableSettings
+from compactord.config.keys import dotted, keys_of, leaves
+from compactord.config.model import (
+    Discovery,
+    Mode,
+    Rule,
+    ServiceConfig,
+    SnapshotExpiry,
+    TableSettings,
+)
 from compactord.config.windows import Window
 from compactord.paimon.option_catalogue import canonical_key
 
@@ -40,12 +47,8 @@ def policy_for(config: ServiceConfig, catalog: str, database: str, table: str) -
     """Rules apply from top to bottom; for each key, and each option, the last one counts."""
     settings = _values(config.defaults)
     options = _options(config.defaults)
-    for rule in config.rules:
-        if rule.match.catalog not in (None, catalog):
-            continue
-        pattern = rule.match.table
-        if pattern is not None and pattern.fullmatch(f"{database}.{table}") is None:
-            continue
+    for index in matching_rules(config, catalog, database, table):
+        rule = config.rules[index]
         given = rule.settings.model_fields_set
         settings.update((k, v) for k, v in _values(rule.settings).items() if k in given)
         options.update(_options(rule.settings))
@@ -61,18 +64,67 @@ def _options(settings: TableSettings) -> dict[str, str]:
     return {canonical_key(key): value for key, value in settings.options.items()}
 
 
+def setting_keys(
+    config: ServiceConfig, catalog: str, database: str, table: str
+) -> Mapping[str, str]:
+    """Which key of the configuration decides each setting of a table, as `policy_for` does.
+
+    From the setting's key (`priority`; `options.` and the option's present name) to the dotted one
+    that counts (`rules.2.set.priority`).
+    """
+    found = {key: f"defaults.{key}" for key in keys_of(TableSettings) if key != "options"}
+    found.update(_option_keys("defaults", config.defaults))
+    for index in matching_rules(config, catalog, database, table):
+        settings = config.rules[index].settings
+        written = (_key_of(name) for name in settings.model_fields_set)
+        found.update((key, f"rules.{index}.set.{key}") for key in written if key != "options")
+        found.update(_option_keys(f"rules.{index}.set", settings))
+    return found
+
+
+def matching_rules(
+    config: ServiceConfig, catalog: str, database: str, table: str
+) -> tuple[int, ...]:
+    """The indexes of the rules that concern a table, from top to bottom."""
+    return tuple(
+        index
+        for index, rule in enumerate(config.rules)
+        if _concerns(rule, catalog, f"{database}.{table}")
+    )
+
+
+def _concerns(rule: Rule, catalog: str, full_name: str) -> bool:
+    pattern = rule.match.table
+    return rule.match.catalog in (None, catalog) and (
+        pattern is None or pattern.fullmatch(full_name) is not None
+    )
+
+
+def _option_keys(section: str, settings: TableSettings) -> dict[str, str]:
+    return {f"options.{canonical_key(k)}": f"{section}.options.{k}" for k in settings.options}
+
+
+def _key_of(attribute: str) -> str:
+    return TableSettings.model_fields[attribute].alias or attribute
+
+
 def is_included(discovery: Discovery, database: str, table: str) -> bool:
-    """Whether a table is compacted; names as in the catalog.
+    """Whether a table is compacted; names as in the catalog."""
+    return excluding_key(discovery, database, table) is None
+
+
+def excluding_key(discovery: Discovery, database: str, table: str) -> str | None:
+    """The key of `discovery` that excludes a table by its name; None: none does.
 
     Whole names must match; excluding overrides (flink/utils/MultiTablesCompactorUtil.java).
     """
     full_name = f"{database}.{table}"
     excluding = discovery.excluding_tables
-    return (
-        discovery.including_databases.fullmatch(database) is not None
-        and discovery.including_tables.fullmatch(full_name) is not None
-        and (excluding is None or excluding.fullmatch(full_name) is None)
-    )
+    if excluding is not None and excluding.fullmatch(full_name) is not None:
+        return "excluding_tables"
+    if discovery.including_databases.fullmatch(database) is None:
+        return "including_databases"
+    return None if discovery.including_tables.fullmatch(full_name) else "including_tables"
 
 
 def cold_differences(old: ServiceConfig, new: ServiceConfig) -> tuple[str, ...]:

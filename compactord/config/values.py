@@ -114,7 +114,7 @@ _ESCAPE_HINTS = {
 }
 
 
-def _table_pattern(value: object) -> re.Pattern[str]:
+def table_pattern(value: object) -> re.Pattern[str]:
     """A pattern that means the same to Java's Matcher.matches and to re.fullmatch.
 
     Classes such as `\\w` are ASCII, as Java's are by default.
@@ -206,7 +206,7 @@ ZoneNameOrLocal = Annotated[str, BeforeValidator(_zone_name_or_local)]
 # Matched against a whole name.
 TablePattern = Annotated[
     re.Pattern[str],
-    BeforeValidator(_table_pattern),
+    BeforeValidator(table_pattern),
     PlainSerializer(lambda pattern: pattern.pattern, return_type=str),
     WithJsonSchema({"type": "string", "format": "regex"}),
 ]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import structlog
 
 from compactord.errors import ObjectNotFound, StorageError
-from compactord.maintenance.expire_plan import ExpiringHistory, plan_expiry
+from compactord.maintenance.expire_plan import ExpirePlan, ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
 from compactord.paimon import paths
@@ -88,26 +88,14 @@ def expire_snapshots(
     be read, and `UsageError` for options that contradict each other: nothing is deleted then.
     Raises `StorageError` if a deletion fails: the next round continues there.
     """
-    if options.changelog_decoupled:
-        return Expired(why_not="its options keep changelogs longer than snapshots")
-    latest = latest_snapshot_id(storage, table.location)
-    earliest = earliest_snapshot_id(storage, table.location)
-    if latest is None or earliest is None:
-        return Expired()
-    snapshots = _Snapshots(storage, table.location)
-    wanted = expire_range(
-        options,
-        earliest=earliest,
-        latest=latest,
-        next_of_consumers=min(read_consumers(storage, table.location).values(), default=None),
-        keep_from=keep_from,
-        time_of=snapshots.time_ms,
-        now_ms=now_ms,
-    )
+    found = _due(storage, table.location, options, now_ms=now_ms, keep_from=keep_from)
+    if isinstance(found, Expired):
+        return found
+    wanted, latest, snapshots = found
     if wanted.is_empty:
         if not has_earliest_hint(storage, table.location):
-            write_earliest_hint(storage, table.location, earliest)
-        return Expired(first=earliest, end=earliest, more=wanted.more)
+            write_earliest_hint(storage, table.location, wanted.first)
+        return Expired(first=wanted.first, end=wanted.first, more=wanted.more)
     counts: Counter[str] = Counter()
     why_not = None
     try:
@@ -117,6 +105,88 @@ def expire_snapshots(
         why_not = str(changed)
     more = wanted.more and why_not is None
     return Expired(first=wanted.first, end=wanted.end, more=more, why_not=why_not, **counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiryPreview:
+    """What the next round would delete: the figures, and every file in the order of deletion."""
+
+    figures: Expired
+    files: tuple[str, ...] = ()
+
+
+def preview_expiry(
+    storage: Storage,
+    table: TableRef,
+    *,
+    bucket_folder: Callable[[BucketId], str],
+    options: ExpireOptions,
+    now_ms: int,
+    keep_from: int | None,
+) -> ExpiryPreview:
+    """What `expire_snapshots` would delete with the same arguments; changes nothing.
+
+    Raises what that raises before its first deletion.
+    """
+    found = _due(storage, table.location, options, now_ms=now_ms, keep_from=keep_from)
+    if isinstance(found, Expired):
+        return ExpiryPreview(figures=found)
+    wanted, latest, snapshots = found
+    if wanted.is_empty:
+        return ExpiryPreview(
+            figures=Expired(first=wanted.first, end=wanted.first, more=wanted.more)
+        )
+    try:
+        round_ = _Round(storage, table.location, wanted, latest, snapshots)
+        plan, expiring = round_.plan(bucket_folder), round_.snapshot_paths
+    except _TableChanged as moved:
+        figures = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
+        return ExpiryPreview(figures=figures)
+    return ExpiryPreview(
+        figures=Expired(
+            first=wanted.first,
+            end=wanted.end,
+            snapshots=len(expiring),
+            data_files=len(plan.data_files),
+            changelog_files=len(plan.changelog_files),
+            manifests=len(plan.manifests) + len(plan.lists),
+            index_files=len(plan.index_files) + len(plan.statistics),
+            size_bytes=plan.size_bytes,
+            more=wanted.more,
+        ),
+        files=(
+            *plan.data_files,
+            *plan.changelog_files,
+            *plan.manifests,
+            *plan.index_files,
+            *plan.statistics,
+            *plan.lists,
+            *expiring,
+        ),
+    )
+
+
+def _due(
+    storage: Storage, location: str, options: ExpireOptions, *, now_ms: int, keep_from: int | None
+) -> Expired | tuple[ExpireRange, int, _Snapshots]:
+    """The snapshots that expire now, the latest id, and snapshots read; or why there are none."""
+    if options.changelog_decoupled:
+        return Expired(why_not="its options keep changelogs longer than snapshots")
+    latest = latest_snapshot_id(storage, location)
+    earliest = earliest_snapshot_id(storage, location)
+    if latest is None or earliest is None:
+        return Expired()
+    snapshots = _Snapshots(storage, location)
+    wanted = expire_range(
+        options,
+        earliest=earliest,
+        latest=latest,
+        next_of_consumers=min(read_consumers(storage, location).values(), default=None),
+        keep_from=keep_from,
+        time_of=snapshots.time_ms,
+        now_ms=now_ms,
+    )
+    return wanted, latest, snapshots
 
 
 class _TableChanged(Exception):
@@ -177,14 +247,13 @@ class _Round:
             others=tuple(_others(storage, location)),
         )
 
-    def delete(
-        self,
-        bucket_folder: Callable[[BucketId], str],
-        counts: Counter[str],
-        remove_empty_folder: Callable[[str], bool] | None,
-        options: ExpireOptions,
-    ) -> None:
-        """Delete the files; `counts` (by fields of `Expired`) are right even after an error."""
+    @property
+    def snapshot_paths(self) -> tuple[str, ...]:
+        """Those that expire, the oldest first."""
+        return tuple(paths.snapshot_path(self._location, s.id) for s in self._history.expiring)
+
+    def plan(self, bucket_folder: Callable[[BucketId], str]) -> ExpirePlan:
+        """What is deleted; the table is as it was when that was decided."""
         reader = MetadataReader(self._storage, self._location)
         try:
             plan = plan_expiry(reader, self._history, bucket_folder=bucket_folder)
@@ -193,6 +262,17 @@ class _Round:
             self._check()
             raise
         self._check()
+        return plan
+
+    def delete(
+        self,
+        bucket_folder: Callable[[BucketId], str],
+        counts: Counter[str],
+        remove_empty_folder: Callable[[str], bool] | None,
+        options: ExpireOptions,
+    ) -> None:
+        """Delete the files; `counts` (by fields of `Expired`) are right even after an error."""
+        plan = self.plan(bucket_folder)
         self._delete("data_files", plan.data_files, counts)
         self._delete("changelog_files", plan.changelog_files, counts)
         if options.clean_empty_directories and remove_empty_folder is not None:
@@ -202,9 +282,8 @@ class _Round:
         self._delete("index_files", (*plan.index_files, *plan.statistics), counts)
         self._delete("manifests", plan.lists, counts)
         counts["size_bytes"] = plan.size_bytes
-        for snapshot in self._history.expiring:
+        for path in self.snapshot_paths:
             self._check()
-            path = paths.snapshot_path(self._location, snapshot.id)
             self._delete("snapshots", [path], counts)
         self._check()
         try:

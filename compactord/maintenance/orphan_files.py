@@ -42,7 +42,7 @@ _LISTINGS_MAX = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A file of ours that no living process needs; whether anything names it is not yet known."""
+    """A file of ours that no living process needs; `size_bytes` is its length."""
 
     path: str
     name: str
@@ -87,9 +87,23 @@ def remove_orphans(
 ) -> tuple[Orphan, ...]:
     """Delete the orphan files that earlier runs left in a table; returns the deleted files.
 
+    Raises what `find_orphans` raises, before anything is deleted.
+    """
+    orphans = find_orphans(storage, location, partition_depth=partition_depth, rule=rule)
+    for orphan in orphans:
+        storage.delete(orphan.path)
+        _log.info("orphan_removed", path=orphan.path, size_bytes=orphan.size_bytes)
+    return orphans
+
+
+def find_orphans(
+    storage: Storage, location: str, *, partition_depth: int, rule: OwnerRule
+) -> tuple[Orphan, ...]:
+    """What earlier runs left in a table and nothing names; deletes nothing.
+
     `partition_depth` is the number of partition keys: bucket folders are that many folders deep.
-    Raises what reading raises, before anything is deleted. Lists every bucket folder once; reads
-    metadata only if there is something to delete.
+    Raises what reading raises. Lists every bucket folder once; reads metadata only if there may be
+    something to delete.
     """
     orphans = tuple(_orphans(storage, location, partition_depth, rule))
     if not orphans:
@@ -100,13 +114,7 @@ def remove_orphans(
             _log.warning("sweep_skipped", table=location, reason=reason, files=len(orphans))
             return ()
     named = _named(storage, location, {orphan.name for orphan in orphans})
-    removed = []
-    for orphan in orphans:
-        if orphan.name not in named:
-            storage.delete(orphan.path)
-            removed.append(orphan)
-            _log.info("orphan_removed", path=orphan.path, size_bytes=orphan.size_bytes)
-    return tuple(removed)
+    return tuple(orphan for orphan in orphans if orphan.name not in named)
 
 
 def _orphans(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -40,6 +41,11 @@ def size_text(size_bytes: float) -> str:
         size_bytes /= 1024
     digits = 0 if unit == "B" or size_bytes >= 100 else 1
     return f"{size_bytes:.{digits}f} {unit}"
+
+
+def count_text(count: int, what: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def place_text(table: OpenTable, partition: bytes, bucket: int) -> str:
@@ -162,12 +168,31 @@ def plan_notes(table: OpenTable, plan: BucketPlan) -> Iterator[str]:
         yield f"{place}: {note}"
 
 
-def bucket_shapes(table: OpenTable, state: TableState) -> list[BucketShape]:
-    """Every bucket's shape, in the order in which they are shown."""
-    return [
+def bucket_shapes(
+    table: OpenTable,
+    state: TableState,
+    *,
+    wanted: Callable[[bytes], bool] | None = None,
+    worst: int | None = None,
+) -> list[BucketShape]:
+    """The shapes of the buckets, or of those of wanted partitions, in order; or of the worst.
+
+    The worst, which come first, are those with the most sorted runs, or small files where there
+    are no keys; then the largest. Objects of one bucket's files exist at a time.
+    """
+    shapes = (
         bucket_shape(state.files.bucket(bucket), table.options.compaction)
         for bucket in sorted(state.files.bucket_ids())
-    ]
+        if wanted is None or wanted(bucket.partition)
+    )
+    if worst is None:
+        return list(shapes)
+
+    def need(shape: BucketShape) -> tuple[int, int]:
+        is_keyed = table.key_of is not None
+        return (shape.run_count if is_keyed else shape.small_file_count, shape.size_bytes)
+
+    return heapq.nlargest(worst, shapes, key=need)
 
 
 def inspect_json(

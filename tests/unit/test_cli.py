@@ -18,6 +18,7 @@ from compactord.cli.arguments import add_engine_arguments, engine_arguments
 from compactord.cli.command import main
 from compactord.cli.running import run_parsed
 from compactord.clock import SystemClock
+from compactord.config.load import config_of_warehouse
 from compactord.errors import UsageError
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
@@ -344,8 +345,13 @@ def test_engine_arguments_may_refer_to_secrets_that_no_command_line_shows(
         *("--spark-conf", f"spark.secret=${{file:{tmp_path}/key}}"),
         *("--spark-conf", "spark.theirs=$${spark.secret}"),
     ]
-    found = engine_arguments(parser.parse_args(given))
+    config = config_of_warehouse("w", "/wh").config
+    found = engine_arguments(parser.parse_args(given), config)
     assert found.master == "sc://head/;token=s3same"
-    assert found.spark_conf == {"spark.secret": "k3y", "spark.theirs": "${spark.secret}"}
+    assert found.spark_conf == {
+        "spark.app.name": "compactord",
+        "spark.secret": "k3y",
+        "spark.theirs": "${spark.secret}",
+    }
     with pytest.raises(UsageError, match=r"--spark-conf spark.a has \$\{env:NONE\}: .* to be set"):
-        engine_arguments(parser.parse_args(["--spark-conf", "spark.a=${env:NONE}"]))
+        engine_arguments(parser.parse_args(["--spark-conf", "spark.a=${env:NONE}"]), config)

@@ -1,0 +1,190 @@
+"""The tables that a command is for, and what the configuration says of each.
+
+A table that is named is always taken. Of a database, of a pattern, or of all tables of a
+configuration, those are passed over that the service would not work on; they are told with the
+reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from compactord.catalog.base import Catalog
+from compactord.catalog.open import open_catalog
+from compactord.cli.arguments import open_warehouse
+from compactord.cli.loading import load_usable
+from compactord.config.load import LoadedConfig, config_of_warehouse
+from compactord.config.model import Mode
+from compactord.config.policy import TablePolicy, excluding_key, policy_for, setting_keys
+from compactord.config.values import table_pattern
+from compactord.errors import StorageError, TableNotFound, UsageError
+from compactord.paimon.table import TableRef
+from compactord.service.view import TableStatus
+
+# The name of the catalog of a warehouse that is given without a configuration.
+_NAMELESS = "warehouse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A table with the settings that hold for it.
+
+    `excluding` is the key of `discovery` that excludes it by its name, None if none does.
+    """
+
+    catalog_name: str
+    catalog: Catalog
+    ref: TableRef
+    policy: TablePolicy
+    excluding: str | None
+
+    @property
+    def full_name(self) -> str:
+        return self.ref.full_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What the arguments name.
+
+    `is_configured`: by a configuration, not a warehouse. `is_single`: one table, by its name.
+    `unreadable` are databases that could not be listed, by name.
+    """
+
+    loaded: LoadedConfig
+    is_configured: bool
+    is_single: bool
+    targets: tuple[Target, ...]
+    unreadable: Mapping[str, StorageError]
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The configured zone; None: the machine's."""
+        return self.loaded.config.service.zone
+
+    def shown_name(self, target: Target) -> str:
+        """The table's name, with its catalog's where there are several."""
+        if len(self.loaded.config.catalogs) < 2:
+            return target.full_name
+        return f"{target.catalog_name}.{target.full_name}"
+
+    def origin_of(self, target: Target, key: str) -> str:
+        """Which rule or default decides a setting of the table: `rules.0.set.mode (c.yaml:7)`."""
+        ref = target.ref
+        keys = setting_keys(self.loaded.config, target.catalog_name, ref.database, ref.name)
+        return self.shown_key(keys[key]) if key in keys else "the table"
+
+    def shown_key(self, key: str) -> str:
+        """A key of the configuration with the place of its value."""
+        return f"{key} ({self.loaded.origin(key)})"
+
+    def left_alone(self, target: Target, *, write_only: bool) -> tuple[TableStatus, str] | None:
+        """Why the service does not work on a table that it could; None: it does."""
+        discovery = self.loaded.config.discovery
+        if target.excluding is not None:
+            pattern = getattr(discovery, target.excluding).pattern
+            verb = "is" if target.excluding == "excluding_tables" else "is only"
+            key = self.shown_key(f"discovery.{target.excluding}")
+            return TableStatus.EXCLUDED, f"excluded: {key} {verb} {pattern}"
+        if discovery.only_write_only and not write_only:
+            key = self.shown_key("discovery.only_write_only")
+            return TableStatus.EXCLUDED, (
+                f"excluded: it is not write-only, so its writers compact it themselves; {key}"
+            )
+        if target.policy.mode is Mode.PAUSED:
+            return TableStatus.PAUSED, f"paused by {self.origin_of(target, 'mode')}"
+        return None
+
+
+def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choice:
+    """The tables that the arguments name; without `all_of_warehouse` a warehouse alone is none.
+
+    Raises `UsageError` for arguments that contradict each other, `ConfigInvalid` for the
+    configuration, `TableNotFound` for what does not exist.
+    """
+    if args.config is not None:
+        loaded = load_usable(args.config, args.config_overrides)
+    elif args.catalog is not None or args.config_overrides:
+        raise UsageError("--catalog and --set need --config")
+    else:
+        open_warehouse(args.warehouse)
+        loaded = config_of_warehouse(_NAMELESS, args.warehouse)
+    is_single = args.table is not None
+    is_choice = is_single or args.database is not None or args.tables is not None
+    if args.config is None and not is_choice and not all_of_warehouse:
+        raise UsageError("give --table DB.T, or --database DB or --tables REGEX for several tables")
+    catalogs = _catalogs(args, loaded, is_single=is_single)
+    unreadable: dict[str, StorageError] = {}
+    targets = tuple(
+        _target(loaded, name, catalog, ref)
+        for name, catalog in catalogs.items()
+        for ref in _tables(args, catalog, unreadable)
+    )
+    if not targets and is_choice and not unreadable:
+        what = f"database {args.database}" if args.database else f"--tables {args.tables}"
+        raise TableNotFound(f"there is no table of {what} in {_shown(catalogs)}")
+    return Choice(
+        loaded=loaded,
+        is_configured=args.config is not None,
+        is_single=is_single,
+        targets=targets,
+        unreadable=unreadable,
+    )
+
+
+def _catalogs(
+    args: argparse.Namespace, loaded: LoadedConfig, *, is_single: bool
+) -> dict[str, Catalog]:
+    configured = loaded.config.catalogs
+    names = list(configured)
+    if args.catalog is not None:
+        if args.catalog not in configured:
+            raise UsageError(f"--catalog {args.catalog}: expected one of {', '.join(names)}")
+        names = [args.catalog]
+    if is_single and len(names) > 1:
+        raise UsageError(
+            f"--table {args.table}: {loaded.path} has several catalogs; give one of them by "
+            f"--catalog: {', '.join(names)}"
+        )
+    return {name: open_catalog(configured[name].warehouse) for name in names}
+
+
+def _tables(
+    args: argparse.Namespace, catalog: Catalog, unreadable: dict[str, StorageError]
+) -> Iterator[TableRef]:
+    if args.table is not None:
+        yield catalog.find_table(args.table)
+        return
+    pattern = None
+    if args.tables is not None:
+        try:
+            pattern = table_pattern(args.tables)
+        except ValueError as error:
+            raise UsageError(f"--tables {args.tables}: expected {error}") from None
+    listed = catalog.list_tables()
+    if args.database is None:
+        unreadable.update(listed.unreadable)
+    elif args.database in listed.unreadable:
+        unreadable[args.database] = listed.unreadable[args.database]
+    for ref in listed.tables:
+        if args.database not in (None, ref.database):
+            continue
+        if pattern is None or pattern.fullmatch(ref.full_name):
+            yield ref
+
+
+def _target(loaded: LoadedConfig, name: str, catalog: Catalog, ref: TableRef) -> Target:
+    return Target(
+        catalog_name=name,
+        catalog=catalog,
+        ref=ref,
+        policy=policy_for(loaded.config, name, ref.database, ref.name),
+        excluding=excluding_key(loaded.config.discovery, ref.database, ref.name),
+    )
+
+
+def _shown(catalogs: Mapping[str, Catalog]) -> str:
+    return ", ".join(catalog.warehouse for catalog in catalogs.values())

@@ -1,0 +1,178 @@
+"""`compactord compact`: tables are compacted, one after the other, until nothing is left to do."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+
+from compactord import ids
+from compactord.cli.arguments import (
+    EngineArguments,
+    append_wait_ms,
+    engine_arguments,
+    error_json,
+    overrides_of,
+    partitions_of,
+    quiet_for_ms,
+    strategy_of,
+)
+from compactord.cli.choice import Choice, Target, choose
+from compactord.cli.each_table import Result, over_tables, table_overrides, why_left_alone
+from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
+from compactord.clock import Clock, SystemClock
+from compactord.engine.base import Engine
+from compactord.engine.spark import start_spark
+from compactord.errors import AccessDenied, CompactordError
+from compactord.service.one_shot import OneShot
+from compactord.table import report
+from compactord.table.session import SessionRequest
+from compactord.table.subcompactions import WorkerSpec
+from compactord.table.totals import CompactTotals
+
+COMPACT_EXAMPLES = """\
+examples:
+  compactord compact --warehouse /data/wh --table sales.orders
+  compactord compact --warehouse /data/wh --table sales.orders --strategy full
+  compactord compact --warehouse /data/wh --table sales.orders --partition dt=2026-11-01
+  compactord compact --warehouse /data/wh --table logs.raw --option target-file-size=512mb --json
+  compactord compact --warehouse /data/wh --table sales.orders --master spark://head:7077 \\
+      --spark-conf spark.cores.max=16
+  compactord compact --config compactord.yaml --catalog lake --table sales.orders
+  compactord compact --config compactord.yaml --tables 'sales\\..*'
+  compactord compact --config compactord.yaml     # one pass over all tables that serve works on
+
+With --config the table's rules hold (options, append_wait, quiet_for), and Spark, memory, grace and
+time zone are the service's; arguments override them. Windows do not hold: you decide when. Of
+several tables those are passed over that the service would not work on; a named one is compacted.
+
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed
+or a table is refused; 69 no engine; 77 permission denied; 1 a defect of compactord
+"""
+
+
+def figures_of_error(error: BaseException) -> dict[str, object]:
+    """The figures of `compact`, which are printed after an error as well."""
+    return asdict(CompactTotals(stopped=isinstance(error, KeyboardInterrupt)))
+
+
+def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> SessionRequest:
+    """What the arguments ask for; where they are silent, the table's settings in --config do."""
+    policy = target.policy
+    wait_ms = policy.append_wait_ms if choice.is_configured else None
+    return SessionRequest(
+        strategy=strategy_of(args),
+        overrides=table_overrides(args, target),
+        partitions=partitions_of(args),
+        append_wait_ms=append_wait_ms(args, wait_ms),
+        quiet_for_ms=quiet_for_ms(args, policy.quiet_for_ms),
+    )
+
+
+def check_arguments(args: argparse.Namespace) -> None:
+    """Raises `UsageError` for arguments that no table could make right."""
+    strategy_of(args)
+    overrides_of(args)
+    partitions_of(args)
+    append_wait_ms(args, None)
+    quiet_for_ms(args, 0)
+
+
+def compact(args: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    check_arguments(args)
+    choice = choose(args)
+    where = engine_arguments(args, choice.loaded.config)
+    if choice.is_single:
+        _warn(args, choice, choice.targets[0])
+    with contextlib.ExitStack() as closing:
+        stop = closing.enter_context(stop_on_signals())
+        engines = closing.enter_context(
+            _Engines(partial(start_spark, where.master, where.spark_conf))
+        )
+        progress = report.TerminalProgress()
+        closing.callback(progress.close)
+        clock = SystemClock(choice.zone)
+
+        def work(target: Target) -> Result:
+            run = OneShot(
+                target.ref,
+                request_of(args, choice, target),
+                storage=target.catalog.storage,
+                publisher=target.catalog.publisher,
+                start_engine=engines.running,
+                clock=clock,
+                worker=_worker(where, clock),
+                progress=progress,
+                stop=stop,
+            )
+            result = _compacted(choice, target, run, engines, where.orphan_grace_ms)
+            progress.close()
+            return result
+
+        return over_tables(args, choice, work, passes_over=True, stop=stop)
+
+
+class _Engines:
+    """The one engine of all tables: started for the first that needs one."""
+
+    def __init__(self, start: Callable[[], Engine]) -> None:
+        self._start = start
+        self._engine: Engine | None = None
+
+    def running(self) -> Engine:
+        if self._engine is None:
+            self._engine = self._start()
+        return self._engine
+
+    def drop(self) -> None:
+        """Start another one for the next table: work of the last may still be under way here."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def __enter__(self) -> _Engines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
+
+def _worker(where: EngineArguments, clock: Clock) -> WorkerSpec:
+    return WorkerSpec(
+        owner=ids.this_process(), memory_bytes=where.memory_bytes, zone=clock.time_zone
+    )
+
+
+def _compacted(
+    choice: Choice, target: Target, run: OneShot, engines: _Engines, orphan_grace_ms: int
+) -> Result:
+    failed: dict[str, str] = {}
+    run.remove_orphans(grace_ms=orphan_grace_ms)
+    try:
+        totals = run.run()
+    except CompactordError as error:
+        engines.drop()
+        totals = run.totals
+        if not totals.snapshots:
+            raise
+        totals.failures.append(str(error))
+        totals.denied += isinstance(error, AccessDenied)
+        failed = error_json(error)
+    code = FAILED if totals.failures or totals.stopped else OK
+    if totals.failures and totals.denied == len(totals.failures):
+        code = DENIED
+    return Result(
+        lines=list(report.totals_text(choice.shown_name(target), totals)),
+        found=asdict(totals) | failed,
+        code=code,
+    )
+
+
+def _warn(args: argparse.Namespace, choice: Choice, target: Target) -> None:
+    """A table that was named is compacted although the service leaves it alone."""
+    why = why_left_alone(args, choice, target)
+    if why is not None:
+        say(f"note: {target.full_name} is compacted because it was named; serve leaves it: {why}")

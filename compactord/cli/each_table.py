@@ -1,0 +1,147 @@
+"""Does one thing with every table of a choice: one result each, one summary, one exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from compactord.cli.arguments import error_json, overrides_of
+from compactord.cli.choice import Choice, Target
+from compactord.cli.running import FAILED, OK, USAGE, exit_code, say
+from compactord.errors import CompactordError, EngineUnavailable, UnsupportedTable
+from compactord.paimon.options import parse_options
+from compactord.paimon.schema import latest_schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a command found or did in one table: lines for people, the same as plain data."""
+
+    lines: Sequence[str]
+    found: Mapping[str, Any]
+    code: int = OK
+
+
+@dataclass(slots=True, kw_only=True)
+class _Several:
+    """The results so far; `codes` are those of tables and of databases that cannot be listed."""
+
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    codes: list[int] = field(default_factory=list)
+
+    @property
+    def code(self) -> int:
+        """0 when nothing failed; the code of the failures when they agree; else 3."""
+        failed = set(self.codes) - {OK}
+        if not failed:
+            return OK
+        if len(failed) > 1 or (failed == {USAGE} and OK in self.codes):
+            return FAILED
+        return failed.pop()
+
+
+def table_overrides(args: argparse.Namespace, target: Target) -> dict[str, str]:
+    """Table options of the rules, and over them those of the run."""
+    return {**target.policy.options, **overrides_of(args)}
+
+
+def why_left_alone(args: argparse.Namespace, choice: Choice, target: Target) -> str | None:
+    """Why the service does not work on the table, None if it does. Reads the table's schema."""
+    schema = latest_schema(target.catalog.storage, target.ref.location)
+    options = parse_options(schema, table_overrides(args, target))
+    found = choice.left_alone(target, write_only=options.write_only)
+    return None if found is None else found[1]
+
+
+def over_tables(
+    args: argparse.Namespace,
+    choice: Choice,
+    work: Callable[[Target], Result],
+    *,
+    passes_over: bool,
+    stop: threading.Event | None = None,
+) -> int:
+    """Print the result of `work` for each table; the exit code.
+
+    Of one table that was named, errors are raised. Of several, a failure does not keep the others
+    from their turn, and what the service leaves alone is passed over if `passes_over`; an engine
+    that cannot be had ends them all.
+    """
+    if choice.is_single:
+        result = work(choice.targets[0])
+        _print(args, result.lines)
+        if args.json:
+            print(json.dumps(result.found))
+        return result.code
+    several = _Several()
+    for target in choice.targets:
+        if stop is not None and stop.is_set():
+            several.codes.append(FAILED)
+            break
+        _one_of_several(args, choice, target, work, several, passes_over=passes_over)
+    for database, trouble in choice.unreadable.items():
+        say(f"database {database}: FAILED: {trouble}")
+        several.counts["unreadable databases"] += 1
+        several.codes.append(exit_code(trouble))
+    _print(args, [_summary(several)])
+    if args.json:
+        found = {
+            "tables": several.tables,
+            "unreadable": {name: str(error) for name, error in choice.unreadable.items()},
+            "summary": dict(several.counts),
+        }
+        print(json.dumps(found))
+    return several.code
+
+
+def _one_of_several(
+    args: argparse.Namespace,
+    choice: Choice,
+    target: Target,
+    work: Callable[[Target], Result],
+    several: _Several,
+    *,
+    passes_over: bool,
+) -> None:
+    name = choice.shown_name(target)
+    named = {"table": target.full_name, "catalog": target.catalog_name}
+    try:
+        why = why_left_alone(args, choice, target) if passes_over else None
+        if why is not None:
+            _print(args, [f"{name}: passed over, {why}"])
+            several.tables.append({**named, "outcome": "passed_over", "why": why})
+            several.counts["passed over"] += 1
+            return
+        result = work(target)
+    except EngineUnavailable:
+        raise
+    except CompactordError as error:
+        outcome = "refused" if isinstance(error, UnsupportedTable) else "failed"
+        say(f"{name}: {outcome.upper()}: {error}")
+        several.tables.append({**named, "outcome": outcome, **error_json(error)})
+        several.counts[outcome] += 1
+        several.codes.append(exit_code(error))
+        return
+    _print(args, result.lines)
+    outcome = "done" if result.code == OK else "failed"
+    several.tables.append({**named, "outcome": outcome, **result.found})
+    several.counts[outcome] += 1
+    several.codes.append(result.code)
+
+
+def _print(args: argparse.Namespace, lines: Sequence[str]) -> None:
+    """Lines for people: on stdout, or on stderr beside JSON."""
+    for line in lines:
+        (say if args.json else print)(line)
+
+
+def _summary(several: _Several) -> str:
+    count = len(several.tables)
+    parts = ", ".join(f"{number} {what}" for what, number in several.counts.items())
+    return f"{count} table{'' if count == 1 else 's'}{': ' if parts else ''}{parts}"

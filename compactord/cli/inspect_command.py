@@ -1,0 +1,60 @@
+"""`compactord inspect`: tables' LSM trees against their triggers, supported or not."""
+
+from __future__ import annotations
+
+import argparse
+
+from compactord.cli.arguments import overrides_of, partitions_of
+from compactord.cli.choice import Target, choose
+from compactord.cli.each_table import Result, over_tables, table_overrides
+from compactord.clock import Clock, SystemClock
+from compactord.errors import UsageError
+from compactord.paimon.schema import latest_schema
+from compactord.paimon.support import reasons_to_refuse
+from compactord.state.table_state import load_state
+from compactord.table import report
+from compactord.table.opening import describe_table, live_reasons
+from compactord.table.planning import PartitionTest, remember_rewrites
+
+INSPECT_EXAMPLES = """\
+examples:
+  compactord inspect --warehouse /data/wh --table sales.orders
+  compactord inspect --warehouse /data/wh --table sales.orders --json | jq .supported
+  compactord inspect --warehouse /data/wh --table sales.orders --worst 5 --partition dt=2026-11-01
+  compactord inspect --config compactord.yaml --catalog lake --tables 'sales\\..*' --worst 3
+
+--worst shows the buckets with the most sorted runs first (append tables: the most small files)
+"""
+
+
+def inspect(args: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    if args.worst is not None and args.worst < 1:
+        raise UsageError(f"--worst {args.worst}: expected 1 or more")
+    overrides_of(args)
+    partitions_of(args)
+    clock = SystemClock()
+    choice = choose(args)
+    return over_tables(
+        args, choice, lambda target: _inspected(args, target, clock), passes_over=False
+    )
+
+
+def _inspected(args: argparse.Namespace, target: Target, clock: Clock) -> Result:
+    storage, ref = target.catalog.storage, target.ref
+    schema = latest_schema(storage, ref.location)
+    table = describe_table(storage, ref, schema, table_overrides(args, target))
+    state = remember_rewrites(
+        storage, table, load_state(storage, ref), quiet_for_ms=0, now_ms=clock.now_ms()
+    )
+    reasons = (*reasons_to_refuse(table.schema, table.options), *live_reasons(table, state))
+    wanted = PartitionTest(table, partitions_of(args))
+    shapes = report.bucket_shapes(table, state, wanted=wanted, worst=args.worst)
+    absent = wanted.absent(bucket.partition for bucket in state.files.bucket_ids())
+    lines = list(report.inspect_text(table, state, shapes, reasons))
+    lines += [f"note: {report.absent_text(partition)}" for partition in absent]
+    total = sum(wanted(bucket.partition) for bucket in state.files.bucket_ids())
+    if len(shapes) < total:
+        lines.append(f"({len(shapes)} of {total:,} buckets: those with the most to do)")
+    found = report.inspect_json(table, state, shapes, reasons)
+    return Result(lines=lines, found={**found, "absent_partitions": absent, "bucket_count": total})

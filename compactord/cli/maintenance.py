@@ -1,0 +1,45 @@
+"""What commands need before they delete anything: the service's own checks and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compactord import ids
+from compactord.clock import Clock
+from compactord.maintenance.orphan_files import Orphan, OwnerRule
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import load_state
+from compactord.storage.base import Storage
+from compactord.table.opening import OpenTable, open_table, refuse_live_state
+from compactord.table.report import count_text, size_text
+
+
+def open_supported(storage: Storage, ref: TableRef, overrides: Mapping[str, str]) -> OpenTable:
+    """The table, as the service opens it before it compacts, expires or sweeps anything.
+
+    Raises `UnsupportedTable` for what must not be touched, live files included.
+    """
+    table = open_table(storage, ref, overrides)
+    refuse_live_state(table, load_state(storage, ref))
+    return table
+
+
+def owner_rule(clock: Clock, grace_ms: int) -> OwnerRule:
+    """The rule of `compact`: nothing of this process, nothing of one that may live."""
+    return OwnerRule(
+        myself=ids.this_process(),
+        liveness=ids.liveness,
+        now_ms=clock.now_ms(),
+        grace_ms=grace_ms,
+    )
+
+
+def orphans_text(orphans: Sequence[Orphan]) -> str:
+    """`3 left-over files of earlier runs (1.5 MiB)`."""
+    size = sum(orphan.size_bytes for orphan in orphans)
+    return f"{count_text(len(orphans), 'left-over file')} of earlier runs ({size_text(size)})"
+
+
+def orphans_json(orphans: Sequence[Orphan]) -> list[dict[str, Any]]:
+    return [{"path": orphan.path, "bytes": orphan.size_bytes} for orphan in orphans]

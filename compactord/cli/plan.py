@@ -1,0 +1,118 @@
+"""`compactord plan`: what `compact` would do, and why, without doing it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+
+from compactord.cli.arguments import engine_arguments
+from compactord.cli.choice import Choice, Target, choose
+from compactord.cli.compact import check_arguments, request_of
+from compactord.cli.each_table import Result, over_tables
+from compactord.cli.maintenance import orphans_json, orphans_text, owner_rule
+from compactord.clock import Clock, SystemClock
+from compactord.errors import CompactordError
+from compactord.maintenance.orphan_files import Orphan, find_orphans
+from compactord.state.table_state import load_state
+from compactord.table import report
+from compactord.table.opening import OpenTable, open_table, refuse_live_state
+from compactord.table.planning import (
+    PartitionTest,
+    PlanContext,
+    plan_state,
+    remember_rewrites,
+    resting_partitions,
+)
+from compactord.table.session import SessionRequest
+
+PLAN_EXAMPLES = """\
+examples:
+  compactord plan --warehouse /data/wh --table sales.orders
+  compactord plan --warehouse /data/wh --table sales.orders --strategy full --json
+  compactord plan --config compactord.yaml --catalog lake --database sales
+
+It takes the arguments of compact and says what compact would merge, with the reasons, and which
+left-over files of earlier runs it would remove. `compactord why` says more of one table.
+"""
+
+
+def plan(args: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    check_arguments(args)
+    choice = choose(args)
+    where = engine_arguments(args, choice.loaded.config)
+    clock = SystemClock(choice.zone)
+
+    def work(target: Target) -> Result:
+        request = request_of(args, choice, target)
+        return _planned(choice, target, request, clock, where.orphan_grace_ms)
+
+    return over_tables(args, choice, work, passes_over=True)
+
+
+def plan_context(request: SessionRequest, clock: Clock) -> PlanContext:
+    """What a plan depends on that is made now, by nobody who remembers anything."""
+    return PlanContext(
+        strategy=request.strategy,
+        partitions=request.partitions,
+        append_wait_ms=request.append_wait_ms,
+        now_ms=clock.now_ms(),
+        steady_ms=clock.steady_ms(),
+        zone=clock.time_zone,
+        last_full_ms={},
+        settled=frozenset(),
+    )
+
+
+def _planned(
+    choice: Choice, target: Target, request: SessionRequest, clock: Clock, grace_ms: int
+) -> Result:
+    storage, ref, context = target.catalog.storage, target.ref, plan_context(request, clock)
+    table = open_table(storage, ref, request.overrides)
+    state = load_state(storage, ref)
+    refuse_live_state(table, state)
+    quiet_ms, now_ms = request.quiet_for_ms, context.now_ms
+    state = remember_rewrites(storage, table, state, quiet_for_ms=quiet_ms, now_ms=now_ms)
+    context = replace(context, resting=resting_partitions(state, quiet_ms, now_ms))
+    plans = list(plan_state(storage, table, state, context))
+    compactions = [compaction for plan in plans for compaction in plan.compactions]
+    notes = [note for plan in plans for note in report.plan_notes(table, plan)]
+    live = (bucket.partition for bucket in state.files.bucket_ids())
+    absent = PartitionTest(table, context.partitions).absent(live)
+    notes += [report.absent_text(partition) for partition in absent]
+    orphans, trouble = _orphans(table, clock, grace_ms)
+    notes += trouble
+    lines = [report.compaction_text(table, compaction) for compaction in compactions]
+    if not choice.is_single:
+        lines = [f"{choice.shown_name(target)}: {line}" for line in lines]
+    lines += [f"note: {text}" for text in (*notes, *table.warnings)]
+    if orphans:
+        lines.append(f"{choice.shown_name(target)}: would remove {orphans_text(orphans)}")
+    if not compactions:
+        lines.append(f"{choice.shown_name(target)}: nothing to do")
+    found = {
+        "table": ref.full_name,
+        "snapshot": state.snapshot.id if state.snapshot else None,
+        "strategy": context.strategy.value,
+        "compactions": [report.compaction_json(table, c) for c in compactions],
+        "absent_partitions": absent,
+        "resting": report.resting(table, plans),
+        "orphans": orphans_json(orphans),
+        "notes": notes,
+        "warnings": list(table.warnings),
+    }
+    return Result(lines=lines, found=found)
+
+
+def _orphans(
+    table: OpenTable, clock: Clock, grace_ms: int
+) -> tuple[Sequence[Orphan], Sequence[str]]:
+    """What compact would remove before it begins, and why not, if that cannot be found out."""
+    depth = len(table.schema.partition_keys)
+    rule = owner_rule(clock, grace_ms)
+    location = table.ref.location
+    try:
+        return find_orphans(table.storage, location, partition_depth=depth, rule=rule), ()
+    except CompactordError as error:
+        return (), (f"left-over files of earlier runs would be kept: {error}",)

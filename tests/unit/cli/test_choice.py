@@ -1,0 +1,182 @@
+"""Which tables commands take, by which settings; passed-over ones are told with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.warehouses import answered, append, configuration, keyed, said
+
+RULES = """\
+catalogs:
+  lake: {warehouse: WH}
+discovery:
+  excluding_tables: "tmp\\\\..*"
+rules:
+- match: {table: "sales\\\\.lazy"}
+  set: {options: {num-sorted-run.compaction-trigger: 9}, append_wait: null}
+- match: {table: "sales\\\\.held"}
+  set: {mode: paused}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    warehouse = tmp_path / "wh"
+    keyed(warehouse, "sales.busy", commits=6)
+    keyed(warehouse, "sales.lazy", commits=6)
+    keyed(warehouse, "sales.held", commits=6)
+    keyed(warehouse, "sales.self", commits=6, write__only="false")
+    keyed(warehouse, "tmp.x", commits=6)
+    return configuration(tmp_path, RULES)
+
+
+def _outcomes(found: dict[str, object]) -> dict[str, str]:
+    tables = found["tables"]
+    assert isinstance(tables, list)
+    return {each["table"]: each["outcome"] for each in tables}
+
+
+def test_a_rule_overrides_the_options_of_a_table_for_commands_too(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lazy = ("plan", "--table", "sales.lazy")
+    assert len(answered(capsys, *lazy, "--warehouse", f"{tmp_path}/wh")["compactions"]) == 1
+    assert answered(capsys, *lazy, "--config", config)["compactions"] == []
+    again = ("--option", "num-sorted-run.compaction-trigger=3")
+    assert len(answered(capsys, *lazy, "--config", config, *again)["compactions"]) == 1
+    (bucket,) = answered(capsys, "inspect", *lazy[1:], "--config", config)["buckets"]
+    assert bucket["compaction_trigger"] == 9
+
+
+def test_all_tables_of_a_configuration_are_those_that_serve_works_on(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answered(capsys, "plan", "--config", config)
+    assert _outcomes(found) == {
+        "sales.busy": "done",
+        "sales.held": "passed_over",
+        "sales.lazy": "done",
+        "sales.self": "passed_over",
+        "tmp.x": "passed_over",
+    }
+    assert found["summary"] == {"done": 2, "passed over": 3}
+    text = said(capsys, "plan", "--config", config)
+    assert "sales.busy: bucket 0: size_amp, rewrite 6 files" in text
+    assert f"sales.held: passed over, paused by rules.1.set.mode ({config}:9)" in text
+    assert "sales.self: passed over, excluded: it is not write-only" in text
+    assert f"discovery.excluding_tables ({config}:4) is tmp\\..*" in text
+    assert "5 tables: 2 done, 3 passed over" in text
+
+
+@pytest.mark.parametrize(
+    ("choice", "tables"),
+    [
+        (["--database", "tmp"], ["tmp.x"]),
+        (["--tables", r"sales\.[bl].*"], ["sales.busy", "sales.lazy"]),
+        (["--tables", ".*"], ["sales.busy", "sales.held", "sales.lazy", "sales.self", "tmp.x"]),
+        ([], ["sales.busy", "sales.held", "sales.lazy", "sales.self", "tmp.x"]),
+    ],
+    ids=["database", "pattern", "every name", "all"],
+)
+def test_several_tables_are_taken_one_after_the_other(
+    choice: list[str], tables: list[str], config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answered(capsys, "inspect", "--config", config, *choice)
+    assert list(_outcomes(found)) == tables
+
+
+@pytest.mark.parametrize("name", ["sales.held", "sales.self", "tmp.x"])
+def test_a_table_that_is_named_is_taken_though_serve_leaves_it(
+    name: str, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answered(capsys, "plan", "--config", config, "--table", name)
+    assert [each["reason"] for each in found["compactions"]] == ["size_amp"]
+    trigger = ("--option", "num-sorted-run.compaction-trigger=9")
+    text = said(capsys, "compact", "--config", config, "--table", name, *trigger)
+    assert f"note: {name} is compacted because it was named; serve leaves it: " in text
+    assert f"{name}: nothing to do" in text
+
+
+def test_what_fails_does_not_keep_the_others_from_their_turn(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path / "wh", "sales.agg", merge__engine="aggregation")
+    schema = tmp_path / "wh/sales.db/busy/schema/schema-0"
+    schema.write_text("{")
+    found = answered(capsys, "plan", "--config", config, "--database", "sales", code=3)
+    outcomes = _outcomes(found)
+    assert (outcomes["sales.agg"], outcomes["sales.busy"]) == ("refused", "failed")
+    assert outcomes["sales.lazy"] == "done"
+    (refused,) = (each for each in found["tables"] if each["table"] == "sales.agg")
+    assert "aggregation" in refused["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--warehouse", "WH"], "give --table DB.T"),
+        (["--warehouse", "WH", "--table", "sales.busy", "--catalog", "lake"], "need --config"),
+        (["--config", "FILE", "--catalog", "lak"], "expected one of lake"),
+        (["--config", "FILE", "--tables", "("], "expected a regular expression"),
+        (["--config", "FILE", "--tables", "none.*"], "there is no table of --tables none.*"),
+        (["--config", "FILE", "--database", "none"], "there is no table of database none"),
+        (["--config", "FILE", "--set", "limits.slots=1"], "limits.slots"),
+        (["--config", "none.yaml", "--table", "sales.busy"], "none.yaml"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("command", ["compact", "plan", "inspect"])
+def test_a_choice_that_means_nothing_ends_with_2(
+    command: str,
+    arguments: list[str],
+    expected: str,
+    config: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = {"WH": f"{tmp_path}/wh", "FILE": config}
+    given = [places.get(argument, argument) for argument in arguments]
+    assert expected in said(capsys, command, *given, code=2)
+
+
+def test_of_several_catalogs_one_must_be_named_with_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path / "wh", "d.t", commits=6)
+    keyed(tmp_path / "wh" / "b", "d.t", commits=2)
+    path = configuration(tmp_path, "catalogs: {a: {warehouse: WH}, b: {warehouse: WH/b}}")
+    text = said(capsys, "plan", "--config", path, "--table", "d.t", code=2)
+    assert "give one of them by --catalog: a, b" in text
+    text = said(capsys, "plan", "--config", path, "--catalog", "b", "--table", "d.t")
+    assert text == "b.d.t: nothing to do\n"
+    text = said(capsys, "plan", "--config", path)
+    assert "a.d.t: bucket 0: size_amp" in text
+    assert "b.d.t: nothing to do" in text
+
+
+def test_a_run_waits_for_append_files_as_the_configuration_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(tmp_path / "wh", "d.t", commits=2)
+    path = configuration(tmp_path, "catalogs: {lake: {warehouse: WH}}")
+    table = ("--table", "d.t")
+    assert answered(capsys, "plan", "--warehouse", f"{tmp_path}/wh", *table)["compactions"] == []
+    (found,) = answered(capsys, "plan", "--config", path, *table)["compactions"]
+    assert found["reason"] == "append_wait"
+    wait = ("--set", "defaults.append_wait=null")
+    assert answered(capsys, "plan", "--config", path, *wait, *table)["compactions"] == []
+
+
+@pytest.mark.parametrize("command", ["plan", "inspect"])
+def test_no_pyspark_is_imported_to_look(command: str, config: str) -> None:
+    import subprocess
+    import sys
+
+    look = (
+        "import sys\nfrom compactord.cli.command import main\n"
+        f"assert main([{command!r}, '--config', {config!r}, '--database', 'sales']) == 0\n"
+        "assert not {'pyspark', 'py4j'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", look], check=True, capture_output=True)
