@@ -42,6 +42,13 @@ class Catalog(Protocol):
         """The publisher of the snapshots of its tables."""
         ...
 
+    def check_access(self) -> None:
+        """Whether it can be asked for tables: one small request.
+
+        Raises `TableNotFound` without a warehouse, and what its store raises.
+        """
+        ...
+
     def list_tables(self) -> TableList:
         """Every table of every database. Raises `TableNotFound` without a warehouse."""
         ...

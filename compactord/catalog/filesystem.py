@@ -44,6 +44,17 @@ class FilesystemCatalog:
             raise TableNotFound(f"{location} is not a Paimon table: it has no schema")
         return TableRef(database=database, name=table, location=location)
 
+    def check_access(self) -> None:
+        """See `Catalog`."""
+        self._require_warehouse()
+        for _ in self.storage.list(self.warehouse):
+            return
+
+    def _require_warehouse(self) -> None:
+        status = self.storage.status(self.warehouse)
+        if status is None or not status.is_folder:
+            raise TableNotFound(f"warehouse does not exist: {self.warehouse}")
+
     def list_tables(self) -> TableList:
         """See `Catalog`.
 
@@ -52,9 +63,7 @@ class FilesystemCatalog:
         could name them.
         """
         storage, warehouse = self.storage, self.warehouse
-        status = storage.status(warehouse)
-        if status is None or not status.is_folder:
-            raise TableNotFound(f"warehouse does not exist: {warehouse}")
+        self._require_warehouse()
         tables: list[TableRef] = []
         unreadable: dict[str, StorageError] = {}
         for database in storage.list(warehouse):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from compactord.catalog.open import OpenStorage
+from compactord.catalog.look import CatalogTrouble, look_at
+from compactord.catalog.open import OpenStorage, open_catalog
+from compactord.clock import Clock
 from compactord.config.load import LoadedConfig, load_config
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.engine.masters import MASTERS, is_master, shown_master, what_instead
-from compactord.errors import UsageError
+from compactord.errors import TableNotFound, UsageError
 from compactord.redaction import redact_text
 from compactord.storage.open import open_storage
 
@@ -31,7 +33,35 @@ def load_usable(
 def problem_at(loaded: LoadedConfig, key: str, value: str, expected: str) -> Problem:
     """A problem with a value of the configuration; a value given by reference is not shown."""
     shown = loaded.references.get(key, redact_text(value))
-    return Problem(origin=loaded.origins[key], key=key, value=shown, expected=expected)
+    return Problem(origin=loaded.origin(key), key=key, value=shown, expected=expected)
+
+
+def look_online(
+    loaded: LoadedConfig, clock: Clock, open_store: OpenStorage = open_storage
+) -> list[tuple[CatalogTrouble, Problem]]:
+    """What is wrong with the catalogs themselves, each with its place in the configuration."""
+    configured = loaded.config.catalogs
+    catalogs = {name: open_catalog(each.warehouse, open_store) for name, each in configured.items()}
+    return [(trouble, _problem_of(loaded, trouble)) for trouble in look_at(catalogs, clock)]
+
+
+def all_unusable(loaded: LoadedConfig, found: Sequence[tuple[CatalogTrouble, Problem]]) -> bool:
+    """Whether no catalog can be used, and none may heal."""
+    stuck = [trouble for trouble, _ in found if not trouble.may_heal]
+    return len(stuck) == len(loaded.config.catalogs)
+
+
+def _problem_of(loaded: LoadedConfig, trouble: CatalogTrouble) -> Problem:
+    match trouble.error:
+        case TableNotFound():
+            expected = "a folder that exists: create it, or mount it first"
+        case error if trouble.may_heal:
+            expected = f"a warehouse that answers ({error}); serve would wait for it"
+        case error:
+            expected = f"a folder that this user may read ({error})"
+    name = trouble.catalog
+    warehouse = loaded.config.catalogs[name].warehouse
+    return problem_at(loaded, f"catalogs.{name}.warehouse", warehouse, expected)
 
 
 def _unusable(loaded: LoadedConfig, open_store: OpenStorage) -> Iterator[Problem]:

@@ -8,21 +8,25 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
 from functools import partial
 
+import structlog
 import tzlocal
 
 from compactord import __version__, ids
+from compactord.catalog.look import CatalogTrouble
 from compactord.catalog.open import OpenStorage, open_catalog
-from compactord.cli.loading import load_usable
+from compactord.cli.loading import all_unusable, load_usable, look_online
+from compactord.cli.running import DENIED, FAILED, OK, USAGE, exit_code, say
 from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig
+from compactord.config.problems import ConfigInvalid
 from compactord.config.show import effective_json, json_schema, show_text
 from compactord.engine.base import Engine
 from compactord.engine.spark import start_spark
-from compactord.errors import UsageError
+from compactord.errors import AccessDenied, UsageError
 from compactord.service import signals
 from compactord.service.daemon import Daemon
 from compactord.service.http import HttpServer
@@ -34,6 +38,7 @@ from compactord.storage.base import Storage
 from compactord.storage.metered import MeteredStorage
 from compactord.storage.open import open_storage
 
+_log = structlog.get_logger()
 DEFAULT_PATH = "/etc/compactord/compactord.yaml"
 _SERVE_EXAMPLES = """\
 examples:
@@ -41,15 +46,19 @@ examples:
   compactord serve --config compactord.yaml --set service.http.port=9500 --set log.level=debug
   COMPACTORD__CATALOGS__LAKE__WAREHOUSE=/data/wh compactord serve --config compactord.yaml
 
+The start looks at every catalog. It ends at once when all are unusable for good: no such folder
+(2), no permission (77). For stores that fail or do not answer it waits startup.timeout.
+
 signals: SIGTERM and SIGINT drain (running merges finish and are committed); a second one cancels;
 SIGHUP reads the configuration again; SIGUSR1 writes the stacks of all threads to the log
 
-exit codes: 0 stopped on request; 2 arguments or configuration; 69 no Spark or no catalog in time;
-1 a defect of compactord
+exit codes: 0 stopped on request; 2 arguments or configuration, or no such warehouse; 69 no Spark
+or no catalog in time; 77 permission denied; 1 a defect of compactord
 """
 _CONFIG_EXAMPLES = """\
 examples:
   compactord config check --config config/compactord.yaml
+  compactord config check --online --config config/compactord.yaml     # looks at the warehouses
   compactord config show --config config/compactord.yaml --set defaults.priority=80
   compactord config schema > compactord.schema.json
 
@@ -75,6 +84,12 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=summary, description=description, allow_abbrev=False)
         if name != "schema":
             _add_config_arguments(action)
+        if name == "check":
+            action.add_argument(
+                "--online",
+                action="store_true",
+                help="also look at every catalog: is its warehouse there, may this user read it",
+            )
         action.set_defaults(command=command, json=False, verbose=False)
 
 
@@ -103,6 +118,7 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
     instance = config.service.instance_name
     instance = socket.gethostname() if instance == "auto" else instance
     _configure_logs(loaded, instance=instance)
+    _require_catalogs(loaded, clock, open_store)
     metrics = Metrics(max_tables=config.metrics.max_tables, top_buckets=config.metrics.top_n)
 
     daemon = Daemon(
@@ -156,6 +172,21 @@ def _load(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> L
     return load_usable(args.config, args.overrides, open_store)
 
 
+def _require_catalogs(loaded: LoadedConfig, clock: Clock, open_store: OpenStorage) -> None:
+    """Look at all catalogs; the start goes on while one can be used, or may be before long.
+
+    Raises `ConfigInvalid`, or `AccessDenied` where permission is all that is missing.
+    """
+    found = look_online(loaded, clock, open_store)
+    for trouble, _ in found:
+        _log.warning("catalog_unavailable", catalog=trouble.catalog, reason=str(trouble.error))
+    if not all_unusable(loaded, found):
+        return
+    if all(isinstance(trouble.error, AccessDenied) for trouble, _ in found):
+        raise found[0][0].error
+    raise ConfigInvalid([problem for _, problem in found])
+
+
 def _configure_logs(loaded: LoadedConfig, *, instance: str) -> None:
     log = loaded.config.log
     configure_logs(
@@ -191,8 +222,20 @@ def _http_server(server: HttpServer) -> Iterator[HttpServer]:
 
 def _check(args: argparse.Namespace) -> int:
     loaded = _load(args)
-    print(f"{loaded.path}: the configuration can be used")
-    return 0
+    found = look_online(loaded, SystemClock()) if args.online else []
+    for _, problem in found:
+        say(f"compactord: {problem}")
+    if found:
+        return _code_of([trouble for trouble, _ in found])
+    looked = ", and so can its catalogs" if args.online else ""
+    print(f"{loaded.path}: the configuration can be used{looked}")
+    return OK
+
+
+def _code_of(troubles: Sequence[CatalogTrouble]) -> int:
+    """2 for what the configuration, 77 for what permissions have to mend; 3: it may heal."""
+    codes = {exit_code(trouble.error) for trouble in troubles}
+    return next(code for code in (USAGE, DENIED, FAILED) if code in codes)
 
 
 def _show(args: argparse.Namespace) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -92,25 +94,62 @@ def test_a_port_in_use_is_named(services: Services, tmp_path: Path) -> None:
     assert str(port) in err
 
 
+def test_a_warehouse_that_is_not_there_ends_the_start_at_once(
+    services: Services, tmp_path: Path
+) -> None:
+    began_s = time.monotonic()
+    code, err, log = _ends(services, configuration(tmp_path / "none"))
+    assert code == 2
+    assert f"catalogs.lake.warehouse is {tmp_path}/none: expected a folder that exists" in err
+    assert [event["event"] for event in log] == ["catalog_unavailable"]
+    assert time.monotonic() - began_s < 60
+
+
+def test_a_catalog_that_cannot_be_used_does_not_keep_the_others_from_their_service(
+    services: Services, tmp_path: Path
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.keyed("k")
+    config = configuration(lake.warehouse)
+    config["catalogs"]["away"] = {"warehouse": f"{tmp_path}/none"}
+    service = services.start(config).wait_started()
+    (told,) = service.log("catalog_unavailable")
+    assert told["catalog"] == "away"
+    assert service.stop() == 0
+
+
+def _hanging(services: Services, tmp_path: Path, **sections: Any) -> tuple[Any, Path]:
+    """A daemon whose warehouse does not answer until the file says something else."""
+    control = tmp_path / "faults.json"
+    control.write_text('{"hang": "late"}')
+    service = services.start(
+        configuration(tmp_path / "late", **sections),
+        command=(sys.executable, "-m", "tests.service.launcher"),
+        environment={"FAULTS": str(control)},
+    )
+    return service, control
+
+
 def test_a_warehouse_that_does_not_answer_is_waited_for_and_named_at_the_end(
     services: Services, tmp_path: Path
 ) -> None:
-    config = configuration(tmp_path / "none", startup={"timeout": "6 s"})
-    service = services.start(config)
+    service, control = _hanging(services, tmp_path, startup={"timeout": "6 s"})
     service.wait_until(lambda: service.answers("/startupz", 503), "it says what it waits for")
-    service.wait_until(lambda: str(tmp_path / "none") in service.get("/startupz")[1], "named")
     assert service.answers("/livez")
+    service.wait_until(lambda: service.log("startup_failed"), "it gives up")
+    control.write_text("{}")
     assert service.wait_exit() == 69
-    (failed,) = service.log("startup_failed")
-    assert str(tmp_path / "none") in failed["reason"]
+    (told,) = service.log("catalog_unavailable")
+    assert (told["catalog"], "no answer within 10 s" in told["reason"]) == ("lake", True)
 
 
-def test_a_warehouse_that_comes_later_is_served(services: Services, tmp_path: Path) -> None:
-    service = services.start(configuration(tmp_path / "late"))
-    service.wait_until(lambda: service.answers("/startupz", 503), "it waits")
+def test_a_warehouse_that_answers_late_is_served(services: Services, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "late")
     keyed = lake.keyed("k")
     keyed.commit(6)
+    service, control = _hanging(services, tmp_path)
+    service.wait_until(lambda: service.answers("/startupz", 503), "it waits")
+    control.write_text("{}")
     service.wait_started()
     service.wait_settled("k")
     keyed.check()

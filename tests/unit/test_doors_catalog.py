@@ -69,6 +69,8 @@ class Names:
     def _refuse(self, call: Call) -> None:
         assert call.method != "create_if_absent", "the catalog says who is first"
 
+    def check_access(self) -> None: ...
+
     def list_tables(self) -> TableList:
         return TableList(tables=tuple(self.tables.values()), unreadable={})
 

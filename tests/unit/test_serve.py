@@ -42,6 +42,21 @@ def test_a_check_needs_neither_the_warehouse_nor_spark(tmp_path: Path, master: s
     assert _check(tmp_path, text.replace("'null'", "null")) == 0
 
 
+def test_a_check_online_finds_what_is_not_there_and_says_where_it_was_configured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "compactord.yaml"
+    online = ["config", "check", "--online", "--config", str(path)]
+    path.write_text(f"catalogs:\n  a: {{warehouse: {tmp_path}}}\n  b: {{warehouse: /none/wh}}\n")
+    assert main(online) == 2
+    found = capsys.readouterr().err
+    problem = "catalogs.b.warehouse is /none/wh: expected a folder that exists"
+    assert f"compactord: {path}:3: {problem}: create it, or mount it first\n" == found
+    path.write_text(f"catalogs: {{a: {{warehouse: {tmp_path}}}}}\n")
+    assert main(online) == 0
+    assert "can be used, and so can its catalogs" in capsys.readouterr().out
+
+
 def test_a_value_that_came_from_a_reference_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,71 @@
+"""Whether catalogs can be used: looked at before anything depends on them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compactord.catalog.base import Catalog
+from compactord.clock import Clock
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    TableNotFound,
+    TransientStorageError,
+    UsageError,
+)
+
+# An answer from a store that works takes milliseconds.
+LOOK_SECONDS_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogTrouble:
+    """Why a catalog cannot be used now.
+
+    `may_heal`: it may be otherwise in a minute, without anybody changing anything here. What does
+    not exist and what is forbidden stay so.
+    """
+
+    catalog: str
+    error: CompactordError
+
+    @property
+    def may_heal(self) -> bool:
+        return not isinstance(self.error, TableNotFound | AccessDenied | UsageError)
+
+
+def look_at(
+    catalogs: Mapping[str, Catalog], clock: Clock, *, seconds_max: float = LOOK_SECONDS_MAX
+) -> tuple[CatalogTrouble, ...]:
+    """The trouble of each catalog that has any; all are looked at side by side.
+
+    One that has not answered after `seconds_max` may heal. Its thread is left behind: a store that
+    hangs cannot be interrupted.
+    """
+    found: dict[str, CompactordError | None] = {}
+
+    def look(name: str, catalog: Catalog) -> None:
+        try:
+            catalog.check_access()
+            found[name] = None
+        except CompactordError as error:
+            found[name] = error
+
+    threads = [
+        threading.Thread(target=look, args=item, name=f"look-{item[0]}", daemon=True)
+        for item in catalogs.items()
+    ]
+    deadline = clock.monotonic_s() + seconds_max
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - clock.monotonic_s()))
+    troubles = []
+    for name, catalog in catalogs.items():
+        silent = TransientStorageError(catalog.warehouse, f"no answer within {seconds_max:.0f} s")
+        error = found.get(name, silent)
+        if error is not None:
+            troubles.append(CatalogTrouble(catalog=name, error=error))
+    return tuple(troubles)
