@@ -55,6 +55,31 @@ class Parser(argparse.ArgumentParser):
 
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     """Which tables a command is for (`cli/choice.py`)."""
+    add_place_arguments(parser)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--table", metavar="DB.T", help="one table, with its database")
+    which.add_argument("--database", metavar="DB", help="all tables of a database")
+    which.add_argument(
+        "--tables",
+        metavar="REGEX",
+        help="all tables whose whole name, database.table, matches this regular expression",
+    )
+    add_output_arguments(parser)
+
+
+def add_one_table_arguments(parser: argparse.ArgumentParser) -> None:
+    """As `add_choice_arguments`, for one table that is always named."""
+    parser.add_argument("table", metavar="DB.T", help="the table, with its database")
+    parser.set_defaults(database=None, tables=None)
+    add_place_arguments(parser)
+    add_output_arguments(parser)
+
+
+def add_bucket_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bucket", type=int, metavar="N", help="only the buckets of this number")
+
+
+def add_place_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--warehouse", help="root folder of the warehouse")
     where.add_argument(
@@ -71,15 +96,6 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a value that overrides --config's; may be repeated",
     )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--table", metavar="DB.T", help="one table, with its database")
-    which.add_argument("--database", metavar="DB", help="all tables of a database")
-    which.add_argument(
-        "--tables",
-        metavar="REGEX",
-        help="all tables whose whole name, database.table, matches this regular expression",
-    )
-    add_output_arguments(parser)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:

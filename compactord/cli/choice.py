@@ -88,14 +88,14 @@ class Choice:
             pattern = getattr(discovery, target.excluding).pattern
             verb = "is" if target.excluding == "excluding_tables" else "is only"
             key = self.shown_key(f"discovery.{target.excluding}")
-            return TableStatus.EXCLUDED, f"excluded: {key} {verb} {pattern}"
+            return TableStatus.EXCLUDED, f"{key} {verb} {pattern}"
         if discovery.only_write_only and not write_only:
             key = self.shown_key("discovery.only_write_only")
             return TableStatus.EXCLUDED, (
-                f"excluded: it is not write-only, so its writers compact it themselves; {key}"
+                f"not write-only, so its writers compact it themselves; {key}"
             )
         if target.policy.mode is Mode.PAUSED:
-            return TableStatus.PAUSED, f"paused by {self.origin_of(target, 'mode')}"
+            return TableStatus.PAUSED, f"by {self.origin_of(target, 'mode')}"
         return None
 
 

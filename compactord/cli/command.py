@@ -9,8 +9,10 @@ from compactord import __version__
 from compactord.cli import serve
 from compactord.cli.arguments import (
     Parser,
+    add_bucket_argument,
     add_choice_arguments,
     add_engine_arguments,
+    add_one_table_arguments,
     add_option_argument,
     add_partition_argument,
     add_plan_arguments,
@@ -20,6 +22,8 @@ from compactord.cli.compact import COMPACT_EXAMPLES, compact, figures_of_error
 from compactord.cli.inspect_command import INSPECT_EXAMPLES, inspect
 from compactord.cli.plan import PLAN_EXAMPLES, plan
 from compactord.cli.running import run, stop_on_signals
+from compactord.cli.tables import TABLES_EXAMPLES, tables
+from compactord.cli.why import WHY_EXAMPLES, why
 from compactord.top.command import TOP_EXAMPLES, add_top_arguments, top
 
 _TableCommand = tuple[
@@ -29,28 +33,52 @@ _TableCommand = tuple[
     str,
     tuple[Callable[[argparse.ArgumentParser], None], ...],
 ]
-# Name, command, summary, examples, and what adds its arguments beside those that choose tables.
+# Name, command, summary, examples, and what adds its arguments.
 _TABLE_COMMANDS: tuple[_TableCommand, ...] = (
     (
         "compact",
         compact,
         "compact tables until nothing is left to do",
         COMPACT_EXAMPLES,
-        (add_option_argument, add_plan_arguments, add_engine_arguments),
+        (add_choice_arguments, add_option_argument, add_plan_arguments, add_engine_arguments),
     ),
     (
         "plan",
         plan,
         "show what compact would do, and why, without doing it",
         PLAN_EXAMPLES,
-        (add_option_argument, add_plan_arguments, add_engine_arguments),
+        (add_choice_arguments, add_option_argument, add_plan_arguments, add_engine_arguments),
     ),
     (
         "inspect",
         inspect,
         "show a table's LSM tree against its triggers",
         INSPECT_EXAMPLES,
-        (add_option_argument, add_partition_argument, add_worst_argument),
+        (
+            add_choice_arguments,
+            add_option_argument,
+            add_partition_argument,
+            add_worst_argument,
+        ),
+    ),
+    (
+        "tables",
+        tables,
+        "list all tables with their states, and why",
+        TABLES_EXAMPLES,
+        (add_choice_arguments,),
+    ),
+    (
+        "why",
+        why,
+        "explain one table: why it is picked or not, when next, by which rules and options",
+        WHY_EXAMPLES,
+        (
+            add_one_table_arguments,
+            add_bucket_argument,
+            add_partition_argument,
+            add_worst_argument,
+        ),
     ),
 )
 
@@ -79,7 +107,6 @@ def _parser() -> argparse.ArgumentParser:
         )
         figures = figures_of_error if name == "compact" else _no_figures
         sub.set_defaults(command=command, figures_of_error=figures)
-        add_choice_arguments(sub)
         for add in arguments:
             add(sub)
     for name, add_arguments, summary in (

@@ -56,7 +56,7 @@ def why_left_alone(args: argparse.Namespace, choice: Choice, target: Target) -> 
     schema = latest_schema(target.catalog.storage, target.ref.location)
     options = parse_options(schema, table_overrides(args, target))
     found = choice.left_alone(target, write_only=options.write_only)
-    return None if found is None else found[1]
+    return None if found is None else f"{found[0].value}: {found[1]}"
 
 
 def over_tables(

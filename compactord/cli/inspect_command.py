@@ -9,6 +9,7 @@ from compactord.cli.choice import Target, choose
 from compactord.cli.each_table import Result, over_tables, table_overrides
 from compactord.clock import Clock, SystemClock
 from compactord.errors import UsageError
+from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.support import reasons_to_refuse
 from compactord.state.table_state import load_state
@@ -49,7 +50,11 @@ def _inspected(args: argparse.Namespace, target: Target, clock: Clock) -> Result
     )
     reasons = (*reasons_to_refuse(table.schema, table.options), *live_reasons(table, state))
     wanted = PartitionTest(table, partitions_of(args))
-    shapes = report.bucket_shapes(table, state, wanted=wanted, worst=args.worst)
+
+    def is_wanted(bucket: BucketId) -> bool:
+        return wanted(bucket.partition)
+
+    shapes = report.bucket_shapes(table, state, wanted=is_wanted, worst=args.worst)
     absent = wanted.absent(bucket.partition for bucket in state.files.bucket_ids())
     lines = list(report.inspect_text(table, state, shapes, reasons))
     lines += [f"note: {report.absent_text(partition)}" for partition in absent]

@@ -28,7 +28,13 @@ from compactord.table.in_flight import Failed, Finished
 from compactord.table.opening import OpenTable
 from compactord.table.planning import StatePlanner
 from compactord.table.session import SessionRequest, Settled, TableSession, UnderWay, neighbours
-from compactord.table.status import Backlog, RestingPartition, TableInfo, TableShape
+from compactord.table.status import (
+    Backlog,
+    RestingPartition,
+    TableInfo,
+    TableShape,
+    measured_stop_trigger,
+)
 from compactord.table.subcompactions import WorkerSpec
 
 _log = structlog.get_logger()
@@ -36,8 +42,6 @@ _log = structlog.get_logger()
 _WAITING_MAX = 64
 # How many buckets of each table are candidates for those with the most runs.
 TOP_MAX = 20
-# A stop-trigger with this value never stops a writer.
-_NEVER = 2**31 - 1
 # More bytes of one subcompaction would hold a slot for too long.
 _SUBCOMPACTION_BYTES_MAX = 2 << 30
 
@@ -290,10 +294,7 @@ class TableCompactor:
 
     @property
     def _stop_trigger(self) -> int:
-        options = self._session.table.options.compaction
-        if options.stop_trigger >= _NEVER:
-            return options.compaction_trigger + self._fallback
-        return options.stop_trigger
+        return measured_stop_trigger(self._session.table.options.compaction, self._fallback)
 
     def _plan(self, skip: Skip) -> Planned | None:
         start = self._clock.monotonic_s()

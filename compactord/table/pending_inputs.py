@@ -35,7 +35,7 @@ def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
     first = compactions[0]
     files = SizeColumns.of([file for each in compactions for file in each.inputs])
     is_read, all_files = any(map(_reads_files, compactions)), np.ones(len(files.level), np.bool_)
-    return PendingInputs(_kind_of(first), first.reason, is_read, files, all_files)
+    return PendingInputs(kind_of(first), first.reason, is_read, files, all_files)
 
 
 def _reads_files(compaction: Compaction) -> bool:
@@ -44,7 +44,8 @@ def _reads_files(compaction: Compaction) -> bool:
     return len(compaction.upgraded) < len(compaction.inputs)
 
 
-def _kind_of(compaction: Compaction) -> WorkKind:
+def kind_of(compaction: Compaction) -> WorkKind:
+    """The kind of work that windows and counters see in a compaction."""
     if isinstance(compaction, AppendCompaction):
         return WorkKind.APPEND
     return WorkKind.FULL if compaction.reason in FULL_REASONS else WorkKind.MINOR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +16,7 @@ from compactord.model import (
     Compaction,
     MergeCompaction,
 )
+from compactord.paimon.data_file import BucketId
 from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan
 from compactord.state.rewrites import Rewrite
@@ -130,8 +131,13 @@ def _partition_json(table: OpenTable, partition: bytes) -> str:
 def compaction_text(table: OpenTable, compaction: Compaction) -> str:
     """One planned compaction in one line."""
     place = place_text(table, compaction.bucket.partition, compaction.bucket.bucket)
+    return f"{place}: {action_text(compaction)}"
+
+
+def action_text(compaction: Compaction) -> str:
+    """The reason and what is done: `size_amp, rewrite 6 files (1.5 MiB) to level 5`."""
     size = size_text(sum(file.file_size for file in compaction.inputs))
-    text = f"{place}: {compaction.reason.value}, "
+    text = f"{compaction.reason.value}, "
     match compaction:
         case MergeCompaction(output_level=level):
             upgraded = len(compaction.upgraded)
@@ -172,10 +178,10 @@ def bucket_shapes(
     table: OpenTable,
     state: TableState,
     *,
-    wanted: Callable[[bytes], bool] | None = None,
+    wanted: Callable[[BucketId], bool] | None = None,
     worst: int | None = None,
 ) -> list[BucketShape]:
-    """The shapes of the buckets, or of those of wanted partitions, in order; or of the worst.
+    """The shapes of the buckets, or of the wanted ones, in order; or of the worst of them.
 
     The worst, which come first, are those with the most sorted runs, or small files where there
     are no keys; then the largest. Objects of one bucket's files exist at a time.
@@ -183,7 +189,7 @@ def bucket_shapes(
     shapes = (
         bucket_shape(state.files.bucket(bucket), table.options.compaction)
         for bucket in sorted(state.files.bucket_ids())
-        if wanted is None or wanted(bucket.partition)
+        if wanted is None or wanted(bucket)
     )
     if worst is None:
         return list(shapes)
@@ -287,10 +293,15 @@ def _shapes_text(table: OpenTable, shapes: Sequence[BucketShape]) -> Iterator[st
                 levels,
             )
         )
+    yield from columns_text(rows, right=range(1, len(rows[0]) - 1))
+
+
+def columns_text(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> Iterator[str]:
+    """Rows under each other; the columns `right` are aligned to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = (
-            cell.ljust(width) if column in (0, len(row) - 1) else cell.rjust(width)
+            cell.rjust(width) if column in right else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         yield "  ".join(cells).rstrip()

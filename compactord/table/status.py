@@ -10,8 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compactord.model import WorkKind
+from compactord.paimon.options import CompactionOptions
 from compactord.plan.table import TableKind
 from compactord.state.rewrites import Rewrite
+
+# A stop-trigger with this value never stops a writer.
+_NEVER = 2**31 - 1
+
+
+def measured_stop_trigger(options: CompactionOptions, fallback: int) -> int:
+    """What runs are measured against; `fallback` above the compaction trigger where none is set."""
+    if options.stop_trigger >= _NEVER:
+        return options.compaction_trigger + fallback
+    return options.stop_trigger
 
 
 class RunState(enum.Enum):

@@ -16,6 +16,17 @@ from compactord_demo.writer import create_table
 from tests import builders
 
 LOCAL = LocalStorage()
+RULES = """\
+catalogs:
+  lake: {warehouse: WH}
+discovery:
+  excluding_tables: "tmp\\\\..*"
+rules:
+- match: {table: "sales\\\\.lazy"}
+  set: {options: {num-sorted-run.compaction-trigger: 9}, append_wait: null}
+- match: {table: "sales\\\\.held"}
+  set: {mode: paused}
+"""
 
 
 def keyed(warehouse: Path, name: str, *, commits: int = 0, **options: str) -> TableRef:

@@ -1,0 +1,94 @@
+"""`compactord tables`: every table of a warehouse or configuration, its state, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from compactord.cli.choice import Choice, choose
+from compactord.cli.running import OK, exit_code, say
+from compactord.cli.standing import Standing, standing
+from compactord.table.report import columns_text, count_text, size_text
+
+TABLES_EXAMPLES = """\
+examples:
+  compactord tables --config compactord.yaml
+  compactord tables --warehouse /data/wh
+  compactord tables --config compactord.yaml --catalog lake --database sales --json
+
+states: active; paused (by a rule); excluded (by a pattern, or not write-only); unsupported; error.
+Only a running service knows halted tables: `compactord top --url …`, /v1/tables.
+runs: the most sorted runs of a bucket, * from the compaction trigger on, !! above the stop trigger
+
+exit codes: 0 listed; 2 arguments or configuration; 3 a database cannot be listed; 77 permission
+denied
+"""
+
+
+def tables(args: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    choice = choose(args, all_of_warehouse=True)
+    found = [standing(choice, target) for target in choice.targets]
+    counts = Counter(each.status.value for each in found)
+    if args.json:
+        answer = {
+            "tables": [_json(each) for each in found],
+            "states": dict(counts),
+            "unreadable": {name: str(error) for name, error in choice.unreadable.items()},
+        }
+        print(json.dumps(answer))
+    else:
+        for line in _text(choice, found):
+            print(line)
+        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        print(f"{count_text(len(found), 'table')}{': ' if states else ''}{states}")
+    for database, error in choice.unreadable.items():
+        say(f"compactord: database {database} cannot be listed: {error}")
+    codes = [exit_code(error) for error in choice.unreadable.values()]
+    return max(codes, default=OK)
+
+
+def _json(each: Standing) -> dict[str, Any]:
+    return {
+        "catalog": each.target.catalog_name,
+        "table": each.target.full_name,
+        "location": each.target.ref.location,
+        "state": each.status.value,
+        "why": each.why,
+        **each.figures,
+    }
+
+
+def _text(choice: Choice, found: Sequence[Standing]) -> Iterator[str]:
+    rows = [("state", "table", "kind", "engine", "runs", "files", "size", "why")]
+    for each in found:
+        figures = each.figures
+        rows.append(
+            (
+                each.status.value,
+                choice.shown_name(each.target),
+                figures.get("kind", ""),
+                figures.get("merge_engine", ""),
+                _runs(figures),
+                f"{figures['files']:,}" if "files" in figures else "",
+                size_text(figures["bytes"]) if "bytes" in figures else "",
+                each.why,
+            )
+        )
+    if found:
+        yield from columns_text(rows, right=(5, 6))
+        yield ""
+
+
+def _runs(figures: dict[str, Any]) -> str:
+    """`9 !! of 5, 8`: the runs against both triggers; of append tables `12 small`."""
+    if "sorted_runs_max" not in figures:
+        return f"{figures['small_files']:,} small" if "small_files" in figures else ""
+    runs, trigger, stop = (
+        figures[key] for key in ("sorted_runs_max", "compaction_trigger", "stop_trigger")
+    )
+    mark = " !!" if runs > stop else " *" if runs >= trigger else ""
+    return f"{runs}{mark} of {trigger}, {stop}"

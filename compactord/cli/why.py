@@ -1,0 +1,243 @@
+"""`compactord why`: why a table's buckets are picked or not, when next, by which rules."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from compactord.cli.arguments import partitions_of
+from compactord.cli.choice import Choice, Target, choose
+from compactord.cli.plan import plan_context
+from compactord.cli.running import OK
+from compactord.cli.settings import effective_options, effective_settings
+from compactord.cli.standing import Standing, standing
+from compactord.clock import Clock, SystemClock, iso_text
+from compactord.config.policy import matching_rules
+from compactord.config.windows import may_start, next_change_ms
+from compactord.errors import UsageError
+from compactord.model import WorkKind
+from compactord.paimon.data_file import BucketFiles, BucketId
+from compactord.plan.table import plan_bucket
+from compactord.service.view import TableStatus
+from compactord.table import report
+from compactord.table.explain import BucketReasons, explain
+from compactord.table.opening import OpenTable
+from compactord.table.planning import (
+    PartitionTest,
+    StatePlanner,
+    remember_rewrites,
+    resting_partitions,
+)
+from compactord.table.session import SessionRequest
+from compactord.table.status import measured_stop_trigger
+
+WHY_EXAMPLES = """\
+examples:
+  compactord why sales.orders --config compactord.yaml --catalog lake
+  compactord why sales.orders --config compactord.yaml --partition dt=2026-11-01 --bucket 3
+  compactord why sales.orders --warehouse /data/wh --worst 1 --json
+
+It reads the table and asks no service: compactions under way, halted tables and buckets that are
+left alone after failures are known to the service alone (`/v1/tables`, the page, `top --url`).
+
+exit codes: 0 told, whatever its state; 2 arguments or configuration; 3 the warehouse cannot be
+read; 77 permission denied
+"""
+_WORST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Findings:
+    """All that is told; `buckets` are those shown, of `bucket_count` asked for."""
+
+    standing: Standing
+    rules: Sequence[str]
+    settings: Mapping[str, tuple[str, str]]
+    options: Mapping[str, tuple[str, str]]
+    windows: Mapping[WorkKind, str]
+    poll: str
+    buckets: Sequence[BucketReasons]
+    bucket_count: int
+
+
+def why(args: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    for name, value, least in (("bucket", args.bucket, 0), ("worst", args.worst, 1)):
+        if value is not None and value < least:
+            raise UsageError(f"--{name} {value}: expected {least} or more")
+    partitions_of(args)
+    choice = choose(args)
+    clock = SystemClock(choice.zone)
+    findings = _findings(args, choice, choice.targets[0], clock)
+    if args.json:
+        print(json.dumps(_json(findings)))
+        return OK
+    for line in _text(choice, findings):
+        print(line)
+    return OK
+
+
+def _findings(args: argparse.Namespace, choice: Choice, target: Target, clock: Clock) -> _Findings:
+    found = standing(choice, target)
+    buckets: list[BucketReasons] = []
+    count = 0
+    if found.table is not None and found.state is not None:
+        buckets, count = _buckets(args, choice, found, clock)
+    config, ref = choice.loaded.config, target.ref
+    rules = matching_rules(config, target.catalog_name, ref.database, ref.name)
+    options = effective_options(choice, target, found.table) if found.table is not None else {}
+    return _Findings(
+        standing=found,
+        rules=[choice.shown_key(f"rules.{index}") for index in rules],
+        settings=effective_settings(choice, target),
+        options=options,
+        windows=_closed_windows(target, clock),
+        poll=_poll_text(found),
+        buckets=buckets,
+        bucket_count=count,
+    )
+
+
+def _buckets(
+    args: argparse.Namespace, choice: Choice, found: Standing, clock: Clock
+) -> tuple[list[BucketReasons], int]:
+    """The buckets asked for, those with the most to do first; and how many there are."""
+    table, state, policy = found.table, found.state, found.target.policy
+    assert table is not None, "it was read"
+    assert state is not None, "it was read"
+    request = SessionRequest(
+        append_wait_ms=policy.append_wait_ms if choice.is_configured else None,
+        quiet_for_ms=policy.quiet_for_ms,
+    )
+    context = plan_context(request, clock)
+    quiet_ms, now_ms = request.quiet_for_ms, context.now_ms
+    storage = found.target.catalog.storage
+    state = remember_rewrites(storage, table, state, quiet_for_ms=quiet_ms, now_ms=now_ms)
+    context = replace(context, resting=resting_partitions(state, quiet_ms, now_ms))
+    in_partition = PartitionTest(table, partitions_of(args))
+
+    def wanted(bucket: BucketId) -> bool:
+        return args.bucket in (None, bucket.bucket) and in_partition(bucket.partition)
+
+    asked = [bucket for bucket in state.files.bucket_ids() if wanted(bucket)]
+    if not asked and (args.bucket is not None or args.partition):
+        raise UsageError(f"{table.ref.full_name} has no live files in what was asked for")
+    worst = args.worst or (_WORST if args.bucket is None else len(asked))
+    shapes = report.bucket_shapes(table, state, wanted=wanted, worst=worst)
+    planner = StatePlanner(storage, table, state, context)
+    reasons = []
+    for shape in shapes:
+        planned = planner.files(shape.bucket)
+        plan = plan_bucket(planned, planner.request)
+        small = table.options.compaction.small_file_size
+        files = (
+            planned
+            if isinstance(planned, BucketFiles)
+            else state.files.bucket(shape.bucket, smaller_than=small)
+        )
+        told = explain(table, files, plan, planner.request, now_ms)
+        later = told.later or _when(choice, found, told, clock)
+        reasons.append(replace(told, later=later))
+    return reasons, len(asked)
+
+
+def _when(choice: Choice, found: Standing, told: BucketReasons, clock: Clock) -> str:
+    """When the service begins what is due."""
+    policy, table = found.target.policy, found.table
+    assert table is not None, "it was read"
+    if found.status is not TableStatus.ACTIVE:
+        return f"not by the service, as the table is {found.status.value}"
+    closed = told.kind is not None and _closed_windows(found.target, clock).get(told.kind)
+    fallback = choice.loaded.config.alerts.stop_trigger_fallback
+    stop = measured_stop_trigger(table.options.compaction, fallback)
+    is_forced = table.key_of is not None and told.sorted_runs >= stop - 1
+    if closed and not (is_forced and not policy.windows_strict):
+        return f"when its window {closed}"
+    forced = f", before other work: {told.sorted_runs} runs, stop trigger {stop}"
+    return f"within {_poll_text(found)}, when a slot is free{forced if is_forced else ''}"
+
+
+def _closed_windows(target: Target, clock: Clock) -> dict[WorkKind, str]:
+    """The kinds of work that may not start now, and when they may."""
+    windows, now_ms, zone = target.policy.windows, clock.now_ms(), clock.time_zone
+    closed = {}
+    for kind in WorkKind:
+        if not may_start(windows, kind, now_ms, zone):
+            opens_ms = next_change_ms(windows, kind, now_ms, zone)
+            closed[kind] = "never opens" if opens_ms is None else f"opens at {iso_text(opens_ms)}"
+    return closed
+
+
+def _poll_text(found: Standing) -> str:
+    """How often the service looks at the table."""
+    interval_ms, source = found.target.policy.discovery_interval_ms, "discovery_interval"
+    if interval_ms is None and found.table is not None:
+        interval_ms = found.table.options.discovery_interval_ms
+        source = "continuous.discovery-interval"
+    return "" if interval_ms is None else f"{interval_ms / 1000:g} s ({source})"
+
+
+def _text(choice: Choice, found: _Findings) -> Iterator[str]:
+    each = found.standing
+    yield f"{choice.shown_name(each.target)}  ({each.target.ref.location})"
+    yield f"{each.status.value}: {each.why}" if each.why else each.status.value
+    if choice.is_configured:
+        yield f"rules that match: {', '.join(found.rules) or 'none'}"
+        if each.status is TableStatus.ACTIVE and found.poll:
+            yield f"the service looks every {found.poll}"
+        for kind, opens in found.windows.items():
+            yield f"window: {kind.value} work may not start now; it {opens}"
+    if each.table is not None:
+        yield from (f"note: {warning}" for warning in each.table.warnings)
+    if found.buckets:
+        yield ""
+    for bucket in found.buckets:
+        yield f"{bucket.place}: {bucket.what or 'nothing is picked'}"
+        yield f"  because: {bucket.why}"
+        yield f"  next: {bucket.later}"
+    if len(found.buckets) < found.bucket_count:
+        yield f"({len(found.buckets)} of {found.bucket_count:,} buckets; --bucket N, --worst N)"
+    for title, values in (("settings", found.settings), ("table options", found.options)):
+        if values and (title != "settings" or choice.is_configured):
+            yield ""
+            yield f"{title}:"
+            rows = [(f"  {key}", *value) for key, value in values.items()]
+            yield from report.columns_text(rows)
+
+
+def _json(found: _Findings) -> dict[str, Any]:
+    each = found.standing
+
+    def with_origin(values: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
+        return {key: {"value": v, "origin": origin} for key, (v, origin) in values.items()}
+
+    return {
+        "catalog": each.target.catalog_name,
+        "table": each.target.full_name,
+        "location": each.target.ref.location,
+        "state": each.status.value,
+        "why": each.why,
+        "rules": list(found.rules),
+        "closed_windows": {kind.value: opens for kind, opens in found.windows.items()},
+        "poll": found.poll,
+        "buckets_asked": found.bucket_count,
+        "buckets": [_bucket_json(each.table, bucket) for bucket in found.buckets],
+        "settings": with_origin(found.settings),
+        "options": with_origin(found.options),
+        **each.figures,
+    }
+
+
+def _bucket_json(table: OpenTable | None, bucket: BucketReasons) -> dict[str, Any]:
+    partition = table.partition_text(bucket.bucket.partition) if table is not None else ""
+    return {
+        "partition": partition,
+        "bucket": bucket.bucket.bucket,
+        "reason": None if bucket.reason is None else bucket.reason.value,
+        "what": bucket.what,
+        "why": bucket.why,
+        "later": bucket.later,
+    }

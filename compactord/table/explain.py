@@ -1,0 +1,184 @@
+"""Why a bucket is picked, why it is not, and what would change that: for people.
+
+The decision itself is the planner's (`plan_bucket`); here it is put into words, with the numbers
+that it was made from and the options that set the bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compactord.clock import age_text, iso_text
+from compactord.model import Compaction, CompactReason, SortedRun, WorkKind
+from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
+from compactord.paimon.options import CompactionOptions
+from compactord.plan.runs import bucket_runs
+from compactord.plan.table import BucketPlan, PlanRequest, TableKind
+from compactord.plan.universal import last_full_compaction_ms
+from compactord.table import report
+from compactord.table.opening import OpenTable
+from compactord.table.pending_inputs import kind_of
+from compactord.table.planning import rest_text
+
+_TRIGGER = "num-sorted-run.compaction-trigger"
+_INTERVAL = "compaction.optimization-interval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketReasons:
+    """One bucket's decision. `what` is what is done, empty where nothing is picked, as is `kind`.
+
+    `later` says what, or which time, would make something due, where nothing is.
+    """
+
+    bucket: BucketId
+    place: str
+    sorted_runs: int
+    kind: WorkKind | None
+    reason: CompactReason | None
+    what: str
+    why: str
+    later: str
+
+
+def explain(
+    table: OpenTable, found: BucketFiles, plan: BucketPlan, request: PlanRequest, now_ms: int
+) -> BucketReasons:
+    """The plan of one bucket in words. `now_ms` is since the epoch, when the request was made."""
+    first = plan.compactions[0] if plan.compactions else None
+    what, why, later = "", "", ""
+    if first is not None:
+        more = len(plan.compactions) - 1
+        what = report.action_text(first) + (f", and {more} more" if more else "")
+        why = _why_picked(found, first, request)
+    elif plan.rest is not None:
+        why = rest_text(plan.rest.rewrite, plan.rest.age_ms)
+        later = f"at {iso_text(plan.rest.until_ms)} (quiet_for)"
+    elif request.kind is TableKind.PRIMARY_KEY:
+        why, later = _idle_runs(found, request, now_ms)
+    else:
+        why, later = _idle_files(found, request, now_ms)
+    return BucketReasons(
+        bucket=found.bucket,
+        place=report.place_text(table, found.bucket.partition, found.bucket.bucket),
+        sorted_runs=len(bucket_runs(found.files, table.key_of)) if table.key_of else 0,
+        kind=None if first is None else kind_of(first),
+        reason=None if first is None else first.reason,
+        what=what,
+        why=why,
+        later=later,
+    )
+
+
+def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest) -> str:
+    options, files = request.options, compaction.inputs
+    match compaction.reason:
+        case CompactReason.DELTA_COMMITS:
+            return (
+                f"{options.full_compaction_delta_commits} commits or more since its last full "
+                "compaction (full-compaction.delta-commits)"
+            )
+        case CompactReason.APPEND_SMALL_FILES:
+            return (
+                f"{_small_text(files, options)}: enough for a file of the target size, or "
+                f"{options.min_file_num} of them (compaction.min.file-num)"
+            )
+        case CompactReason.APPEND_WAITED:
+            waited = age_text(request.append_wait_ms or 0)
+            return (
+                f"{_small_text(files, options)}: two or more have waited longer than {waited} "
+                "(append_wait)"
+            )
+        case CompactReason.FULL | CompactReason.APPEND_FULL | CompactReason.FORCED_REWRITE:
+            return "a full compaction was asked for"
+        case _:
+            return _why_merged(bucket_runs(found.files, request.key_of), compaction, options)
+
+
+def _why_merged(
+    runs: Sequence[SortedRun], compaction: Compaction, options: CompactionOptions
+) -> str:
+    size = report.size_text(sum(run.size_bytes for run in runs))
+    match compaction.reason:
+        case CompactReason.SIZE_AMPLIFICATION:
+            return (
+                f"{_amplification(runs)}, above {options.max_size_amplification_percent} % "
+                "(compaction.max-size-amplification-percent)"
+            )
+        case CompactReason.SIZE_RATIO:
+            return (
+                f"{len(runs)} sorted runs, {options.compaction_trigger} or more ({_TRIGGER}), and "
+                "the newest are about as large as each other (compaction.size-ratio)"
+            )
+        case CompactReason.RUN_COUNT:
+            return f"{len(runs)} sorted runs, more than {options.compaction_trigger} ({_TRIGGER})"
+        case CompactReason.EARLY_FULL_INTERVAL:
+            interval = age_text(options.optimization_interval_ms or 0)
+            return f"no full compaction within {interval} ({_INTERVAL})"
+        case CompactReason.EARLY_FULL_TOTAL_SIZE:
+            bound = report.size_text(options.total_size_threshold or 0)
+            return f"{size} in all, below {bound} (compaction.total-size-threshold)"
+        case CompactReason.EARLY_FULL_INCREMENTAL_SIZE:
+            bound = report.size_text(options.incremental_size_threshold or 0)
+            return (
+                f"more than {bound} below the highest level (compaction.incremental-size-threshold)"
+            )
+        case _:
+            return "level 0 is to be empty (compaction.force-up-level-0)"
+
+
+def _idle_runs(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[str, str]:
+    """Why nothing is picked from runs, and when something would be."""
+    options = request.options
+    runs, trigger = bucket_runs(found.files, request.key_of), options.compaction_trigger
+    count = report.count_text(len(runs), "sorted run")
+    if len(runs) < trigger:
+        why = f"{count}; sizes are compared from {trigger} on ({_TRIGGER})"
+        later = f"with {report.count_text(trigger - len(runs), 'more run')}"
+    elif len(runs) == 1:
+        why, later = f"{count}, on the highest level: nothing to merge it with", "with the next run"
+    else:
+        limit = options.max_size_amplification_percent
+        why = (
+            f"{count}, {_amplification(runs)}: not above {limit} % "
+            "(compaction.max-size-amplification-percent), and none are about as large as each other"
+        )
+        later = "with the next run"
+    interval_ms = options.optimization_interval_ms
+    last_ms = last_full_compaction_ms(found.files, options)
+    if interval_ms is not None and last_ms is not None and len(runs) > 1:
+        due_ms = last_ms + interval_ms - request.now_local_ms + now_ms
+        later += f", or at {iso_text(due_ms)} ({_INTERVAL})"
+    return why, later
+
+
+def _idle_files(found: BucketFiles, request: PlanRequest, now_ms: int) -> tuple[str, str]:
+    """Why nothing is picked from files without keys, and when something would be."""
+    options = request.options
+    small = [file for file in found.files if file.file_size < options.small_file_size]
+    wanted = max(2, options.min_file_num)
+    if not small:
+        return f"no files below {report.size_text(options.small_file_size)}", "when some are added"
+    why = f"{_small_text(small, options)}"
+    if len(small) >= wanted:
+        return f"{why}, but rewriting neighbours would leave as many", "when more are added"
+    why += f"; merged from {wanted} on (compaction.min.file-num)"
+    later = f"with {report.count_text(wanted - len(small), 'more small file')}"
+    created = sorted(f.creation_time_ms for f in small if f.creation_time_ms is not None)
+    wait_ms = request.append_wait_ms
+    if request.kind is TableKind.APPEND_UNAWARE and wait_ms is not None and len(created) > 1:
+        due_ms = created[1] + wait_ms - request.now_local_ms + now_ms
+        later += f", or at {iso_text(due_ms)} (append_wait)"
+    return why, later
+
+
+def _amplification(runs: Sequence[SortedRun]) -> str:
+    younger, oldest = sum(run.size_bytes for run in runs[:-1]), runs[-1].size_bytes
+    percent = 100 * younger // max(1, oldest)
+    return f"the newer runs hold {percent:,} % of the oldest"
+
+
+def _small_text(files: Sequence[DataFile], options: CompactionOptions) -> str:
+    bound = report.size_text(options.small_file_size)
+    return f"{report.count_text(len(files), 'file')} below {bound}"

@@ -1,0 +1,97 @@
+"""`compactord tables`: every table has a state, and a reason that a person can act on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compactord.service.view import TableStatus
+from tests.unit.cli.warehouses import RULES, answered, append, configuration, keyed, said
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    warehouse = tmp_path / "wh"
+    keyed(warehouse, "sales.busy", commits=9)
+    keyed(warehouse, "sales.held", commits=6)
+    keyed(warehouse, "sales.self", commits=3, write__only="false")
+    keyed(warehouse, "tmp.x", commits=2)
+    keyed(warehouse, "sales.agg", merge__engine="aggregation")
+    append(warehouse, "logs.raw", commits=3)
+    damaged = keyed(warehouse, "sales.torn", commits=1)
+    (Path(damaged.location) / "snapshot" / "snapshot-1").write_text("{")
+    return configuration(tmp_path, RULES)
+
+
+def test_every_table_has_its_state_and_the_reason_for_it(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answered(capsys, "tables", "--config", config)
+    states = {each["table"]: (each["state"], each["why"]) for each in found["tables"]}
+    expected = {
+        "sales.busy": ("active", ""),
+        "logs.raw": ("active", ""),
+        "sales.held": ("paused", f"by rules.1.set.mode ({config}:9)"),
+        "sales.self": (
+            "excluded",
+            "not write-only, so its writers compact it themselves; "
+            "discovery.only_write_only (default)",
+        ),
+        "tmp.x": ("excluded", f"discovery.excluding_tables ({config}:4) is tmp\\..*"),
+        "sales.agg": ("unsupported", "option merge-engine=aggregation is not supported"),
+    }
+    torn = states.pop("sales.torn")
+    assert states == expected
+    assert (torn[0], "snapshot-1" in torn[1]) == ("error", True)
+    assert found["states"] == {
+        "active": 2,
+        "paused": 1,
+        "excluded": 2,
+        "unsupported": 1,
+        "error": 1,
+    }
+    # Halted tables are known to a service alone; all other states occur here.
+    assert {status.value for status in TableStatus} - set(found["states"]) == {"halted"}
+
+
+def test_runs_stand_against_the_triggers_that_the_rules_set(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answered(capsys, "tables", "--config", config, "--tables", r"sales\.busy|logs\.raw")
+    raw, busy = found["tables"]
+    assert (busy["kind"], busy["merge_engine"]) == ("primary-key", "deduplicate")
+    runs = ("sorted_runs_max", "compaction_trigger", "stop_trigger")
+    assert [busy[key] for key in runs] == [9, 5, 8]
+    assert (raw["kind"], raw["small_files"], "sorted_runs_max" in raw) == (
+        "append-unaware",
+        3,
+        False,
+    )
+    trigger = "defaults.options.num-sorted-run.compaction-trigger=10"
+    text = said(capsys, "tables", "--config", config, "--set", trigger)
+    assert "9 of 10, 13" in text
+    text = said(capsys, "tables", "--config", config)
+    assert "9 !! of 5, 8" in text
+    assert "6 * of 5, 8" in text
+    assert "3 small" in text
+    assert "7 tables: 2 active, 1 error, 2 excluded, 1 paused, 1 unsupported" in text
+
+
+def test_a_warehouse_without_a_configuration_is_listed_as_serve_would_see_it(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answered(capsys, "tables", "--warehouse", f"{tmp_path}/wh")
+    states = {each["table"]: each["state"] for each in found["tables"]}
+    assert (states["tmp.x"], states["sales.held"], states["sales.self"]) == (
+        "active",
+        "active",
+        "excluded",
+    )
+
+
+def test_an_empty_warehouse_has_no_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, "tables", "--warehouse", str(tmp_path)) == "0 tables\n"
+    assert "does not exist" in said(capsys, "tables", "--warehouse", f"{tmp_path}/no", code=2)
