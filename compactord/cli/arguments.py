@@ -75,6 +75,10 @@ def add_one_table_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_arguments(parser)
 
 
+def add_dry_run_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say what would go; change nothing")
+
+
 def add_bucket_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bucket", type=int, metavar="N", help="only the buckets of this number")
 

@@ -11,7 +11,9 @@ from compactord.cli.arguments import (
     Parser,
     add_bucket_argument,
     add_choice_arguments,
+    add_dry_run_argument,
     add_engine_arguments,
+    add_grace_argument,
     add_one_table_arguments,
     add_option_argument,
     add_partition_argument,
@@ -19,7 +21,9 @@ from compactord.cli.arguments import (
     add_worst_argument,
 )
 from compactord.cli.compact import COMPACT_EXAMPLES, compact, figures_of_error
+from compactord.cli.expire import EXPIRE_EXAMPLES, expire
 from compactord.cli.inspect_command import INSPECT_EXAMPLES, inspect
+from compactord.cli.orphans import ORPHANS_EXAMPLES, orphans
 from compactord.cli.plan import PLAN_EXAMPLES, plan
 from compactord.cli.running import run, stop_on_signals
 from compactord.cli.tables import TABLES_EXAMPLES, tables
@@ -79,6 +83,20 @@ _TABLE_COMMANDS: tuple[_TableCommand, ...] = (
             add_partition_argument,
             add_worst_argument,
         ),
+    ),
+    (
+        "expire",
+        expire,
+        "expire snapshots of tables by their own options",
+        EXPIRE_EXAMPLES,
+        (add_choice_arguments, add_dry_run_argument),
+    ),
+    (
+        "orphans",
+        orphans,
+        "remove left-over files of compactord's own dead runs",
+        ORPHANS_EXAMPLES,
+        (add_choice_arguments, add_dry_run_argument, add_grace_argument),
     ),
 )
 

@@ -20,8 +20,8 @@ from compactord.cli.arguments import (
     strategy_of,
 )
 from compactord.cli.choice import Choice, Target, choose
-from compactord.cli.each_table import Result, over_tables, table_overrides, why_left_alone
-from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
+from compactord.cli.each_table import Result, note_if_left_alone, over_tables, table_overrides
+from compactord.cli.running import DENIED, FAILED, OK, stop_on_signals
 from compactord.clock import Clock, SystemClock
 from compactord.engine.base import Engine
 from compactord.engine.spark import start_spark
@@ -85,8 +85,7 @@ def compact(args: argparse.Namespace) -> int:
     check_arguments(args)
     choice = choose(args)
     where = engine_arguments(args, choice.loaded.config)
-    if choice.is_single:
-        _warn(args, choice, choice.targets[0])
+    note_if_left_alone(args, choice, "it is compacted")
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(stop_on_signals())
         engines = closing.enter_context(
@@ -169,10 +168,3 @@ def _compacted(
         found=asdict(totals) | failed,
         code=code,
     )
-
-
-def _warn(args: argparse.Namespace, choice: Choice, target: Target) -> None:
-    """A table that was named is compacted although the service leaves it alone."""
-    why = why_left_alone(args, choice, target)
-    if why is not None:
-        say(f"note: {target.full_name} is compacted because it was named; serve leaves it: {why}")

@@ -47,8 +47,9 @@ class _Several:
 
 
 def table_overrides(args: argparse.Namespace, target: Target) -> dict[str, str]:
-    """Table options of the rules, and over them those of the run."""
-    return {**target.policy.options, **overrides_of(args)}
+    """Table options of the rules, and over them those of the run, if it takes any."""
+    given = overrides_of(args) if "option" in args else {}
+    return {**target.policy.options, **given}
 
 
 def why_left_alone(args: argparse.Namespace, choice: Choice, target: Target) -> str | None:
@@ -57,6 +58,16 @@ def why_left_alone(args: argparse.Namespace, choice: Choice, target: Target) -> 
     options = parse_options(schema, table_overrides(args, target))
     found = choice.left_alone(target, write_only=options.write_only)
     return None if found is None else f"{found[0].value}: {found[1]}"
+
+
+def note_if_left_alone(args: argparse.Namespace, choice: Choice, what: str) -> None:
+    """Say that something is done with the one table that was named though the service does not."""
+    if not choice.is_single:
+        return
+    why = why_left_alone(args, choice, choice.targets[0])
+    if why is not None:
+        name = choice.shown_name(choice.targets[0])
+        say(f"note: {name}: {what} because it was named; serve leaves it alone: {why}")
 
 
 def over_tables(

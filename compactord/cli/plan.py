@@ -37,16 +37,16 @@ left-over files of earlier runs it would remove. `compactord why` says more of o
 """
 
 
-def plan(args: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
+def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
+    """Run the command; the exit code. `clock` None: the machine's."""
     check_arguments(args)
     choice = choose(args)
     where = engine_arguments(args, choice.loaded.config)
-    clock = SystemClock(choice.zone)
+    now = clock or SystemClock(choice.zone)
 
     def work(target: Target) -> Result:
         request = request_of(args, choice, target)
-        return _planned(choice, target, request, clock, where.orphan_grace_ms)
+        return _planned(choice, target, request, now, where.orphan_grace_ms)
 
     return over_tables(args, choice, work, passes_over=True)
 

@@ -1,0 +1,149 @@
+"""`expire` and `orphans`: a dry run names what goes and changes nothing; then just that goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from compactord import ids
+from compactord.cli.command import _parser
+from compactord.cli.orphans import orphans
+from compactord.cli.plan import plan
+from compactord.clock import SystemClock
+from compactord.ids import Owner
+from compactord.paimon.snapshot import snapshot_ids
+from compactord.paimon.table import TableRef
+from tests import builders
+from tests.e2e.tables import digest
+from tests.unit.cli.warehouses import LOCAL, answered, append, configuration, keyed, said
+
+KEEP_ONE = {"snapshot_num__retained_min": "1", "snapshot_time__retained": "1 ms"}
+_ELSEWHERE = Owner(host=0x555555, start_ticks=1, pid=1)
+_IN_TWO_DAYS = builders.VirtualClock(SystemClock().now_ms() + 2 * builders.DAY_MS)
+
+
+def _compacted(warehouse: Path, **options: str) -> TableRef:
+    """A table of six commits and their compaction: its inputs go with the old snapshots."""
+    ref = keyed(warehouse, "d.t", commits=6, **{**KEEP_ONE, **options})
+    builders.one_shot(LOCAL, ref).run()
+    return ref
+
+
+@pytest.mark.parametrize("limit", ["50", "2"])
+def test_a_dry_run_of_expiry_names_every_file_that_then_goes(
+    limit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = _compacted(tmp_path, snapshot_expire_limit=limit)
+    rows = builders.read_keyed(LOCAL, ref)
+    table = ("expire", "--warehouse", str(tmp_path), "--table", "d.t")
+    before = digest(tmp_path)
+    found = answered(capsys, *table, "--dry-run")
+    assert digest(tmp_path) == before
+    assert (found["snapshots"], found["data_files"], found["first"], found["end"]) == (6, 6, 1, 7)
+    assert "d.t: would expire 6 snapshots (1..6): 6 data files" in said(capsys, *table, "--dry-run")
+    assert digest(tmp_path) == before
+    text = said(capsys, *table)
+    assert "d.t: expired 6 snapshots (1..6): 6 data files" in text
+    gone = {f"{tmp_path}/{name}" for name in before.keys() - digest(tmp_path).keys()}
+    assert gone == set(found["files"])
+    assert snapshot_ids(LOCAL, ref.location) == (7,)
+    assert builders.read_keyed(LOCAL, ref) == rows
+    assert said(capsys, *table) == "d.t: no snapshot expired\n"
+
+
+def test_a_rule_that_keeps_snapshots_keeps_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = _compacted(tmp_path / "wh")
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        rules:
+        - {match: {table: 'd.*'}, set: {expire_snapshots: off}}
+        """,
+    )
+    for choice in (("--table", "d.t"), ("--tables", "d.*")):
+        text = said(capsys, "expire", "--config", config, *choice)
+        assert f"because rules.0.set.expire_snapshots ({config}:3) is off" in text
+    assert len(snapshot_ids(LOCAL, ref.location)) == 7
+
+
+def test_several_tables_expire_by_their_own_options_and_rules(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warehouse = tmp_path / "wh"
+    append(warehouse, "d.a", commits=3)
+    append(warehouse, "d.b", commits=3, **KEEP_ONE)
+    keyed(warehouse, "d.self", commits=3, write__only="false", **KEEP_ONE)
+    keyed(warehouse, "d.agg", merge__engine="aggregation")
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        rules:
+        - match: {table: 'd\\.a'}
+          set: {options: {snapshot.num-retained.min: 2, snapshot.time-retained: 1 ms}}
+        """,
+    )
+    found = answered(capsys, "expire", "--config", config, code=3)
+    outcomes = {each["table"]: each["outcome"] for each in found["tables"]}
+    assert outcomes == {"d.a": "done", "d.b": "done", "d.agg": "refused", "d.self": "passed_over"}
+    counts = {each["table"]: each.get("snapshots") for each in found["tables"]}
+    assert counts == {"d.a": 1, "d.b": 2, "d.agg": None, "d.self": None}
+
+
+def _left_over(ref: TableRef) -> dict[str, Path]:
+    """A file of a process of elsewhere, one of this process, one that Java could have written."""
+    folder = Path(ref.location) / "bucket-0"
+    names = {
+        "elsewhere": f"data-{_ELSEWHERE.unique_name()}-0.parquet",
+        "ours": f"data-{ids.this_process().unique_name()}-0.parquet",
+        "java": "data-0b4e1a2c-7f1d-4c3a-9d2e-0123456789ab-0.parquet",
+    }
+    for name in names.values():
+        (folder / name).write_bytes(b"left")
+    return {owner: folder / name for owner, name in names.items()}
+
+
+def test_only_files_of_dead_runs_of_ours_that_nothing_names_are_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = keyed(tmp_path, "d.t", commits=3)
+    rows = builders.read_keyed(LOCAL, ref)
+    files = _left_over(ref)
+    table = ["--warehouse", str(tmp_path), "--table", "d.t"]
+    dry = _parser().parse_args(["orphans", *table, "--dry-run", "--json"])
+    # Young files of a process that cannot be checked are kept for the grace.
+    assert answered(capsys, "orphans", *table, "--dry-run")["orphans"] == []
+    before = digest(tmp_path)
+    assert orphans(dry, _IN_TWO_DAYS) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["orphans"] == [{"path": str(files["elsewhere"]), "bytes": 4}]
+    assert plan(_parser().parse_args(["plan", *table]), _IN_TWO_DAYS) == 0
+    assert "d.t: would remove 1 left-over file of earlier runs (4 B)" in capsys.readouterr().out
+    assert digest(tmp_path) == before
+    assert orphans(_parser().parse_args(["orphans", *table]), _IN_TWO_DAYS) == 0
+    assert "d.t: removed 1 left-over file of earlier runs (4 B)" in capsys.readouterr().out
+    assert {owner for owner, path in files.items() if path.exists()} == {"ours", "java"}
+    assert set(before) - set(digest(tmp_path)) == {f"d.db/t/bucket-0/{files['elsewhere'].name}"}
+    assert builders.read_keyed(LOCAL, ref) == rows
+
+
+def test_nothing_is_removed_from_a_table_that_is_being_restored_or_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = keyed(tmp_path, "d.t", commits=3)
+    files = _left_over(ref)
+    snapshots = Path(ref.location) / "snapshot"
+    for path in snapshots.glob("snapshot-*"):
+        path.rename(snapshots / f".{path.name}")
+    table = ["orphans", "--warehouse", str(tmp_path), "--table", "d.t"]
+    assert orphans(_parser().parse_args(table), _IN_TWO_DAYS) == 0
+    assert "d.t: nothing left over" in capsys.readouterr().out
+    keyed(tmp_path, "d.agg", merge__engine="aggregation")
+    text = said(capsys, *table[:3], "--table", "d.agg", code=3)
+    assert "aggregation" in text
+    assert all(path.exists() for path in files.values())
