@@ -114,6 +114,9 @@ class WatchedStorage:
             "remove_empty_folder", path, lambda: self.inner.remove_empty_folder(path)
         )
 
+    def may_write(self, folder: str) -> bool | None:
+        return self._watch("may_write", folder, lambda: self.inner.may_write(folder))
+
 
 class RecordingStorage(WatchedStorage):
     """Remembers the calls."""
@@ -367,6 +370,9 @@ class MemoryStorage:
     def remove_empty_folder(self, path: str) -> bool:
         # Folders are what paths have in common: an empty one is not there.
         return not any(name.startswith(f"{path}/") for name in self.objects)
+
+    def may_write(self, folder: str) -> bool | None:
+        return None
 
     def _put_new(self, path: str, data: bytes) -> bool:
         with self._lock:

@@ -21,6 +21,7 @@ from compactord.cli.arguments import (
     add_worst_argument,
 )
 from compactord.cli.compact import COMPACT_EXAMPLES, compact, figures_of_error
+from compactord.cli.doctor import add_doctor_arguments
 from compactord.cli.expire import EXPIRE_EXAMPLES, expire
 from compactord.cli.inspect_command import INSPECT_EXAMPLES, inspect
 from compactord.cli.orphans import ORPHANS_EXAMPLES, orphans
@@ -131,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         ("serve", serve.add_serve_arguments, "compact all tables of a warehouse continuously"),
         ("config", serve.add_config_arguments, "check or show the configuration of serve"),
         ("top", _add_top_arguments, "watch a service, or the tables of a warehouse"),
+        ("doctor", add_doctor_arguments, "check that compactord can work here, and say what to do"),
     ):
         sub = commands.add_parser(
             name,

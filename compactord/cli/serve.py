@@ -113,7 +113,7 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
     loaded = read()
     config = loaded.config
     # A zone with its daylight saving rules, not only today's offset.
-    zone = config.service.zone or _local_zone()
+    zone = config.service.zone or local_zone()
     clock = SystemClock(zone)
     instance = config.service.instance_name
     instance = socket.gethostname() if instance == "auto" else instance
@@ -157,7 +157,8 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
     return code
 
 
-def _local_zone() -> tzinfo:
+def local_zone() -> tzinfo:
+    """The machine's zone, with its rules. Raises `UsageError` where it has no name."""
     try:
         return tzlocal.get_localzone()
     except (LookupError, ValueError, OSError):

@@ -102,3 +102,7 @@ class Storage(Protocol):
     def remove_empty_folder(self, path: str) -> bool:
         """Remove a folder unless something is in it; returns whether it is gone now."""
         ...
+
+    def may_write(self, folder: str) -> bool | None:
+        """Whether this process may create and delete in a folder; None where only trying tells."""
+        ...

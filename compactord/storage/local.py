@@ -186,6 +186,11 @@ class LocalStorage:
                 raise
         return True
 
+    def may_write(self, folder: str) -> bool | None:
+        with named_errors(folder, "access"):
+            effective = os.access in os.supports_effective_ids
+            return os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
+
     def _write_synced(self, path: str, data: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:

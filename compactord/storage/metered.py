@@ -123,6 +123,9 @@ class MeteredStorage:
     def remove_empty_folder(self, path: str) -> bool:
         return self._timed(StorageOp.DELETE, self._inner.remove_empty_folder, path)
 
+    def may_write(self, folder: str) -> bool | None:
+        return self._timed(StorageOp.HEAD, self._inner.may_write, folder)
+
     def _timed(
         self, op: StorageOp, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:

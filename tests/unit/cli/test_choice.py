@@ -166,6 +166,9 @@ def test_a_run_waits_for_append_files_as_the_configuration_says(
         ["inspect", "--database", "sales"],
         ["tables"],
         ["why", "sales.busy"],
+        ["expire", "--dry-run"],
+        ["orphans"],
+        ["doctor"],
     ],
     ids=lambda command: command[0],
 )

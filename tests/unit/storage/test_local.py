@@ -159,3 +159,12 @@ def test_only_an_empty_folder_is_removed(tmp_path: Path) -> None:
     assert storage.remove_empty_folder(str(folder))
     assert not folder.exists()
     assert storage.remove_empty_folder(str(folder)), "gone is gone"
+
+
+def test_folders_that_may_be_written_are_told_apart_from_those_that_may_not(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    assert storage.may_write(str(tmp_path)) is True
+    assert storage.may_write(str(tmp_path / "none")) is False
+    if os.geteuid() != 0:
+        tmp_path.chmod(0o500)
+        assert storage.may_write(str(tmp_path)) is False

@@ -1,0 +1,154 @@
+"""`compactord doctor`: whether compactord can work here; one line for each thing that it needs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from compactord import __version__
+from compactord.catalog.base import Catalog
+from compactord.catalog.open import open_catalog
+from compactord.cli.arguments import open_warehouse
+from compactord.cli.checks import (
+    Check,
+    Verdict,
+    catalog_checks,
+    cores_check,
+    java_check,
+    master_check,
+    memory_check,
+    scratch_check,
+    spark_check,
+    zone_check,
+)
+from compactord.cli.loading import load_usable
+from compactord.cli.running import FAILED, OK
+from compactord.cli.serve import local_zone
+from compactord.clock import SystemClock
+from compactord.config.load import config_of_warehouse
+from compactord.config.model import ServiceConfig
+from compactord.engine.jre import find_java
+from compactord.errors import UsageError
+from compactord.rewrite.ahead import usable_cores
+from compactord.table.report import columns_text
+
+DOCTOR_EXAMPLES = """\
+examples:
+  compactord doctor
+  compactord doctor --warehouse /data/wh
+  compactord doctor --config /etc/compactord/compactord.yaml --json
+
+Run it as the user, and on the machine or in the pod, that serve runs as. It starts no Spark. In
+each warehouse it creates a folder .compactord-probe-… and removes it again; tables are only read.
+
+exit codes: 0 nothing failed (warnings may have been given); 2 arguments or configuration; 3 a check
+failed
+"""
+_PACKAGES = ("pyarrow", "numpy", "fastavro", "pyspark")
+
+
+def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = DOCTOR_EXAMPLES
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--warehouse", help="root folder of a warehouse to be checked, too")
+    where.add_argument("--config", metavar="FILE", help="check for this configuration of serve")
+    parser.add_argument(
+        "--set",
+        dest="config_overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a value that overrides --config's; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(command=doctor, verbose=False, figures_of_error=lambda error: {})
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    checks = list(_checks(args))
+    failed = sum(check.verdict is Verdict.FAILED for check in checks)
+    warnings = sum(check.verdict is Verdict.WARNING for check in checks)
+    if args.json:
+        answer = {
+            "version": __version__,
+            "checks": [_json(check) for check in checks],
+            "failed": failed,
+            "warnings": warnings,
+        }
+        print(json.dumps(answer))
+    else:
+        for line in _text(checks):
+            print(line)
+    return FAILED if failed else OK
+
+
+def _checks(args: argparse.Namespace) -> Iterator[Check]:
+    config, catalogs = _configured(args)
+    versions = {name: _version(name) for name in _PACKAGES}
+    found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    python = f"compactord {__version__}, Python {platform.python_version()}, {found}"
+    yield Check(name="python", verdict=Verdict.OK, found=python)
+    master, spark = config.spark.master or "local", versions["pyspark"]
+    is_connect = master.startswith("sc://")
+    yield spark_check(spark, not is_connect or importlib.util.find_spec("grpc") is not None)
+    if spark is not None and not is_connect:
+        with tempfile.TemporaryDirectory(prefix="compactord-") as scratch:
+            yield java_check(partial(find_java, spark, os.environ, Path(scratch)))
+    reached = master_check(master)
+    if reached is not None:
+        yield reached
+    yield cores_check(usable_cores(), config)
+    yield memory_check(config)
+    yield scratch_check(tempfile.gettempdir())
+    yield zone_check(lambda: config.service.zone or local_zone())
+    yield from catalog_checks(catalogs, SystemClock())
+
+
+def _configured(args: argparse.Namespace) -> tuple[ServiceConfig, dict[str, Catalog]]:
+    """The configuration, the defaults without one, and the catalogs that were named."""
+    if args.config is None and args.config_overrides:
+        raise UsageError("--set needs --config")
+    if args.config is None and args.warehouse is None:
+        return config_of_warehouse("warehouse", ".").config, {}
+    if args.config is None:
+        catalog = open_warehouse(args.warehouse)
+        return config_of_warehouse("warehouse", args.warehouse).config, {"warehouse": catalog}
+    config = load_usable(args.config, args.config_overrides).config
+    return config, {name: open_catalog(one.warehouse) for name, one in config.catalogs.items()}
+
+
+def _version(package: str) -> str | None:
+    """Of the installed package, which is not imported."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _json(check: Check) -> dict[str, Any]:
+    return {
+        "check": check.name,
+        "verdict": check.verdict.value,
+        "found": check.found,
+        "advice": check.advice,
+    }
+
+
+def _text(checks: Sequence[Check]) -> Iterator[str]:
+    rows = []
+    for check in checks:
+        verdict = check.verdict.value
+        verdict = verdict if check.verdict is Verdict.OK else verdict.upper()
+        advice = f" -> {check.advice}" if check.advice else ""
+        rows.append((verdict, check.name, f"{check.found}{advice}"))
+    yield from columns_text(rows)
