@@ -1,0 +1,86 @@
+"""`inspect` of a large table shows what needs compaction most, or the partitions asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from compactord.paimon.table import TableRef
+from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord_demo.writer import create_table
+from tests import builders
+from tests.unit.cli.warehouses import LOCAL, answered, said
+
+_FIELDS = (
+    DataField(id=0, name="p", type=AtomicType(root=TypeRoot.INT, nullable=False)),
+    DataField(id=1, name="k", type=AtomicType(root=TypeRoot.BIGINT, nullable=False)),
+)
+
+
+@pytest.fixture(params=["1", "-1"], ids=["keyed", "append"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
+    """`d.t` with partitions 1, 2, 3 of one bucket, with 2, 6 and 4 files."""
+    ref = TableRef(database="d", name="t", location=f"{tmp_path}/d.db/t")
+    keys = ["p", "k"] if request.param == "1" else []
+    options = {"bucket": request.param, "write-only": "true"}
+    create_table(LOCAL, ref, _FIELDS, partition_keys=["p"], primary_keys=keys, options=options)
+    writer = builders.writer(LOCAL, ref)
+    schema = pa.schema(
+        [pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int64(), nullable=False)]
+    )
+    for partition, count in ((1, 2), (2, 6), (3, 4)):
+        for commit in range(count):
+            writer.write(pa.table({"p": [partition], "k": [commit]}, schema))
+    return ("inspect", "--warehouse", str(tmp_path), "--table", "d.t")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "partitions"),
+    [
+        ([], ["p=1", "p=2", "p=3"]),
+        (["--worst", "2"], ["p=2", "p=3"]),
+        (["--worst", "99"], ["p=2", "p=3", "p=1"]),
+        (["--partition", "p=3"], ["p=3"]),
+        (["--partition", "p=3", "--partition", "p=1"], ["p=1", "p=3"]),
+        (["--partition", "p=3", "--partition", "p=1", "--worst", "1"], ["p=3"]),
+        (["--partition", "p=9"], []),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_only_the_buckets_asked_for_are_shown(
+    arguments: list[str],
+    partitions: list[str],
+    table: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = answered(capsys, *table, *arguments)
+    assert [bucket["partition"] for bucket in found["buckets"]] == partitions
+    assert found["absent_partitions"] == (["p=9"] if "p=9" in arguments else [])
+
+
+def test_people_are_told_that_there_are_more(
+    table: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said(capsys, *table, "--worst", "1")
+    assert "(1 of 3 buckets: those with the most to do)" in text
+    assert "no live files in partition p=9" in said(capsys, *table, "--partition", "p=9")
+    assert "of 3 buckets" not in said(capsys, *table)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        (["--worst", "0"], "expected 1 or more"),
+        (["--partition", "q=1"], "not a partition key"),
+        (["--partition", "p"], "key=value"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(
+    wrong: list[str],
+    expected: str,
+    table: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert expected in said(capsys, *table, *wrong, code=2)
