@@ -1,4 +1,4 @@
-"""The arguments of the commands for one table: declared, checked and parsed.
+"""The arguments of the commands for tables: declared, checked and parsed.
 
 Errors are `UsageError`s that name the argument and say what was expected.
 """

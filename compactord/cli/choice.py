@@ -8,6 +8,7 @@ reason.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -20,7 +21,7 @@ from compactord.config.load import LoadedConfig, config_of_warehouse
 from compactord.config.model import Mode
 from compactord.config.policy import TablePolicy, excluding_key, policy_for, setting_keys
 from compactord.config.values import table_pattern
-from compactord.errors import StorageError, TableNotFound, UsageError
+from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.paimon.table import TableRef
 from compactord.service.view import TableStatus
 
@@ -51,14 +52,14 @@ class Choice:
     """What the arguments name.
 
     `is_configured`: by a configuration, not a warehouse. `is_single`: one table, by its name.
-    `unreadable` are databases that could not be listed, by name.
+    `unreadable` are databases and catalogs that could not be listed, as texts that name them.
     """
 
     loaded: LoadedConfig
     is_configured: bool
     is_single: bool
     targets: tuple[Target, ...]
-    unreadable: Mapping[str, StorageError]
+    unreadable: Mapping[str, CompactordError]
 
     @property
     def zone(self) -> tzinfo | None:
@@ -116,13 +117,19 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choic
     is_choice = is_single or args.database is not None or args.tables is not None
     if args.config is None and not is_choice and not all_of_warehouse:
         raise UsageError("give --table DB.T, or --database DB or --tables REGEX for several tables")
+    _pattern(args)
     catalogs = _catalogs(args, loaded, is_single=is_single)
-    unreadable: dict[str, StorageError] = {}
-    targets = tuple(
-        _target(loaded, name, catalog, ref)
-        for name, catalog in catalogs.items()
-        for ref in _tables(args, catalog, unreadable)
-    )
+    unreadable: dict[str, CompactordError] = {}
+    targets: list[Target] = []
+    for name, catalog in catalogs.items():
+        try:
+            found = list(_tables(args, catalog, unreadable))
+        except CompactordError as error:
+            if len(catalogs) == 1:
+                raise
+            unreadable[f"catalog {name}"] = error
+            continue
+        targets += (_target(loaded, name, catalog, ref) for ref in found)
     if not targets and is_choice and not unreadable:
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
         raise TableNotFound(f"there is no table of {what} in {_shown(catalogs)}")
@@ -130,7 +137,7 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choic
         loaded=loaded,
         is_configured=args.config is not None,
         is_single=is_single,
-        targets=targets,
+        targets=tuple(targets),
         unreadable=unreadable,
     )
 
@@ -153,27 +160,30 @@ def _catalogs(
 
 
 def _tables(
-    args: argparse.Namespace, catalog: Catalog, unreadable: dict[str, StorageError]
+    args: argparse.Namespace, catalog: Catalog, unreadable: dict[str, CompactordError]
 ) -> Iterator[TableRef]:
     if args.table is not None:
         yield catalog.find_table(args.table)
         return
-    pattern = None
-    if args.tables is not None:
-        try:
-            pattern = table_pattern(args.tables)
-        except ValueError as error:
-            raise UsageError(f"--tables {args.tables}: expected {error}") from None
+    pattern = _pattern(args)
     listed = catalog.list_tables()
-    if args.database is None:
-        unreadable.update(listed.unreadable)
-    elif args.database in listed.unreadable:
-        unreadable[args.database] = listed.unreadable[args.database]
+    for database, error in listed.unreadable.items():
+        if args.database in (None, database):
+            unreadable[f"database {database}"] = error
     for ref in listed.tables:
         if args.database not in (None, ref.database):
             continue
         if pattern is None or pattern.fullmatch(ref.full_name):
             yield ref
+
+
+def _pattern(args: argparse.Namespace) -> re.Pattern[str] | None:
+    if args.tables is None:
+        return None
+    try:
+        return table_pattern(args.tables)
+    except ValueError as error:
+        raise UsageError(f"--tables {args.tables}: expected {error}") from None
 
 
 def _target(loaded: LoadedConfig, name: str, catalog: Catalog, ref: TableRef) -> Target:

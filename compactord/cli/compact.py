@@ -21,7 +21,7 @@ from compactord.cli.arguments import (
 )
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables, table_overrides
-from compactord.cli.running import DENIED, FAILED, OK, stop_on_signals
+from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
 from compactord.clock import Clock, SystemClock
 from compactord.engine.base import Engine
 from compactord.engine.spark import start_spark
@@ -109,6 +109,9 @@ def compact(args: argparse.Namespace) -> int:
             )
             result = _compacted(choice, target, run, engines, where.orphan_grace_ms)
             progress.close()
+            # A run takes long: people may watch it beside a program that waits for the object.
+            for line in result.lines if args.json else ():
+                say(line)
             return result
 
         return over_tables(args, choice, work, passes_over=True, stop=stop)

@@ -12,8 +12,8 @@ from typing import Any
 
 from compactord.cli.arguments import error_json, overrides_of
 from compactord.cli.choice import Choice, Target
-from compactord.cli.running import FAILED, OK, USAGE, exit_code, say
-from compactord.errors import CompactordError, EngineUnavailable, UnsupportedTable
+from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, exit_code, say
+from compactord.errors import CompactordError, UnsupportedTable
 from compactord.paimon.options import parse_options
 from compactord.paimon.schema import latest_schema
 
@@ -29,7 +29,7 @@ class Result:
 
 @dataclass(slots=True, kw_only=True)
 class _Several:
-    """The results so far; `codes` are those of tables and of databases that cannot be listed."""
+    """The results so far; `codes` are those of tables and of what cannot be listed."""
 
     tables: list[dict[str, Any]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -81,8 +81,8 @@ def over_tables(
     """Print the result of `work` for each table; the exit code.
 
     Of one table that was named, errors are raised. Of several, a failure does not keep the others
-    from their turn, and what the service leaves alone is passed over if `passes_over`; an engine
-    that cannot be had ends them all.
+    from their turn, and what the service leaves alone is passed over if `passes_over`. Once `stop`
+    is set, or the engine cannot be had, no other table begins.
     """
     if choice.is_single:
         result = work(choice.targets[0])
@@ -91,16 +91,17 @@ def over_tables(
             print(json.dumps(result.found))
         return result.code
     several = _Several()
-    for target in choice.targets:
-        if stop is not None and stop.is_set():
-            several.codes.append(FAILED)
+    for index, target in enumerate(choice.targets):
+        if (stop is not None and stop.is_set()) or NO_ENGINE in several.codes:
+            several.counts["not begun"] += len(choice.targets) - index
+            several.codes.append(NO_ENGINE if NO_ENGINE in several.codes else FAILED)
             break
         _one_of_several(args, choice, target, work, several, passes_over=passes_over)
-    for database, trouble in choice.unreadable.items():
-        say(f"database {database}: FAILED: {trouble}")
-        several.counts["unreadable databases"] += 1
+    for what, trouble in choice.unreadable.items():
+        say(f"{what}: FAILED: {trouble}")
+        several.counts["not listed"] += 1
         several.codes.append(exit_code(trouble))
-    _print(args, [_summary(several)])
+    _print(args, [_summary(choice, several)])
     if args.json:
         found = {
             "tables": several.tables,
@@ -130,8 +131,6 @@ def _one_of_several(
             several.counts["passed over"] += 1
             return
         result = work(target)
-    except EngineUnavailable:
-        raise
     except CompactordError as error:
         outcome = "refused" if isinstance(error, UnsupportedTable) else "failed"
         say(f"{name}: {outcome.upper()}: {error}")
@@ -147,12 +146,12 @@ def _one_of_several(
 
 
 def _print(args: argparse.Namespace, lines: Sequence[str]) -> None:
-    """Lines for people: on stdout, or on stderr beside JSON."""
-    for line in lines:
-        (say if args.json else print)(line)
+    """Lines for people, who are not those who ask for JSON."""
+    for line in () if args.json else lines:
+        print(line)
 
 
-def _summary(several: _Several) -> str:
-    count = len(several.tables)
+def _summary(choice: Choice, several: _Several) -> str:
+    count = len(choice.targets)
     parts = ", ".join(f"{number} {what}" for what, number in several.counts.items())
     return f"{count} table{'' if count == 1 else 's'}{': ' if parts else ''}{parts}"

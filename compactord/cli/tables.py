@@ -45,8 +45,8 @@ def tables(args: argparse.Namespace) -> int:
             print(line)
         states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         print(f"{count_text(len(found), 'table')}{': ' if states else ''}{states}")
-    for database, error in choice.unreadable.items():
-        say(f"compactord: database {database} cannot be listed: {error}")
+    for what, error in choice.unreadable.items():
+        say(f"compactord: {what} cannot be listed: {error}")
     codes = [exit_code(error) for error in choice.unreadable.values()]
     return max(codes, default=OK)
 
