@@ -91,24 +91,22 @@ def compact(args: argparse.Namespace) -> int:
         engines = closing.enter_context(
             _Engines(partial(start_spark, where.master, where.spark_conf))
         )
-        progress = report.TerminalProgress()
-        closing.callback(progress.close)
         clock = SystemClock(choice.zone)
 
         def work(target: Target) -> Result:
-            run = OneShot(
-                target.ref,
-                request_of(args, choice, target),
-                storage=target.catalog.storage,
-                publisher=target.catalog.publisher,
-                start_engine=engines.running,
-                clock=clock,
-                worker=_worker(where, clock),
-                progress=progress,
-                stop=stop,
-            )
-            result = _compacted(choice, target, run, engines, where.orphan_grace_ms)
-            progress.close()
+            with contextlib.closing(report.TerminalProgress()) as progress:
+                run = OneShot(
+                    target.ref,
+                    request_of(args, choice, target),
+                    storage=target.catalog.storage,
+                    publisher=target.catalog.publisher,
+                    start_engine=engines.running,
+                    clock=clock,
+                    worker=_worker(where, clock),
+                    progress=progress,
+                    stop=stop,
+                )
+                result = _compacted(choice, target, run, engines, where.orphan_grace_ms)
             # A run takes long: people may watch it beside a program that waits for the object.
             for line in result.lines if args.json else ():
                 say(line)
