@@ -72,11 +72,14 @@ class Choice:
             return target.full_name
         return f"{target.catalog_name}.{target.full_name}"
 
+    def keys_of(self, target: Target) -> Mapping[str, str]:
+        """The key of the configuration that decides each setting of the table (`setting_keys`)."""
+        ref = target.ref
+        return setting_keys(self.loaded.config, target.catalog_name, ref.database, ref.name)
+
     def origin_of(self, target: Target, key: str) -> str:
         """Which rule or default decides a setting of the table: `rules.0.set.mode (c.yaml:7)`."""
-        ref = target.ref
-        keys = setting_keys(self.loaded.config, target.catalog_name, ref.database, ref.name)
-        return self.shown_key(keys[key]) if key in keys else "the table"
+        return self.shown_key(self.keys_of(target)[key])
 
     def shown_key(self, key: str) -> str:
         """A key of the configuration with the place of its value."""
@@ -86,10 +89,10 @@ class Choice:
         """Why the service does not work on a table that it could; None: it does."""
         discovery = self.loaded.config.discovery
         if target.excluding is not None:
-            pattern = getattr(discovery, target.excluding).pattern
+            key = f"discovery.{target.excluding}"
+            pattern = self.loaded.reference(key) or getattr(discovery, target.excluding).pattern
             verb = "is" if target.excluding == "excluding_tables" else "is only"
-            key = self.shown_key(f"discovery.{target.excluding}")
-            return TableStatus.EXCLUDED, f"{key} {verb} {pattern}"
+            return TableStatus.EXCLUDED, f"{self.shown_key(key)} {verb} {pattern}"
         if discovery.only_write_only and not write_only:
             key = self.shown_key("discovery.only_write_only")
             return TableStatus.EXCLUDED, (

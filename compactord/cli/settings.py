@@ -8,7 +8,6 @@ from typing import Any
 
 from compactord.cli.choice import Choice, Target
 from compactord.config.keys import plain
-from compactord.config.policy import setting_keys
 from compactord.config.source import scalar_yaml
 from compactord.config.values import duration_text
 from compactord.paimon.option_catalogue import OptionClass, canonical_key, find
@@ -46,14 +45,13 @@ _KEYED_ONLY = (
 
 def effective_settings(choice: Choice, target: Target) -> dict[str, tuple[str, str]]:
     """Each setting's value as it would be written, and which rule or default it came from."""
-    config, ref = choice.loaded.config, target.ref
-    values = plain(config)
-    found = {}
-    for key, origin in setting_keys(config, target.catalog_name, ref.database, ref.name).items():
-        if not key.startswith("options."):
-            value = redacted(_at(values, origin), key=key)
-            shown = json.dumps(value) if isinstance(value, list | dict) else scalar_yaml(value)
-            found[key] = (choice.loaded.references.get(origin, shown), choice.shown_key(origin))
+    values, found = plain(choice.loaded.config), {}
+    for key, origin in choice.keys_of(target).items():
+        if key.startswith("options."):
+            continue
+        value = redacted(_at(values, origin), key=key)
+        shown = json.dumps(value) if isinstance(value, list | dict) else scalar_yaml(value)
+        found[key] = (choice.loaded.reference(origin) or shown, choice.shown_key(origin))
     return found
 
 
@@ -61,26 +59,26 @@ def effective_options(
     choice: Choice, target: Target, table: OpenTable
 ) -> dict[str, tuple[str, str]]:
     """The options that concern a compactor: those that decide most, and all that are set."""
-    schema, options = table.schema, table.options
+    schema, options, keys = table.schema, table.options, choice.keys_of(target)
     own = {canonical_key(key) for key in schema.options}
-    found = {}
-    for key, shown in _SHOWN.items():
-        if schema.primary_keys or not key.startswith(_KEYED_ONLY):
-            found[key] = (shown(options), _origin(choice, target, key, own))
+    texts = {
+        key: shown(options)
+        for key, shown in _SHOWN.items()
+        if schema.primary_keys or not key.startswith(_KEYED_ONLY)
+    }
     for key, text in sorted(options.raw.items()):
         name = canonical_key(key)
         option = find(name)
-        concerns = option is None or option.meaning is not OptionClass.IRRELEVANT
-        if name not in found and concerns:
-            value = str(redacted(text, key=name))
-            found[name] = (value, _origin(choice, target, name, own))
+        if option is None or option.meaning is not OptionClass.IRRELEVANT:
+            texts.setdefault(name, str(redacted(text, key=name)))
+    found = {}
+    for key, text in texts.items():
+        origin = keys.get(f"options.{key}")
+        if origin is not None:
+            found[key] = (choice.loaded.reference(origin) or text, choice.shown_key(origin))
+        else:
+            found[key] = (text, "the table" if key in own else "Paimon's default")
     return found
-
-
-def _origin(choice: Choice, target: Target, key: str, own: set[str]) -> str:
-    if key in target.policy.options:
-        return choice.origin_of(target, f"options.{key}")
-    return "the table" if key in own else "Paimon's default"
 
 
 def _at(values: Mapping[str, Any], dotted: str) -> object:

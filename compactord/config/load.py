@@ -62,6 +62,12 @@ class LoadedConfig:
         below = (origin for each, origin in self.origins.items() if each.startswith(f"{key}."))
         return next(below, DEFAULT)
 
+    def reference(self, key: str) -> str | None:
+        """What is shown for a value that was given by reference, in whole or in part."""
+        if key in self.references:
+            return self.references[key]
+        return "${…}" if any(each.startswith(f"{key}.") for each in self.references) else None
+
 
 def config_of_warehouse(catalog: str, warehouse: str) -> LoadedConfig:
     """The defaults, for a warehouse without a configuration: one catalog of this name."""

@@ -181,3 +181,20 @@ def test_a_table_that_is_refused_says_why(
     keyed(tmp_path / "wh", "d.t", merge__engine="aggregation")
     text = said(capsys, "why", "d.t", "--warehouse", f"{tmp_path}/wh")
     assert "unsupported: option merge-engine=aggregation is not supported" in text
+
+
+def test_what_was_given_by_reference_is_shown_as_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HIDDEN", "4711")
+    keyed(tmp_path / "wh", "d.t", commits=1)
+    config = configuration(
+        tmp_path,
+        """\
+        catalogs: {lake: {warehouse: WH}}
+        defaults: {options: {num-sorted-run.stop-trigger: "${env:HIDDEN}"}}
+        """,
+    )
+    text = said(capsys, "why", "d.t", "--config", config)
+    assert "4711" not in text
+    assert "num-sorted-run.stop-trigger                ${env:HIDDEN}  defaults.options." in text
