@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Sequence
 
 from compactord import ids
-from compactord.cli.arguments import Parser, open_warehouse
+from compactord.cli.argument_values import open_warehouse
+from compactord.cli.arguments import Parser
 from compactord.cli.running import FAILED, OK, run, stop_on_signals
 from compactord.clock import SystemClock
 from compactord.errors import UsageError

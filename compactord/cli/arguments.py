@@ -1,34 +1,19 @@
-"""The arguments of the commands for tables: declared, checked and parsed.
+"""The arguments of the commands for tables, as they are declared.
 
-Errors are `UsageError`s that name the argument and say what was expected.
+What is imported here is imported for `--help`, too: only what is quick to import.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from compactord.catalog.base import Catalog
-from compactord.catalog.open import open_catalog
-from compactord.config.model import ServiceConfig
-from compactord.config.problems import COMMAND_LINE, Problem
-from compactord.config.source import Node, References
-from compactord.config.values import orphan_grace_ms
-from compactord.engine.masters import check_spark
 from compactord.errors import CompactordError, UsageError
-from compactord.paimon.option_catalogue import check_override
-from compactord.paimon.option_values import duration_ms, memory_size
-from compactord.plan.table import Strategy
 from compactord.redaction import redact_text
-from compactord.table import report
-from compactord.table.partition_texts import unescaped
-
-_LEAST_MEMORY = 32 << 20
 
 
 def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
@@ -37,13 +22,19 @@ def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """With --json, also reports wrong arguments as a JSON object."""
+    """Unknown arguments are errors of the command that got them, with its usage.
+
+    With --json, wrong arguments are also reported as a JSON object.
+    """
 
     _given: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._given = sys.argv[1:] if args is None else list(args)
-        return super().parse_known_args(args, namespace)
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         message = redact_text(message)
@@ -51,6 +42,12 @@ class Parser(argparse.ArgumentParser):
             found = json.dumps(error_json(UsageError(message)))
             self._print_message(f"{found}\n", sys.stdout)
         super().error(message)
+
+    def _hint(self, unknown: Sequence[str]) -> str:
+        names = [text.partition("=")[0] for text in unknown if text.startswith("--")]
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        near = difflib.get_close_matches(names[0], known, n=1) if names else []
+        return f"; did you mean {near[0]}?" if near else ""
 
 
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
@@ -137,7 +134,7 @@ def add_worst_argument(parser: argparse.ArgumentParser) -> None:
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy",
-        default=Strategy.MINOR.value,
+        default="minor",
         metavar="{minor,full}",
         help="minor (default): compact what the table's triggers ask for; full: everything into "
         "the highest level, or every file below the target size on an append table",
@@ -191,113 +188,17 @@ def add_grace_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineArguments:
-    """Where merges run, and with what; `master` None is the embedded Spark."""
-
-    master: str | None
-    spark_conf: Mapping[str, str]
-    memory_bytes: int
-    orphan_grace_ms: int
-
-
-def engine_arguments(args: argparse.Namespace, config: ServiceConfig) -> EngineArguments:
-    """What the arguments say, and where they are silent the configuration."""
-    given = _pairs(args.spark_conf, "--spark-conf")
-    spark = config.spark
-    spark_conf = {
-        "spark.app.name": spark.app_name,
-        **spark.conf,
-        **{name: _resolved(value, f"--spark-conf {name}") for name, value in given.items()},
-    }
-    master = spark.master if args.master is None else _resolved(args.master, "--master")
-    check_spark(master, spark_conf)
-    return EngineArguments(
-        master=master,
-        spark_conf=spark_conf,
-        memory_bytes=spark.task_memory_bytes if args.memory is None else _memory(args.memory),
-        orphan_grace_ms=grace_ms(args, config),
+def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--warehouse", help="root folder of a warehouse to be checked, too")
+    where.add_argument("--config", metavar="FILE", help="check for this configuration of serve")
+    parser.add_argument(
+        "--set",
+        dest="config_overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a value that overrides --config's; may be repeated",
     )
-
-
-def grace_ms(args: argparse.Namespace, config: ServiceConfig) -> int:
-    if args.orphan_grace is None:
-        return config.recovery.orphan_grace_ms
-    return _value(orphan_grace_ms, args.orphan_grace, "--orphan-grace")
-
-
-def open_warehouse(warehouse: str) -> Catalog:
-    """The catalog that `--warehouse` names. Raises `UsageError` for what names none."""
-    if not warehouse:
-        raise UsageError("--warehouse is empty")
-    return open_catalog(warehouse)
-
-
-def strategy_of(args: argparse.Namespace) -> Strategy:
-    try:
-        return Strategy(args.strategy)
-    except ValueError:
-        raise UsageError(f"--strategy {args.strategy}: unknown; it is one of minor, full") from None
-
-
-def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
-    """Options of the table, by key as it was given."""
-    overrides = _pairs(args.option, "--option")
-    for key, value in overrides.items():
-        check_override(key, value)
-    return overrides
-
-
-def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
-    """The requested partitions; escaped as in folder names, so that values may contain commas."""
-    asked = (_pairs(text.split(","), "--partition") for text in args.partition)
-    return tuple(
-        {unescaped(name): unescaped(value) for name, value in pairs.items()} for pairs in asked
-    )
-
-
-def append_wait_ms(args: argparse.Namespace, default: int | None) -> int | None:
-    if args.append_wait is None:
-        return default
-    return _value(duration_ms, args.append_wait, "--append-wait")
-
-
-def quiet_for_ms(args: argparse.Namespace, default: int) -> int:
-    return default if args.quiet_for is None else _value(duration_ms, args.quiet_for, "--quiet-for")
-
-
-def _pairs(texts: Sequence[str], argument: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"{argument} {redact_text(text)!r} is not of the form key=value")
-        if pairs.setdefault(key.strip(), value) != value:
-            raise UsageError(f"{argument} gives {key.strip()} twice, with different values")
-    return pairs
-
-
-def _resolved(text: str, argument: str) -> str:
-    """Resolves references to secrets as `serve` does: all users of a machine can see arguments."""
-    problems: list[Problem] = []
-    node = Node(content=text, origin=COMMAND_LINE)
-    References(os.environ, problems).resolve(node)
-    for problem in problems:
-        raise UsageError(f"{argument} has {problem.value}: expected {problem.expected}")
-    return str(node.content)
-
-
-def _value(parse: Callable[[str], int], text: str, argument: str) -> int:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UsageError(f"{argument} {text!r}: {error}") from error
-
-
-def _memory(text: str) -> int:
-    size = _value(memory_size, text, "--memory")
-    if size < _LEAST_MEMORY:
-        raise UsageError(
-            f"--memory {text}: a merge needs {report.size_text(_LEAST_MEMORY)} or more"
-        )
-    return size
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(verbose=False)

@@ -15,7 +15,7 @@ from datetime import tzinfo
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.cli.arguments import open_warehouse
+from compactord.cli.argument_values import open_warehouse
 from compactord.cli.loading import load_usable
 from compactord.config.load import LoadedConfig, config_of_warehouse
 from compactord.config.model import Mode

@@ -1,16 +1,19 @@
-"""The command line: arguments in, text or JSON out. It puts the components together."""
+"""The command line: which commands there are. What carries one out is imported when it is run."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from compactord import __version__
-from compactord.cli import serve
+from compactord.cli import examples
 from compactord.cli.arguments import (
     Parser,
     add_bucket_argument,
     add_choice_arguments,
+    add_doctor_arguments,
     add_dry_run_argument,
     add_engine_arguments,
     add_grace_argument,
@@ -20,84 +23,68 @@ from compactord.cli.arguments import (
     add_plan_arguments,
     add_worst_argument,
 )
-from compactord.cli.compact import COMPACT_EXAMPLES, compact, figures_of_error
-from compactord.cli.doctor import add_doctor_arguments
-from compactord.cli.expire import EXPIRE_EXAMPLES, expire
-from compactord.cli.inspect_command import INSPECT_EXAMPLES, inspect
-from compactord.cli.orphans import ORPHANS_EXAMPLES, orphans
-from compactord.cli.plan import PLAN_EXAMPLES, plan
 from compactord.cli.running import run, stop_on_signals
-from compactord.cli.tables import TABLES_EXAMPLES, tables
-from compactord.cli.why import WHY_EXAMPLES, why
-from compactord.top.command import TOP_EXAMPLES, add_top_arguments, top
+from compactord.cli.service_arguments import add_config_arguments, add_serve_arguments
+from compactord.top.arguments import TOP_EXAMPLES, add_top_arguments
 
-_TableCommand = tuple[
-    str,
-    Callable[[argparse.Namespace], int],
-    str,
-    str,
-    tuple[Callable[[argparse.ArgumentParser], None], ...],
-]
-# Name, command, summary, examples, and what adds its arguments.
-_TABLE_COMMANDS: tuple[_TableCommand, ...] = (
+_AddArguments = Callable[[argparse.ArgumentParser], None]
+# The function of that name, its module, a summary, examples, and what adds its arguments.
+_TABLE_COMMANDS: tuple[tuple[str, str, str, str, tuple[_AddArguments, ...]], ...] = (
     (
         "compact",
-        compact,
+        "compactord.cli.compact",
         "compact tables until nothing is left to do",
-        COMPACT_EXAMPLES,
+        examples.COMPACT_EXAMPLES,
         (add_choice_arguments, add_option_argument, add_plan_arguments, add_engine_arguments),
     ),
     (
         "plan",
-        plan,
+        "compactord.cli.plan",
         "show what compact would do, and why, without doing it",
-        PLAN_EXAMPLES,
+        examples.PLAN_EXAMPLES,
         (add_choice_arguments, add_option_argument, add_plan_arguments, add_engine_arguments),
     ),
     (
         "inspect",
-        inspect,
+        "compactord.cli.inspect_command",
         "show a table's LSM tree against its triggers",
-        INSPECT_EXAMPLES,
-        (
-            add_choice_arguments,
-            add_option_argument,
-            add_partition_argument,
-            add_worst_argument,
-        ),
+        examples.INSPECT_EXAMPLES,
+        (add_choice_arguments, add_option_argument, add_partition_argument, add_worst_argument),
     ),
     (
         "tables",
-        tables,
+        "compactord.cli.tables",
         "list all tables with their states, and why",
-        TABLES_EXAMPLES,
+        examples.TABLES_EXAMPLES,
         (add_choice_arguments,),
     ),
     (
         "why",
-        why,
+        "compactord.cli.why",
         "explain one table: why it is picked or not, when next, by which rules and options",
-        WHY_EXAMPLES,
-        (
-            add_one_table_arguments,
-            add_bucket_argument,
-            add_partition_argument,
-            add_worst_argument,
-        ),
+        examples.WHY_EXAMPLES,
+        (add_one_table_arguments, add_bucket_argument, add_partition_argument, add_worst_argument),
     ),
     (
         "expire",
-        expire,
+        "compactord.cli.expire",
         "expire snapshots of tables by their own options",
-        EXPIRE_EXAMPLES,
+        examples.EXPIRE_EXAMPLES,
         (add_choice_arguments, add_dry_run_argument),
     ),
     (
         "orphans",
-        orphans,
+        "compactord.cli.orphans",
         "remove left-over files of compactord's own dead runs",
-        ORPHANS_EXAMPLES,
+        examples.ORPHANS_EXAMPLES,
         (add_choice_arguments, add_dry_run_argument, add_grace_argument),
+    ),
+    (
+        "doctor",
+        "compactord.cli.doctor",
+        "check that compactord can work here, and say what to do",
+        examples.DOCTOR_EXAMPLES,
+        (add_doctor_arguments,),
     ),
 )
 
@@ -115,24 +102,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"compactord {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, command, summary, examples, arguments in _TABLE_COMMANDS:
+    for name, module, summary, shown, arguments in _TABLE_COMMANDS:
         sub = commands.add_parser(
             name,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
-            epilog=examples,
+            epilog=shown,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        figures = figures_of_error if name == "compact" else _no_figures
-        sub.set_defaults(command=command, figures_of_error=figures)
+        figures = _figures_of_error if name == "compact" else _no_figures
+        sub.set_defaults(command=partial(_run, module, name), figures_of_error=figures)
         for add in arguments:
             add(sub)
     for name, add_arguments, summary in (
-        ("serve", serve.add_serve_arguments, "compact all tables of a warehouse continuously"),
-        ("config", serve.add_config_arguments, "check or show the configuration of serve"),
+        ("serve", add_serve_arguments, "compact all tables of a warehouse continuously"),
+        ("config", add_config_arguments, "check or show the configuration of serve"),
         ("top", _add_top_arguments, "watch a service, or the tables of a warehouse"),
-        ("doctor", add_doctor_arguments, "check that compactord can work here, and say what to do"),
     ):
         sub = commands.add_parser(
             name,
@@ -143,6 +129,17 @@ def _parser() -> argparse.ArgumentParser:
         )
         add_arguments(sub)
     return parser
+
+
+def _run(module: str, name: str, args: argparse.Namespace) -> int:
+    command: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(module), name)
+    return command(args)
+
+
+def _figures_of_error(error: BaseException) -> dict[str, object]:
+    from compactord.cli.compact import figures_of_error
+
+    return figures_of_error(error)
 
 
 def _no_figures(error: BaseException) -> dict[str, object]:
@@ -156,5 +153,7 @@ def _add_top_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _top(args: argparse.Namespace) -> int:
+    from compactord.top.command import top
+
     with stop_on_signals() as stop:
         return top(args, stop)

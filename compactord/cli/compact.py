@@ -9,16 +9,16 @@ from dataclasses import asdict
 from functools import partial
 
 from compactord import ids
-from compactord.cli.arguments import (
+from compactord.cli.argument_values import (
     EngineArguments,
     append_wait_ms,
     engine_arguments,
-    error_json,
     overrides_of,
     partitions_of,
     quiet_for_ms,
     strategy_of,
 )
+from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables, table_overrides
 from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
@@ -31,26 +31,6 @@ from compactord.table import report
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals
-
-COMPACT_EXAMPLES = """\
-examples:
-  compactord compact --warehouse /data/wh --table sales.orders
-  compactord compact --warehouse /data/wh --table sales.orders --strategy full
-  compactord compact --warehouse /data/wh --table sales.orders --partition dt=2026-11-01
-  compactord compact --warehouse /data/wh --table logs.raw --option target-file-size=512mb --json
-  compactord compact --warehouse /data/wh --table sales.orders --master spark://head:7077 \\
-      --spark-conf spark.cores.max=16
-  compactord compact --config compactord.yaml --catalog lake --table sales.orders
-  compactord compact --config compactord.yaml --tables 'sales\\..*'
-  compactord compact --config compactord.yaml     # one pass over all tables that serve works on
-
-With --config the table's rules hold (options, append_wait, quiet_for), and Spark, memory, grace and
-time zone are the service's; arguments override them. Windows do not hold: you decide when. Of
-several tables those are passed over that the service would not work on; a named one is compacted.
-
-exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed
-or a table is refused; 69 no engine; 77 permission denied; 1 a defect of compactord
-"""
 
 
 def figures_of_error(error: BaseException) -> dict[str, object]:

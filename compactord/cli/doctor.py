@@ -17,7 +17,7 @@ from typing import Any
 from compactord import __version__
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.cli.arguments import open_warehouse
+from compactord.cli.argument_values import open_warehouse
 from compactord.cli.checks import (
     Check,
     Verdict,
@@ -41,36 +41,7 @@ from compactord.errors import UsageError
 from compactord.rewrite.ahead import usable_cores
 from compactord.table.report import columns_text
 
-DOCTOR_EXAMPLES = """\
-examples:
-  compactord doctor
-  compactord doctor --warehouse /data/wh
-  compactord doctor --config /etc/compactord/compactord.yaml --json
-
-Run it as the user, and on the machine or in the pod, that serve runs as. It starts no Spark. In
-each warehouse it creates a folder .compactord-probe-… and removes it again; tables are only read.
-
-exit codes: 0 nothing failed (warnings may have been given); 2 arguments or configuration; 3 a check
-failed
-"""
 _PACKAGES = ("pyarrow", "numpy", "fastavro", "pyspark")
-
-
-def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = DOCTOR_EXAMPLES
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--warehouse", help="root folder of a warehouse to be checked, too")
-    where.add_argument("--config", metavar="FILE", help="check for this configuration of serve")
-    parser.add_argument(
-        "--set",
-        dest="config_overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a value that overrides --config's; may be repeated",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(command=doctor, verbose=False, figures_of_error=lambda error: {})
 
 
 def doctor(args: argparse.Namespace) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compactord.cli.arguments import error_json, overrides_of
+from compactord.cli.argument_values import overrides_of
+from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
 from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, exit_code, say
 from compactord.errors import CompactordError, UnsupportedTable

@@ -18,18 +18,6 @@ from compactord.maintenance.expire import Expired, expire_snapshots, preview_exp
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text, size_text
 
-EXPIRE_EXAMPLES = """\
-examples:
-  compactord expire --warehouse /data/wh --table sales.orders --dry-run
-  compactord expire --config compactord.yaml --catalog lake --tables 'sales\\..*'
-
-It keeps what the table's snapshot.* options, tags, branches, consumers and long-lived changelogs
-keep, exactly as serve does. --dry-run says what would go, and with --json names every file. With
---config the rules hold: their options, and expire_snapshots: off.
-
-exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was refused
-or stopped; 77 permission denied
-"""
 # More than any table has: a dry run shows what all rounds together would remove.
 _ALL_ROUNDS = 1 << 62
 _COUNTS = (

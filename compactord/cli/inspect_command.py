@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from compactord.cli.arguments import overrides_of, partitions_of
+from compactord.cli.argument_values import overrides_of, partitions_of
 from compactord.cli.choice import Target, choose
 from compactord.cli.each_table import Result, over_tables, table_overrides
 from compactord.clock import Clock, SystemClock
@@ -16,16 +16,6 @@ from compactord.state.table_state import load_state
 from compactord.table import report
 from compactord.table.opening import describe_table, live_reasons
 from compactord.table.planning import PartitionTest, remember_rewrites
-
-INSPECT_EXAMPLES = """\
-examples:
-  compactord inspect --warehouse /data/wh --table sales.orders
-  compactord inspect --warehouse /data/wh --table sales.orders --json | jq .supported
-  compactord inspect --warehouse /data/wh --table sales.orders --worst 5 --partition dt=2026-11-01
-  compactord inspect --config compactord.yaml --catalog lake --tables 'sales\\..*' --worst 3
-
---worst shows the buckets with the most sorted runs first (append tables: the most small files)
-"""
 
 
 def inspect(args: argparse.Namespace) -> int:

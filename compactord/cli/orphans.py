@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from compactord.cli.arguments import grace_ms
+from compactord.cli.argument_values import grace_ms
 from compactord.cli.choice import Target, choose
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables
 from compactord.cli.maintenance import open_supported, orphans_json, orphans_text, owner_rule
 from compactord.cli.running import stop_on_signals
 from compactord.clock import Clock, SystemClock
 from compactord.maintenance.orphan_files import find_orphans, remove_orphans
-
-ORPHANS_EXAMPLES = """\
-examples:
-  compactord orphans --warehouse /data/wh --table sales.orders --dry-run
-  compactord orphans --config compactord.yaml --catalog lake
-
-Only files that compactord wrote, by their names, that no snapshot, tag, branch or long-lived
-changelog names, and whose process is dead (unchanged for ten minutes) or cannot be checked (for
---orphan-grace). Nothing is removed from a table that lacks snapshots: it may be being restored.
-Files of other programs are not looked at. compact and serve do the same by themselves.
-
-exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
-refused; 77 permission denied
-"""
 
 
 def orphans(args: argparse.Namespace, clock: Clock | None = None) -> int:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compactord.cli.arguments import engine_arguments
+from compactord.cli.argument_values import engine_arguments
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.compact import check_arguments, request_of
 from compactord.cli.each_table import Result, over_tables
@@ -25,16 +25,6 @@ from compactord.table.planning import (
     resting_partitions,
 )
 from compactord.table.session import SessionRequest
-
-PLAN_EXAMPLES = """\
-examples:
-  compactord plan --warehouse /data/wh --table sales.orders
-  compactord plan --warehouse /data/wh --table sales.orders --strategy full --json
-  compactord plan --config compactord.yaml --catalog lake --database sales
-
-It takes the arguments of compact and says what compact would merge, with the reasons, and which
-left-over files of earlier runs it would remove. `compactord why` says more of one table.
-"""
 
 
 def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from compactord.cli.arguments import error_json
-from compactord.config.model import LogFormat, LogLevel
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -22,7 +21,6 @@ from compactord.errors import (
     TableNotFound,
     UsageError,
 )
-from compactord.service.logs import configure_logs
 
 OK, USAGE, FAILED, NO_ENGINE, DENIED = 0, 2, 3, 69, 77
 
@@ -61,6 +59,10 @@ def _flush() -> None:
 
 def run_parsed(args: argparse.Namespace) -> int:
     """Like `run`, for parsed arguments."""
+    # Not needed by --help, and slow to import.
+    from compactord.config.model import LogFormat, LogLevel
+    from compactord.service.logs import configure_logs
+
     # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
     level = LogLevel.INFO if args.verbose else LogLevel.WARNING
     configure_logs(level=level, format=LogFormat.AUTO, stream=sys.stderr)

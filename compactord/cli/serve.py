@@ -39,72 +39,6 @@ from compactord.storage.metered import MeteredStorage
 from compactord.storage.open import open_storage
 
 _log = structlog.get_logger()
-DEFAULT_PATH = "/etc/compactord/compactord.yaml"
-_SERVE_EXAMPLES = """\
-examples:
-  compactord serve --config config/compactord.yaml
-  compactord serve --config compactord.yaml --set service.http.port=9500 --set log.level=debug
-  COMPACTORD__CATALOGS__LAKE__WAREHOUSE=/data/wh compactord serve --config compactord.yaml
-
-The start looks at every catalog. It ends at once when all are unusable for good: no such folder
-(2), no permission (77). For stores that fail or do not answer it waits startup.timeout.
-
-signals: SIGTERM and SIGINT drain (running merges finish and are committed); a second one cancels;
-SIGHUP reads the configuration again; SIGUSR1 writes the stacks of all threads to the log
-
-exit codes: 0 stopped on request; 2 arguments or configuration, or no such warehouse; 69 no Spark
-or no catalog in time; 77 permission denied; 1 a defect of compactord
-"""
-_CONFIG_EXAMPLES = """\
-examples:
-  compactord config check --config config/compactord.yaml
-  compactord config check --online --config config/compactord.yaml     # looks at the warehouses
-  compactord config show --config config/compactord.yaml --set defaults.priority=80
-  compactord config schema > compactord.schema.json
-
-precedence, high to low: --set, COMPACTORD__SECTION__KEY in the environment, the file, defaults
-"""
-
-
-def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _SERVE_EXAMPLES
-    _add_config_arguments(parser)
-    parser.set_defaults(command=serve, json=False, verbose=False)
-
-
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _CONFIG_EXAMPLES
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
-    for name, command, summary in (
-        ("check", _check, "check the configuration and list all errors"),
-        ("show", _show, "print every value in effect and where it came from"),
-        ("schema", _schema, "print the JSON Schema of the file"),
-    ):
-        description = f"{summary[0].upper()}{summary[1:]}."
-        action = actions.add_parser(name, help=summary, description=description, allow_abbrev=False)
-        if name != "schema":
-            _add_config_arguments(action)
-        if name == "check":
-            action.add_argument(
-                "--online",
-                action="store_true",
-                help="also look at every catalog: is its warehouse there, may this user read it",
-            )
-        action.set_defaults(command=command, json=False, verbose=False)
-
-
-def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", default=DEFAULT_PATH, metavar="FILE", help=f"default: {DEFAULT_PATH}"
-    )
-    parser.add_argument(
-        "--set",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a value that overrides the file, e.g. limits.task_slots=2; may be repeated",
-    )
 
 
 def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> int:
@@ -221,7 +155,7 @@ def _http_server(server: HttpServer) -> Iterator[HttpServer]:
         server.stop()
 
 
-def _check(args: argparse.Namespace) -> int:
+def check(args: argparse.Namespace) -> int:
     loaded = _load(args)
     found = look_online(loaded, SystemClock()) if args.online else []
     for _, problem in found:
@@ -239,13 +173,13 @@ def _code_of(troubles: Sequence[CatalogTrouble]) -> int:
     return next(code for code in (USAGE, DENIED, FAILED) if code in codes)
 
 
-def _show(args: argparse.Namespace) -> int:
+def show(args: argparse.Namespace) -> int:
     for line in show_text(_load(args)):
         print(line)
     return 0
 
 
-def _schema(args: argparse.Namespace) -> int:
+def schema(args: argparse.Namespace) -> int:
     del args
     print(json.dumps(json_schema(), indent=2))
     return 0

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from compactord.cli.choice import Choice, Target
+from compactord.config.amounts import duration_text
 from compactord.config.keys import plain
 from compactord.config.source import scalar_yaml
-from compactord.config.values import duration_text
 from compactord.paimon.option_catalogue import OptionClass, canonical_key, find
 from compactord.paimon.options import TableOptions
 from compactord.redaction import redacted

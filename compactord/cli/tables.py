@@ -13,20 +13,6 @@ from compactord.cli.running import OK, exit_code, say
 from compactord.cli.standing import Standing, standing
 from compactord.table.report import columns_text, count_text, size_text
 
-TABLES_EXAMPLES = """\
-examples:
-  compactord tables --config compactord.yaml
-  compactord tables --warehouse /data/wh
-  compactord tables --config compactord.yaml --catalog lake --database sales --json
-
-states: active; paused (by a rule); excluded (by a pattern, or not write-only); unsupported; error.
-Only a running service knows halted tables: `compactord top --url …`, /v1/tables.
-runs: the most sorted runs of a bucket, * from the compaction trigger on, !! above the stop trigger
-
-exit codes: 0 listed; 2 arguments or configuration; 3 a database cannot be listed; 77 permission
-denied
-"""
-
 
 def tables(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""

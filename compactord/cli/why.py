@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compactord.cli.arguments import partitions_of
+from compactord.cli.argument_values import partitions_of
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.plan import plan_context
 from compactord.cli.running import OK
@@ -34,18 +34,6 @@ from compactord.table.planning import (
 from compactord.table.session import SessionRequest
 from compactord.table.status import measured_stop_trigger
 
-WHY_EXAMPLES = """\
-examples:
-  compactord why sales.orders --config compactord.yaml --catalog lake
-  compactord why sales.orders --config compactord.yaml --partition dt=2026-11-01 --bucket 3
-  compactord why sales.orders --warehouse /data/wh --worst 1 --json
-
-It reads the table and asks no service: compactions under way, halted tables and buckets that are
-left alone after failures are known to the service alone (`/v1/tables`, the page, `top --url`).
-
-exit codes: 0 told, whatever its state; 2 arguments or configuration; 3 the warehouse cannot be
-read; 77 permission denied
-"""
 _WORST = 5
 
 

@@ -18,11 +18,11 @@ from pydantic import (
     Field,
     StrictInt,
     ValidationError,
-    ValidationInfo,
-    field_validator,
+    model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from compactord.config.amounts import duration_ms, duration_text, size_bytes
 from compactord.config.section import Section
 from compactord.config.values import (
     Digits,
@@ -36,13 +36,11 @@ from compactord.config.values import (
     Text,
     ZoneNameOrLocal,
     at_least,
-    duration_text,
     zone_named,
 )
 from compactord.config.windows import Window
 from compactord.errors import UsageError
 from compactord.paimon.option_catalogue import canonical_key, check_override
-from compactord.paimon.option_values import duration_ms, memory_size
 
 # With less memory a merge cannot hold its own buffers.
 LEAST_TASK_MEMORY_BYTES = 32 << 20
@@ -127,6 +125,13 @@ def _table_options(options: dict[str, str]) -> dict[str, str]:
     return options
 
 
+def _wrong(attribute: str, value: int, expected: str) -> ValidationError:
+    """An error of a value that does not fit another one of its section, at its own place."""
+    kind = PydanticCustomError("option", "{expected}", {"expected": expected, "hint": ""})
+    details = InitErrorDetails(type=kind, loc=(attribute,), input=value)
+    return ValidationError.from_exception_data("section", [details])
+
+
 def _no_entries_if_null(value: object) -> object:
     return {} if value is None else value
 
@@ -176,7 +181,7 @@ class Spark(Section):
     )
     conf: Settings = Field(default={}, description="Spark settings, verbatim")
     task_memory_bytes: Annotated[SizeBytes, at_least(LEAST_TASK_MEMORY_BYTES, "32 mb")] = Field(
-        default=memory_size("512 mb"),
+        default=size_bytes("512 mb"),
         alias="task_memory",
         description="memory of one merge, in addition to its idle worker's",
     )
@@ -306,17 +311,14 @@ class Backoff(Section):
     max_ms: DurationMs = Field(
         default=duration_ms("10 min"),
         alias="max",
-        validate_default=True,
         description="longest pause",
     )
 
-    @field_validator("max_ms")
-    @classmethod
-    def _is_not_below_min(cls, max_ms: int, info: ValidationInfo) -> int:
-        least = info.data.get("min_ms", 0)
-        if max_ms < least:
-            raise ValueError(f"min ({duration_text(least)}) or more")
-        return max_ms
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Backoff:
+        if self.max_ms < self.min_ms:
+            raise _wrong("max_ms", self.max_ms, f"min ({duration_text(self.min_ms)}) or more")
+        return self
 
 
 class Retry(Section):
@@ -385,17 +387,15 @@ class Shutdown(Section):
     commit_reserve_ms: DurationMs = Field(
         default=duration_ms("30 s"),
         alias="commit_reserve",
-        validate_default=True,
         description="part of the grace reserved for commits; merges are cancelled before it",
     )
 
-    @field_validator("commit_reserve_ms")
-    @classmethod
-    def _is_a_part(cls, commit_reserve_ms: int, info: ValidationInfo) -> int:
-        grace = info.data.get("grace_ms")
-        if grace is not None and commit_reserve_ms >= grace:
-            raise ValueError(f"less than grace ({duration_text(grace)})")
-        return commit_reserve_ms
+    @model_validator(mode="after")
+    def _is_a_part(self) -> Shutdown:
+        if self.commit_reserve_ms >= self.grace_ms:
+            expected = f"less than grace ({duration_text(self.grace_ms)})"
+            raise _wrong("commit_reserve_ms", self.commit_reserve_ms, expected)
+        return self
 
 
 class Reload(Section):

@@ -1,6 +1,6 @@
 """Kinds of single values: how a text is parsed, what was expected of a wrong one, how it is shown.
 
-Durations and sizes are written as Paimon's options are and held as milliseconds and bytes.
+Durations and sizes are texts with units (`amounts.py`), held as milliseconds and bytes.
 """
 
 from __future__ import annotations
@@ -10,35 +10,27 @@ from collections.abc import Callable
 from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    JsonValue,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
-from compactord.paimon.option_values import duration_ms, memory_size
+from compactord.config.amounts import (
+    duration_ms,
+    duration_text,
+    orphan_grace_ms,
+    size_bytes,
+    size_text,
+)
 
 _T = TypeVar("_T")
 
-_LEAST_ORPHAN_GRACE_MS = 3_600_000
-_DURATION_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
-_SIZE_UNITS = (("tb", 1 << 40), ("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10))
-
-
-def duration_text(amount_ms: int) -> str:
-    """`90000` → `90 s`: exact, in the largest unit that leaves no rest."""
-    for unit, size in _DURATION_UNITS:
-        if amount_ms and amount_ms % size == 0:
-            return f"{amount_ms // size} {unit}"
-    return f"{amount_ms} ms"
-
-
-def size_text(amount_bytes: int) -> str:
-    """`536870912` → `512 mb`: exact, in the largest unit that leaves no rest."""
-    for unit, size in _SIZE_UNITS:
-        if amount_bytes and amount_bytes % size == 0:
-            return f"{amount_bytes // size} {unit}"
-    return f"{amount_bytes} b"
-
 
 def _amount(read: Callable[[str], int]) -> Callable[[object], int]:
-    """A reader of texts, and of whole numbers as if they were texts."""
+    """A reader of texts, and of whole numbers as if they were texts: 0 needs no unit."""
 
     def amount(value: object) -> int:
         is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -158,24 +150,19 @@ def at_least(least: int, text: str) -> AfterValidator:
 
     def check(value: int) -> int:
         if value < least:
-            raise ValueError(f"{text} or more; a number alone is the smallest unit")
+            raise ValueError(f"{text} or more")
         return value
 
     return AfterValidator(check)
 
 
-_AMOUNT_SCHEMA = {"type": ["string", "integer"]}
-
-
-def orphan_grace_ms(text: str) -> int:
-    """A duration with its unit, of at least an hour: files of living processes wait that long."""
-    if text.strip().isdigit():
-        raise ValueError("a duration with its unit, such as 1 d")
-    grace_ms = duration_ms(text)
-    if grace_ms < _LEAST_ORPHAN_GRACE_MS:
-        raise ValueError("1 h or more: it must exceed the longest compaction")
-    return grace_ms
-
+# Only 0 needs no unit.
+_AMOUNT_SCHEMA: dict[str, JsonValue] = {
+    "anyOf": [
+        {"type": "string", "pattern": r"^\s*([0-9]+\s*[^0-9\s].*|0+)\s*$"},
+        {"type": "integer", "const": 0},
+    ]
+}
 
 # Milliseconds.
 OrphanGraceMs = Annotated[
@@ -193,7 +180,7 @@ DurationMs = Annotated[
 # Bytes.
 SizeBytes = Annotated[
     int,
-    BeforeValidator(_amount(memory_size)),
+    BeforeValidator(_amount(size_bytes)),
     PlainSerializer(size_text, return_type=str),
     WithJsonSchema({**_AMOUNT_SCHEMA, "examples": ["512 mb", "24 gb"]}),
 ]

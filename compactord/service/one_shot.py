@@ -45,7 +45,7 @@ _RETRY_WAIT_S = 0.5
 _CANCEL_WAIT_S = 10
 # A run is short: what failed is not tried again, and the caller hears of every failure.
 _RETRY = Retry(
-    backoff=Backoff(min=_YEAR_MS, max=_YEAR_MS),
+    backoff=Backoff.model_validate({"min": "365 d", "max": "365 d"}),
     halt_after_consecutive_failures=2**31,
     halt_after_lost_snapshots=2**31,
 )

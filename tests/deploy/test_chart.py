@@ -202,7 +202,7 @@ def test_the_kubelet_waits_half_a_minute_longer_than_a_drain_may_take() -> None:
 
 @pytest.mark.parametrize(
     ("grace", "seconds"),
-    [("90 s", 120), ("90s", 120), ("5 min", 330), ("1h", 3630), ("45000", 75), ("1500 ms", 32)],
+    [("90 s", 120), ("90s", 120), ("5 min", 330), ("1h", 3630), ("1500 ms", 32)],
 )
 def test_the_grace_is_read_as_the_configuration_reads_it(grace: str, seconds: int) -> None:
     own = ("--set-string", f"config.shutdown.grace={grace}")

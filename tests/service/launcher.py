@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from compactord.cli.serve import add_serve_arguments, serve
+from compactord.cli.serve import serve
+from compactord.cli.service_arguments import add_serve_arguments
 from compactord.storage.base import Storage
 from compactord.storage.open import open_storage
 from tests.service.switched import SwitchedStorage

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from compactord import ids
-from compactord.cli.arguments import add_engine_arguments, engine_arguments
+from compactord.cli.argument_values import engine_arguments
+from compactord.cli.arguments import add_engine_arguments
 from compactord.cli.command import main
 from compactord.cli.running import run_parsed
 from compactord.clock import SystemClock
@@ -63,6 +64,9 @@ def _files(folder: Path) -> dict[str, bytes]:
         (["--table", "t"], "database.table"),
         (["--table", "d.t", "--spark-conf", "x"], "key=value"),
         (["--table", "d.t", "--memory", "lots"], "--memory"),
+        (["--table", "d.t", "--memory", "536870912"], "a size with its unit"),
+        (["--table", "d.t", "--append-wait", "10"], "such as 10 s or 10 min"),
+        (["--table", "d.t", "--quiet-for", "900"], "such as 900 s or 900 min"),
         (["--table", "d.t", "--orphan-grace", "soon"], "--orphan-grace"),
         (["--table", "d.t", "--orphan-grace", "59 min"], "1 h or more"),
         (["--table", "d.t", "--orphan-grace", "86400000"], "with its unit"),

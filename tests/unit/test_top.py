@@ -27,7 +27,8 @@ from compactord.service import api
 from compactord.service.http import HttpServer, PageResponse, Request
 from compactord.service.view import ServiceView, TableStatus
 from compactord.storage.local import LocalStorage
-from compactord.top.command import add_top_arguments, top
+from compactord.top.arguments import add_top_arguments
+from compactord.top.command import top
 from compactord.top.daemon import DaemonSource, look_of
 from compactord.top.frame import age_cell, frame, printable, size_cell
 from compactord.top.look import Look, NoAnswer, Rates, rates_between
@@ -441,9 +442,10 @@ def test_the_command_prints_a_frame_of_a_daemon(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--interval", "0"], "--interval 0"),
-        (["--interval", "nan"], "--interval nan"),
-        (["--interval", "soon"], "--interval soon"),
+        (["--interval", "0"], "expected 200 ms to 1 h"),
+        (["--interval", "5"], "with its unit, such as 5 s or 5 min"),
+        (["--interval", "nan"], "--interval 'nan': expected a duration"),
+        (["--interval", "2 h"], "expected 200 ms to 1 h"),
         (["--width", "10"], "--width 10"),
     ],
 )
@@ -460,7 +462,8 @@ def test_one_thing_to_look_at_is_wanted(arguments: list[str]) -> None:
 
 _LIVE = """
 import argparse, threading
-from compactord.top.command import add_top_arguments, top
+from compactord.top.arguments import add_top_arguments
+from compactord.top.command import top
 parser = argparse.ArgumentParser()
 add_top_arguments(parser)
 top(parser.parse_args(), threading.Event())
@@ -472,7 +475,7 @@ def test_on_a_terminal_it_is_live_until_q_and_leaves_the_terminal_as_it_was(
 ) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
-    command = [sys.executable, "-c", _LIVE, "--url", daemon.url, "--interval", "0.2"]
+    command = [sys.executable, "-c", _LIVE, "--url", daemon.url, "--interval", "200 ms"]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     try:

@@ -93,14 +93,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $text := index . 1 | toString | trim }}
 {{- $amount := regexFind "^[0-9]+" $text }}
 {{- $unit := regexReplaceAll "^[0-9]+" $text "" | trim | lower }}
-{{- if or (not $amount) (not (has $unit (list "" "ms" "s" "sec" "secs" "second" "seconds" "m" "min" "minute" "minutes" "h" "hour" "hours"))) }}
-{{- fail (printf "%s: %s is no duration such as 300 s, 5 min or 1 h" $key $text) }}
-{{- end }}
-{{- $number := int64 $amount }}
-{{- if has $unit (list "" "ms") }}{{ div (add $number 999) 1000 }}
-{{- else if hasPrefix "s" $unit }}{{ $number }}
-{{- else if hasPrefix "m" $unit }}{{ mul $number 60 }}
-{{- else }}{{ mul $number 3600 }}
+{{- if regexMatch "^0+$" $text }}0
+{{- else if or (not $amount) (not (has $unit (list "ms" "s" "sec" "secs" "second" "seconds" "m" "min" "minute" "minutes" "h" "hour" "hours"))) }}
+{{- fail (printf "%s: %s is no duration with its unit, such as 300 s, 5 min or 1 h" $key $text) }}
+{{- else if eq $unit "ms" }}{{ div (add (int64 $amount) 999) 1000 }}
+{{- else if hasPrefix "s" $unit }}{{ int64 $amount }}
+{{- else if hasPrefix "m" $unit }}{{ mul (int64 $amount) 60 }}
+{{- else }}{{ mul (int64 $amount) 3600 }}
 {{- end }}
 {{- end }}
 

@@ -271,8 +271,12 @@ def test_an_invalid_configuration_can_be_pickled(tmp_path: Path) -> None:
         (
             "discovery: {catalog_list_interval: 60}",
             "discovery.catalog_list_interval",
-            "1 s or more",
+            "a duration with its unit, such as 60 s",
         ),
+        ("defaults: {append_wait: 10}", "defaults.append_wait", "such as 10 s or 10 min"),
+        ("defaults: {append_wait: '10'}", "defaults.append_wait", "such as 10 s or 10 min"),
+        ("spark: {task_memory: 536870912}", "spark.task_memory", "a size with its unit"),
+        ("discovery: {catalog_list_interval: 0}", "discovery.catalog_list_interval", "1 s or more"),
         ("discovery: {catalog_list_interval: 1.5 s}", "discovery.catalog_list_interval", "10 min"),
         ("discovery: {catalog_list_interval: true}", "discovery.catalog_list_interval", "10 min"),
         ("discovery: {including_tables: '('}", "discovery.including_tables", "expression"),

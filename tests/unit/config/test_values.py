@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from compactord.config.values import TablePattern, duration_text, size_text
-from compactord.paimon.option_values import duration_ms, memory_size
+from compactord.config.amounts import duration_ms, duration_text, size_bytes, size_text
+from compactord.config.values import TablePattern
 
 _pattern: TypeAdapter[re.Pattern[str]] = TypeAdapter(TablePattern)
 
@@ -20,7 +21,7 @@ def test_a_duration_reads_back_from_its_text(amount: int) -> None:
 
 @given(st.integers(0, 1 << 50))
 def test_a_size_reads_back_from_its_text(amount: int) -> None:
-    assert memory_size(size_text(amount)) == amount
+    assert size_bytes(size_text(amount)) == amount
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,46 @@ def test_a_size_reads_back_from_its_text(amount: int) -> None:
 )
 def test_durations_are_shown_in_the_largest_whole_unit(amount_ms: int, text: str) -> None:
     assert duration_text(amount_ms) == text
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "amount"),
+    [
+        (duration_ms, "0", 0),
+        (duration_ms, " 0 ", 0),
+        (duration_ms, "0 s", 0),
+        (duration_ms, "10s", 10_000),
+        (duration_ms, "250 ms", 250),
+        (duration_ms, "5 m", 300_000),
+        (size_bytes, "0", 0),
+        (size_bytes, "512mb", 512 << 20),
+        (size_bytes, "7 b", 7),
+    ],
+)
+def test_an_amount_has_a_unit_unless_it_is_0(
+    read: Callable[[str], int], text: str, amount: int
+) -> None:
+    assert read(text) == amount
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "expected"),
+    [
+        (duration_ms, "10", "a duration with its unit, such as 10 s or 10 min"),
+        (duration_ms, " 86400000 ", "such as 86400000 s"),
+        (duration_ms, "010", "with its unit"),
+        (size_bytes, "512", "a size with its unit, such as 512 mb or 512 gb"),
+        (size_bytes, "9" * 5000, "99…"),
+        (duration_ms, "-1", "a duration such as"),
+        (size_bytes, "", "a size such as"),
+    ],
+    ids=range(7),
+)
+def test_a_bare_number_is_told_its_units(
+    read: Callable[[str], int], text: str, expected: str
+) -> None:
+    with pytest.raises(ValueError, match=expected):
+        read(text)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""What `--help` of each command for tables shows below its arguments."""
+
+COMPACT_EXAMPLES = """\
+examples:
+  compactord compact --warehouse /data/wh --table sales.orders
+  compactord compact --warehouse /data/wh --table sales.orders --strategy full
+  compactord compact --warehouse /data/wh --table sales.orders --partition dt=2026-11-01
+  compactord compact --warehouse /data/wh --table logs.raw --option target-file-size=512mb --json
+  compactord compact --warehouse /data/wh --table sales.orders --master spark://head:7077 \\
+      --spark-conf spark.cores.max=16
+  compactord compact --config compactord.yaml --catalog lake --table sales.orders
+  compactord compact --config compactord.yaml --tables 'sales\\..*'
+  compactord compact --config compactord.yaml     # one pass over all tables that serve works on
+
+With --config the table's rules hold (options, append_wait, quiet_for), and Spark, memory, grace and
+time zone are the service's; arguments override them. Windows do not hold: you decide when. Of
+several tables those are passed over that the service would not work on; a named one is compacted.
+
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed
+or a table is refused; 69 no engine; 77 permission denied; 1 a defect of compactord
+"""
+PLAN_EXAMPLES = """\
+examples:
+  compactord plan --warehouse /data/wh --table sales.orders
+  compactord plan --warehouse /data/wh --table sales.orders --strategy full --json
+  compactord plan --config compactord.yaml --catalog lake --database sales
+
+It takes the arguments of compact and says what compact would merge, with the reasons, and which
+left-over files of earlier runs it would remove. `compactord why` says more of one table.
+"""
+INSPECT_EXAMPLES = """\
+examples:
+  compactord inspect --warehouse /data/wh --table sales.orders
+  compactord inspect --warehouse /data/wh --table sales.orders --json | jq .supported
+  compactord inspect --warehouse /data/wh --table sales.orders --worst 5 --partition dt=2026-11-01
+  compactord inspect --config compactord.yaml --catalog lake --tables 'sales\\..*' --worst 3
+
+--worst shows the buckets with the most sorted runs first (append tables: the most small files)
+"""
+TABLES_EXAMPLES = """\
+examples:
+  compactord tables --config compactord.yaml
+  compactord tables --warehouse /data/wh
+  compactord tables --config compactord.yaml --catalog lake --database sales --json
+
+states: active; paused (by a rule); excluded (by a pattern, or not write-only); unsupported; error.
+Only a running service knows halted tables: `compactord top --url …`, /v1/tables.
+runs: the most sorted runs of a bucket, * from the compaction trigger on, !! above the stop trigger
+
+exit codes: 0 listed; 2 arguments or configuration; 3 a database cannot be listed; 77 permission
+denied
+"""
+WHY_EXAMPLES = """\
+examples:
+  compactord why sales.orders --config compactord.yaml --catalog lake
+  compactord why sales.orders --config compactord.yaml --partition dt=2026-11-01 --bucket 3
+  compactord why sales.orders --warehouse /data/wh --worst 1 --json
+
+It reads the table and asks no service: compactions under way, halted tables and buckets that are
+left alone after failures are known to the service alone (`/v1/tables`, the page, `top --url`).
+
+exit codes: 0 told, whatever its state; 2 arguments or configuration; 3 the warehouse cannot be
+read; 77 permission denied
+"""
+EXPIRE_EXAMPLES = """\
+examples:
+  compactord expire --warehouse /data/wh --table sales.orders --dry-run
+  compactord expire --config compactord.yaml --catalog lake --tables 'sales\\..*'
+
+It keeps what the table's snapshot.* options, tags, branches, consumers and long-lived changelogs
+keep, exactly as serve does. --dry-run says what would go, and with --json names every file. With
+--config the rules hold: their options, and expire_snapshots: off.
+
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was refused
+or stopped; 77 permission denied
+"""
+ORPHANS_EXAMPLES = """\
+examples:
+  compactord orphans --warehouse /data/wh --table sales.orders --dry-run
+  compactord orphans --config compactord.yaml --catalog lake
+
+Only files that compactord wrote, by their names, that no snapshot, tag, branch or long-lived
+changelog names, and whose process is dead (unchanged for ten minutes) or cannot be checked (for
+--orphan-grace). Nothing is removed from a table that lacks snapshots: it may be being restored.
+Files of other programs are not looked at. compact and serve do the same by themselves.
+
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
+refused; 77 permission denied
+"""
+DOCTOR_EXAMPLES = """\
+examples:
+  compactord doctor
+  compactord doctor --warehouse /data/wh
+  compactord doctor --config /etc/compactord/compactord.yaml --json
+
+Run it as the user, and on the machine or in the pod, that serve runs as. It starts no Spark. In
+each warehouse it creates a folder .compactord-probe-… and removes it again; tables are only read.
+
+exit codes: 0 nothing failed (warnings may have been given); 2 arguments or configuration; 3 a check
+failed
+"""

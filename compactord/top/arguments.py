@@ -1,0 +1,31 @@
+"""The arguments of `compactord top`, as they are declared; quick to import, for `--help`."""
+
+from __future__ import annotations
+
+import argparse
+
+TOP_EXAMPLES = """\
+examples:
+  compactord top --url http://daemon:9464
+  compactord top --warehouse /data/wh --interval "5 s"
+  compactord top --url http://daemon:9464 --once
+
+on a terminal, q ends it; otherwise it prints plain frames
+"""
+
+
+def add_top_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that `top` reads."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--url", help="the address of a running daemon")
+    what.add_argument("--warehouse", help="root folder of a warehouse, read without a daemon")
+    parser.add_argument(
+        "--interval",
+        default="2 s",
+        metavar="DURATION",
+        help="time between two polls (default 2 s)",
+    )
+    parser.add_argument("--once", action="store_true", help="print one frame and end")
+    parser.add_argument(
+        "--width", type=int, metavar="COLUMNS", help="width of frames (default: the terminal's)"
+    )
