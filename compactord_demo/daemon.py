@@ -19,7 +19,7 @@ from compactord.paimon.table import TableRef
 CATALOG = "demo"
 # The daemon's grace period in seconds, and how long the demo waits for its end.
 _GRACE_S, _PATIENCE_S = 30, 60
-_ADDRESS = re.compile(r" at (http://\S+)")
+_ADDRESS = re.compile(r'"address": "(http://[^"\s]+)"')
 _TAIL_LINES = 20
 _TAIL_BYTES = 64 << 10
 _PR_SET_PDEATHSIG = 1
@@ -59,7 +59,7 @@ class DaemonProcess:
     @property
     def url(self) -> str | None:
         """The page's URL, None until the daemon has logged it."""
-        found = _ADDRESS.search(self._said.read_text(errors="replace"))
+        found = _ADDRESS.search(self._log.read_text(errors="replace"))
         return found.group(1).rstrip("/") if found else None
 
     def check(self) -> None:

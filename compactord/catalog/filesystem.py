@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from compactord.catalog.base import TableList
 from compactord.commit.publish import StorePublisher
 from compactord.errors import ObjectNotFound, StorageError, TableNotFound, UsageError
@@ -25,7 +27,8 @@ class FilesystemCatalog:
         storage, warehouse = self.storage, self.warehouse
         database, dot, table = name.partition(".")
         if not (dot and is_file_name(database) and is_file_name(table)):
-            raise UsageError(f"table {name!r} is not of the form database.table")
+            hint = self._nearest(name)
+            raise UsageError(f"table {name!r} is not of the form database.table{hint}")
         if "$" in table:
             raise UsageError(f"table {name!r}: branches and system tables are not supported yet")
         location = f"{warehouse}/{database}{_DATABASE_SUFFIX}/{table}"
@@ -39,7 +42,8 @@ class FilesystemCatalog:
         ):
             status = storage.status(path)
             if status is None or not status.is_folder:
-                raise TableNotFound(f"{what} does not exist: {path}")
+                hint = "" if path == warehouse else self._nearest(name)
+                raise TableNotFound(f"{what} does not exist: {path}{hint}")
         if not _may_be_table(storage, location):
             raise TableNotFound(f"{location} is not a Paimon table: it has no schema")
         return TableRef(database=database, name=table, location=location)
@@ -54,6 +58,20 @@ class FilesystemCatalog:
         status = self.storage.status(self.warehouse)
         if status is None or not status.is_folder:
             raise TableNotFound(f"warehouse does not exist: {self.warehouse}")
+
+    def _nearest(self, name: str) -> str:
+        """The tables whose names are most like this one, as a question; empty if there is none."""
+        try:
+            known = [table.full_name for table in self.list_tables().tables]
+        except (StorageError, TableNotFound):
+            return ""
+        # Upper case is the usual slip, and folders are told apart by it.
+        lower = {full.lower(): full for full in known}
+        near = difflib.get_close_matches(name.lower(), lower, n=3)
+        # A table of that name in another database counts, however its database is called.
+        same = [full for full in known if full.partition(".")[2] == name.rpartition(".")[2]]
+        found = list(dict.fromkeys([*(lower[text] for text in near), *same]))[:3]
+        return f"; did you mean {' or '.join(found)}?" if found else ""
 
     def list_tables(self) -> TableList:
         """See `Catalog`.

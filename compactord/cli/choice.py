@@ -17,8 +17,8 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
 from compactord.cli.argument_values import open_warehouse
 from compactord.cli.loading import load_usable
+from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig, config_of_warehouse
-from compactord.config.model import Mode
 from compactord.config.policy import TablePolicy, excluding_key, policy_for, setting_keys
 from compactord.config.values import table_pattern
 from compactord.errors import CompactordError, TableNotFound, UsageError

@@ -149,7 +149,7 @@ def _no_figures(error: BaseException) -> dict[str, object]:
 def _add_top_arguments(parser: argparse.ArgumentParser) -> None:
     add_top_arguments(parser)
     parser.epilog = TOP_EXAMPLES
-    parser.set_defaults(command=_top, json=False, verbose=False)
+    parser.set_defaults(command=_top, verbose=False, figures_of_error=_no_figures)
 
 
 def _top(args: argparse.Namespace) -> int:

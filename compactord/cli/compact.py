@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 
@@ -21,9 +20,11 @@ from compactord.cli.argument_values import (
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables, table_overrides
+from compactord.cli.progress import EventProgress
 from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
 from compactord.clock import Clock, SystemClock
 from compactord.engine.base import Engine
+from compactord.engine.masters import shown_master
 from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, CompactordError
 from compactord.service.one_shot import OneShot
@@ -68,19 +69,18 @@ def compact(args: argparse.Namespace) -> int:
     note_if_left_alone(args, choice, "it is compacted")
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(stop_on_signals())
-        engines = closing.enter_context(
-            _Engines(partial(start_spark, where.master, where.spark_conf))
-        )
+        engines = closing.enter_context(_Engines(where))
         clock = SystemClock(choice.zone)
 
         def work(target: Target) -> Result:
-            with contextlib.closing(report.TerminalProgress()) as progress:
+            shown = EventProgress() if args.verbose else report.TerminalProgress()
+            with contextlib.closing(shown) as progress:
                 run = OneShot(
                     target.ref,
                     request_of(args, choice, target),
                     storage=target.catalog.storage,
                     publisher=target.catalog.publisher,
-                    start_engine=engines.running,
+                    start_engine=partial(engines.running, progress),
                     clock=clock,
                     worker=_worker(where, clock),
                     progress=progress,
@@ -98,13 +98,17 @@ def compact(args: argparse.Namespace) -> int:
 class _Engines:
     """The one engine of all tables: started for the first that needs one."""
 
-    def __init__(self, start: Callable[[], Engine]) -> None:
-        self._start = start
+    def __init__(self, where: EngineArguments) -> None:
+        self._where = where
         self._engine: Engine | None = None
 
-    def running(self) -> Engine:
+    def running(self, progress: EventProgress | report.TerminalProgress) -> Engine:
+        """The engine; `progress` is told when it has to be started."""
         if self._engine is None:
-            self._engine = self._start()
+            master, conf = self._where.master, self._where.spark_conf
+            progress.starting(shown_master(master or "inside this process"))
+            self._engine = start_spark(master, conf)
+            progress.started(seconds=self._engine.start_seconds, slots=self._engine.capacity)
         return self._engine
 
     def drop(self) -> None:

@@ -13,7 +13,7 @@ from compactord.cli.each_table import Result, note_if_left_alone, over_tables
 from compactord.cli.maintenance import open_supported
 from compactord.cli.running import FAILED, OK, stop_on_signals
 from compactord.clock import Clock, SystemClock
-from compactord.config.model import SnapshotExpiry
+from compactord.config.choices import SnapshotExpiry
 from compactord.maintenance.expire import Expired, expire_snapshots, preview_expiry
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text, size_text

@@ -60,7 +60,7 @@ def _flush() -> None:
 def run_parsed(args: argparse.Namespace) -> int:
     """Like `run`, for parsed arguments."""
     # Not needed by --help, and slow to import.
-    from compactord.config.model import LogFormat, LogLevel
+    from compactord.config.choices import LogFormat, LogLevel
     from compactord.service.logs import configure_logs
 
     # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.

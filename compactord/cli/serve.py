@@ -22,7 +22,7 @@ from compactord.cli.loading import all_unusable, load_usable, look_online
 from compactord.cli.running import DENIED, FAILED, OK, USAGE, exit_code, say
 from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig
-from compactord.config.problems import ConfigInvalid
+from compactord.config.problems import ConfigInvalid, Problem
 from compactord.config.show import effective_json, json_schema, show_text
 from compactord.engine.base import Engine
 from compactord.engine.spark import start_spark
@@ -79,9 +79,7 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
     http = config.service.http
     with _http_server(HttpServer(site.answer, host=http.bind, port=http.port)) as server:
         host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
-        if sys.stderr is not None:
-            with contextlib.suppress(OSError):  # the log says all that follows
-                print(f"compactord {__version__} at http://{host}:{server.port}/", file=sys.stderr)
+        _log.info("http_listening", address=f"http://{host}:{server.port}/", bind=http.bind)
         with signals.handled(daemon):
             code = daemon.run()
     if daemon.has_stragglers:
@@ -160,10 +158,14 @@ def check(args: argparse.Namespace) -> int:
     found = look_online(loaded, SystemClock()) if args.online else []
     for _, problem in found:
         say(f"compactord: {problem}")
+    if args.json:
+        problems = [_problem_json(problem) for _, problem in found]
+        print(json.dumps({"path": loaded.path, "usable": not found, "problems": problems}))
     if found:
         return _code_of([trouble for trouble, _ in found])
-    looked = ", and so can its catalogs" if args.online else ""
-    print(f"{loaded.path}: the configuration can be used{looked}")
+    if not args.json:
+        looked = ", and so can its catalogs" if args.online else ""
+        print(f"{loaded.path}: the configuration can be used{looked}")
     return OK
 
 
@@ -173,8 +175,32 @@ def _code_of(troubles: Sequence[CatalogTrouble]) -> int:
     return next(code for code in (USAGE, DENIED, FAILED) if code in codes)
 
 
+def problems_of_error(error: BaseException) -> dict[str, object]:
+    """What `config check --json` and `config show --json` print beside an error."""
+    problems = error.problems if isinstance(error, ConfigInvalid) else ()
+    return {"usable": False, "problems": [_problem_json(problem) for problem in problems]}
+
+
+def _problem_json(problem: Problem) -> dict[str, object]:
+    return {
+        "origin": str(problem.origin),
+        "file": problem.file,
+        "line": problem.line,
+        "key": problem.key,
+        "value": problem.value,
+        "expected": problem.expected,
+        "hint": problem.hint,
+    }
+
+
 def show(args: argparse.Namespace) -> int:
-    for line in show_text(_load(args)):
+    loaded = _load(args)
+    if args.json:
+        origins = {key: str(origin) for key, origin in loaded.origins.items()}
+        found = {"path": loaded.path, "values": effective_json(loaded), "origins": origins}
+        print(json.dumps(found))
+        return 0
+    for line in show_text(loaded):
         print(line)
     return 0
 

@@ -24,6 +24,7 @@ _CONFIG_EXAMPLES = """\
 examples:
   compactord config check --config config/compactord.yaml
   compactord config check --online --config config/compactord.yaml     # looks at the warehouses
+  compactord config check --config config/compactord.yaml --json | jq .problems
   compactord config show --config config/compactord.yaml --set defaults.priority=80
   compactord config schema > compactord.schema.json
 
@@ -47,15 +48,17 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         description = f"{summary[0].upper()}{summary[1:]}."
         action = actions.add_parser(name, help=summary, description=description, allow_abbrev=False)
+        action.set_defaults(command=command, json=False, verbose=False)
         if name != "schema":
             _add_config_arguments(action)
+            action.add_argument("--json", action="store_true", help="print one JSON object")
+            action.set_defaults(figures_of_error=_problems_of_error)
         if name == "check":
             action.add_argument(
                 "--online",
                 action="store_true",
                 help="also look at every catalog: is its warehouse there, may this user read it",
             )
-        action.set_defaults(command=command, json=False, verbose=False)
 
 
 def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +79,12 @@ def _serve(args: argparse.Namespace) -> int:
     from compactord.cli.serve import serve
 
     return serve(args)
+
+
+def _problems_of_error(error: BaseException) -> dict[str, object]:
+    from compactord.cli.serve import problems_of_error
+
+    return problems_of_error(error)
 
 
 def _check(args: argparse.Namespace) -> int:

@@ -9,14 +9,8 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from compactord.config.model import ServiceConfig
+from compactord.config.paths import Path
 from compactord.config.section import Section
-
-Path = tuple[str | int, ...]
-
-
-def dotted(path: Iterable[str | int]) -> str:
-    """`("rules", 0, "set")` → `rules.0.set`."""
-    return ".".join(str(part) for part in path)
 
 
 def keys_of(section: type[Section]) -> dict[str, object]:

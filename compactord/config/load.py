@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from compactord.config.keys import Path, dotted, known_keys, leaves, nearest, path_of, written
+from compactord.config.keys import known_keys, leaves, nearest, path_of, written
 from compactord.config.model import ServiceConfig
+from compactord.config.paths import Path, dotted
 from compactord.config.problems import (
     COMMAND_LINE,
     DEFAULT,

@@ -6,7 +6,6 @@ Attributes have their unit in the name, keys do not: key `max_backlog_age`, attr
 
 from __future__ import annotations
 
-import enum
 import re
 from datetime import tzinfo
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from compactord.config.amounts import duration_ms, duration_text, size_bytes
+from compactord.config.choices import LogFormat, LogLevel, Mode, SnapshotExpiry
 from compactord.config.section import Section
 from compactord.config.values import (
     Digits,
@@ -48,35 +48,6 @@ LEAST_TASK_MEMORY_BYTES = 32 << 20
 _SECOND = at_least(1000, "1 s")
 _CATALOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _EVERYTHING = re.compile(".*", re.ASCII)
-
-
-class Mode(enum.Enum):
-    """AUTO: work is picked when it is due. PAUSED: the table is polled but not compacted."""
-
-    AUTO = "auto"
-    PAUSED = "paused"
-
-
-class SnapshotExpiry(enum.Enum):
-    """FROM_TABLE: snapshots expire by the table's own options. OFF: never."""
-
-    FROM_TABLE = "from_table"
-    OFF = "off"
-
-
-class LogLevel(enum.Enum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(enum.Enum):
-    """AUTO: readable on a terminal, JSON elsewhere."""
-
-    AUTO = "auto"
-    JSON = "json"
-    CONSOLE = "console"
 
 
 def _metastore(value: object) -> str:

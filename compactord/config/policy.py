@@ -6,15 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compactord.config.keys import dotted, keys_of, leaves
-from compactord.config.model import (
-    Discovery,
-    Mode,
-    Rule,
-    ServiceConfig,
-    SnapshotExpiry,
-    TableSettings,
-)
+from compactord.config.choices import Mode, SnapshotExpiry
+from compactord.config.keys import keys_of, leaves
+from compactord.config.model import Discovery, Rule, ServiceConfig, TableSettings
+from compactord.config.paths import dotted
 from compactord.config.windows import Window
 from compactord.paimon.option_catalogue import canonical_key
 

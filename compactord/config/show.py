@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from compactord.config.keys import Path, dotted, leaves, plain
+from compactord.config.keys import leaves, plain
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
+from compactord.config.paths import Path, dotted
 from compactord.config.source import scalar_yaml
 from compactord.redaction import redacted
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from compactord.config.keys import Path, dotted
+from compactord.config.paths import Path, dotted
 from compactord.config.problems import Origin, Problem
 from compactord.redaction import HIDDEN, is_secret_key, redact_text
 

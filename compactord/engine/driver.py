@@ -11,15 +11,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compactord.engine.jre import find_java
+from compactord.engine.class_archive import ClassArchive, cache_folder
+from compactord.engine.jre import Java, find_java
+from compactord.engine.jvm import jvm_command, starts_alone
 from compactord.engine.messages import Messages
 from compactord.engine.scratch import new_scratch
 from compactord.engine.shipping import package_zip
-from compactord.engine.submit import submit_arguments
+from compactord.engine.submit import LEAST, submit_arguments
 from compactord.errors import EngineUnavailable, UsageError
 
 _STOP_SECONDS_MAX = 10.0
@@ -52,7 +54,7 @@ appender.console.layout.pattern = %d %p %c: %m%n%xEx{{short}}
 """
 # Spark refuses longer folders for its Unix domain sockets.
 _SOCKET_FOLDER_BYTES_MAX = 60
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.01
 _LAST_MOMENT_SECONDS = 2.0
 
 
@@ -74,6 +76,7 @@ class Driver:
             self.socket_folder = self.scratch
         self.context: Any = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._archive: ClassArchive | None = None
         try:
             self._start(settings)
         except OSError as error:
@@ -115,6 +118,9 @@ class Driver:
             self.context = None
         if self._process is not None:
             self._stop_process(self._process)
+            # A JVM that was killed may not have written its list to the end.
+            if self._archive is not None and self._process.returncode == 0:
+                self._archive.make()
             self._process = None
         shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -127,14 +133,17 @@ class Driver:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if SparkContext._active_spark_context is not None:
             raise UsageError("this process has a Spark already; a process can have only one")
-        java = find_java(pyspark.__version__, os.environ, self.scratch)
+        alone = starts_alone(self._master, settings)
+        java = find_java(pyspark.__version__, os.environ, None if alone else self.scratch)
+        merged = self._settings(settings)
         conf = SparkConf(loadDefaults=False)
-        for name, value in self._settings(settings).items():
+        for name, value in ((LEAST | merged) if alone else merged).items():
             conf.set(name, value)
         handler = signal.getsignal(signal.SIGINT)
         with _environment(self._variables(settings, java.home)):
             try:
-                with _environment(self._launch(conf)):
+                launched = self._launch_alone(java, merged) if alone else self._launch(conf)
+                with _environment(launched):
                     gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
                 self.context = SparkContext(conf=conf, gateway=gateway)
                 # When its connection breaks as the JVM ends, this server would print a stack.
@@ -152,16 +161,12 @@ class Driver:
                     signal.signal(signal.SIGINT, handler)
 
     def _launch(self, conf: Any) -> dict[str, str | None]:
-        """Start the JVM; the variables by which PySpark finds it.
+        """Start the JVM by spark-submit; the variables by which PySpark finds it.
 
-        PySpark could start it, but would wait without bound for a JVM that does not answer. In a
-        session of its own the JVM gets no signal that is sent to our process group. It ends when
-        its standard input does, so also when we are killed.
+        PySpark could start it, but would wait without bound for a JVM that does not answer.
         """
         from pyspark.find_spark_home import _find_spark_home
-        from pyspark.serializers import UTF8Deserializer, read_int
 
-        answer = self.scratch / "gateway"
         spark_home = _find_spark_home()
         properties = self.scratch / "spark.properties"
         folder = os.environ.get("SPARK_CONF_DIR") or f"{spark_home}/conf"
@@ -171,11 +176,47 @@ class Driver:
             given=os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"),
             defaults=None if self.is_embedded else Path(folder, "spark-defaults.conf"),
         )
+        gateway = self._started([f"{spark_home}/bin/spark-submit", *arguments])
+        # It has been read: nothing needs the secrets in it any more.
+        properties.unlink()
+        return gateway
+
+    def _launch_alone(self, java: Java, settings: Mapping[str, str]) -> dict[str, str | None]:
+        """Start the embedded Spark's JVM without spark-submit: see `jvm`.
+
+        As SPARK_HOME is not set, workers import the installed pyspark. With it they would import a
+        zip file of sources, and compile them at each start.
+        """
+        from pyspark.find_spark_home import _find_spark_home
+
+        command = jvm_command(java.executable, Path(_find_spark_home()), settings)
+        self._archive = ClassArchive(
+            cache_folder(os.environ), command, java_version=java.version, list_in=self.scratch
+        )
+        options = self._archive.options()
+        try:
+            return self._started(command.arguments(*options))
+        except EngineUnavailable:
+            if not self._archive.is_there or self._is_running():
+                raise
+            # A damaged archive must not keep Spark from starting.
+            self._archive.forget()
+        return self._started(command.arguments())
+
+    def _started(self, arguments: Sequence[str]) -> dict[str, str | None]:
+        """Start the JVM and wait for its gateway.
+
+        In a session of its own the JVM gets no signal that is sent to our process group. It ends
+        when its standard input does, so also when we are killed.
+        """
+        from pyspark.serializers import UTF8Deserializer, read_int
+
+        answer = self.scratch / "gateway"
         answered = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_CONNECT_MODE": "0"}
         # Java's output goes to a file: it is for developers, and quoted when a start fails.
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [f"{spark_home}/bin/spark-submit", *arguments],
+                arguments,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -196,8 +237,6 @@ class Driver:
                     f"{self._start_seconds_max:.0f} s.{self.last_words()}"
                 )
             time.sleep(_POLL_SECONDS)
-        # It has been read: nothing needs the secrets in it any more.
-        properties.unlink()
         with answer.open("rb") as info:
             port, secret = read_int(info), UTF8Deserializer().loads(info)  # type: ignore[no-untyped-call]
         return {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}

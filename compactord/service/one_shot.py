@@ -15,7 +15,8 @@ import structlog
 
 from compactord.clock import Clock, WallTime
 from compactord.commit.publish import SnapshotPublisher
-from compactord.config.model import Alerts, Backoff, Limits, Mode, Retry, SnapshotExpiry
+from compactord.config.choices import Mode, SnapshotExpiry
+from compactord.config.model import Alerts, Backoff, Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError, EngineUnavailable, TransientStorageError

@@ -60,16 +60,17 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
     if totals.snapshots:
         ids = f"{totals.snapshots[0]}..{totals.snapshots[-1]}"
         yield (
-            f"{table}: {totals.compactions} compactions in {len(totals.snapshots)} snapshots "
-            f"({ids}), {totals.seconds:.2f} s"
+            f"{table}: {count_text(totals.compactions, 'compaction')} in "
+            f"{count_text(len(totals.snapshots), 'snapshot')} ({ids}), {_seconds_text(totals)}"
         )
         yield (
-            f"  {totals.files_in} files, {totals.rows_in:,} rows, {size_text(totals.bytes_in)}"
-            f"  ->  {totals.files_out} files, {totals.rows_out:,} rows, "
-            f"{size_text(totals.bytes_out)}"
+            f"  {count_text(totals.files_in, 'file')}, {count_text(totals.rows_in, 'row')}, "
+            f"{size_text(totals.bytes_in)}  ->  {count_text(totals.files_out, 'file')}, "
+            f"{count_text(totals.rows_out, 'row')}, {size_text(totals.bytes_out)}"
         )
         if totals.upgraded_files:
-            yield f"  {totals.upgraded_files} files upgraded to a higher level without rewriting"
+            upgraded = count_text(totals.upgraded_files, "file")
+            yield f"  {upgraded} upgraded to a higher level without rewriting"
     elif not totals.failures and not totals.stopped:
         if totals.dropped:
             yield f"{table}: nothing published and nothing left to do: other writers did the work"
@@ -81,7 +82,7 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
         yield f"  {partition}: {why}" if partition else f"  {why}"
     if totals.dropped:
         yield (
-            f"  {totals.dropped} results dropped because other commits came first, "
+            f"  {count_text(totals.dropped, 'result')} dropped because other commits came first, "
             f"{size_text(totals.wasted_bytes)} wasted"
         )
     for lost in totals.lost_snapshots:
@@ -92,6 +93,12 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
         yield f"  FAILED: {failure}"
     if totals.stopped:
         yield f"{table}: stopped before everything was done; run it again to continue"
+
+
+def _seconds_text(totals: CompactTotals) -> str:
+    """How long it took, and how long Spark's start did, which is not part of it."""
+    work = f"{totals.seconds:.2f} s"
+    return f"{work}, after {totals.start_seconds:.1f} s for Spark" if totals.start_seconds else work
 
 
 def absent_text(partition: str) -> str:
@@ -142,11 +149,11 @@ def action_text(compaction: Compaction) -> str:
         case MergeCompaction(output_level=level):
             upgraded = len(compaction.upgraded)
             rewritten = len(compaction.inputs) - upgraded
-            what = [f"rewrite {rewritten} files"] if rewritten else []
-            what += [f"upgrade {upgraded} files"] if upgraded else []
+            what = [f"rewrite {count_text(rewritten, 'file')}"] if rewritten else []
+            what += [f"upgrade {count_text(upgraded, 'file')}"] if upgraded else []
             return f"{text}{' and '.join(what)} ({size}) to level {level}"
         case AppendCompaction(files=files):
-            return f"{text}rewrite {len(files)} files ({size})"
+            return f"{text}rewrite {count_text(len(files), 'file')} ({size})"
 
 
 def rewrite_text(rewrite: Rewrite) -> str:
@@ -239,7 +246,7 @@ def inspect_text(
     options = table.options.compaction
     if table.key_of is not None:
         yield (
-            f"compaction-trigger {options.compaction_trigger} sorted runs (*), "
+            f"compaction-trigger {count_text(options.compaction_trigger, 'sorted run')} (*), "
             f"stop-trigger {options.stop_trigger} (!!), {options.num_levels} levels, "
             f"target file size {size_text(options.target_file_size)}"
         )
@@ -316,6 +323,15 @@ class TerminalProgress:
         self._planned = self._finished = self._snapshots = 0
         self._bytes_planned = self._bytes_finished = 0
 
+    def starting(self, where: str) -> None:
+        """`where` is the Spark master, as it may be shown."""
+        if self._shown:
+            self._stream.write(f"\r\x1b[Kstarting Spark ({where}) …")
+            self._stream.flush()
+
+    def started(self, *, seconds: float, slots: int) -> None:
+        self._show()
+
     def planned(self, table: OpenTable, compaction: Compaction) -> None:
         self._planned += 1
         self._bytes_planned += sum(file.file_size for file in compaction.inputs)
@@ -338,8 +354,8 @@ class TerminalProgress:
     def _show(self) -> None:
         if self._shown:
             self._stream.write(
-                f"\r\x1b[K{self._finished}/{self._planned} compactions, "
+                f"\r\x1b[K{self._finished} of {count_text(self._planned, 'compaction')}, "
                 f"{size_text(self._bytes_finished)} of {size_text(self._bytes_planned)}, "
-                f"{self._snapshots} snapshots"
+                f"{count_text(self._snapshots, 'snapshot')}"
             )
             self._stream.flush()

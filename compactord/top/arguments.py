@@ -9,6 +9,7 @@ examples:
   compactord top --url http://daemon:9464
   compactord top --warehouse /data/wh --interval "5 s"
   compactord top --url http://daemon:9464 --once
+  compactord top --warehouse /data/wh --once --json | jq '.tables[] | select(.need != "nothing")'
 
 on a terminal, q ends it; otherwise it prints plain frames
 """
@@ -26,6 +27,9 @@ def add_top_arguments(parser: argparse.ArgumentParser) -> None:
         help="time between two polls (default 2 s)",
     )
     parser.add_argument("--once", action="store_true", help="print one frame and end")
+    parser.add_argument(
+        "--json", action="store_true", help="print each frame as one line of JSON, never live"
+    )
     parser.add_argument(
         "--width", type=int, metavar="COLUMNS", help="width of frames (default: the terminal's)"
     )

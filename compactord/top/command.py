@@ -29,6 +29,7 @@ def top(args: argparse.Namespace, stop: threading.Event) -> int:
         once=args.once,
         stop=stop,
         width=args.width,
+        as_json=args.json,
     )
     return 0
 

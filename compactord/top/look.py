@@ -6,8 +6,8 @@ Times are milliseconds since the epoch, 0 for none; sizes are bytes. None: only 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from compactord.service.page.need import Need, Standing, need_of, urgency
 
@@ -129,6 +129,18 @@ class Source(Protocol):
     def look(self) -> Look:
         """Raises `NoAnswer` if it may work later, `CompactordError` if it never will."""
         ...
+
+
+def look_json(look: Look, rates: Rates | None, *, trouble: str) -> dict[str, Any]:
+    """The status as plain data; `need` of a table is the word that the frame shows for it.
+
+    `trouble` is why the newest status is an older one, empty otherwise.
+    """
+    found = asdict(look)
+    found["tables"] = [
+        asdict(table) | {"need": look.need(table).name.lower()} for table in look.by_need()
+    ]
+    return found | {"rates": None if rates is None else asdict(rates), "trouble": trouble}
 
 
 def rates_between(before: Look | None, now: Look) -> Rates | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import sys
@@ -20,7 +21,7 @@ from rich.text import Text
 from compactord.errors import UsageError
 from compactord.top.console import console_on
 from compactord.top.frame import frame
-from compactord.top.look import Look, NoAnswer, Rates, Source, rates_between
+from compactord.top.look import Look, NoAnswer, Rates, Source, look_json, rates_between
 
 # How soon a key or a signal is noticed.
 _STEP_S = 0.1
@@ -34,8 +35,11 @@ def run(
     stop: threading.Event,
     width: int | None = None,
     stream: IO[str] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Show the status until `stop`, `q` on a terminal, or after one frame (`once`).
+
+    With `as_json` a frame is one line of JSON, and there is no live display.
 
     Raises `UsageError` if the first poll fails; later the frame shows the error, and the next poll
     may succeed.
@@ -43,7 +47,8 @@ def run(
     console = console_on(stream or sys.stdout, width)
     watch = _Watch(source)
     # The first poll of a large warehouse may take long.
-    waiting = console.status("looking …") if console.is_terminal else contextlib.nullcontext()
+    is_quiet = as_json or not console.is_terminal
+    waiting = contextlib.nullcontext() if is_quiet else console.status("looking …")
     try:
         with waiting:
             watch.look()
@@ -51,6 +56,9 @@ def run(
         if stop.is_set():
             return
         raise UsageError(str(error)) from error
+    if as_json:
+        _print_json(watch, stream or sys.stdout, interval_s=interval_s, once=once, stop=stop)
+        return
     # A terminal that cannot move its cursor shows nothing of a live display.
     if once or not console.is_terminal or console.is_dumb_terminal:
         _print_frames(watch, console, interval_s=interval_s, once=once, stop=stop)
@@ -90,6 +98,17 @@ class _Watch:
             self.look()
         except NoAnswer as error:
             self.trouble = f"{error}; trying again"
+
+
+def _print_json(
+    watch: _Watch, stream: IO[str], *, interval_s: float, once: bool, stop: threading.Event
+) -> None:
+    while True:
+        stream.write(json.dumps(look_json(watch.newest, watch.rates, trouble=watch.trouble)) + "\n")
+        stream.flush()
+        if once or stop.wait(interval_s):
+            return
+        watch.look_again()
 
 
 def _print_frames(

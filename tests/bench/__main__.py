@@ -4,14 +4,16 @@
     python -m tests.bench pk small --json /tmp/b.json
     python -m tests.bench pk small --compare /tmp/b.json    # beside an earlier run's figures
     python -m tests.bench --quick                  # tiny sizes: only that it runs
+    python -m tests.bench start --base FOLDER      # in turns with another checkout's commands
     python -m tests.bench --large                  # a bucket of 5 GB; needs 10 GB of disk
     python -m tests.bench --soak --seconds 600     # ingestion beside a daemon that is killed once
 
 Cases: pk (with pk-bigint, pk-string and pk-three), append, small and buckets (32 of them) compare
 both sides; scan looks at reading a table's state, append-plan at planning very many small files,
-kernel at the merge kernel, rewrite at one subcompaction beside its floor. Of the daemon,
-service-idle, service-memory, service-latency and service-load say what it costs and how soon it
-answers; they take 12 minutes of the half hour, service-memory alone 5.
+kernel at the merge kernel, rewrite at one subcompaction beside its floor, start at whole commands,
+from the start of the process to its end. Of the daemon, service-idle, service-memory,
+service-latency and service-load say what it costs and how soon it answers; they take 12 minutes of
+the half hour, service-memory alone 5.
 """
 
 from __future__ import annotations
@@ -56,6 +58,11 @@ _LINES = {
         _QUICK: ["tests.bench.bench_rewrite", "--rows", "500", "--files", "2", "--repeat", "1"],
     },
 }
+_RATIOS = ("wall_ratio", "cpu_ratio")
+_START = {
+    _FULL: ["tests.bench.bench_start"],
+    _QUICK: ["tests.bench.bench_start", "--repeat", "1"],
+}
 # Measured from outside, with the cores that the merges have.
 _SERVICE = {
     f"service-{case}": {
@@ -64,7 +71,7 @@ _SERVICE = {
     }
     for case in ("idle", "memory", "latency", "load")
 }
-_CASES = (*SHAPES, *_LINES, *_SERVICE)
+_CASES = (*SHAPES, *_LINES, "start", *_SERVICE)
 
 
 def main() -> int:
@@ -115,6 +122,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--soak", action="store_true", help="a soak instead of the cases")
     parser.add_argument("--seconds", type=float, default=600, help="of the soak (%(default)s)")
+    parser.add_argument(
+        "--base", type=Path, metavar="FOLDER", help="another checkout, for start (default: none)"
+    )
     parser.add_argument("--no-flink", action="store_true", help="leave the Flink job out")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--cores", type=_core_list, help="such as 0,1 (default: the first two)")
@@ -182,6 +192,9 @@ def _runs(
             # On one core, as its figures are per core.
             command = _LINES[case][size]
             runs[case] = lambda case=case, command=command: _line_figures(case, command, cores[:1])
+    if "start" in wanted:
+        beside = [] if arguments.base is None else ["--base", str(arguments.base.resolve())]
+        runs["start"] = lambda: _line_figures("start", [*_START[size], *beside], cores)
     for case in _SERVICE:
         if case in wanted:
             command = _SERVICE[case][size]
@@ -230,6 +243,9 @@ def _line_figures(case: str, command: list[str], cores: list[int]) -> dict[str, 
         }
     elif case == "append-plan":
         found |= {name: lines[-1][name] for name in ("look_ms", "plan_ms", "look_10_files_ms")}
+    elif case == "start":
+        ratios = {f"{line['case']}_{name}": line.get(name) for line in lines for name in _RATIOS}
+        found |= {name: ratio for name, ratio in ratios.items() if ratio is not None}
     elif case in _SERVICE:
         found |= lines[0]
     return found

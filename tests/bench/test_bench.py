@@ -56,3 +56,12 @@ def test_a_bucket_of_many_runs_is_made_and_compacted(tmp_path: Path) -> None:
     found = bench(tmp_path / "figures.json", "--large")["large"]
     assert found["rows_in"] > found["rows_out"] > 50_000
     assert found["peak_rss_mib"] > 0
+
+
+def test_commands_are_measured_in_turns_with_those_of_another_checkout(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "start", "--base", str(REPOSITORY))["start"]
+    assert [line["case"] for line in found["lines"]] == ["compact", "inspect", "help"]
+    for line in found["lines"]:
+        assert line["wall_ratio"] == pytest.approx(line["wall_s"] / line["base_wall_s"], rel=0.05)
+        # The same code on both sides.
+        assert 0.2 < line["cpu_ratio"] < 5

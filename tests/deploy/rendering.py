@@ -43,9 +43,12 @@ warehouse compact, with a Spark inside it or with executor pods. Made by `make m
 
 ```
 helm install compactord helm/compactord --namespace compactord --create-namespace \\
-  --set config.catalogs.lake.warehouse=/warehouse --set warehouse.existingClaim=my-warehouse
+  --set image.registry=registry.example.com --set warehouse.existingClaim=my-warehouse \\
+  --set config.catalogs.lake.warehouse=/warehouse
 helm test compactord --namespace compactord
 ```
+
+The image is built from the repository's `Dockerfile` and pushed to a registry of yours.
 
 The files in `ci/` are complete examples. What is wrong with values is said before anything is
 installed, wrong keys of `config` included.

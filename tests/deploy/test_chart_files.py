@@ -133,3 +133,16 @@ def test_a_packaged_chart_is_whole(tmp_path: Path) -> None:
     from_folder = helm("template", "x", CHART, "--values", EVERYTHING)
     assert from_package.stdout == from_folder.stdout
     assert "CompactordDown" in from_package.stdout
+
+
+def test_the_chart_is_installed_everywhere_with_a_registry() -> None:
+    """Otherwise nodes would look for the image at a registry that does not have it."""
+    root = CHART.parent.parent
+    pages = [root / "README.md", root / "docs" / "operations.md", CHART / "README.md"]
+    found = re.findall(r"helm install (?:.*\\\n)*.*", "\n".join(page.read_text() for page in pages))
+    assert len(found) == 3
+    for command in found:
+        assert "--set image.registry=" in command
+        sets = re.findall(r"--set (\S+)", command)
+        words = [word for each in sets for word in ("--set", each)]
+        assert helm("template", "x", CHART, *words).returncode == 0

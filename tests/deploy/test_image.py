@@ -257,7 +257,7 @@ class Served:
 
     def java(self) -> int:
         self._family |= descendants(self.process.pid)
-        return find_process("org.apache.spark.deploy.SparkSubmit", self._family)
+        return find_process("org.apache.spark.api.python.PythonGatewayServer", self._family)
 
     def kill(self) -> None:
         if hasattr(self, "process") and self.process.stdout is not None:

@@ -101,6 +101,15 @@ def test_commands_are_ones_that_the_command_line_takes(page: Path) -> None:
             _parser().parse_args(arguments)
 
 
+def test_the_reasons_of_a_halt_are_those_that_can_be_set() -> None:
+    page = next(page for page in PAGES if page.stem == "CompactordTableHalted")
+    told = re.findall(r"^\| `(\w+)` \|", page.read_text(), re.MULTILINE)
+    assert set(told) == {reason.value for reason in scheduler_status.HaltReason}
+    sources = "".join(path.read_text() for path in (PACKAGE / "scheduler").glob("*.py"))
+    for reason in scheduler_status.HaltReason:
+        assert f"HaltReason.{reason.name}" in sources, "nothing sets it"
+
+
 @each_page
 def test_addresses_are_served(page: Path) -> None:
     status, clock = busy_night(), FixedClock()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import re
 import resource
 from pathlib import Path
 from typing import Any
@@ -150,13 +152,35 @@ def test_progress_is_shown_on_a_terminal_and_erased_at_the_end(
     os.close(theirs)
     said = read_terminal(ours)
     assert command.process.wait(SECONDS_MAX) == 0
-    assert "\r\x1b[K1/2 compactions" in said or "\r\x1b[K2/2 compactions" in said
+    assert "\r\x1b[Kstarting Spark (local[2]) …" in said
+    assert "\r\x1b[K1 of 2 compactions" in said or "\r\x1b[K2 of 2 compactions" in said
     *_, last_progress, end = said.split("\r\x1b[K")
-    assert last_progress.endswith("snapshots") or "2/2 compactions" in last_progress
+    assert (
+        last_progress.endswith(("snapshot", "snapshots")) or "2 of 2 compactions" in last_progress
+    )
     assert end.startswith("db.t: 2 compactions in")
     assert "{" not in said, "events are for people here"
     assert builders.read_keyed(LOCAL, tables.ref(warehouse)) == expected
     assert tables.leftovers(warehouse) == set()
+
+
+def test_verbose_says_each_step_and_the_end_says_both_times(
+    commands: Commands, tmp_path: Path
+) -> None:
+    tables.small_keyed(tmp_path)
+    outcome = commands.run("compact", "-v", *of_table(tmp_path), *ON_TWO_CORES)
+    events = [json.loads(line) for line in outcome.err.splitlines()]
+    names = [event["event"] for event in events]
+    assert [name for name in dict.fromkeys(names) if name != "orphan_removed"] == [
+        "compaction_planned",
+        "spark_starting",
+        "spark_started",
+        "compaction_finished",
+        "commit_succeeded",
+    ]
+    planned = next(event for event in events if event["event"] == "compaction_planned")
+    assert {"table", "bucket", "reason", "files", "bytes", "output_level"} <= planned.keys()
+    assert re.search(r"\(\S+\), \d+\.\d\d s, after \d+\.\d s for Spark\n", outcome.out)
 
 
 @pytest.mark.parametrize("command", ["compact", "plan", "inspect"])

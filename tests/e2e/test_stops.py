@@ -48,7 +48,7 @@ def _merging(commands: Commands, warehouse: Path, **popen: Any) -> Command:
 
 
 def _jvm(command: Command) -> int:
-    return find_process("org.apache.spark.deploy.SparkSubmit", command.family())
+    return find_process("org.apache.spark.api.python.PythonGatewayServer", command.family())
 
 
 def _workers(command: Command) -> list[int]:

@@ -28,7 +28,7 @@ SERVE = (str(Path(sys.executable).with_name("compactord")), "serve")
 # Spark starts in five seconds on an idle machine; on a crowded one all takes far longer.
 SECONDS_MAX = 180.0
 _PAUSE_S = 0.05
-_ADDRESS = re.compile(r" at http://localhost:(\d+)/|http://127\.0\.0\.1:(\d+)/")
+_ADDRESS = re.compile(r"http_listening.*http://(?:localhost|127\.0\.0\.1):(\d+)/")
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -101,19 +101,24 @@ class Service:
     def err(self) -> str:
         return (self.folder / "err").read_text()
 
+    @property
+    def text(self) -> str:
+        """The log as it is."""
+        return (self.folder / "log").read_text()
+
     def log(self, event: str | None = None, **fields: Any) -> list[dict[str, Any]]:
         """Lines of the log with these fields; each is a JSON object, or this fails."""
-        text = (self.folder / "log").read_text()
+        text = self.text
         # The last line may still be being written.
         lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
         wanted = fields if event is None else {"event": event, **fields}
         return [line for line in lines if wanted.items() <= line.items()]
 
     def get(self, path: str) -> tuple[int, str]:
-        found = _ADDRESS.search(self.err)
+        found = _ADDRESS.search(self.text)
         if found is None:
             raise ConnectionError(f"no address yet: {self.err}")
-        url = f"http://127.0.0.1:{found[1] or found[2]}{path}"
+        url = f"http://127.0.0.1:{found[1]}{path}"
         try:
             with _OPENER.open(url, timeout=SECONDS_MAX) as response:
                 return response.status, response.read().decode()
@@ -164,7 +169,7 @@ class Service:
             time.sleep(_PAUSE_S)
 
     def wait_started(self) -> Service:
-        self.wait_until(lambda: _ADDRESS.search(self.err), "it listens")
+        self.wait_until(lambda: _ADDRESS.search(self.text), "it listens")
         self.wait_until(lambda: self.answers("/startupz"), "/startupz")
         self.family()
         return self
@@ -220,7 +225,7 @@ class Service:
 
     def jvm(self) -> int:
         alive = {pid for pid in self.family() if is_alive(pid)}
-        return find_process("org.apache.spark.deploy.SparkSubmit", alive)
+        return find_process("org.apache.spark.api.python.PythonGatewayServer", alive)
 
     def workers(self) -> list[int]:
         """Python processes whose parent is Spark's daemon, which is itself below the JVM."""

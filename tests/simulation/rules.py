@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timezone
 from typing import TYPE_CHECKING
 
-from compactord.config.model import Mode
+from compactord.config.choices import Mode
 from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.model import FailureKind, TableName

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compactord.config.model import Mode
+from compactord.config.choices import Mode
 from compactord.config.policy import TablePolicy
 from compactord.config.windows import Window
 from compactord.model import TableName

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import timezone
 
 from compactord.clock import WallTime
-from compactord.config.model import Backoff, Mode, Retry, SnapshotExpiry
+from compactord.config.choices import Mode, SnapshotExpiry
+from compactord.config.model import Backoff, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
 from compactord.model import (
@@ -50,7 +51,7 @@ RETRY = Retry(
     task_attempts=2,
     halt_after_consecutive_failures=6,
     halt_after_lost_snapshots=1,
-    backoff=Backoff(min=1_000, max=20_000),
+    backoff=Backoff(min="1 s", max="20 s"),
 )
 
 

@@ -78,7 +78,9 @@ def test_an_engine_whose_jvm_died_is_unavailable(engine: RemoteEngine, tmp_path:
     gate = tmp_path / "gate"
     engine.submit(append_subcompaction(tmp_path, 1, GatedStorage(gate=str(gate))))
     with waiting(gate, 1):
-        os.kill(find_process("org.apache.spark.deploy.SparkSubmit", engine.children()), 9)
+        os.kill(
+            find_process("org.apache.spark.api.python.PythonGatewayServer", engine.children()), 9
+        )
         outcome = engine.next_outcome(PATIENCE_SECONDS)
         assert isinstance(outcome, TaskFailure)
         assert outcome.kind is FailureKind.LOST

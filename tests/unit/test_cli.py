@@ -24,6 +24,8 @@ from compactord.errors import UsageError
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.storage.local import LocalStorage
+from compactord.table.report import totals_text
+from compactord.table.totals import CompactTotals
 from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests.unit.state.table_by_day import MINUTE, TableByDay
 
@@ -115,6 +117,54 @@ def test_what_is_wrong_with_a_secret_argument_is_said_without_the_secret(
     assert code == 2
     assert "***" in found.err
     assert "s3same" not in found.err + found.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage", "hint"),
+    [
+        (["compact", "--partitoin", "a=1"], "usage: compactord compact ", "mean --partition?"),
+        (["inspect", "--partition", "a=1"], "usage: compactord inspect ", "arguments: --partition"),
+        (["inspect", "sales.orders"], "usage: compactord inspect ", "arguments: sales.orders"),
+        (["serve", "--confg", "x"], "usage: compactord serve ", "mean --config?"),
+        (["config", "check", "--sett", "x=1"], "usage: compactord config check ", "mean --set?"),
+        (["top", "--url", "http://h", "--onec"], "usage: compactord top ", "mean --once?"),
+    ],
+)
+def test_an_unknown_argument_is_answered_by_its_command(
+    arguments: list[str], usage: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needed = ["--warehouse", "/w", "--table", "d.t"]
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, *(needed if arguments[0] in ("compact", "inspect") else [])])
+    found = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert found.startswith(usage)
+    assert hint in found
+
+
+def test_one_is_counted_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trigger = "--option", "num-sorted-run.compaction-trigger=1"
+    _keyed_table(tmp_path, commits=1)
+    where = ["--warehouse", str(tmp_path), "--table", "d.t", *trigger]
+    assert main(["inspect", *where]) == main(["plan", *where, "--strategy", "full"]) == 0
+    found = capsys.readouterr().out
+    assert "compaction-trigger 1 sorted run (*)" in found
+    assert "grade 1 file (" in found
+    totals = CompactTotals(
+        snapshots=[9],
+        compactions=1,
+        files_in=1,
+        files_out=1,
+        rows_in=1,
+        rows_out=1,
+        upgraded_files=1,
+        dropped=1,
+        seconds=0.261,
+        start_seconds=5.14,
+    )
+    text = "\n".join(totals_text("d.t", totals))
+    assert "d.t: 1 compaction in 1 snapshot (9..9), 0.26 s, after 5.1 s for Spark\n" in text
+    assert not re.search(r"\b1 \w+s\b(?! for)", text.replace("1 s for", ""))
 
 
 _NO_WORK = ("snapshots", "files_in", "files_out", "bytes_in", "bytes_out", "rows_in", "rows_out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,37 @@ def test_actions_take_their_options_by_their_whole_names_as_commands_do(
     with pytest.raises(SystemExit):
         main(["config", "schema", "--help"])
     assert "Print the JSON Schema of the file." in capsys.readouterr().out
+
+
+def test_a_check_says_its_problems_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "compactord.yaml"
+    path.write_text("catalogs: {a: {warehouse: /wh}}\ndefaults: {append_wait: 10, priorty: 1}\n")
+    assert main(["config", "check", "--config", str(path), "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert (found["usable"], found["kind"]) == (False, "ConfigInvalid")
+    assert [(p["line"], p["key"]) for p in found["problems"]] == [
+        (2, "defaults.append_wait"),
+        (2, "defaults.priorty"),
+    ]
+    assert "such as 10 s" in found["problems"][0]["expected"]
+    assert found["problems"][1]["hint"] == "did you mean priority?"
+    path.write_text("catalogs: {a: {warehouse: /wh}}\n")
+    assert main(["config", "check", "--config", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problems"] == []
+
+
+def test_the_values_in_effect_are_shown_as_json_with_their_origins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "compactord.yaml"
+    path.write_text("catalogs: {a: {warehouse: /wh}}\nspark: {conf: {spark.x.password: s3same}}\n")
+    arguments = ["config", "show", "--config", str(path), "--json", "--set", "log.level=debug"]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    found = json.loads(text)
+    assert found["values"]["defaults"]["append_wait"] == "30 min"
+    assert found["origins"]["log.level"] == "--set"
+    assert found["origins"]["catalogs.a.warehouse"] == f"{path}:1"
+    assert "s3same" not in text

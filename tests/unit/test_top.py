@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import pty
 import re
@@ -25,6 +26,7 @@ from compactord.clock import SystemClock
 from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.service import api
 from compactord.service.http import HttpServer, PageResponse, Request
+from compactord.service.page.need import Need
 from compactord.service.view import ServiceView, TableStatus
 from compactord.storage.local import LocalStorage
 from compactord.top.arguments import add_top_arguments
@@ -437,6 +439,17 @@ def test_the_command_prints_a_frame_of_a_daemon(
     lines = capsys.readouterr().out.splitlines()
     assert line_of(lines, "lake.sales.orders")
     assert max(map(len, lines)) <= 80
+
+
+def test_a_frame_is_printed_as_json(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    assert top(_arguments("--url", daemon.url, "--once", "--json"), threading.Event()) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    by_name = {table["name"]: table for table in found["tables"]}
+    assert by_name["lake.sales.orders"]["files"] > 0
+    assert by_name["lake.sales.orders"]["need"] in {need.name.lower() for need in Need}
+    assert found["service"]["slots"] > 0
+    assert found["trouble"] == ""
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,27 @@ def test_what_is_missing_is_named(objects: tuple[str, ...], what: str) -> None:
         _catalog(_storage(*objects)).find_table("sales.orders")
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("sales.order", "; did you mean sales.orders?"),
+        ("Sales.Orders", "; did you mean sales.orders?"),
+        ("sale.orders", "; did you mean sales.orders?"),
+        ("dwd.orders", "; did you mean sales.orders?"),
+        ("orders", "; did you mean sales.orders?"),
+        ("sales.click", "; did you mean sales.clicks?"),
+        ("hr.payroll", ""),
+    ],
+)
+def test_a_mistyped_table_gets_the_nearest_names(name: str, hint: str) -> None:
+    catalog = _catalog(
+        _storage("sales.db/orders/schema/schema-0", "sales.db/clicks/schema/schema-0", "x.db/y/z")
+    )
+    with pytest.raises((TableNotFound, UsageError)) as refused:
+        catalog.find_table(name)
+    assert str(refused.value).partition(";")[2] == hint.removeprefix(";")
+
+
 def test_a_table_whose_schemas_cannot_be_listed_is_found_and_its_own_error_says_why() -> None:
     storage = FaultyStorage(
         _storage("sales.db/orders/schema/schema-0"),

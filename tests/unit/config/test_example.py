@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from compactord.config.keys import dotted, known_keys, leaves
+from compactord.config.keys import known_keys, leaves
 from compactord.config.load import load_config
 from compactord.config.model import RuleSettings, ServiceConfig
+from compactord.config.paths import dotted
 from compactord.config.problems import OriginKind
 
 EXAMPLE = Path(__file__).parent.parent.parent.parent / "config" / "compactord.yaml"

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from compactord.config.model import Discovery, Mode, ServiceConfig, SnapshotExpiry
+from compactord.config.choices import Mode, SnapshotExpiry
+from compactord.config.model import Discovery, ServiceConfig
 from compactord.config.policy import cold_differences, is_included, policy_for
 
 

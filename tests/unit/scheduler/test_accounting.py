@@ -18,7 +18,7 @@ from compactord.table.compactor import Outrun
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
 
-BACKOFF = Backoff(min=1_000, max=10_000)
+BACKOFF = Backoff(min="1 s", max="10 s")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from datetime import timezone
 import pytest
 
 from compactord.clock import WallTime
-from compactord.config.model import Backoff, Mode, Retry
+from compactord.config.choices import Mode
+from compactord.config.model import Backoff, Retry
 from compactord.config.windows import Window
 from compactord.errors import StorageError
 from compactord.model import FailureKind, RewriteStats, SubcompactionResult, TableName, TaskFailure
@@ -51,7 +52,7 @@ class Stage:
 
     def __init__(self, *, slots: int = 2, commit_delay_ms: int = 0, **retry: object) -> None:
         self.observer = Silent()
-        backoff = Backoff(min=1_000, max=60_000)
+        backoff = Backoff(min="1 s", max="60 s")
         self.scheduler = Scheduler(
             retry=Retry(**{"backoff": backoff, "task_attempts": 1, **retry}),  # type: ignore[arg-type]
             wall=WallTime(timezone.utc),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from compactord.config.model import LogFormat, LogLevel
+from compactord.config.choices import LogFormat, LogLevel
 from compactord.service.logs import configure_logs
 
 SECRET = "s3same"

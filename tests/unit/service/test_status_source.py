@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compactord.config.model import Mode
+from compactord.config.choices import Mode
 from compactord.model import WorkKind
 from compactord.plan.table import TableKind
 from compactord.scheduler.effects import StartCycle, StartDispatch, Submit

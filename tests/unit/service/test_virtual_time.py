@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compactord.config.model import Mode
+from compactord.config.choices import Mode
 from compactord.model import TableName
 from compactord.scheduler.effects import Effect, StartCycle, StartDispatch, Submit
 from tests.simulation.tables import MIB

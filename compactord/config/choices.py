@@ -1,0 +1,34 @@
+"""Values of keys that have a few of them; quick to import."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Mode(enum.Enum):
+    """AUTO: work is picked when it is due. PAUSED: the table is polled but not compacted."""
+
+    AUTO = "auto"
+    PAUSED = "paused"
+
+
+class SnapshotExpiry(enum.Enum):
+    """FROM_TABLE: snapshots expire by the table's own options. OFF: never."""
+
+    FROM_TABLE = "from_table"
+    OFF = "off"
+
+
+class LogLevel(enum.Enum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(enum.Enum):
+    """AUTO: readable on a terminal, JSON elsewhere."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
