@@ -17,11 +17,18 @@ from compactord.storage.base import Storage
 from compactord_demo import show
 
 _SECONDS, _SECONDS_MAX = "35", 3600
+# Both tables are due by then, whatever the daemon left: a trigger is 5 runs, or 5 small files.
+_BACKLOG_COMMITS = 6
+_DESCRIPTION = """\
+Fill two tables as write-only jobs do, with serve running beside the jobs, show runs and
+files rise and fall, and compare the rows with those ingested.
+"""
 _EXAMPLES = """\
 examples:
   compactord-demo
   compactord-demo --seconds 120
   compactord-demo --warehouse /tmp/wh   # keeps the tables
+  compactord-demo --warehouse /tmp/wh --seconds 5 --keep-backlog   # something to compact
 
 exit codes: 0 the rows are those ingested; 3 they are not, the daemon failed, or it was interrupted
 """
@@ -35,8 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="compactord-demo",
-        description="Fill two tables as write-only jobs do, with serve running beside the jobs, "
-        "show runs and files rise and fall, and compare the rows with those ingested.",
+        description=_DESCRIPTION,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -48,12 +54,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"how long the jobs write (default {_SECONDS}); the demo takes about 20 s more",
     )
+    parser.add_argument(
+        "--keep-backlog",
+        action="store_true",
+        help="let the jobs commit more after the service has ended, so that the kept tables have "
+        "something to compact",
+    )
     parser.set_defaults(command=_demo, json=False, verbose=False)
     return parser
 
 
 def _demo(args: argparse.Namespace) -> int:
     seconds = _seconds(args.seconds)
+    if args.keep_backlog and args.warehouse is None:
+        raise UsageError("--keep-backlog needs --warehouse: without it the tables are not kept")
     with contextlib.ExitStack() as closing:
         folder = args.warehouse
         if folder is None:
@@ -67,6 +81,7 @@ def _demo(args: argparse.Namespace) -> int:
             owner=ids.this_process(),
             clock=SystemClock(),
             stop=closing.enter_context(stop_on_signals()),
+            backlog_commits=_BACKLOG_COMMITS if args.keep_backlog else 0,
         )
     return OK if went_well else FAILED
 

@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from compactord.table.report import count_text
 from compactord.top.frame import frame
 from compactord_demo.observer import History, Observer
 
@@ -94,12 +95,14 @@ class _PlainLines:
         told += observer.troubles()
         if observer.look is not None and (recent := observer.look.recent):
             last = recent[0]
-            told.append(f"last: {last.table} {last.place} {last.files_in}→{last.files_out} files")
+            files = f"{last.files_in}→{last.files_out} files"
+            told.append(f"last: {last.table} {last.place} {files}")
         self._console.out("  ".join(told), highlight=False)
 
 
 def _figures(history: History) -> str:
-    files = f"{history.files[-1]} files"
+    files = count_text(history.files[-1], "file")
     if not any(history.runs):
         return files
-    return f"{history.runs[-1]} runs, {history.level0_files[-1]} in level 0, {files}"
+    runs = count_text(history.runs[-1], "run")
+    return f"{runs}, {history.level0_files[-1]} in level 0, {files}"

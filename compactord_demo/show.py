@@ -37,8 +37,11 @@ def run(
     owner: Owner,
     clock: Clock,
     stop: threading.Event,
+    backlog_commits: int = 0,
 ) -> bool:
     """Ingest for `seconds` while a daemon runs; whether all went well. `stop` ends it early.
+
+    Each job commits `backlog_commits` more once the daemon has ended, which nobody compacts.
 
     Prints to stdout, errors to stderr. Raises `CompactordError` when a job fails.
     """
@@ -49,6 +52,8 @@ def run(
     try:
         with tempfile.TemporaryDirectory(prefix="compactord-daemon-") as folder:
             show.play(Path(folder), warehouse, seconds)
+        if not stop.is_set():
+            show.leave_backlog(backlog_commits)
     except DaemonFailed as failed:
         Console(stderr=True, highlight=False).out(f"compactord: {failed}", highlight=False)
         return False
@@ -94,6 +99,12 @@ class _Show:
                     self._observer, self._told("the daemon ends"), self._clock.monotonic_s()
                 )
                 daemon.stop()
+
+    def leave_backlog(self, commits: int) -> None:
+        """Let the jobs commit without a daemon beside them."""
+        self._ingestion.add(commits)
+        if commits:
+            self._console.out(f"{commits} commits more, not compacted", highlight=False)
 
     def sum_up(self) -> bool:
         """Read the tables and print the results."""

@@ -61,9 +61,17 @@ def result_of(storage: Storage, job: Job, tally: Tally, work: Work, history: His
     )
 
 
+def _commits(count: int) -> str:
+    return report.count_text(count, "commit")
+
+
+def _times(count: int) -> str:
+    return report.count_text(count, "time")
+
+
 _LINES: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("ingested", lambda r: f"{r.tally.commits} commits, {r.tally.rows:,} rows"),
-    ("compacted", lambda r: f"{r.work.compactions} times, {r.work.commits} commits"),
+    ("ingested", lambda r: f"{_commits(r.tally.commits)}, {r.tally.rows:,} rows"),
+    ("compacted", lambda r: f"{_times(r.work.compactions)}, {_commits(r.work.commits)}"),
     ("read", lambda r: report.size_text(r.work.input_bytes)),
     ("written", lambda r: report.size_text(r.work.output_bytes)),
     ("sorted runs", lambda r: f"{r.runs_max} at most, {r.runs} now" if r.has_runs else "–"),

@@ -128,6 +128,18 @@ def _parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         add_arguments(sub)
+    completion = commands.add_parser(
+        "completion",
+        help="print a script that completes commands and options in a shell",
+        description="Print a script that completes commands and options in a shell.",
+        epilog=examples.COMPLETION_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    completion.set_defaults(
+        command=_completion, json=False, verbose=False, figures_of_error=_no_figures
+    )
     return parser
 
 
@@ -157,3 +169,10 @@ def _top(args: argparse.Namespace) -> int:
 
     with stop_on_signals() as stop:
         return top(args, stop)
+
+
+def _completion(args: argparse.Namespace) -> int:
+    import shtab
+
+    print(shtab.complete(_parser(), args.shell))
+    return 0

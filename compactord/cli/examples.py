@@ -99,3 +99,9 @@ each warehouse it creates a folder .compactord-probe-… and removes it again; t
 exit codes: 0 nothing failed (warnings may have been given); 2 arguments or configuration; 3 a check
 failed
 """
+COMPLETION_EXAMPLES = """\
+examples:
+  compactord completion bash | sudo tee /etc/bash_completion.d/compactord
+  source <(compactord completion bash)
+  compactord completion zsh > ~/.zfunc/_compactord
+"""

@@ -17,9 +17,9 @@ from compactord.storage.open import open_storage
 
 
 def load_usable(
-    path: str, overrides: Sequence[str], open_store: OpenStorage = open_storage
+    path: str | None, overrides: Sequence[str], open_store: OpenStorage = open_storage
 ) -> LoadedConfig:
-    """The configuration of file, environment and `overrides` (`key=value`).
+    """The configuration of file (None: there is none), environment and `overrides` (`key=value`).
 
     Raises `ConfigInvalid` with all problems, those of values with which nothing can be done
     included. Opens stores and asks them nothing.

@@ -38,6 +38,8 @@ from compactord.storage.base import Storage
 from compactord.storage.metered import MeteredStorage
 from compactord.storage.open import open_storage
 
+# The catalog of `--warehouse`.
+ONLY_CATALOG = "warehouse"
 _log = structlog.get_logger()
 
 
@@ -102,7 +104,12 @@ def local_zone() -> tzinfo:
 
 
 def _load(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> LoadedConfig:
-    return load_usable(args.config, args.overrides, open_store)
+    path, overrides = args.config, args.overrides
+    if args.warehouse is not None:
+        # A folder's name is no reference and no YAML.
+        warehouse = json.dumps(args.warehouse.replace("${", "$${"))
+        path, overrides = None, [f"catalogs.{ONLY_CATALOG}.warehouse={warehouse}", *overrides]
+    return load_usable(path, overrides, open_store)
 
 
 def _require_catalogs(loaded: LoadedConfig, clock: Clock, open_store: OpenStorage) -> None:

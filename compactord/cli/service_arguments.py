@@ -7,6 +7,7 @@ import argparse
 DEFAULT_PATH = "/etc/compactord/compactord.yaml"
 _SERVE_EXAMPLES = """\
 examples:
+  compactord serve --warehouse /data/wh
   compactord serve --config config/compactord.yaml
   compactord serve --config compactord.yaml --set service.http.port=9500 --set log.level=debug
   COMPACTORD__CATALOGS__LAKE__WAREHOUSE=/data/wh compactord serve --config compactord.yaml
@@ -62,8 +63,14 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
         "--config", default=DEFAULT_PATH, metavar="FILE", help=f"default: {DEFAULT_PATH}"
+    )
+    where.add_argument(
+        "--warehouse",
+        metavar="W",
+        help="root folder of the only warehouse, without a file: catalog `warehouse`, all defaults",
     )
     parser.add_argument(
         "--set",

@@ -26,6 +26,7 @@ from compactord.config.problems import (
 )
 from compactord.config.source import Node, References, YamlReader, put, scalar_yaml
 
+NO_FILE = "no file"
 ENVIRONMENT_PREFIX = "COMPACTORD__"
 
 _EXPECTED = {
@@ -50,7 +51,7 @@ class LoadedConfig:
     comparing: it was computed from secrets, too.
     """
 
-    path: str
+    path: str  # NO_FILE if there is none
     config: ServiceConfig
     origins: Mapping[str, Origin] = field(repr=False)
     references: Mapping[str, str] = field(repr=False)
@@ -77,17 +78,17 @@ def config_of_warehouse(catalog: str, warehouse: str) -> LoadedConfig:
 
 
 def load_config(
-    path: str, *, environ: Mapping[str, str], overrides: Sequence[str] = ()
+    path: str | None, *, environ: Mapping[str, str], overrides: Sequence[str] = ()
 ) -> LoadedConfig:
-    """Read and check; `overrides` are texts `key=value`.
+    """Read and check; `overrides` are texts `key=value`. Without a path there is no file.
 
     Raises `ConfigInvalid` with all problems; environment variables come from `environ` alone.
     """
     problems: list[Problem] = []
-    content, root = _read_file(path, problems)
+    content, root = (b"", _no_file()) if path is None else _read_file(path, problems)
     digest = hashlib.sha256(content)
     readable = root is not None
-    root = root or Node(content=None, origin=Origin(kind=OriginKind.FILE, name=path))
+    root = root or _no_file()
     _overlay_environment(root, environ, problems)
     _overlay_command_line(root, overrides, problems)
     references = References(environ, problems)
@@ -113,12 +114,16 @@ def load_config(
         if found_it and (shown := _reference_at(node)) is not None:
             referring[dotted(leaf)] = shown
     return LoadedConfig(
-        path=path,
+        path=NO_FILE if path is None else path,
         config=config,
         origins=origins,
         references=referring,
         digest=digest.hexdigest(),
     )
+
+
+def _no_file() -> Node:
+    return Node(content=None, origin=DEFAULT)
 
 
 def _read_file(path: str, problems: list[Problem]) -> tuple[bytes, Node | None]:

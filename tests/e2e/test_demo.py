@@ -226,3 +226,20 @@ def test_a_time_that_cannot_be_meant_is_refused(seconds: str, commands: Commands
     outcome = commands.run(f"--seconds={seconds}", program="compactord-demo")
     assert outcome.code == 2
     assert outcome.err == f"compactord: --seconds {seconds}: not a number from 1 to 3600\n"
+
+
+def test_a_backlog_that_is_kept_is_due_and_its_rows_are_those_ingested(
+    commands: Commands, tmp_path: Path
+) -> None:
+    where = ("--warehouse", str(tmp_path))
+    outcome = commands.run(*where, "--seconds", "3", "--keep-backlog", program="compactord-demo")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("those ingested") == 2
+    for table, reasons in (
+        ("sales.orders", {"size_amp", "size_ratio", "file_num"}),
+        ("logs.clicks", {"append_pack"}),
+    ):
+        planned = commands.run("plan", *where, "--table", table, "--json")
+        compactions = planned.found["compactions"]
+        assert {compaction["reason"] for compaction in compactions} <= reasons
+        assert len(compactions) == 2, table

@@ -111,3 +111,35 @@ def test_the_values_in_effect_are_shown_as_json_with_their_origins(
     assert found["origins"]["log.level"] == "--set"
     assert found["origins"]["catalogs.a.warehouse"] == f"{path}:1"
     assert "s3same" not in text
+
+
+@pytest.mark.parametrize("folder", ["wh", "a b: #c", "${env:HOME}", "[x]"])
+def test_a_warehouse_needs_no_file(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warehouse = str(tmp_path / folder)
+    arguments = ["config", "show", "--warehouse", warehouse, "--set", "defaults.priority=80"]
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["path"] == "no file"
+    expected = warehouse.replace("${", "$${")
+    assert found["values"]["catalogs"]["warehouse"]["warehouse"] in (warehouse, expected)
+    assert found["values"]["defaults"]["priority"] == 80
+    assert found["origins"]["limits.memory"] == "default"
+
+
+def test_a_file_and_a_warehouse_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--config", "x.yaml", "--warehouse", "/wh"])
+    assert ended.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_a_completion_knows_commands_and_their_options(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", shell]) == 0
+    found = capsys.readouterr().out
+    for word in ("inspect", "--append-wait" if shell != "tcsh" else "append-wait", "check"):
+        assert word in found

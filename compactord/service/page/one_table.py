@@ -22,7 +22,7 @@ from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.notices import Notice, notice_list, table_notices
 from compactord.service.page.work import of_table, queue_grid, recent_grid, running_grid
 from compactord.service.view import ServiceView, TableDetail, TableView
-from compactord.table.report import REWRITTEN, rewrite_text
+from compactord.table.report import REWRITTEN, count_text, rewrite_text
 from compactord.table.status import BucketDetail, RunState, TableInfo
 
 _QUARANTINED = (
@@ -141,14 +141,16 @@ def _buckets(detail: TableDetail) -> Iterator[Markup]:
 
 
 def _bucket(index: int, bucket: BucketDetail, info: TableInfo) -> Markup:
-    runs = f"{count(bucket.sorted_runs)} sorted runs, " if info.compaction_trigger else ""
+    runs = f"{count_text(bucket.sorted_runs, 'sorted run')}, " if info.compaction_trigger else ""
     plan = element("p", element("strong", "Next: "), element("bdi", bucket.plan))
     return element(
         "figure",
         element(
             "h3",
             place(bucket.partition, bucket.bucket),
-            element("small", f"{runs}{count(bucket.files)} files, ", size(bucket.size_bytes)),
+            element(
+                "small", f"{runs}{count_text(bucket.files, 'file')}, ", size(bucket.size_bytes)
+            ),
         ),
         plan if bucket.plan else element("p", "Nothing would be picked now.", class_="quiet"),
         lsm_svg(bucket, compaction_trigger=info.compaction_trigger, stop_trigger=info.stop_trigger),
@@ -218,8 +220,9 @@ def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
             yield name, words(value)
     yield "Write-only", "yes" if info.write_only else "no: its writers compact as well"
     if info.compaction_trigger:
-        yield "Compaction trigger", f"{count(info.compaction_trigger)} sorted runs"
-        stop = "none" if info.stop_trigger >= NO_STOP else f"{count(info.stop_trigger)} sorted runs"
+        yield "Compaction trigger", count_text(info.compaction_trigger, "sorted run")
+        has_stop = info.stop_trigger < NO_STOP
+        stop = count_text(info.stop_trigger, "sorted run") if has_stop else "none"
         yield "Stop trigger", stop
     yield "Priority", str(table.priority)
     yield "Polled every", age_text(table.discovery_interval_ms)
