@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from compactord.service.page.figures import count
 from compactord.service.page.markup import Markup, element, join
-from compactord.table.report import counted, size_text
+from compactord.table.report import count_text, size_text
 from compactord.table.status import BucketDetail, RunView
 
 _LANE, _ROOM, _MARK, _HEAD = 30, 12, 18, 20
@@ -55,7 +55,7 @@ def lsm_svg(bucket: BucketDetail, *, compaction_trigger: int, stop_trigger: int)
             parts.append(_lane(y, bucket.runs[index], widths[index], position, index == total - 1))
             y += _LANE
     if missing := total - len(bucket.runs):
-        parts.append(_text(0, y + 13, f"{counted(missing, 'older run')} not drawn", kind="soft"))
+        parts.append(_text(0, y + 13, f"{count_text(missing, 'older run')} not drawn", kind="soft"))
         y += _MARK
     return element(
         "svg",
@@ -63,7 +63,7 @@ def lsm_svg(bucket: BucketDetail, *, compaction_trigger: int, stop_trigger: int)
         class_="lsm",
         height=y + 2,
         role="img",
-        aria_label=f"{counted(total, 'sorted run')}, newest first; the table below has the numbers",
+        aria_label=f"{count_text(total, 'sorted run')}, newest first; the table below has the numbers",
     )
 
 
@@ -124,7 +124,7 @@ def _heads(*, has_keys: bool) -> Iterator[Markup]:
 def _lane(
     y: int, run: RunView, width: float, position: _Position | None, is_oldest: bool
 ) -> Markup:
-    files = counted(run.files, "file")
+    files = count_text(run.files, "file")
     kind = "level0" if run.level == 0 else "oldest" if is_oldest else "level"
     keys = f", keys {run.min_key} … {run.max_key}" if run.min_key or run.max_key else ""
     return element(

@@ -142,6 +142,7 @@ def _buckets(detail: TableDetail) -> Iterator[Markup]:
 
 def _bucket(index: int, bucket: BucketDetail, info: TableInfo) -> Markup:
     runs = f"{count_text(bucket.sorted_runs, 'sorted run')}, " if info.compaction_trigger else ""
+    files = count_text(bucket.files, "file")
     plan = element("p", element("strong", "Next: "), element("bdi", bucket.plan))
     return element(
         "figure",
