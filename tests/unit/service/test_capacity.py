@@ -28,7 +28,7 @@ def _config(**limits: Any) -> ServiceConfig:
 
 
 def _capacity(clock: VirtualClock | None = None, **limits: Any) -> Capacity:
-    limits.setdefault("memory", str(3 * ONE_BYTES))
+    limits.setdefault("memory", f"{3 * ONE_BYTES} b")
     return Capacity(_config(**limits), clock or VirtualClock())
 
 
@@ -58,16 +58,16 @@ def test_a_first_start_and_more_cores_are_no_restarts() -> None:
 def test_other_limits_hold_at_once_but_not_a_memory_in_which_no_merge_fits() -> None:
     capacity = _capacity()
     capacity.engine_up(8)
-    capacity.configure(_config(memory=str(5 * ONE_BYTES)).limits)
+    capacity.configure(_config(memory=f"{5 * ONE_BYTES} b").limits)
     assert capacity.slots == 5
-    capacity.configure(_config(memory=str(ONE_BYTES - 1), task_slots=4).limits)
+    capacity.configure(_config(memory=f"{ONE_BYTES - 1} b", task_slots=4).limits)
     assert capacity.slots == 4, "the other limits are taken over"
     assert capacity.memory_budget_bytes == 5 * ONE_BYTES
 
 
 def test_at_a_start_such_a_memory_is_refused() -> None:
     with pytest.raises(UsageError, match=r"limits\.memory"):
-        _capacity(memory=str(ONE_BYTES - 1))
+        _capacity(memory=f"{ONE_BYTES - 1} b")
 
 
 def test_the_time_that_slots_are_in_use_is_summed_up() -> None:
