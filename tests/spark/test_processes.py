@@ -88,3 +88,30 @@ def test_an_engine_whose_jvm_died_is_unavailable(engine: RemoteEngine, tmp_path:
         eventually(lambda: not outputs(tmp_path), "the worker removes its file")
         with pytest.raises(EngineUnavailable, match="driver process has ended"):
             engine.submit(append_subcompaction(tmp_path, 2))
+
+
+def test_the_next_start_uses_an_archive_of_classes_and_a_damaged_one_is_no_hindrance(
+    scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    archives = tmp_path / "cache" / "compactord" / "jvm"
+    settings = {"spark.executorEnv.PYTHONPATH": str(REPOSITORY)}
+    with RemoteEngine("local[1]", settings) as engine:
+        engine.close()
+    eventually(lambda: any(archives.glob("*.jsa")), "the archive is made")
+    eventually(lambda: not any(archives.glob("*.making")), "nothing else is left")
+    (archive,) = archives.iterdir()
+    with RemoteEngine("local[1]", settings) as engine:
+        jvm = find_process("org.apache.spark.api.python.PythonGatewayServer", engine.children())
+        assert str(archive) in Path(f"/proc/{jvm}/maps").read_text()
+        engine.submit(append_subcompaction(tmp_path, 1))
+        assert isinstance(engine.next_outcome(PATIENCE_SECONDS), SubcompactionResult)
+        engine.close()
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[:4096] + bytes(len(whole) - 4096))
+    with RemoteEngine("local[1]", settings) as engine:
+        engine.submit(append_subcompaction(tmp_path, 2))
+        assert isinstance(engine.next_outcome(PATIENCE_SECONDS), SubcompactionResult)
+        engine.close()
+    assert not archive.exists() or archive.read_bytes() != whole
+    assert list(scratch.iterdir()) == []
