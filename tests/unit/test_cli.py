@@ -123,7 +123,7 @@ def test_what_is_wrong_with_a_secret_argument_is_said_without_the_secret(
     ("arguments", "usage", "hint"),
     [
         (["compact", "--partitoin", "a=1"], "usage: compactord compact ", "mean --partition?"),
-        (["inspect", "--partition", "a=1"], "usage: compactord inspect ", "arguments: --partition"),
+        (["inspect", "--strategy", "full"], "usage: compactord inspect ", "arguments: --strategy"),
         (["inspect", "sales.orders"], "usage: compactord inspect ", "arguments: sales.orders"),
         (["serve", "--confg", "x"], "usage: compactord serve ", "mean --config?"),
         (["config", "check", "--sett", "x=1"], "usage: compactord config check ", "mean --set?"),

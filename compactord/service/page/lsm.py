@@ -63,7 +63,8 @@ def lsm_svg(bucket: BucketDetail, *, compaction_trigger: int, stop_trigger: int)
         class_="lsm",
         height=y + 2,
         role="img",
-        aria_label=f"{count_text(total, 'sorted run')}, newest first; the table below has the numbers",
+        aria_label=f"{count_text(total, 'sorted run')}, newest first; "
+        "the table below has the numbers",
     )
 
 

@@ -149,9 +149,7 @@ def _bucket(index: int, bucket: BucketDetail, info: TableInfo) -> Markup:
         element(
             "h3",
             place(bucket.partition, bucket.bucket),
-            element(
-                "small", f"{runs}{count_text(bucket.files, 'file')}, ", size(bucket.size_bytes)
-            ),
+            element("small", f"{runs}{files}, ", size(bucket.size_bytes)),
         ),
         plan if bucket.plan else element("p", "Nothing would be picked now.", class_="quiet"),
         lsm_svg(bucket, compaction_trigger=info.compaction_trigger, stop_trigger=info.stop_trigger),

@@ -110,7 +110,13 @@ def _no_zone() -> timezone:
         (checks.spark_check("4.3.0", connect=False), Verdict.FAILED, "pyspark[connect]"),
         (checks.spark_check("4.3.0", connect=True), Verdict.OK, "pyspark 4.3.0"),
         (checks.java_check(_no_java), Verdict.FAILED, "Install one"),
-        (checks.java_check(lambda: Java(home=Path("/j"), version=17)), Verdict.OK, "Java 17, /j"),
+        (
+            checks.java_check(
+                lambda: Java(home=Path("/j"), executable=Path("/j/bin/java"), version=17)
+            ),
+            Verdict.OK,
+            "Java 17, /j",
+        ),
         (checks.cores_check(2, _config()), Verdict.OK, "2 cores"),
         (checks.cores_check(1, _config()), Verdict.OK, "1 core for"),
         (checks.cores_check(2, _config(limits={"task_slots": 9})), Verdict.WARNING, "to 2 or less"),
