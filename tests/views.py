@@ -250,6 +250,7 @@ def service_view(*tables: TableView, **changes: Any) -> ServiceView:
             error="",
             slots=4,
             running=0,
+            lost_slots=0,
             memory_budget_bytes=4 * GIB,
             memory_reserved_bytes=0,
             task_peak_memory_bytes=410 * MIB,
@@ -271,6 +272,8 @@ def service_view(*tables: TableView, **changes: Any) -> ServiceView:
         recent=(),
         top_buckets=(),
         picks={},
+        hung_jobs={"planner": 0, "committer": 0, "maintenance": 0},
+        expiry_held_since_ms=0,
     )
     return replace(calm, **changes)
 

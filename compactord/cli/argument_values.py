@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
@@ -21,10 +21,13 @@ from compactord.errors import UsageError
 from compactord.paimon.option_catalogue import check_override
 from compactord.plan.table import Strategy
 from compactord.redaction import redact_text
+from compactord.scheduler.at_engine import TimeLimit
+from compactord.service.capacity import time_limit
 from compactord.table import report
 from compactord.table.partition_texts import unescaped
 
 _LEAST_MEMORY = 32 << 20
+_LEAST_TIMEOUT_MS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,7 @@ class EngineArguments:
     spark_conf: Mapping[str, str]
     memory_bytes: int
     orphan_grace_ms: int
+    time_limit: TimeLimit
 
 
 def engine_arguments(args: argparse.Namespace, config: ServiceConfig) -> EngineArguments:
@@ -53,6 +57,7 @@ def engine_arguments(args: argparse.Namespace, config: ServiceConfig) -> EngineA
         spark_conf=spark_conf,
         memory_bytes=spark.task_memory_bytes if args.memory is None else _memory(args.memory),
         orphan_grace_ms=grace_ms(args, config),
+        time_limit=_time_limit(args, config),
     )
 
 
@@ -60,6 +65,20 @@ def grace_ms(args: argparse.Namespace, config: ServiceConfig) -> int:
     if args.orphan_grace is None:
         return config.recovery.orphan_grace_ms
     return _value(orphan_grace_ms, args.orphan_grace, "--orphan-grace")
+
+
+def _time_limit(args: argparse.Namespace, config: ServiceConfig) -> TimeLimit:
+    limit = time_limit(config.limits)
+    if args.task_timeout is None:
+        return limit
+    return replace(limit, least_ms=_value(_timeout_ms, args.task_timeout, "--task-timeout"))
+
+
+def _timeout_ms(text: str) -> int:
+    timeout_ms = duration_ms(text)
+    if timeout_ms < _LEAST_TIMEOUT_MS:
+        raise ValueError("1 s or more")
+    return timeout_ms
 
 
 def open_warehouse(warehouse: str) -> Catalog:

@@ -175,6 +175,12 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         help="memory of one merge, in addition to the idle worker's (default: --config's, else "
         "512 mb)",
     )
+    group.add_argument(
+        "--task-timeout",
+        metavar="DURATION",
+        help="a merge that takes longer than this, and than it takes to read its files at 1 MiB/s, "
+        "is cancelled, and its bucket fails (default: --config's, else 10 min)",
+    )
     add_grace_argument(group)
 
 

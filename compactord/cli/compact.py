@@ -85,6 +85,7 @@ def compact(args: argparse.Namespace) -> int:
                     worker=_worker(where, clock),
                     progress=progress,
                     stop=stop,
+                    limit=where.time_limit,
                 )
                 result = _compacted(choice, target, run, engines, where.orphan_grace_ms)
             # A run takes long: people may watch it beside a program that waits for the object.
@@ -145,6 +146,8 @@ def _compacted(
         totals.failures.append(str(error))
         totals.denied += isinstance(error, AccessDenied)
         failed = error_json(error)
+    if run.leaves_workers:
+        engines.drop()
     code = FAILED if totals.failures or totals.stopped else OK
     if totals.failures and totals.denied == len(totals.failures):
         code = DENIED

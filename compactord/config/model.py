@@ -273,6 +273,17 @@ class Limits(Section):
         description="how long a compaction waits for others of its table that are under way, to be "
         "published in one snapshot with them; 0 s: never",
     )
+    task_timeout_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("10 min"),
+        alias="task_timeout",
+        description="a merge may take so long, and as long as it takes to read its files at "
+        "task_min_rate; then it is cancelled and its bucket is quarantined",
+    )
+    task_min_bytes_per_s: Annotated[SizeBytes, at_least(1 << 10, "1 kb")] = Field(
+        default=memory_size("1 mb"),
+        alias="task_min_rate",
+        description="bytes that a merge reads each second if it is not to be cancelled",
+    )
 
 
 class Backoff(Section):

@@ -54,6 +54,14 @@ class Engine(Protocol):
         """
         ...
 
+    def cancel_one(self, compaction: int, index: int) -> None:
+        """Stop one subcompaction, if it has no outcome yet; does not wait for it.
+
+        What it wrote is removed by its worker if that can still do so. Its outcome, LOST if it did
+        not finish before, comes once the engine is rid of the worker.
+        """
+        ...
+
     def close(self) -> None:
         """Stop all subcompactions and processes, delete temporary files; may be called twice."""
         ...
@@ -64,7 +72,7 @@ class Engine(Protocol):
 
 
 def cancelled(subcompaction: Subcompaction) -> TaskFailure:
-    """The outcome of a subcompaction that `Engine.cancel` stopped."""
+    """The outcome of a subcompaction that `cancel` or `cancel_one` stopped."""
     return TaskFailure(
         compaction=subcompaction.compaction,
         index=subcompaction.index,

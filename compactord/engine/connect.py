@@ -60,8 +60,12 @@ class ConnectCarrier:
         # No lease: it is unknown whether the executors of a remote server can reach this machine.
         payload = pickle.dumps(Assignment(subcompaction=subcompaction, lease=None))
         self._session.addTag(group)
-        rows = self._session.createDataFrame([(payload,)], "payload binary")
-        answers = self._collect(rows.mapInArrow(run_batches, "outcome binary"))
+        try:
+            rows = self._session.createDataFrame([(payload,)], "payload binary")
+            answers = self._collect(rows.mapInArrow(run_batches, "outcome binary"))
+        finally:
+            # Tags belong to the thread, which carries other subcompactions afterwards.
+            self._session.removeTag(group)
         outcome: TaskOutcome = pickle.loads(answers[0])
         return outcome
 

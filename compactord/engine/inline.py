@@ -37,6 +37,13 @@ class InlineEngine:
         self._finished.extend(cancelled(subcompaction) for subcompaction in self._waiting)
         self._waiting.clear()
 
+    def cancel_one(self, compaction: int, index: int) -> None:
+        for subcompaction in self._waiting:
+            if (subcompaction.compaction, subcompaction.index) == (compaction, index):
+                self._waiting.remove(subcompaction)
+                self._finished.append(cancelled(subcompaction))
+                return
+
     def close(self) -> None:
         self._waiting.clear()
         self._finished.clear()

@@ -7,6 +7,7 @@ raised only if the engine is gone for good.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import traceback
@@ -45,11 +46,14 @@ class Carrier(Protocol):
     def start_seconds(self) -> float: ...
 
     def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
-        """The worker's outcome. Raises `JobFailed` when there is none."""
+        """The worker's outcome. Raises `JobFailed` when there is none.
+
+        `group` names the job for `cancel`; no two jobs of one time share it.
+        """
         ...
 
     def cancel(self, group: str) -> None:
-        """Stop all jobs of the group that have begun; does not wait for it."""
+        """Stop the group's job if it has begun; does not wait for it."""
         ...
 
     def watch(self) -> None:
@@ -72,7 +76,10 @@ class PooledEngine:
         self._threads = ThreadPoolExecutor(max_workers=JOBS_MAX, thread_name_prefix="subcompaction")
         self._outcomes: queue.SimpleQueue[TaskOutcome] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._running: set[Future[None]] = set()
+        # Jobs that have not ended, with their groups.
+        self._running: dict[Future[None], str] = {}
+        # Groups of those that were cancelled alone.
+        self._cancelled: set[str] = set()
         self._undelivered = 0
         self._generation = 0
         self._closed = False
@@ -93,7 +100,7 @@ class PooledEngine:
         with self._lock:
             self._undelivered += 1
             job = self._threads.submit(self._carry, subcompaction, self._generation)
-            self._running.add(job)
+            self._running[job] = _group(subcompaction.compaction, subcompaction.index)
         job.add_done_callback(self._forget)
 
     def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
@@ -121,14 +128,25 @@ class PooledEngine:
     def cancel(self) -> None:
         """As the protocol says; waits until the jobs have ended, at most `CANCEL_SECONDS_MAX`."""
         with self._lock:
-            group = _group(self._generation)
             self._generation += 1
-            running = set(self._running)
+            groups = dict(self._running)
+        running = set(groups)
         deadline = self._clock.monotonic_s() + CANCEL_SECONDS_MAX
         while running and self._clock.monotonic_s() < deadline:
             # Repeatedly: the first call misses a job that is just about to start.
-            self._carrier.cancel(group)
+            for job in running:
+                self._carrier.cancel(groups[job])
             running = wait(running, timeout=_CANCEL_AGAIN_SECONDS).not_done
+
+    def cancel_one(self, compaction: int, index: int) -> None:
+        group = _group(compaction, index)
+        with self._lock:
+            if group not in self._running.values():
+                return
+            self._cancelled.add(group)
+        # In a thread: where a worker hangs, the call into its engine may hang as well.
+        with contextlib.suppress(RuntimeError):  # closed meanwhile
+            self._threads.submit(self._carrier.cancel, group)
 
     def close(self) -> None:
         if self._closed:
@@ -156,27 +174,35 @@ class PooledEngine:
             detail = traceback.format_exc()
             failed = JobFailed(FailureKind.TRANSIENT, type(error).__name__, str(error), detail)
             outcome = _failure(subcompaction, failed)
-        if generation != self._generation and isinstance(outcome, TaskFailure):
+        if isinstance(outcome, TaskFailure) and self._is_cancelled(subcompaction, generation):
             outcome = cancelled(subcompaction)
+        with self._lock:
+            self._cancelled.discard(_group(subcompaction.compaction, subcompaction.index))
         self._outcomes.put(outcome)
 
     def _outcome(self, subcompaction: Subcompaction, generation: int) -> TaskOutcome:
-        if generation != self._generation:
+        if self._is_cancelled(subcompaction, generation):
             return cancelled(subcompaction)
-        outcome = self._carrier.run(subcompaction, _group(generation))
+        group = _group(subcompaction.compaction, subcompaction.index)
+        outcome = self._carrier.run(subcompaction, group)
         assert (outcome.compaction, outcome.index) == (
             subcompaction.compaction,
             subcompaction.index,
         )
         return outcome
 
+    def _is_cancelled(self, subcompaction: Subcompaction, generation: int) -> bool:
+        group = _group(subcompaction.compaction, subcompaction.index)
+        return generation != self._generation or group in self._cancelled
+
     def _forget(self, job: Future[None]) -> None:
         with self._lock:
-            self._running.discard(job)
+            self._running.pop(job, None)
 
 
-def _group(generation: int) -> str:
-    return f"compactord-{generation}"
+def _group(compaction: int, index: int) -> str:
+    """The name by which a subcompaction's job can be cancelled."""
+    return f"compactord-{compaction}-{index}"
 
 
 def _failure(subcompaction: Subcompaction, error: JobFailed) -> TaskFailure:

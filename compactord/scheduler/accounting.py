@@ -13,6 +13,7 @@ from compactord.errors import CommitGaveUp, CompactordError, FormatError, Object
 from compactord.maintenance.expire import Expired
 from compactord.model import Conflict, LossOutcome, MergeCompaction, TableName
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.at_engine import Submitted
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import (
     Drops,
@@ -61,6 +62,10 @@ class Observer(Protocol):
         ...
 
     def snapshot_lost(self, name: TableName, why: str) -> None: ...
+
+    def hung(self, name: TableName, submitted: Submitted, now_ms: int) -> None:
+        """A subcompaction did not answer within its time limit; it is cancelled."""
+        ...
 
 
 def settle(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compactord.model import Subcompaction, TableName
+from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import Skip
 from compactord.table.in_flight import Failed, Finished
@@ -38,6 +38,28 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Stop a submitted subcompaction; its outcome still comes, as soon as its worker has ended."""
+
+    subcompaction: Subcompaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveOutputs:
+    """Remove what a worker wrote whose result came after its compaction had ended; no answer."""
+
+    subcompaction: Subcompaction
+    result: SubcompactionResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartEngine:
+    """End the engine with all its workers and start it again; the loss comes as `engine_lost`."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartExpire:
     """Run `TableCompactor.expire`; answer with `expired`."""
 
@@ -68,4 +90,15 @@ class Forget:
     name: TableName
 
 
-Effect = StartCycle | StartDispatch | Submit | StartExpire | StartSweep | Discard | Forget
+Effect = (
+    StartCycle
+    | StartDispatch
+    | Submit
+    | Cancel
+    | RemoveOutputs
+    | RestartEngine
+    | StartExpire
+    | StartSweep
+    | Discard
+    | Forget
+)

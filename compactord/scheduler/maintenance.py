@@ -42,7 +42,7 @@ def due_maintenance(
             scheduled.maintenance, scheduled.maintained_ms = Job.EXPIRE, now_ms
             scheduled.expire_due = False
             free -= 1
-            yield StartExpire(name=scheduled.name, keep_from=scheduled.oldest_read_snapshot)
+            yield StartExpire(name=scheduled.name, keep_from=scheduled.oldest_read_snapshot(now_ms))
 
 
 def _is_expiry_due(

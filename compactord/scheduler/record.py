@@ -9,10 +9,14 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from compactord.model import FailureKind, TaskFailure
 from compactord.scheduler.status import Outcome, PriorityClass
 from compactord.table.backlog import PendingCompaction
 from compactord.table.compactor import Dispatch
 from compactord.table.in_flight import Failed, Finished, InFlight
+
+# What `TaskFailure.error` says of a subcompaction whose time limit has passed.
+TIMED_OUT = "TimeLimitPassed"
 
 
 class Status(enum.Enum):
@@ -35,7 +39,9 @@ class CompactionRecord:
     number: int
     pending: PendingCompaction
     priority_class: PriorityClass
+    # Since when its bucket had waited, and when it was chosen.
     queued_ms: int
+    chosen_ms: int
     status: Status = Status.PLANNED
     # When its first subcompaction was submitted to the engine.
     started_ms: int = 0
@@ -99,5 +105,23 @@ class CompactionRecord:
 
     @property
     def subcompaction_bytes(self) -> int:
-        """About how much each of its subcompactions reads."""
-        return self.pending.size_bytes // len(self.dispatch.subcompactions)
+        """About how much each of its subcompactions reads, as planned or as chosen at last."""
+        chosen = sum(file.file_size for file in self.dispatch.compaction.inputs)
+        return max(self.pending.size_bytes, chosen) // len(self.dispatch.subcompactions)
+
+    def timed_out(self, index: int, *, size_bytes: int, seconds: int) -> Failed:
+        """End it, because a subcompaction had no outcome within its time limit."""
+        partition = self.dispatch.partition
+        where = f"bucket {self.pending.bucket.bucket}" + (f" of {partition}" if partition else "")
+        part = f"subcompaction {index + 1} of {len(self.dispatch.subcompactions)}"
+        return self.in_flight.give_up(
+            TaskFailure(
+                compaction=self.number,
+                index=index,
+                kind=FailureKind.POISON,
+                error=TIMED_OUT,
+                message=f"{where}: {part}, about {size_bytes:,} bytes, had no outcome within its"
+                f" time limit of {seconds:,} s and was cancelled",
+                traceback="",
+            )
+        )

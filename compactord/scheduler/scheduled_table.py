@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +23,19 @@ from compactord.errors import (
 from compactord.model import Conflict, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
-from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
+from compactord.scheduler.record import IN_FLIGHT, TIMED_OUT, CompactionRecord, Status
 from compactord.scheduler.status import Halt, HaltReason, Outcome, TableCounters
 from compactord.table.backlog import PendingCompaction
 from compactord.table.compactor import Planned
+
+# Longer than a first poll of a huge table, or a commit that retries: a job that takes longer hangs
+# in a call into a store.
+HUNG_JOB_MS = 600_000
+# Sweeps list every folder of a table.
+HUNG_MAINTENANCE_MS = 3 * 3_600_000
+# Work keeps the snapshots it reads from expiring for so long. Nothing is at risk after that: what
+# is live never expires, and work that finds its inputs gone is planned again.
+PIN_MAX_MS = 6 * 3_600_000
 
 
 class Job(enum.Enum):
@@ -69,6 +79,15 @@ class Drops:
 
     count: int = 0
     up_to: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandoned:
+    """A subcompaction at the engine whose compaction has ended; it may still write files."""
+
+    bucket: BucketId
+    # When its compaction was chosen.
+    since_ms: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,7 +136,9 @@ class ScheduledTable:
     queued_ms: dict[BucketId, int] = field(default_factory=dict)
     # All that have not ended, by number, in the order in which they were chosen.
     compactions: dict[int, CompactionRecord] = field(default_factory=dict)
+    # Subcompactions at the engine, besides the abandoned ones.
     slots: int = 0
+    abandoned: dict[tuple[int, int], Abandoned] = field(default_factory=dict)
     virtual_time: float = 0.0
     quarantined: dict[BucketId, Quarantined] = field(default_factory=dict)
     drops: dict[BucketId, Drops] = field(default_factory=dict)
@@ -194,19 +215,46 @@ class ScheduledTable:
 
     def under_way_since_ms(self, now_ms: int) -> int:
         """When the oldest work began that may still write files of the table."""
-        began = [record.queued_ms for record in self.compactions.values()]
+        began = [record.chosen_ms for record in self.compactions.values()]
+        began += [each.since_ms for each in self.abandoned.values()]
         if self.job is not None:
             began.append(self.job_since_ms)
         return min(began, default=now_ms)
 
+    def abandoned_in(self, bucket: BucketId) -> bool:
+        """Whether a worker that was given up may still work on the bucket."""
+        return any(each.bucket == bucket for each in self.abandoned.values())
+
+    def is_job_hung(self, now_ms: int) -> bool:
+        """Whether the table's cycle or dispatch has taken too long to be at work."""
+        return self.job is not None and now_ms - self.job_since_ms > HUNG_JOB_MS
+
+    def is_maintenance_hung(self, now_ms: int) -> bool:
+        """Whether its sweep or expiry has taken too long."""
+        return self.maintenance is not None and now_ms - self.maintained_ms > HUNG_MAINTENANCE_MS
+
+    def oldest_read_snapshot(self, now_ms: int) -> int | None:
+        """The oldest snapshot on which work under way, or the plan, is based.
+
+        What began more than `PIN_MAX_MS` ago does not count; None when nothing does.
+        """
+        fresh = [id_ for id_, since_ms in self._reads() if now_ms - since_ms <= PIN_MAX_MS]
+        return min(fresh, default=None)
+
     @property
-    def oldest_read_snapshot(self) -> int | None:
-        """The oldest snapshot on which work under way, or the plan, is based."""
-        under_way = self.with_status(*IN_FLIGHT, Status.COMMITTING)
-        ids = [record.dispatch.snapshot_id for record in under_way]
+    def expiry_held_since_ms(self) -> int:
+        """When the oldest work under way began that keeps snapshots from expiring; 0 for none."""
+        began = [record.chosen_ms for record in self.compactions.values()]
+        if self.job is not None:
+            began.append(self.job_since_ms)
+        return min(began, default=0)
+
+    def _reads(self) -> Iterator[tuple[int, int]]:
+        """The snapshots that are read, each with the steady time since when."""
+        for record in self.with_status(*IN_FLIGHT, Status.COMMITTING):
+            yield record.dispatch.snapshot_id, record.chosen_ms
         if self.planned is not None:
-            ids.append(self.planned.snapshot_id)
-        return min(ids, default=None)
+            yield self.planned.snapshot_id, self.last_poll_ms
 
 
 def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:
@@ -235,6 +283,10 @@ _ADVICE = {
     FormatError.__name__: (
         "Check the file that the message names: restore it, or roll the table back to a snapshot "
         "that does not need it."
+    ),
+    TIMED_OUT: (
+        "Look at the store and at the machine of the worker: one of them hangs. If merges are only "
+        "slow, raise limits.task_timeout (compact: --task-timeout)."
     ),
     StoreFull.__name__: "Make room, or raise the quota, where the table lives.",
     TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",

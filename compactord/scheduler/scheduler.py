@@ -20,6 +20,7 @@ from compactord.model import (
     CompactReason,
     Conflict,
     FailureKind,
+    SubcompactionResult,
     TableName,
     TaskFailure,
     TaskOutcome,
@@ -28,7 +29,16 @@ from compactord.model import (
 from compactord.paimon.table import TableRef
 from compactord.scheduler import accounting
 from compactord.scheduler.accounting import Observer
-from compactord.scheduler.effects import Discard, Effect, Forget, StartCycle
+from compactord.scheduler.at_engine import TimeLimit
+from compactord.scheduler.effects import (
+    Cancel,
+    Discard,
+    Effect,
+    Forget,
+    RemoveOutputs,
+    RestartEngine,
+    StartCycle,
+)
 from compactord.scheduler.maintenance import due_maintenance
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import Job, ScheduledTable
@@ -55,11 +65,14 @@ class Scheduler:
         observer: Observer,
         jobs_max: int,
         max_commit_delay_ms: int,
+        time_limit: TimeLimit,
         sweep_interval_ms: int,
         expire_interval_ms: int,
     ) -> None:
         self.tables: dict[TableName, ScheduledTable] = {}
         self.slots = 0
+        # How many subcompactions the engine runs at a time, where that is not `slots`.
+        self.at_once: int | None = None
         self.retry = retry
         self.wall = wall
         self.max_commit_delay_ms = max_commit_delay_ms
@@ -73,7 +86,9 @@ class Scheduler:
         self.is_ending = False
         self._observer = observer
         self._jobs = Jobs(jobs_max)
-        self._slots = Slots(jobs=self._jobs, wall=wall, observer=observer)
+        self._slots = Slots(jobs=self._jobs, wall=wall, observer=observer, time_limit=time_limit)
+        # Results that came too late, whose files have to go.
+        self._late: list[RemoveOutputs] = []
         self._expire_interval_ms = expire_interval_ms
         # The tables of compactions that have or wait for slots, by number.
         self._table_of: dict[int, ScheduledTable] = {}
@@ -88,12 +103,35 @@ class Scheduler:
 
     @property
     def running_subcompactions(self) -> int:
+        """Subcompactions at the engine that have time left to answer."""
         return self._slots.running
+
+    @property
+    def hung_subcompactions(self) -> int:
+        """Subcompactions at the engine that did not answer in time; each takes a slot away."""
+        return self._slots.hung
+
+    def all_hung_since_ms(self, now_ms: int) -> int:
+        """Since when every slot is lost to a hung subcompaction; `now_ms` while one is not."""
+        return self._slots.all_hung_since_ms(self.slots, now_ms)
+
+    def last_progress_ms(self, now_ms: int) -> int:
+        """When a cycle or dispatch began or ended last, if none can begin now; else `now_ms`.
+
+        None can begin when all threads are taken, or when every table has one already.
+        """
+        jobs = [each.job_since_ms for each in self.tables.values() if each.job is not None]
+        is_free = self._jobs.free > 0 and len(jobs) < len(self.tables)
+        return now_ms if is_free or not jobs else max(jobs)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way for any table."""
         return all(scheduled.is_idle for scheduled in self.tables.values())
+
+    def set_time_limit(self, limit: TimeLimit) -> None:
+        """Set how long subcompactions that are submitted from now on may run."""
+        self._slots.time_limit = limit
 
     def set_policy(self, name: TableName, policy: TablePolicy) -> None:
         """Set the table's policy from now on."""
@@ -187,12 +225,17 @@ class Scheduler:
         scheduled.counts.compactions[pending.kind, outcome] += 1
 
     def subcompaction_ended(self, outcome: TaskOutcome, now_ms: int) -> None:
-        """It has succeeded or failed; one of a compaction already given up is ignored."""
+        """It has succeeded or failed; of a compaction that has ended only files are removed."""
         number = outcome.compaction
-        if not self._slots.freed(number, outcome.index) or number not in self._table_of:
+        submitted = self._slots.freed(number, outcome.index)
+        if submitted is None:
+            return
+        if number not in self._table_of:
+            if isinstance(outcome, SubcompactionResult) and outcome.outputs:
+                work = submitted.subcompaction
+                self._late.append(RemoveOutputs(subcompaction=work, result=outcome))
             return
         scheduled = self._touched(self._table_of[number].name)
-        scheduled.slots -= 1
         self._slots.want(scheduled)
         record = scheduled.compactions[number]
         attempts_max = 1 if self.is_draining else self.retry.task_attempts
@@ -204,6 +247,7 @@ class Scheduler:
         self._slots.engine_lost()
         for scheduled in self.tables.values():
             scheduled.slots = 0
+            scheduled.abandoned.clear()
             for record in [r for r in scheduled.compactions.values() if r.is_under_way]:
                 self._give_up(scheduled, record, why, now_ms)
                 if record.started_ms and not self.is_draining:
@@ -259,7 +303,33 @@ class Scheduler:
         for scheduled in self.tables.values():
             if scheduled.offered or scheduled.next_waiting:
                 self._slots.want(scheduled)
-        return self.decide(now_ms)
+        return [*self.give_up_hung(now_ms), *self.decide(now_ms)]
+
+    def give_up_hung(self, now_ms: int) -> list[Cancel | RestartEngine]:
+        """End compactions whose subcompactions have run for longer than they may.
+
+        Their buckets are quarantined, and their workers cancelled. Where that is of no use, the
+        engine is started again.
+        """
+        at_once = self.slots if self.at_once is None else self.at_once
+        effects: list[Cancel | RestartEngine] = []
+        for each in list(self._slots.overdue(at_once, now_ms)):
+            number, index = each.key
+            self._observer.hung(each.scheduled.name, each, now_ms)
+            if number not in self._table_of:
+                # Its compaction has ended before, and it was cancelled then.
+                continue
+            scheduled = self._touched(each.scheduled.name)
+            record, seconds = scheduled.compactions[number], each.limit_ms // 1000
+            failed = record.timed_out(index, size_bytes=each.size_bytes, seconds=seconds)
+            self._arrived(scheduled, record, failed, now_ms)
+            left = self._slots.abandon(record)
+            effects += [Cancel(subcompaction=other.subcompaction) for other in left]
+            self._slots.want(scheduled)
+        why = None if self.is_draining else self._slots.why_restart(now_ms)
+        if why is not None:
+            effects.append(RestartEngine(why=why))
+        return effects
 
     # -- decisions
 
@@ -267,7 +337,8 @@ class Scheduler:
         """Everything that can begin now."""
         for name in self._leaving:
             self._drop_unbegun(self.tables[name], "its table is no longer served", now_ms)
-        effects: list[Effect] = [*self._cycles(now_ms)]
+        effects: list[Effect] = [*self._late, *self._cycles(now_ms)]
+        self._late.clear()
         if not self.is_ending:
             effects += self._slots.give(self.tables.values(), slots=self.slots, now_ms=now_ms)
         if self._is_maintenance_due and not self.is_draining:

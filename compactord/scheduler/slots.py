@@ -15,6 +15,7 @@ from compactord.config.windows import may_start
 from compactord.model import TableName, WorkKind
 from compactord.scheduler import accounting
 from compactord.scheduler.accounting import Observer
+from compactord.scheduler.at_engine import AtEngine, Submitted, TimeLimit
 from compactord.scheduler.effects import StartDispatch, Submit
 from compactord.scheduler.priority import (
     LARGE_BYTES,
@@ -25,7 +26,7 @@ from compactord.scheduler.priority import (
     priority_class,
 )
 from compactord.scheduler.record import CompactionRecord
-from compactord.scheduler.scheduled_table import Job, ScheduledTable
+from compactord.scheduler.scheduled_table import Abandoned, Job, ScheduledTable
 from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction, Skip
 
@@ -60,12 +61,14 @@ class Jobs:
 class Slots:
     """The slots in use, the tables that want one, and which of them gets the next."""
 
-    def __init__(self, *, jobs: Jobs, wall: WallTime, observer: Observer) -> None:
+    def __init__(
+        self, *, jobs: Jobs, wall: WallTime, observer: Observer, time_limit: TimeLimit
+    ) -> None:
+        self.time_limit = time_limit
         self._jobs = jobs
         self._wall = wall
         self._observer = observer
-        # Subcompactions at the engine by compaction and index; whether they are large ones.
-        self._running: dict[tuple[int, int], bool] = {}
+        self._engine = AtEngine()
         self._numbers = 0
         # The virtual time of the table that got the last slot.
         self._virtual_time = 0.0
@@ -74,8 +77,25 @@ class Slots:
 
     @property
     def running(self) -> int:
-        """How many subcompactions are at the engine."""
-        return len(self._running)
+        """How many subcompactions are at the engine and have time left to answer."""
+        return self._engine.running
+
+    @property
+    def hung(self) -> int:
+        """How many slots are lost to subcompactions that did not answer within their time limit."""
+        return self._engine.hung
+
+    def all_hung_since_ms(self, slots: int, now_ms: int) -> int:
+        """Since when no slot can be used; `now_ms` while one can."""
+        return self._engine.all_hung_since_ms(slots, now_ms)
+
+    def why_restart(self, now_ms: int) -> str | None:
+        """Why the engine has to be started again, None while it need not be."""
+        return self._engine.why_restart(now_ms)
+
+    def overdue(self, at_once: int, now_ms: int) -> Iterator[Submitted]:
+        """Subcompactions whose time has just run out."""
+        return self._engine.overdue(at_once, now_ms)
 
     def want(self, scheduled: ScheduledTable) -> None:
         """The table may have something to do."""
@@ -88,12 +108,25 @@ class Slots:
         """A table gets no credit for time in which it wanted no slot or was not allowed one."""
         scheduled.virtual_time = max(scheduled.virtual_time, self._virtual_time)
 
-    def freed(self, number: int, index: int) -> bool:
-        """The slot is free again; False for a subcompaction that is not at the engine."""
-        return self._running.pop((number, index), None) is not None
+    def freed(self, number: int, index: int) -> Submitted | None:
+        """What the slot was used for, which is free again; None if it is not at the engine."""
+        ended = self._engine.ended((number, index))
+        if ended is not None and ended.scheduled.abandoned.pop(ended.key, None) is None:
+            ended.scheduled.slots -= 1
+        return ended
+
+    def abandon(self, record: CompactionRecord) -> list[Submitted]:
+        """The record's compaction has ended: what it has at the engine only holds slots."""
+        left = self._engine.of_compaction(record.number)
+        for each in left:
+            each.scheduled.slots -= 1
+            each.scheduled.abandoned[each.key] = Abandoned(
+                bucket=record.pending.bucket, since_ms=record.chosen_ms
+            )
+        return left
 
     def engine_lost(self) -> None:
-        self._running.clear()
+        self._engine.clear()
 
     def give(
         self, tables: Collection[ScheduledTable], *, slots: int, now_ms: int
@@ -101,9 +134,13 @@ class Slots:
         """What begins with the free ones of `slots` slots."""
         if not self._wanted:
             return
-        preparing = sum(scheduled.job is Job.DISPATCH for scheduled in tables)
-        free = slots - len(self._running) - preparing
-        large = sum(self._running.values())
+        preparing = sum(
+            scheduled.job is Job.DISPATCH and not scheduled.is_job_hung(now_ms)
+            for scheduled in tables
+        )
+        slots -= self._engine.hung
+        free = slots - self._engine.running - preparing
+        large = self._engine.large_running
         if free <= 0:
             return
         contenders: dict[int, tuple[ScheduledTable, Contender]] = {}
@@ -137,7 +174,9 @@ class Slots:
             b for b, quarantined in scheduled.quarantined.items() if quarantined.until_ms > now_ms
         )
         return Skip(
-            buckets=frozenset(quarantined),
+            buckets=frozenset(quarantined).union(
+                each.bucket for each in scheduled.abandoned.values()
+            ),
             kinds=frozenset(closed),
             spare_forced=not policy.windows_strict,
             manifests=not is_at_work or closed >= _COMPACTING,
@@ -217,6 +256,9 @@ class Slots:
         quarantined = scheduled.quarantined.get(pending.bucket)
         if quarantined is not None and quarantined.until_ms > now_ms:
             return False
+        if scheduled.abandoned_in(pending.bucket):
+            # Another attempt might hang as well, and cost a slot each time.
+            return False
         policy = scheduled.policy
         if pending.is_forced and not policy.windows_strict:
             return True
@@ -239,9 +281,18 @@ class Slots:
         subcompaction = record.in_flight.waiting.popleft()
         if record.begun(now_ms):
             self._observer.started(scheduled.name, record, now_ms)
-        scheduled.virtual_time += cost(record.subcompaction_bytes) / scheduled.weight
+        size = record.subcompaction_bytes
+        scheduled.virtual_time += cost(size) / scheduled.weight
         scheduled.slots += 1
-        self._running[record.number, subcompaction.index] = chosen.is_large
+        self._engine.add(
+            Submitted(
+                scheduled=scheduled,
+                subcompaction=subcompaction,
+                size_bytes=size,
+                is_large=chosen.is_large,
+                limit_ms=self.time_limit.of(size),
+            )
+        )
         return Submit(subcompaction=subcompaction)
 
     def _begin_dispatch(self, scheduled: ScheduledTable, free: int, now_ms: int) -> StartDispatch:
@@ -257,6 +308,7 @@ class Slots:
             pending=one,
             priority_class=self._urgency(scheduled, pending, now_ms),
             queued_ms=scheduled.queued_ms.pop(pending.bucket, now_ms),
+            chosen_ms=now_ms,
         )
         return StartDispatch(
             name=scheduled.name, bucket=pending.bucket, number=self._numbers, free_slots=free

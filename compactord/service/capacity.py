@@ -11,10 +11,16 @@ from compactord.config.model import Limits, ServiceConfig
 from compactord.engine.masters import shown_master
 from compactord.errors import UsageError
 from compactord.model import SubcompactionResult, TaskOutcome
+from compactord.scheduler.at_engine import TimeLimit
 from compactord.service import admission
 from compactord.service.view import EngineView
 
 _log = structlog.get_logger()
+
+
+def time_limit(limits: Limits) -> TimeLimit:
+    """How long a subcompaction may run."""
+    return TimeLimit(least_ms=limits.task_timeout_ms, bytes_per_s=limits.task_min_bytes_per_s)
 
 
 class Capacity:
@@ -76,7 +82,8 @@ class Capacity:
         self._busy_s += (now_s - self._counted_s) * running
         self._counted_s = now_s
 
-    def view(self, running: int) -> EngineView:
+    def view(self, running: int, hung: int) -> EngineView:
+        """`hung` subcompactions did not answer in time: their slots are lost for now."""
         one_merge = self.task_memory_bytes + admission.IDLE_WORKER_BYTES
         budget = self.memory_budget_bytes
         return EngineView(
@@ -86,8 +93,9 @@ class Capacity:
             error=self.error,
             slots=self.slots,
             running=running,
+            lost_slots=hung,
             memory_budget_bytes=self.slots * one_merge if budget is None else budget,
-            memory_reserved_bytes=running * one_merge,
+            memory_reserved_bytes=(running + hung) * one_merge,
             task_peak_memory_bytes=self._peak_rss_bytes,
             slot_busy_seconds=self._busy_s,
         )

@@ -28,8 +28,9 @@ from compactord.ids import Owner
 from compactord.maintenance.expire import Expired
 from compactord.model import TableName, TaskOutcome
 from compactord.scheduler import accounting
+from compactord.scheduler.scheduled_table import HUNG_JOB_MS
 from compactord.scheduler.scheduler import Scheduler
-from compactord.service.capacity import Capacity
+from compactord.service.capacity import Capacity, time_limit
 from compactord.service.discovery import Listing, list_catalogs
 from compactord.service.effects_runner import Answers, EffectsRunner
 from compactord.service.engine_host import EngineHost
@@ -53,8 +54,8 @@ _JUMP_MS = 2_000
 _JOBS_MAX = 8
 # Least time between two expiries of a table, unless the last one left something to do.
 _EXPIRE_INTERVAL_MS = 10_000
-# A first poll of a huge table, or a commit that retries, may take this long.
-_JOB_STALE_MS = 600_000
+# Before that the engine is started again, which is better than the whole process.
+_SLOTS_STALE_MS = 300_000
 _LOOP_STALE_MS = 60_000
 _NO_ENGINE = 69
 # How long, after the grace period, running calls may take to return.
@@ -103,6 +104,7 @@ class Daemon:
             observer=self._observer,
             jobs_max=_JOBS_MAX,
             max_commit_delay_ms=config.limits.max_commit_delay_ms,
+            time_limit=time_limit(config.limits),
             sweep_interval_ms=config.recovery.interval_ms,
             expire_interval_ms=_EXPIRE_INTERVAL_MS,
         )
@@ -125,7 +127,7 @@ class Daemon:
             version=__version__,
             started_ms=clock.steady_ms(),
             config=self._settings.view,
-            engine=self._capacity.view(0),
+            engine=self._capacity.view(0, 0),
             catalogs=self._registry.catalogs,
         )
         self._next_tick_s = clock.monotonic_s()
@@ -149,7 +151,7 @@ class Daemon:
                 swept=self._swept,
                 discarded=self._discarded,
             ),
-            submit=self._engine.submit,
+            engine=self._engine,
             clock=self._clock,
             worker=worker,
             orphan_grace_ms=orphan_grace_ms,
@@ -247,15 +249,23 @@ class Daemon:
     def _publish_view(self, now_ms: int) -> None:
         facts, scheduler = self._facts, self._scheduler
         facts.config = self._settings.view
-        facts.engine = self._capacity.view(scheduler.running_subcompactions)
+        running, hung = scheduler.running_subcompactions, scheduler.hung_subcompactions
+        facts.engine = self._capacity.view(running, hung)
         facts.beats["dispatcher"] = (now_ms, _LOOP_STALE_MS)
+        facts.beats["slots"] = (scheduler.all_hung_since_ms(now_ms), _SLOTS_STALE_MS)
+        facts.beats["jobs"] = (scheduler.last_progress_ms(now_ms), HUNG_JOB_MS)
         for phase in Phase:
-            since = (
-                scheduled.job_since_ms
+            at_work = [
+                scheduled
                 for scheduled in scheduler.tables.values()
                 if scheduled.job is not None and self._runner.phase(scheduled.name) is phase
-            )
-            facts.beats[phase.value] = (min(since, default=now_ms), _JOB_STALE_MS)
+            ]
+            since_ms = min((each.job_since_ms for each in at_work), default=now_ms)
+            facts.beats[phase.value] = (since_ms, HUNG_JOB_MS)
+            facts.hung_jobs[phase.value] = sum(each.is_job_hung(now_ms) for each in at_work)
+        facts.hung_jobs["maintenance"] = sum(
+            each.is_maintenance_hung(now_ms) for each in scheduler.tables.values()
+        )
         if not facts.is_started:
             listed = any(catalog.last_success_ms for catalog in facts.catalogs.values())
             facts.is_started = facts.engine.is_up and listed
@@ -449,6 +459,7 @@ class Daemon:
             max_tables=config.metrics.max_tables, top_buckets=config.metrics.top_n
         )
         self._capacity.configure(config.limits)
+        scheduler.set_time_limit(time_limit(config.limits))
         scheduler.slots = self._capacity.slots
         self._set_intervals()
         self._registry.apply(config)

@@ -10,20 +10,24 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 
 from compactord.clock import Clock
 from compactord.commit.publish import SnapshotPublisher
+from compactord.engine.worker import discard, file_names
 from compactord.errors import CompactordError
 from compactord.maintenance.expire import Expired
 from compactord.model import Subcompaction, TableName
 from compactord.paimon.table import TableRef
 from compactord.scheduler.effects import (
+    Cancel,
     Discard,
     Effect,
     Forget,
+    RemoveOutputs,
+    RestartEngine,
     StartCycle,
     StartDispatch,
     StartExpire,
@@ -57,6 +61,16 @@ class TableSpec:
     stop_trigger_fallback: int
 
 
+class Workers(Protocol):
+    """What effects need of the engine; see `EngineHost`."""
+
+    def submit(self, subcompaction: Subcompaction) -> None: ...
+
+    def cancel_one(self, subcompaction: Subcompaction) -> None: ...
+
+    def restart(self, why: str) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
     """Events of the loop; called in its thread."""
@@ -76,7 +90,7 @@ class EffectsRunner:
         *,
         post: Callable[[Callable[[], None]], None],
         answers: Answers,
-        submit: Callable[[Subcompaction], None],
+        engine: Workers,
         clock: Clock,
         worker: WorkerSpec,
         orphan_grace_ms: int,
@@ -87,7 +101,7 @@ class EffectsRunner:
         self.orphan_grace_ms = orphan_grace_ms
         self._post = post
         self._answers = answers
-        self._submit = submit
+        self._engine = engine
         self._clock = clock
         self._worker = worker
         self._opened_with: dict[TableName, TableSpec] = {}
@@ -101,7 +115,13 @@ class EffectsRunner:
         """Begin the effect; returns at once."""
         match effect:
             case Submit(subcompaction=subcompaction):
-                self._submit(subcompaction)
+                self._engine.submit(subcompaction)
+            case Cancel(subcompaction=subcompaction):
+                self._engine.cancel_one(subcompaction)
+            case RestartEngine(why=why):
+                self._engine.restart(why)
+            case RemoveOutputs(subcompaction=subcompaction, result=result):
+                self._begin(self._maintenance, discard, subcompaction, file_names(result))
             case StartCycle():
                 self._begin(self._jobs, self._cycle, effect)
             case StartDispatch():

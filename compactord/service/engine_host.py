@@ -79,6 +79,17 @@ class EngineHost:
         if engine is not None:
             engine.cancel()
 
+    def cancel_one(self, subcompaction: Subcompaction) -> None:
+        """Stop one subcompaction; its outcome comes once its worker has ended."""
+        engine = self._engine
+        if engine is not None:
+            engine.cancel_one(subcompaction.compaction, subcompaction.index)
+
+    def restart(self, why: str) -> None:
+        """End the engine and all its workers, and start it again; `engine_down` follows."""
+        if self._engine is not None:
+            self._fail(why)
+
     def close(self, seconds_max: float) -> bool:
         """End the engine and the threads; whether they have ended in time."""
         self._closing.set()

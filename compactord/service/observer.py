@@ -9,6 +9,7 @@ from compactord.errors import CompactordError
 from compactord.maintenance.expire import Expired
 from compactord.model import TableName
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.at_engine import Submitted
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import Quarantined
 from compactord.scheduler.status import EndedCompaction, Halt, Outcome
@@ -177,6 +178,17 @@ class LoggingObserver:
                 size_bytes=result.size_bytes,
                 duration_s=round(seconds, 3),
             )
+
+    def hung(self, name: TableName, submitted: Submitted, now_ms: int) -> None:
+        _log.error(
+            "subcompaction_hung",
+            **_named(name),
+            compaction_id=submitted.subcompaction.compaction,
+            index=submitted.subcompaction.index,
+            input_bytes=submitted.size_bytes,
+            limit_s=round(submitted.limit_ms / 1000, 1),
+            duration_s=round((now_ms - submitted.began_ms) / 1000, 1),
+        )
 
     def snapshot_lost(self, name: TableName, why: str) -> None:
         # The committer has logged `snapshot_lost` with all it knows.

@@ -19,13 +19,25 @@ from compactord.config.choices import Mode, SnapshotExpiry
 from compactord.config.model import Alerts, Backoff, Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.engine.base import Engine
+from compactord.engine.worker import discard, file_names
 from compactord.errors import CompactordError, EngineUnavailable, TransientStorageError
 from compactord.model import LossOutcome, TableName, TaskOutcome
 from compactord.paimon.table import TableRef
-from compactord.scheduler.effects import Discard, Effect, StartCycle, StartDispatch, Submit
+from compactord.scheduler.at_engine import TimeLimit
+from compactord.scheduler.effects import (
+    Cancel,
+    Discard,
+    Effect,
+    RemoveOutputs,
+    RestartEngine,
+    StartCycle,
+    StartDispatch,
+    Submit,
+)
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
+from compactord.service.capacity import time_limit
 from compactord.service.totalling import TotallingObserver
 from compactord.storage.base import Storage
 from compactord.table.compactor import Dispatch, Outrun, TableCompactor
@@ -50,6 +62,8 @@ _RETRY = Retry(
     halt_after_consecutive_failures=2**31,
     halt_after_lost_snapshots=2**31,
 )
+# How long a subcompaction may run, where nobody says otherwise.
+TIME_LIMIT = time_limit(Limits())
 _POLICY = TablePolicy(
     mode=Mode.AUTO,
     priority=0,
@@ -83,6 +97,7 @@ class OneShot:
         worker: WorkerSpec,
         progress: Progress,
         stop: threading.Event,
+        limit: TimeLimit = TIME_LIMIT,
     ) -> None:
         self._start_engine = start_engine
         self._engine: Engine | None = None
@@ -101,6 +116,8 @@ class OneShot:
             stop_trigger_fallback=Alerts().stop_trigger_fallback,
         )
         self.totals = CompactTotals()
+        # Whether workers of this run did not end: the engine must not be used for another one.
+        self.leaves_workers = False
         self._observer = TotallingObserver(self.totals, progress, clock)
         self._scheduler = Scheduler(
             retry=_RETRY,
@@ -108,6 +125,7 @@ class OneShot:
             observer=self._observer,
             jobs_max=_JOBS_MAX,
             max_commit_delay_ms=Limits().max_commit_delay_ms,
+            time_limit=limit,
             sweep_interval_ms=_YEAR_MS,
             expire_interval_ms=_YEAR_MS,
         )
@@ -154,8 +172,10 @@ class OneShot:
         """Carry out what can begin now; whether there was anything."""
         if self._engine is not None:
             # Twice what can run at once: the engine has work while a snapshot is published.
+            self._scheduler.at_once = self._engine.capacity
             self._scheduler.slots = 2 * self._engine.capacity
-        effects = self._scheduler.decide(self._clock.steady_ms())
+        now_ms = self._clock.steady_ms()
+        effects = [*self._scheduler.give_up_hung(now_ms), *self._scheduler.decide(now_ms)]
         for effect in effects:
             self._run(effect)
         return bool(effects)
@@ -168,6 +188,16 @@ class OneShot:
                 self._dispatch(effect)
             case Submit(subcompaction=subcompaction):
                 self._running_engine().submit(subcompaction)
+            case Cancel(subcompaction=subcompaction):
+                self._running_engine().cancel_one(subcompaction.compaction, subcompaction.index)
+            case RestartEngine(why=why):
+                self.leaves_workers = True
+                has_more = bool(self._table.offered or self._table.in_flight)
+                self._scheduler.engine_lost(why, self._clock.steady_ms())
+                if has_more:
+                    raise EngineUnavailable(f"the rest was not compacted: {why}")
+            case RemoveOutputs(subcompaction=subcompaction, result=result):
+                discard(subcompaction, file_names(result))
             case Discard(ended=ended):
                 self._compactor.discard(ended)
                 self._scheduler.discarded(self._name, self._clock.steady_ms())
@@ -238,7 +268,9 @@ class OneShot:
 
         Waits for the first one, but not for long, so that a signal is heard.
         """
-        if not self._scheduler.running_subcompactions:
+        scheduler = self._scheduler
+        # A hung worker is given time to end, so that it removes its files.
+        if not (scheduler.running_subcompactions or scheduler.hung_subcompactions):
             return False
         outcome = self._running_engine().next_outcome(timeout_s=0.2)
         while outcome is not None:

@@ -148,6 +148,24 @@ def _work_metrics() -> tuple[_Metric, ...]:
     return (
         _gauge("task_slots", "Compactions that may run at a time.", lambda view: view.engine.slots),
         _gauge("tasks_running", "Compactions that run.", lambda view: view.engine.running),
+        _gauge(
+            "task_slots_lost",
+            "Slots held by workers that did not answer within their time limit.",
+            lambda view: view.engine.lost_slots,
+        ),
+        _Metric(
+            gauge(
+                "compactord_jobs_hung",
+                "Polls, commits, sweeps and expiries that take too long to be at work.",
+                "loop",
+            ),
+            lambda view: [(label("loop", name), count) for name, count in view.hung_jobs.items()],
+        ),
+        _gauge(
+            "expiry_held_since_timestamp_seconds",
+            "Start of the oldest work that keeps snapshots from expiring, 0 for none.",
+            lambda view: view.expiry_held_since_ms / 1000,
+        ),
         _Metric(
             gauge("compactord_tasks_queued", "Compactions that wait to start.", "priority_class"),
             lambda view: [

@@ -53,6 +53,8 @@ class Facts:
     catalogs: dict[str, CatalogView] = field(default_factory=dict)
     # For each loop: its last heartbeat, and the age in ms at which it counts as stalled.
     beats: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # Jobs that have taken too long to be at work, by what they do.
+    hung_jobs: dict[str, int] = field(default_factory=dict)
     overruns: Counter[str] = field(default_factory=Counter)
 
 
@@ -120,6 +122,13 @@ class StatusKeeper:
             ),
             top_buckets=self._top_buckets(shown),
             picks=dict(scheduler.picks),
+            hung_jobs=dict(facts.hung_jobs),
+            expiry_held_since_ms=wall.shown(
+                min(
+                    (each.expiry_held_since_ms for each in shown if each.expiry_held_since_ms),
+                    default=0,
+                )
+            ),
         )
 
     def _top_buckets(self, shown: Sequence[ScheduledTable]) -> tuple[BucketView, ...]:

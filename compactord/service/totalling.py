@@ -10,6 +10,7 @@ from compactord.clock import Clock
 from compactord.errors import AccessDenied, CompactordError
 from compactord.model import MergeCompaction, TableName
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.at_engine import Submitted
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import Counts, Quarantined
 from compactord.scheduler.status import EndedCompaction, Halt, Outcome
@@ -68,6 +69,8 @@ class TotallingObserver:
         self._totals.lost_snapshots.append(why)
 
     # What follows is for those who watch: the log of the session has it already.
+
+    def hung(self, name: TableName, submitted: Submitted, now_ms: int) -> None: ...
 
     def started(self, name: TableName, record: CompactionRecord, now_ms: int) -> None: ...
 

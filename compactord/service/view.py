@@ -155,7 +155,10 @@ class ConfigView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineView:
-    """Where merges run. Slots and memory are those of admission."""
+    """Where merges run. Slots and memory are those of admission.
+
+    `lost_slots` are held by subcompactions that did not answer within their time limit.
+    """
 
     is_up: bool
     master: str
@@ -163,6 +166,7 @@ class EngineView:
     error: str
     slots: int
     running: int
+    lost_slots: int
     memory_budget_bytes: int
     memory_reserved_bytes: int
     task_peak_memory_bytes: int
@@ -195,6 +199,10 @@ class ServiceView:
     recent: tuple[EndedCompaction, ...]
     top_buckets: tuple[BucketView, ...]
     picks: Mapping[tuple[WorkKind, CompactReason], int]
+    # Cycles, dispatches, sweeps and expiries that take too long to be at work, by what they do.
+    hung_jobs: Mapping[str, int]
+    # When the oldest work under way began that keeps snapshots from expiring.
+    expiry_held_since_ms: int
 
     def reading_ms(self, steady_ms: int) -> int:
         """The view's clock at a steady time; it runs on even when the wall clock is set."""

@@ -16,10 +16,13 @@ from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.model import FailureKind, TableName
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.at_engine import Submitted
 from compactord.scheduler.effects import (
+    Cancel,
     Discard,
     Effect,
     Forget,
+    RemoveOutputs,
     StartCycle,
     StartDispatch,
     StartExpire,
@@ -28,7 +31,7 @@ from compactord.scheduler.effects import (
 )
 from compactord.scheduler.priority import cost
 from compactord.scheduler.record import CompactionRecord, Status
-from compactord.scheduler.scheduled_table import Quarantined
+from compactord.scheduler.scheduled_table import PIN_MAX_MS, Quarantined
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
 from compactord.table.compactor import Cycle, Dispatch
 from compactord.table.in_flight import Failed, Finished
@@ -59,6 +62,13 @@ class Rules:
         self.answered: Counter[TableName] = Counter()
         self.first_submits: dict[int, int] = {}
         self.attempts_at: dict[tuple[TableName, BucketId], list[int]] = {}
+        # Compactions that were given up because a worker did not answer.
+        self._cancelled: set[int] = set()
+        # Workers that finished after that, whose files are to be removed.
+        self._late: set[tuple[int, int]] = set()
+        self._submitted_at: dict[tuple[int, int], int] = {}
+        self._chosen_at: dict[int, int] = {}
+        self._looked_at: dict[TableName, int] = {}
         self._jobs: dict[TableName, str] = {}
         self._maintenance: set[TableName] = set()
         self._handed_back: set[int] = set()
@@ -88,10 +98,14 @@ class Rules:
                 self._begin(effect)
             case StartExpire(name=name, keep_from=keep_from):
                 self._care(name)
-                assert keep_from is not None, "what is read now is known after a first look"
-                read = [t.snapshot_id for n, t in self.active.items() if self.table_of[n] == name]
-                read.append(self._world.tables[name].planned_snapshot_id)
-                assert keep_from <= min(read), "expiry would take what is being read"
+                read = self._reads(name)
+                if read:
+                    assert keep_from is not None, "what is read now is known"
+                    assert keep_from <= min(read), "expiry would take what is being read"
+            case Cancel(subcompaction=subcompaction):
+                self._cancel(subcompaction.compaction, subcompaction.index)
+            case RemoveOutputs(subcompaction=subcompaction):
+                self._late.remove((subcompaction.compaction, subcompaction.index))
             case StartSweep(name=name):
                 self._care(name)
             case Forget(name=name):
@@ -103,6 +117,39 @@ class Rules:
                     del self._rests_until[key], self._failures[key]
                 for counter in (self.ended_of, self.answered):
                     del counter[name]
+
+    def _reads(self, name: TableName) -> list[int]:
+        """The snapshots that work of the table reads, and has not read for too long."""
+        since_ms = self._world.now_ms - PIN_MAX_MS
+        read = [
+            dispatch.snapshot_id
+            for number, dispatch in self.active.items()
+            if self.table_of[number] == name and self._chosen_at[number] >= since_ms
+        ]
+        if self._looked_at[name] >= since_ms:
+            read.append(self._world.tables[name].planned_snapshot_id)
+        return read
+
+    def _cancel(self, number: int, index: int) -> None:
+        world = self._world
+        assert (number, index) in world.running, "cancelled, but not at the engine"
+        if number in self._cancelled:
+            return
+        waits = [
+            world.now_ms - self._submitted_at[key] for key in world.running if key[0] == number
+        ]
+        limit_ms = world.limit.of(0)
+        assert max(waits) > limit_ms, f"compaction {number} is given up after {max(waits)} ms"
+        self._cancelled.add(number)
+        self._doomed.setdefault(number, world.now_ms)
+
+    def is_cancelled(self, number: int) -> bool:
+        """Whether its compaction has been given up."""
+        return number in self._cancelled
+
+    def finished_late(self, key: tuple[int, int]) -> None:
+        """A worker has written its files although its compaction was given up."""
+        self._late.add(key)
 
     def _is_unsafe(self, name: TableName) -> bool:
         halt = self._halts.get(name)
@@ -130,10 +177,11 @@ class Rules:
             f"subcompaction {key} of a compaction that failed already"
         )
         assert len(running) < world.capacity, "more subcompactions than slots"
-        mine = sum(self.table_of[each] == name for each, _ in running)
+        mine = self._held(name)
         assert mine < scheduled.policy.max_concurrent_tasks, f"{name} holds too many slots"
         large = sum(size >= LARGE for size in running.values())
-        if world.sizes[number] >= LARGE and world.capacity > 1:
+        self._submitted_at[key] = world.now_ms
+        if world.sizes[number] >= LARGE and world.capacity > 1 and not self._cancelled:
             assert large < world.capacity - 1, "large subcompactions hold every slot"
         self.given[name] += cost(world.sizes[number])
         self._attempts[key] += 1
@@ -165,6 +213,7 @@ class Rules:
             assert not self._is_unsafe(name), f"{name} is not to be touched"
             assert world.now_ms >= halt.next_try_ms, f"{name} is halted"
             assert name not in map(self.table_of.get, self.active), "a halted table tries one"
+        self._chosen_at[effect.number] = world.now_ms
         self.table_of[effect.number], self.bucket_of[effect.number] = name, bucket
         self.attempts_at.setdefault((name, bucket), []).append(world.now_ms)
 
@@ -175,9 +224,8 @@ class Rules:
             assert number not in self._handed_back, f"compaction {number} ends twice"
             self._handed_back.add(number)
             assert number in self.active, f"compaction {number} was never dispatched"
-            assert not any(n == number for n, _ in self._world.running), (
-                "its subcompactions still run"
-            )
+            still_run = any(n == number for n, _ in self._world.running)
+            assert not still_run or number in self._cancelled, "its subcompactions still run"
             failed_ms = self._doomed.get(number)
             if isinstance(each, Failed) and failed_ms is not None:
                 self.failed(name, self.bucket_of[number], failed_ms)
@@ -214,6 +262,8 @@ class Rules:
         self, name: TableName, ended: Sequence[Finished | Failed], cycle: Cycle
     ) -> None:
         self.discarded(name, ended)
+        if cycle.error is None:
+            self._looked_at[name] = self._world.now_ms
         if cycle.settled is not None:
             published = {id(each) for each in cycle.settled.published}
             for each in ended:
@@ -275,14 +325,24 @@ class Rules:
 
     def snapshot_lost(self, name: TableName, why: str) -> None: ...
 
+    def hung(self, name: TableName, submitted: Submitted, now_ms: int) -> None:
+        assert now_ms - self._submitted_at[submitted.key] > submitted.limit_ms
+
+    def _held(self, name: TableName) -> int:
+        """Slots that the table's compactions hold; not those that hung workers took from all."""
+        numbers = [number for number, _ in self._world.running if number not in self._cancelled]
+        return sum(self.table_of[number] == name for number in numbers)
+
     # -- at any time
 
     def look(self) -> None:
         """Sums and bounds."""
         scheduler = self._world.scheduler
-        assert scheduler.running_subcompactions == len(self._world.running)
+        hung = scheduler.hung_subcompactions
+        assert scheduler.running_subcompactions + hung == len(self._world.running)
+        assert not self._late, "files of late workers are not removed"
         for name, scheduled in scheduler.tables.items():
-            mine = sum(self.table_of[number] == name for number, _ in self._world.running)
+            mine = self._held(name)
             assert scheduled.slots == mine, f"{name} holds {mine} slots, not {scheduled.slots}"
             assert (scheduled.halt is not None) == (name in self._halts), (
                 "nobody was told of a halt"
@@ -298,7 +358,7 @@ class Rules:
         scheduler = self._world.scheduler
         assert scheduler.is_idle, "something is under way"
         assert not self.active, f"nobody knows what became of {sorted(self.active)}"
-        assert not self._world.running
+        assert all(number in self._cancelled for number, _ in self._world.running)
         assert scheduler.running_subcompactions == 0
         assert sum(self.dispatched_count.values()) == sum(self.outcomes.values())
         for name, scheduled in scheduler.tables.items():

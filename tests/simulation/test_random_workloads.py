@@ -14,6 +14,7 @@ from compactord.config.choices import Mode
 from compactord.config.policy import TablePolicy
 from compactord.config.windows import Window
 from compactord.model import TableName
+from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import Odds, Plan, World, policy
@@ -21,6 +22,8 @@ from tests.simulation.world import Odds, Plan, World, policy
 WORKLOADS = 2_000
 CHUNK = 250
 LOAD_MS = 30_000
+# Below the 50 MiB a second at which the workers merge.
+LIMIT = TimeLimit(least_ms=5_000, bytes_per_s=20 * MIB)
 # The run begins at 22:13:20: the one stays closed, the other opens on the way.
 NIGHTLY = Window(**{"from": "02:00", "to": "05:00", "allow": ("full",)})
 SOON = Window(**{"from": "22:14", "to": "23:00", "allow": ("minor", "append")})
@@ -32,7 +35,11 @@ class RandomWorkload:
     def __init__(self, seed: int, scheduler: Callable[..., Scheduler] = Scheduler) -> None:
         self.random = random.Random(-seed)
         self.world = World(
-            seed, slots=self.random.choice([1, 2, 3, 4, 8]), odds=self._odds(), scheduler=scheduler
+            seed,
+            slots=self.random.choice([1, 2, 3, 4, 8]),
+            odds=self._odds(),
+            scheduler=scheduler,
+            limit=LIMIT,
         )
         self._names = 0
         for _ in range(self.random.randint(1, 6)):
@@ -72,6 +79,8 @@ class RandomWorkload:
         odds["snapshot_lost"] = draw.choice([0.0, 0.0, 0.02])
         odds["late_rename"] = draw.choice([0.0, 0.0, 0.02])
         odds["slow_store"] = draw.choice([0.0, 0.0, 0.02])
+        odds["hangs"] = draw.choice([0.0, 0.0, 0.02, 0.1])
+        odds["deaf"] = draw.choice([0.0, 0.5])
         return Odds(**odds)  # type: ignore[arg-type]
 
     def _add(self) -> None:
@@ -164,7 +173,8 @@ class RandomWorkload:
         count = sum(1 + len(bucket.level0) // 4 for bucket in buckets)
         # Buckets that can never be merged are tried again and again, at the largest pause.
         again = 1 + sum(bucket.is_poison for bucket in buckets)
-        return again * (100_000 + 2 * (2 * size // world.odds.bytes_per_ms + 800 * count))
+        # The engine is started again once nothing but hung workers is at it.
+        return again * (200_000 + 2 * (2 * size // world.odds.bytes_per_ms + 800 * count))
 
     def _stop(self) -> None:
         world = self.world

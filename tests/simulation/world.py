@@ -19,20 +19,27 @@ from compactord.config.model import Backoff, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
 from compactord.model import (
+    DATA,
     FailureKind,
     LossOutcome,
+    Output,
     RewriteStats,
     Subcompaction,
     SubcompactionResult,
     TableName,
     TaskFailure,
 )
+from compactord.paimon.data_file import DataFile
 from compactord.paimon.table import TableRef
 from compactord.scheduler import accounting
+from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.effects import (
+    Cancel,
     Discard,
     Effect,
     Forget,
+    RemoveOutputs,
+    RestartEngine,
     StartCycle,
     StartDispatch,
     StartExpire,
@@ -47,6 +54,10 @@ from tests.simulation.tables import MIB, SimTable
 START_MS = 1_700_000_000_000
 TICK_MS = 1_000
 JOBS_MAX = 8
+# Nothing that works is ever this slow.
+LIMIT = TimeLimit(least_ms=60_000, bytes_per_s=MIB // 2)
+# What is known of the file does not matter here.
+LATE_OUTPUTS = (Output(DATA, object.__new__(DataFile)),)
 RETRY = Retry(
     task_attempts=2,
     halt_after_consecutive_failures=6,
@@ -68,6 +79,9 @@ class Odds:
     subcompaction_fails: float = 0.0
     subcompaction_lost: float = 0.0
     slow_store: float = 0.0
+    # A worker never answers; its engine cannot end it either.
+    hangs: float = 0.0
+    deaf: float = 0.0
     job_ms: tuple[int, int] = (5, 200)
     bytes_per_ms: int = 50 * MIB // 1000
 
@@ -109,6 +123,7 @@ class World:
         slots: int = 4,
         odds: Odds | None = None,
         scheduler: Callable[..., Scheduler] = Scheduler,
+        limit: TimeLimit = LIMIT,
     ) -> None:
         self.random = random.Random(seed)
         self.odds = odds or Odds()
@@ -121,15 +136,22 @@ class World:
             observer=self.rules,
             jobs_max=JOBS_MAX,
             max_commit_delay_ms=5_000,
+            time_limit=limit,
             sweep_interval_ms=30_000,
             expire_interval_ms=2_000,
         )
+        self.limit = limit
         self.capacity = slots
         self.scheduler.slots = slots
         self.is_up = True
         self.trace: list[tuple[int, str]] = []
         self.sizes: dict[int, int] = {}
+        self.restarts = 0
+        # Tables whose jobs never end; expiries that began, with what they keep.
+        self.stuck: set[TableName] = set()
+        self.expired_from: dict[TableName, int | None] = {}
         self._engine: dict[tuple[int, int], int] = {}
+        self._deaf: set[tuple[int, int]] = set()
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = itertools.count()
         self._jobs_running = 0
@@ -240,6 +262,15 @@ class World:
             match effect:
                 case Submit(subcompaction=subcompaction):
                     self._submit(subcompaction)
+                case Cancel(subcompaction=subcompaction):
+                    self._cancel((subcompaction.compaction, subcompaction.index))
+                case RestartEngine():
+                    self.restarts += 1
+                    self.lose_engine(500)
+                case RemoveOutputs(subcompaction=subcompaction):
+                    self._note(f"remove {subcompaction.compaction} {subcompaction.index}")
+                case StartCycle(name=name) | StartDispatch(name=name) if name in self.stuck:
+                    self._jobs_running += 1
                 case StartCycle():
                     self._job(lambda effect=effect: self._cycle(effect))
                 case StartDispatch():
@@ -248,6 +279,7 @@ class World:
                     self._job(lambda name=name, ended=ended: self._discard(name, ended))
                 case StartExpire(name=name, keep_from=keep_from):
                     self.tables[name].expired_to = keep_from or 0
+                    self.expired_from[name] = keep_from
                     more = self.random.random() < 0.1
                     self._care(lambda name=name, more=more: self._expired(name, more))
                 case StartSweep(name=name):
@@ -340,13 +372,36 @@ class World:
         self._note(f"submit {key}")
         size = self.sizes[subcompaction.compaction]
         self._engine[key] = size
+        if self.random.random() < self.odds.hangs:
+            self._note(f"{key} hangs")
+            if self.random.random() < self.odds.deaf:
+                self._deaf.add(key)
+            return
         took_ms = 200 + int(size / self.odds.bytes_per_ms * self.random.uniform(0.8, 1.3))
         self.at(took_ms, lambda: self._subcompaction_done(key))
 
-    def _subcompaction_done(self, key: tuple[int, int]) -> None:
+    def _cancel(self, key: tuple[int, int]) -> None:
+        if key not in self._deaf:
+            self.at(self.random.randrange(1, 300), lambda: self._end_late(key))
+
+    def _end_late(self, key: tuple[int, int]) -> None:
+        """The compaction has ended before; some workers were just about to finish."""
         if self._engine.pop(key, None) is None:
             return
-        number, index = key
+        if self.random.random() < 0.3:
+            self._note(f"{key} finishes late")
+            self.rules.finished_late(key)
+            self.scheduler.subcompaction_ended(self._result(key, LATE_OUTPUTS), self.now_ms)
+        else:
+            self._fail(key, FailureKind.LOST)
+
+    def _subcompaction_done(self, key: tuple[int, int]) -> None:
+        if key in self._engine and self.rules.is_cancelled(key[0]):
+            self._end_late(key)
+            return
+        if self._engine.pop(key, None) is None:
+            return
+        number = key[0]
         name, bucket = self._in_flight(number)
         chance, kind = self.random.random(), None
         if self.tables[name].buckets[bucket].is_poison:
@@ -359,6 +414,10 @@ class World:
         if kind is not None:
             self._fail(key, kind)
             return
+        self.scheduler.subcompaction_ended(self._result(key, ()), self.now_ms)
+
+    def _result(self, key: tuple[int, int], outputs: tuple[Output, ...]) -> SubcompactionResult:
+        number, index = key
         size = self.sizes[number]
         stats = RewriteStats(
             rows_in=1,
@@ -368,8 +427,7 @@ class World:
             cpu_s=0,
             peak_rss_bytes=0,
         )
-        result = SubcompactionResult(compaction=number, index=index, outputs=(), stats=stats)
-        self.scheduler.subcompaction_ended(result, self.now_ms)
+        return SubcompactionResult(compaction=number, index=index, outputs=outputs, stats=stats)
 
     def _subcompaction_lost(self, key: tuple[int, int]) -> None:
         if self._engine.pop(key, None) is not None:

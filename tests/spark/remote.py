@@ -45,6 +45,9 @@ class RemoteEngine:
     def cancel(self) -> None:
         self._call(("cancel",))
 
+    def cancel_one(self, compaction: int, index: int) -> None:
+        self._call(("cancel_one", compaction, index))
+
     def close(self) -> None:
         """Close the engine; the process lives on until `end`."""
         self._call(("close",))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -110,6 +111,20 @@ class GatedStorage(LocalStorage):
         while not Path(self.gate).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         return super().status(path)
+
+
+@dataclass(frozen=True)
+class HungStorage(LocalStorage):
+    """A call that never returns and that only SIGKILL ends; file `pid` tells in which process."""
+
+    pid: str = ""
+
+    def status(self, path: str) -> ObjectStatus | None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
+        Path(f"{self.pid}.new").write_text(str(os.getpid()))
+        Path(f"{self.pid}.new").rename(self.pid)
+        while True:
+            time.sleep(3600)
 
 
 @dataclass(frozen=True)

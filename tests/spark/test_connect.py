@@ -98,6 +98,20 @@ def test_cancelled_subcompactions_are_lost(engine: RemoteEngine, tmp_path: Path)
     assert [name for name in outputs(tmp_path) if name]
 
 
+def test_one_of_several_is_cancelled(engine: RemoteEngine, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    for number in range(2):
+        engine.submit(append_subcompaction(tmp_path, number, GatedStorage(gate=str(gate))))
+    with waiting(gate, 2):
+        engine.cancel_one(7, 1)
+        lost = engine.next_outcome(PATIENCE_SECONDS)
+    assert isinstance(lost, TaskFailure)
+    assert (lost.index, lost.kind, lost.error) == (1, FailureKind.LOST, "Cancelled")
+    other = engine.next_outcome(PATIENCE_SECONDS)
+    assert isinstance(other, SubcompactionResult)
+    assert other.index == 0
+
+
 def test_a_server_that_is_not_there_is_unavailable() -> None:
     port = free_port()
     with pytest.raises(EngineUnavailable, match="did not answer") as raised:

@@ -24,6 +24,7 @@ from tests.spark.subcompactions import (
     BrokenStorage,
     DyingStorage,
     GatedStorage,
+    HungStorage,
     append_subcompaction,
     eventually,
     outputs,
@@ -129,6 +130,30 @@ def test_cancelled_subcompactions_are_lost_and_leave_no_file(
     assert isinstance(
         _outcome(spark_engine, append_subcompaction(tmp_path, 9)), SubcompactionResult
     )
+
+
+def test_a_worker_that_never_answers_is_killed_alone_and_its_slot_is_free_again(
+    spark_engine: PooledEngine, tmp_path: Path
+) -> None:
+    gate, pid = tmp_path / "gate", tmp_path / "pid"
+    hung = append_subcompaction(tmp_path, 1, HungStorage(pid=str(pid)))
+    spark_engine.submit(hung)
+    spark_engine.submit(append_subcompaction(tmp_path, 2, GatedStorage(gate=str(gate))))
+    with waiting(gate, 1):
+        eventually(pid.exists, "the worker hangs")
+        spark_engine.cancel_one(hung.compaction, hung.index)
+        lost = spark_engine.next_outcome(PATIENCE_SECONDS)
+        assert isinstance(lost, TaskFailure)
+        assert (lost.index, lost.kind, lost.error) == (1, FailureKind.LOST, "Cancelled")
+        worker = Path("/proc", pid.read_text())
+        eventually(lambda: not worker.exists(), "Spark kills the worker")
+        # One of two slots is taken by the one at the gate: this needs the other.
+        done = _outcome(spark_engine, append_subcompaction(tmp_path, 3))
+        assert isinstance(done, SubcompactionResult)
+        assert done.index == 3
+    other = spark_engine.next_outcome(PATIENCE_SECONDS)
+    assert isinstance(other, SubcompactionResult)
+    assert other.index == 2
 
 
 def test_capacity_is_the_number_of_task_slots(spark_engine: PooledEngine) -> None:

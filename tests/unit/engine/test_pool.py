@@ -34,12 +34,17 @@ class ThreadCarrier:
         self.gone: str | None = None
         self.cancelled = threading.Event()
         self.watched = threading.Event()
+        # While it is held, cancelling does not return.
+        self.hangs = threading.Lock()
+        self.groups: list[str] = []
         self.closed = 0
 
     def run(self, subcompaction: Subcompaction, group: str) -> TaskOutcome:
         return self.run_one(subcompaction)
 
     def cancel(self, group: str) -> None:
+        with self.hangs:
+            self.groups.append(group)
         self.cancelled.set()
 
     def watch(self) -> None:
@@ -154,6 +159,34 @@ def test_cancelled_subcompactions_are_lost_whether_they_had_begun_or_not(
     carrier.run_one = run_subcompaction
     engine.submit(append_subcompaction(tmp_path, 9))
     assert isinstance(engine.next_outcome(SECONDS), SubcompactionResult)
+
+
+def test_one_is_cancelled_and_the_others_go_on(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    carrier.run_one = _fail_when_cancelled(carrier)
+    engine.submit(append_subcompaction(tmp_path, 1))
+    engine.cancel_one(7, 2)
+    assert engine.next_outcome(0.01) is None
+    engine.cancel_one(7, 1)
+    lost = engine.next_outcome(SECONDS)
+    assert isinstance(lost, TaskFailure)
+    assert (lost.index, lost.kind, lost.error) == (1, FailureKind.LOST, "Cancelled")
+    assert carrier.groups == ["compactord-7-1"]
+    carrier.run_one = run_subcompaction
+    engine.submit(append_subcompaction(tmp_path, 1))
+    assert isinstance(engine.next_outcome(SECONDS), SubcompactionResult), "its name is free again"
+
+
+def test_cancelling_one_does_not_wait_for_an_engine_that_hangs(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    carrier.run_one = _fail_when_cancelled(carrier)
+    engine.submit(append_subcompaction(tmp_path, 1))
+    with carrier.hangs:
+        engine.cancel_one(7, 1)
+        assert engine.next_outcome(0.1) is None
+    assert isinstance(engine.next_outcome(SECONDS), TaskFailure)
 
 
 def test_a_result_that_was_there_before_the_cancel_is_kept(

@@ -15,6 +15,7 @@ from compactord.errors import StorageError
 from compactord.model import FailureKind, RewriteStats, SubcompactionResult, TableName, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
+from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.effects import (
     Discard,
     Effect,
@@ -34,6 +35,7 @@ from tests.simulation.world import policy
 
 NOW = 1_700_000_000_000
 NAME, OTHER = TableName("c", "db", "t"), TableName("c", "db", "u")
+LIMIT = TimeLimit(least_ms=600_000, bytes_per_s=MIB)
 STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=5, bytes_out=3, cpu_s=0, peak_rss_bytes=0)
 
 
@@ -59,6 +61,7 @@ class Stage:
             observer=self.observer,  # type: ignore[arg-type]
             jobs_max=4,
             max_commit_delay_ms=commit_delay_ms,
+            time_limit=LIMIT,
             sweep_interval_ms=10**12,
             expire_interval_ms=1_000,
         )

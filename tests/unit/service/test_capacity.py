@@ -46,13 +46,17 @@ def test_slots_are_those_that_engine_and_memory_allow_and_none_without_an_engine
 def test_a_first_start_and_more_cores_are_no_restarts() -> None:
     capacity = _capacity()
     capacity.engine_failed("no route")
-    assert (capacity.view(0).is_up, capacity.error) == (False, "no route")
+    assert (capacity.view(0, 0).is_up, capacity.error) == (False, "no route")
     for cores in (4, 8):
         capacity.engine_up(cores)
-        assert (capacity.view(0).is_up, capacity.view(0).restarts, capacity.error) == (True, 0, "")
+        assert (capacity.view(0, 0).is_up, capacity.view(0, 0).restarts, capacity.error) == (
+            True,
+            0,
+            "",
+        )
     capacity.engine_failed("it died")
     capacity.engine_up(8)
-    assert capacity.view(0).restarts == 1
+    assert capacity.view(0, 0).restarts == 1
 
 
 def test_other_limits_hold_at_once_but_not_a_memory_in_which_no_merge_fits() -> None:
@@ -77,7 +81,13 @@ def test_the_time_that_slots_are_in_use_is_summed_up() -> None:
     for seconds, running in ((1, 1), (2, 3), (4, 0)):
         clock.sleep(seconds)
         capacity.count_busy(running)
-    assert capacity.view(0).slot_busy_seconds == 1 * 1 + 2 * 3
+    assert capacity.view(0, 0).slot_busy_seconds == 1 * 1 + 2 * 3
+
+
+def test_a_lost_slot_keeps_its_memory() -> None:
+    view = _capacity().view(2, 1)
+    assert (view.running, view.lost_slots) == (2, 1)
+    assert view.memory_reserved_bytes == 3 * ONE_BYTES
 
 
 def test_memory_is_reserved_for_what_runs_and_the_largest_worker_is_remembered() -> None:
@@ -89,7 +99,7 @@ def test_memory_is_reserved_for_what_runs_and_the_largest_worker_is_remembered()
         capacity.subcompaction_ended(
             SubcompactionResult(compaction=1, index=0, outputs=(), stats=stats)
         )
-    view = capacity.view(2)
+    view = capacity.view(2, 0)
     assert (view.running, view.memory_reserved_bytes) == (2, 2 * ONE_BYTES)
     assert view.memory_budget_bytes == 3 * ONE_BYTES
     assert view.task_peak_memory_bytes == 9
@@ -102,4 +112,4 @@ def test_the_token_of_a_master_is_not_shown() -> None:
             "spark": {"master": "sc://head:15002/;token=s3same;x-org=s3same"},
         }
     )
-    assert Capacity(config, VirtualClock()).view(0).master == "sc://head:15002/;***"
+    assert Capacity(config, VirtualClock()).view(0, 0).master == "sc://head:15002/;***"

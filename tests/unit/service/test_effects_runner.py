@@ -10,13 +10,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from compactord.commit.publish import StorePublisher
+from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError, StorageError
-from compactord.model import Subcompaction, TableName
+from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.scheduler.effects import (
+    Cancel,
     Discard,
     Forget,
+    RemoveOutputs,
+    RestartEngine,
     StartCycle,
     StartDispatch,
     StartExpire,
@@ -49,6 +53,8 @@ class Harness:
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.answers: list[tuple[str, object]] = []
         self.submitted: list[Subcompaction] = []
+        self.cancelled: list[Subcompaction] = []
+        self.restarts: list[str] = []
         clock = VirtualClock()
         self.runner = EffectsRunner(
             post=self.events.put,
@@ -61,7 +67,7 @@ class Harness:
                 swept=lambda name, removed: self.answers.append(("swept", removed)),
                 discarded=lambda name: self.answers.append(("discarded", None)),
             ),
-            submit=self.submitted.append,
+            engine=self,
             clock=clock,
             worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone),
             orphan_grace_ms=1,
@@ -75,6 +81,15 @@ class Harness:
             publisher=StorePublisher(storage),
             stop_trigger_fallback=3,
         )
+
+    def submit(self, subcompaction: Subcompaction) -> None:
+        self.submitted.append(subcompaction)
+
+    def cancel_one(self, subcompaction: Subcompaction) -> None:
+        self.cancelled.append(subcompaction)
+
+    def restart(self, why: str) -> None:
+        self.restarts.append(why)
 
     def _before(self, call: Call) -> None:
         if self.error is not None:
@@ -184,6 +199,28 @@ def test_subcompactions_go_to_the_engine_at_once(harness: Harness) -> None:
     made = subcompaction(3)
     harness.runner.run(Submit(subcompaction=made))
     assert harness.submitted == [made]
+
+
+def test_hung_workers_are_the_engines_business(harness: Harness) -> None:
+    made = subcompaction(3)
+    harness.runner.run(Cancel(subcompaction=made))
+    harness.runner.run(RestartEngine(why="it hangs"))
+    assert (harness.cancelled, harness.restarts) == ([made], ["it hangs"])
+
+
+def test_files_of_a_late_result_are_removed(harness: Harness) -> None:
+    harness.cycle()
+    dispatch = harness.dispatch(0)
+    assert isinstance(dispatch, Dispatch)
+    (made,) = dispatch.subcompactions
+    result = run_subcompaction(made)
+    assert isinstance(result, SubcompactionResult)
+    (file,) = result.after
+    path = f"{made.write.folder}/{file.file_name}"
+    assert harness.inner.status(path) is not None
+    harness.runner.run(RemoveOutputs(subcompaction=made, result=result))
+    assert harness.runner.close(WAIT_S)
+    assert harness.inner.status(path) is None
 
 
 def test_a_new_specification_takes_effect_with_the_next_turn(harness: Harness) -> None:

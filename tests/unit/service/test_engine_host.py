@@ -55,6 +55,7 @@ class FakeEngine:
         self.watch_error: Exception | None = None
         self.is_closed = False
         self.cancelled = threading.Event()
+        self.cancelled_one: list[tuple[int, int]] = []
 
     def submit(self, subcompaction: Subcompaction) -> None:
         if self.gone is not None or self.refuses:
@@ -77,6 +78,9 @@ class FakeEngine:
 
     def cancel(self) -> None:
         self.cancelled.set()
+
+    def cancel_one(self, compaction: int, index: int) -> None:
+        self.cancelled_one.append((compaction, index))
 
     def close(self) -> None:
         self.is_closed = True
@@ -265,6 +269,23 @@ def test_without_an_engine_subcompactions_and_cancelling_are_ignored() -> None:
         host.cancel()
         assert heard.is_quiet
         released.set()
+
+
+def test_one_is_cancelled_and_a_restart_ends_the_engine_and_starts_another() -> None:
+    engines: list[FakeEngine] = []
+
+    def start() -> FakeEngine:
+        engines.append(FakeEngine())
+        return engines[-1]
+
+    with hosted(start) as (host, heard):
+        assert heard.next() == ("up", 2)
+        host.cancel_one(subcompaction(1))
+        assert engines[0].cancelled_one == [(1, 1)]
+        host.restart("its workers hang")
+        assert heard.next() == ("down", "its workers hang")
+        assert heard.next() == ("up", 2)
+        assert [engine.is_closed for engine in engines] == [True, False]
 
 
 def test_closing_waits_no_longer_than_it_is_told() -> None:

@@ -54,6 +54,24 @@ def test_it_lives_as_long_as_every_loop_shows_life() -> None:
     assert stale.failed[1].message == "no heartbeat for 90 s, at most 60 s are allowed"
 
 
+@pytest.mark.parametrize(
+    ("loop", "message"),
+    [
+        ("planner", None),
+        ("committer", None),
+        ("dispatcher", "no heartbeat for 90 s, at most 60 s are allowed"),
+        ("slots", "every slot is lost to a worker that does not answer for 90 s, "),
+        ("jobs", "every thread, or every table, waits for a call into a store for 90 s, "),
+    ],
+)
+def test_one_job_that_hangs_fails_nothing_but_all_do(loop: str, message: str | None) -> None:
+    view = with_loops(90 * SECOND)
+    view = replace(view, loops=tuple(replace(each, name=loop) for each in view.loops))
+    failed = probes.liveness(view, NOW_MS).failed
+    assert len(failed) == (message is not None)
+    assert message is None or failed[0].message.startswith(message)
+
+
 def test_a_view_that_is_not_renewed_goes_stale_by_the_probes_own_clock() -> None:
     view = service_view()
     assert checks(probes.liveness(view, NOW_MS + MINUTE)) == ["loop service"]

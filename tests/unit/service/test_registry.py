@@ -10,6 +10,7 @@ from compactord.commit.publish import StorePublisher
 from compactord.config.model import Retry, ServiceConfig
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
+from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import Listing
 from compactord.service.effects_runner import TableSpec
@@ -54,6 +55,7 @@ def _registry(clock: VirtualClock) -> tuple[TableRegistry, Scheduler]:
         observer=LoggingObserver(Metrics()),
         jobs_max=2,
         max_commit_delay_ms=0,
+        time_limit=TimeLimit(least_ms=1_000, bytes_per_s=1),
         sweep_interval_ms=1,
         expire_interval_ms=1,
     )

@@ -35,6 +35,7 @@ def facts() -> Facts:
             error="",
             slots=2,
             running=0,
+            lost_slots=0,
             memory_budget_bytes=1,
             memory_reserved_bytes=0,
             task_peak_memory_bytes=0,

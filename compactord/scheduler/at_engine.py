@@ -1,0 +1,122 @@
+"""The subcompactions at the engine: since when each runs, and which do not answer in time.
+
+A subcompaction without an outcome within its time limit is hung. Its compaction ends at once; its
+slot is lost until the engine reports its end or is started again. Pure except for its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from compactord.model import Subcompaction
+from compactord.scheduler.scheduled_table import ScheduledTable
+
+# The engine is started again once they have been hung for so long and it runs nothing else.
+RESTART_ALONE_MS = 60_000
+# It is started again, whatever else it runs, once one has been hung for so long.
+RESTART_AT_LAST_MS = 3_600_000
+
+# A subcompaction's compaction and its index.
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimit:
+    """How long one may run: `least_ms`, and a second for each `bytes_per_s` that it reads."""
+
+    least_ms: int
+    bytes_per_s: int
+
+    def of(self, size_bytes: int) -> int:
+        """The limit in milliseconds for that much to read."""
+        return self.least_ms + 1000 * size_bytes // self.bytes_per_s
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Submitted:
+    """A subcompaction at the engine. Times are steady; 0 means not yet."""
+
+    scheduled: ScheduledTable
+    subcompaction: Subcompaction
+    # About how much it reads.
+    size_bytes: int
+    is_large: bool
+    limit_ms: int
+    # When it had a core at the latest: before, it may have waited for those submitted earlier.
+    began_ms: int = 0
+    hung_ms: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.subcompaction.compaction, self.subcompaction.index
+
+
+@dataclass(slots=True)
+class AtEngine:
+    """See the module."""
+
+    # In the order in which they were submitted, which is the order in which they begin.
+    _submitted: dict[Key, Submitted] = field(default_factory=dict)
+    _restart_asked_ms: int = 0
+
+    @property
+    def running(self) -> int:
+        """How many have time left to answer."""
+        return len(self._submitted) - self.hung
+
+    @property
+    def hung(self) -> int:
+        """How many have not answered in time: so many slots are lost."""
+        return sum(each.hung_ms > 0 for each in self._submitted.values())
+
+    @property
+    def large_running(self) -> int:
+        return sum(each.is_large and not each.hung_ms for each in self._submitted.values())
+
+    def add(self, submitted: Submitted) -> None:
+        self._submitted[submitted.key] = submitted
+
+    def ended(self, key: Key) -> Submitted | None:
+        """It has had its outcome; None for one that is not at the engine."""
+        return self._submitted.pop(key, None)
+
+    def clear(self) -> None:
+        self._submitted.clear()
+
+    def of_compaction(self, number: int) -> list[Submitted]:
+        """What is still at the engine of one compaction."""
+        return [each for (of, _), each in self._submitted.items() if of == number]
+
+    def overdue(self, at_once: int, now_ms: int) -> Iterator[Submitted]:
+        """Those whose time has just run out; `at_once` is how many the engine runs at a time."""
+        for place, each in enumerate(list(self._submitted.values())):
+            if not each.began_ms and place < at_once:
+                each.began_ms = now_ms
+            if each.began_ms and not each.hung_ms and now_ms - each.began_ms > each.limit_ms:
+                each.hung_ms = now_ms
+                yield each
+
+    def all_hung_since_ms(self, slots: int, now_ms: int) -> int:
+        """Since when no slot can be used; `now_ms` while one can."""
+        hung = [each.hung_ms for each in self._submitted.values() if each.hung_ms]
+        return max(hung) if hung and len(hung) >= slots else now_ms
+
+    def why_restart(self, now_ms: int) -> str | None:
+        """Why the engine has to be started again, which ends the workers of all it runs.
+
+        None while it need not be, or was asked for a moment ago.
+        """
+        hung = [each.hung_ms for each in self._submitted.values() if each.hung_ms]
+        if not hung or now_ms - self._restart_asked_ms < RESTART_ALONE_MS:
+            return None
+        others = any(each.began_ms and not each.hung_ms for each in self._submitted.values())
+        is_alone = not others and now_ms - max(hung) >= RESTART_ALONE_MS
+        if not is_alone and now_ms - min(hung) < RESTART_AT_LAST_MS:
+            return None
+        self._restart_asked_ms = now_ms
+        seconds = (now_ms - min(hung)) // 1000
+        return (
+            f"{len(hung)} of its workers did not answer within their time limit, nor did they end"
+            f" when they were cancelled {seconds} s ago"
+        )
