@@ -17,6 +17,9 @@ RESTART_ALONE_MS = 60_000
 # It is started again, whatever else it runs, once one has been hung for so long.
 RESTART_AT_LAST_MS = 3_600_000
 
+# Longer between two looks at the time limits is a pause, which does not count.
+PAUSE_MS = 30_000
+
 # A subcompaction's compaction and its index.
 Key = tuple[int, int]
 
@@ -59,6 +62,7 @@ class AtEngine:
     # In the order in which they were submitted, which is the order in which they begin.
     _submitted: dict[Key, Submitted] = field(default_factory=dict)
     _restart_asked_ms: int = 0
+    _looked_ms: int = 0
 
     @property
     def running(self) -> int:
@@ -89,9 +93,20 @@ class AtEngine:
         return [each for (of, _), each in self._submitted.items() if of == number]
 
     def overdue(self, at_once: int, now_ms: int) -> Iterator[Submitted]:
-        """Those whose time has just run out; `at_once` is how many the engine runs at a time."""
+        """Those whose time has just run out; `at_once` is how many the engine runs at a time.
+
+        To be called every few seconds. Time in which it was not called for long does not count: the
+        machine was frozen, or outcomes have come and could not be received.
+        """
+        paused_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        if paused_ms > PAUSE_MS:
+            for each in self._submitted.values():
+                each.began_ms += paused_ms if each.began_ms else 0
         for place, each in enumerate(list(self._submitted.values())):
-            if not each.began_ms and place < at_once:
+            if place >= at_once and not each.hung_ms:
+                # It waits for a core; one that had begun may have lost its executor.
+                each.began_ms = 0
+            elif not each.began_ms:
                 each.began_ms = now_ms
             if each.began_ms and not each.hung_ms and now_ms - each.began_ms > each.limit_ms:
                 each.hung_ms = now_ms

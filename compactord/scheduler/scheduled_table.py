@@ -236,9 +236,14 @@ class ScheduledTable:
     def oldest_read_snapshot(self, now_ms: int) -> int | None:
         """The oldest snapshot on which work under way, or the plan, is based.
 
-        What began more than `PIN_MAX_MS` ago does not count; None when nothing does.
+        What began more than `PIN_MAX_MS` ago does not count; None when nothing does. While a cycle
+        runs, which may be about to create a snapshot, all counts: a call that hangs for hours must
+        not find that the snapshot which took its number has expired, and put its own there.
         """
-        fresh = [id_ for id_, since_ms in self._reads() if now_ms - since_ms <= PIN_MAX_MS]
+        is_in_cycle = self.job is Job.CYCLE
+        fresh = (
+            id_ for id_, since_ms in self._reads() if is_in_cycle or now_ms - since_ms <= PIN_MAX_MS
+        )
         return min(fresh, default=None)
 
     @property

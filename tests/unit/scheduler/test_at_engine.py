@@ -8,6 +8,7 @@ from compactord.config.model import Limits
 from compactord.model import SubcompactionResult, TableName
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import (
+    PAUSE_MS,
     RESTART_ALONE_MS,
     RESTART_AT_LAST_MS,
     AtEngine,
@@ -74,15 +75,35 @@ def test_time_counts_from_when_there_is_a_core_and_once() -> None:
     assert (engine.running, engine.hung) == (1, 1)
     assert _overdue(engine, NOW + 1900) == []
     assert _overdue(engine, NOW + 1901) == [3]
-    assert _overdue(engine, NOW + 10**9) == []
+    assert _overdue(engine, NOW + 20_000) == []
     assert (engine.running, engine.hung) == (0, 2)
 
 
 def test_what_waits_behind_a_hung_one_for_its_core_is_not_hung() -> None:
     engine = _submitted(1, 2)
     assert _overdue(engine, NOW, at_once=1) == []
-    assert _overdue(engine, NOW + 10**6, at_once=1) == [1]
-    assert _overdue(engine, NOW + 10**9, at_once=1) == []
+    assert _overdue(engine, NOW + 2_000, at_once=1) == [1]
+    assert _overdue(engine, NOW + 20_000, at_once=1) == []
+
+
+def test_time_in_which_nobody_looked_does_not_count() -> None:
+    engine = _submitted(1, limit_ms=40_000)
+    assert _overdue(engine, NOW) == []
+    assert _overdue(engine, NOW + PAUSE_MS) == []
+    frozen_ms = 3_600_000
+    now_ms = NOW + PAUSE_MS + frozen_ms
+    assert _overdue(engine, now_ms) == []
+    assert _overdue(engine, now_ms + 10_000) == []
+    assert _overdue(engine, now_ms + 10_001) == [1]
+
+
+def test_one_that_may_have_lost_its_core_gets_its_time_again() -> None:
+    engine = _submitted(1, 2)
+    assert _overdue(engine, NOW) == []
+    assert _overdue(engine, NOW + 900, at_once=1) == [], "an executor is gone"
+    engine.ended((1, 0))
+    assert _overdue(engine, NOW + 2000, at_once=1) == [], "it begins anew"
+    assert _overdue(engine, NOW + 3001, at_once=1) == [2]
 
 
 def test_all_slots_are_lost_from_when_the_last_one_was() -> None:
@@ -126,7 +147,15 @@ def _hung_stage() -> tuple[Stage, Submit, list[object]]:
     stage.add()
     (submit,) = stage.submitted()
     assert stage.decide() == []
-    return stage, submit, list(stage.decide(after_ms=610_000))
+    return stage, submit, _after(stage, 610_000)
+
+
+def _after(stage: Stage, time_ms: int) -> list[object]:
+    """What is to be done when so much time has passed."""
+    effects: list[object] = []
+    for _ in range(time_ms // 10_000):
+        effects += stage.decide(after_ms=10_000)
+    return effects
 
 
 def test_a_hung_subcompaction_ends_its_compaction_at_once() -> None:
@@ -184,8 +213,7 @@ def test_all_subcompactions_of_its_compaction_are_cancelled() -> None:
     assert len(submits) == 3
     stage.decide()
     stage.ends(submits[0])
-    stage.now += 620_000
-    effects = stage.scheduler.tick(stage.now + 200_000)
+    effects = _after(stage, 820_000)
     cancelled = [e.subcompaction.index for e in effects if isinstance(e, Cancel)]
     assert cancelled == [1, 2], "the first has finished"
     assert stage.outcomes() == {Outcome.FAILED: 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,12 @@ from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
 from compactord.errors import EngineUnavailable
+from compactord.model import Subcompaction, TaskOutcome
 from compactord.service import probes
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
 from compactord.storage.local import LocalStorage
-from tests.builders import FIRST, NOW_MS, VirtualClock
+from tests.builders import FIRST, NOW_MS, VirtualClock, fill_keyed, keyed_table, writer
 from tests.unit.config.files import load
 
 
@@ -76,3 +78,66 @@ def test_a_start_that_is_given_up_says_what_it_waited_for(tmp_path: Path) -> Non
         assert daemon.run() == 69
     (failed,) = (event for event in events if event["event"] == "startup_failed")
     assert "Spark has not answered yet" in failed["reason"]
+
+
+class _Frozen(InlineEngine):
+    """Once it has work neither its worker nor its driver answers, until it is `thawed`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_work, self.thawed = threading.Event(), threading.Event()
+
+    def submit(self, subcompaction: Subcompaction) -> None:
+        self.has_work.set()
+
+    def next_outcome(self, timeout_s: float | None) -> TaskOutcome | None:
+        time.sleep(0.02)
+        return None
+
+    def why_gone(self) -> str | None:
+        if self.has_work.is_set():
+            assert self.thawed.wait(60)
+        return None
+
+
+def test_it_does_not_live_while_every_slot_is_lost_and_the_engine_is_started_again(
+    tmp_path: Path,
+) -> None:
+    storage = LocalStorage()
+    table = keyed_table(storage, f"{tmp_path}/db.db/t", buckets=1, options={"write-only": "true"})
+    fill_keyed(writer(storage, table), commits=6)
+    frozen, clock, metrics = _Frozen(), VirtualClock(), _Told()
+    engines = [frozen]
+    daemon = _daemon(
+        tmp_path,
+        metrics,
+        clock=clock,
+        start_engine=lambda: engines.pop() if engines else InlineEngine(),
+    )
+    # By seconds since the slot was lost: whether the service lives.
+    lives: list[tuple[float, bool]] = []
+    lost_s: list[float] = []
+    ended: list[bool] = []
+
+    def watch() -> None:
+        clock.sleep(5 if frozen.has_work.is_set() else 1)
+        time.sleep(0.005)
+        view = daemon.view()
+        health = probes.liveness(view, view.reading_ms(clock.steady_ms()))
+        if view.engine.lost_slots:
+            lost_s.append(clock.monotonic_s())
+            lives.append((lost_s[-1] - lost_s[0], health.is_well))
+            if not health.is_well:
+                assert [failed.check for failed in health.failed] == ["loop slots"]
+                frozen.thawed.set()
+        elif lost_s and view.engine.is_up:
+            ended.append(health.is_well)
+            daemon.stop()
+
+    metrics.then = watch
+    assert daemon.run() == 0
+    first_failure_s = next(seconds for seconds, is_well in lives if not is_well)
+    assert 290 <= first_failure_s <= 320
+    assert all(is_well for seconds, is_well in lives if seconds < first_failure_s)
+    assert ended[0], "it has another engine"
+    assert daemon.view().engine.restarts == 1
