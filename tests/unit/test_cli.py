@@ -70,6 +70,8 @@ def _files(folder: Path) -> dict[str, bytes]:
         (["--table", "d.t", "--append-wait", "10"], "such as 10 s or 10 min"),
         (["--table", "d.t", "--quiet-for", "900"], "such as 900 s or 900 min"),
         (["--table", "d.t", "--orphan-grace", "soon"], "--orphan-grace"),
+        (["--table", "d.t", "--task-timeout", "soon"], "--task-timeout"),
+        (["--table", "d.t", "--task-timeout", "999 ms"], "1 s or more"),
         (["--table", "d.t", "--orphan-grace", "59 min"], "1 h or more"),
         (["--table", "d.t", "--orphan-grace", "86400000"], "with its unit"),
         (["--table", "d.t", "--quiet-for", "a while"], "--quiet-for"),
