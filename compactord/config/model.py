@@ -280,7 +280,7 @@ class Limits(Section):
         "task_min_rate; then it is cancelled and its bucket is quarantined",
     )
     task_min_bytes_per_s: Annotated[SizeBytes, at_least(1 << 10, "1 kb")] = Field(
-        default=memory_size("1 mb"),
+        default=size_bytes("1 mb"),
         alias="task_min_rate",
         description="bytes that a merge reads each second if it is not to be cancelled",
     )

@@ -269,7 +269,7 @@ def test_results_that_nobody_needs_any_more_are_told_as_such() -> None:
     assert (totals.snapshots, totals.dropped) == ([], 1)
     first, second = report.totals_text("db.t", totals)
     assert first == "db.t: nothing published and nothing left to do: other writers did the work"
-    assert second.startswith("  1 results dropped because other commits came first")
+    assert second.startswith("  1 result dropped because other commits came first")
 
 
 class _Java:
