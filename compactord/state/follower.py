@@ -73,10 +73,12 @@ class Follower:
         refreshed = self._refresh(state)
         if refreshed.lost is not None and refreshed.lost.commit_user == self.user:
             newest = refreshed.state.snapshot
-            is_replaced = newest is not None and newest.id >= refreshed.lost.id
             if self._looked_back and newest is not None and newest.id > refreshed.lost.id:
                 self.suspects.append(refreshed.lost)
                 return refreshed.state
+            is_replaced = newest is not None and newest.id >= refreshed.lost.id
+            if is_replaced and self._looked_back:
+                is_replaced = not self._looked_back.was_rolled_back(refreshed.lost)
             self.report_lost(state.table, lost_text(refreshed.lost, None), is_replaced=is_replaced)
         return refreshed.state
 

@@ -77,6 +77,26 @@ class PublishedSnapshots:
             if remembered is not None:
                 remembered.snapshot = snapshot
 
+    def was_rolled_back(self, ours: Snapshot) -> bool:
+        """Whether the table was rolled back past what `ours` was built on.
+
+        A rename in our place leaves below it what was there. After a rollback others have put other
+        snapshots there. A rollback to that very snapshot cannot be told from a rename. Raises what
+        reading raises.
+        """
+        with self._lock:
+            snapshots = {key: each.snapshot for key, each in self._remembered.items()}
+        below = snapshots.get(ours.id - 1)
+        while below is not None and below.commit_user == ours.commit_user:
+            # Ours may have been replaced by a rename, too.
+            below = snapshots.get(below.id - 1)
+        if below is None:
+            return False
+        try:
+            return read_snapshot(self._storage, self._location, below.id).identity != below.identity
+        except ObjectNotFound:
+            return False
+
     def replaced(self) -> tuple[ReplacedSnapshot, ...]:
         """Those whose id another snapshot has now, by id.
 

@@ -134,6 +134,7 @@ class LostCommits:
     ) -> TableState:
         ancestry = Ancestry(self._storage, self._location)
         known, replaced = published.known(), published.replaced()
+        rolled_back = {each.id for each in follower.suspects if published.was_rolled_back(each)}
         for pair in replaced:
             original = self._healed.pop(pair.known.id, None)
             if original is not None:
@@ -156,7 +157,7 @@ class LostCommits:
         self._pending = {key: each.snapshot for key, each in lost.items()}
         self._is_first = False
         gone = {key: each for key, each in known.items() if key in lost and key not in said}
-        self._report_replaced(at.state, follower, gone, lost)
+        self._report_replaced(at.state, follower, gone, lost, rolled_back)
         state = at.state
         for key in sorted(lost):
             state = self._decided(at, state, lost, key, known, committer)
@@ -233,12 +234,14 @@ class LostCommits:
         follower: Follower,
         gone: Mapping[int, Snapshot],
         lost: Mapping[int, Lost],
+        rolled_back: Collection[int],
     ) -> None:
         """Say which of ours are `gone`. What writers lost with them is reported by itself."""
         suspects, follower.suspects = follower.suspects, []
         for ours in suspects:
             if ours.id not in lost:
-                follower.report_lost(state.table, lost_text(ours, None), is_replaced=True)
+                is_replaced = ours.id not in rolled_back
+                follower.report_lost(state.table, lost_text(ours, None), is_replaced=is_replaced)
         for key, ours in gone.items():
             if ours.commit_user == follower.user:
                 why = lost_text(ours, lost[key].snapshot)

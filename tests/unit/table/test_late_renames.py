@@ -9,7 +9,7 @@ import pytest
 
 from compactord.model import Committed, LossOutcome
 from compactord.paimon import paths
-from compactord.paimon.snapshot import latest_snapshot_id
+from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
@@ -142,3 +142,35 @@ def test_a_run_puts_right_or_names_what_came_late(
         assert totals.lost_commits == []
         assert f"snapshot {snapshot_id}" in totals.failures[0]
         assert "sequence fields" in totals.failures[0]
+
+
+def _rolled_back(storage: MemoryStorage, table: TableRef, *, to: int) -> None:
+    """As Java's rollback: later snapshots are deleted, the hint names the one that is kept."""
+    for snapshot_id in snapshot_ids(storage, table.location):
+        if snapshot_id > to:
+            storage.delete(paths.snapshot_path(table.location, snapshot_id))
+    storage.overwrite(paths.latest_hint(table.location), str(to).encode())
+
+
+@pytest.mark.parametrize("commits", [1, 3, 5, 6])
+def test_commits_after_a_rollback_do_not_count_as_unsafe_however_late_the_next_poll(
+    commits: int,
+) -> None:
+    storage, table, _ = _filled()
+    compactor = compactor_of(storage, table)
+    assert _publish_each_bucket(compactor) == 2
+    _rolled_back(storage, table, to=4)
+    for number in range(commits):
+        writer(storage, table).write(rows_of([(number, number)]))
+    cycle = compactor.cycle((), ALL)
+    assert cycle.error is None
+    assert (cycle.replaced_snapshots, len(cycle.lost_snapshots)) == (0, 1)
+
+
+def test_a_snapshot_that_was_replaced_where_it_stood_counts_as_unsafe() -> None:
+    storage, table, _ = _filled()
+    compactor = compactor_of(storage, table)
+    assert _publish_each_bucket(compactor) == 2
+    _rolled_back(storage, table, to=7)
+    writer(storage, table).write(rows_of([(1, 1)]))
+    assert compactor.cycle((), ALL).replaced_snapshots == 1
