@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compactord import ids
+from compactord.cli.choice import Target
 from compactord.clock import Clock
 from compactord.maintenance.orphan_files import Orphan, OwnerRule
 from compactord.paimon.table import TableRef
@@ -13,6 +14,8 @@ from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.report import count_text, size_text
+from compactord.table.session import SessionRequest, TableSession
+from compactord.table.subcompactions import WorkerSpec
 
 
 def open_supported(storage: Storage, ref: TableRef, overrides: Mapping[str, str]) -> OpenTable:
@@ -23,6 +26,24 @@ def open_supported(storage: Storage, ref: TableRef, overrides: Mapping[str, str]
     table = open_table(storage, ref, overrides)
     refuse_live_state(table, load_state(storage, ref))
     return table
+
+
+def why_keep(target: Target, clock: Clock) -> str | None:
+    """Why no snapshot of the table may expire, as the service would say; None if some may.
+
+    A commit of a writer that a late rename lost is known from the snapshots alone.
+    """
+    session = TableSession(
+        target.ref,
+        SessionRequest(overrides=target.policy.options),
+        storage=target.catalog.storage,
+        publisher=target.catalog.publisher,
+        clock=clock,
+        worker=WorkerSpec(owner=ids.this_process(), memory_bytes=0, zone=clock.time_zone),
+    )
+    session.refresh()
+    session.look_back(busy=(), may_commit=False)
+    return session.why_keep()
 
 
 def owner_rule(clock: Clock, grace_ms: int) -> OwnerRule:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,3 +149,29 @@ def test_nothing_is_removed_from_a_table_that_is_being_restored_or_is_refused(
     text = said(capsys, *table[:3], "--table", "d.agg", code=3)
     assert "aggregation" in text
     assert all(path.exists() for path in files.values())
+
+
+def test_nothing_expires_while_a_late_rename_has_lost_a_writers_commit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = keyed(tmp_path, "d.t", commits=6, **KEEP_ONE)
+    folder, aside = Path(ref.location), tmp_path / "aside"
+    shutil.copytree(folder, aside)
+    late = builders.writer(LOCAL, replace(ref, location=str(aside))).write(
+        builders.rows_of([(9_000, 1)])
+    )
+    builders.one_shot(LOCAL, ref).run()
+    for commit in range(6):
+        builders.writer(LOCAL, ref).write(builders.rows_of([(commit, commit)]))
+    builders.one_shot(LOCAL, ref).run()
+    # All of the writer's files come, its snapshot in the place of ours.
+    shutil.copytree(aside, folder, dirs_exist_ok=True)
+    (folder / "snapshot" / "LATEST").unlink()
+    before = digest(folder)
+    assert snapshot_ids(LOCAL, ref.location)[-1] > late
+    table = ("expire", "--warehouse", str(tmp_path), "--table", "d.t")
+    for more in ((), ("--dry-run",)):
+        found = answered(capsys, *table, *more)
+        assert found["snapshots"] == 0
+        assert "another writer replaced a snapshot" in found["why_not"]
+    assert digest(folder) == before
