@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from compactord.model import CompactReason, Conflict, TableName, WorkKind
+from compactord.paimon.table import TableRef
 from compactord.scheduler.record import Status
 from compactord.scheduler.status import (
     EndedCompaction,
@@ -15,6 +16,8 @@ from compactord.scheduler.status import (
     PriorityClass,
     TableCounters,
 )
+from compactord.service.discovery import ExcludedTable
+from compactord.service.status_source import excluded_view
 from compactord.service.view import (
     ActiveCompaction,
     BucketView,
@@ -82,6 +85,7 @@ def table_view(table: str = "sales.orders", *, runs: int = 2, **changes: Any) ->
         name=name,
         location=f"/data/wh/{name.database}.db/{name.table}",
         status=TableStatus.ACTIVE,
+        why="",
         halt=None,
         error="",
         priority=0,
@@ -134,7 +138,18 @@ def table_view(table: str = "sales.orders", *, runs: int = 2, **changes: Any) ->
         consecutive_failures=0,
         last_expire_ms=0,
     )
-    return replace(calm, **changes)
+    halted, error = changes.get("halt"), changes.get("error", "")
+    why = halted.message if halted is not None else error
+    return replace(calm, **{"why": why, **changes})
+
+
+def pattern_excluded_view(table: str = "ops.tmp_7") -> TableView:
+    """A table of which nothing is known, because a pattern excludes it."""
+    name = table_name(table)
+    location = f"/data/wh/{name.database}.db/{name.table}"
+    ref = TableRef(database=name.database, name=name.table, location=location)
+    why = "discovery.excluding_tables (c.yaml:9) is .*tmp_.*"
+    return excluded_view(name, ExcludedTable(ref=ref, why=why))
 
 
 def append_view(table: str = "logs.clicks", **changes: Any) -> TableView:
@@ -233,7 +248,6 @@ def service_view(*tables: TableView, **changes: Any) -> ServiceView:
                 last_success_ms=NOW_MS - 20 * SECOND,
                 failures=0,
                 error="",
-                excluded_tables=0,
             ),
         ),
         config=ConfigView(
@@ -406,9 +420,12 @@ def _busy_view(orders: TableView) -> ServiceView:
         ),
     )
     profiles = table_view("crm.profiles", status=TableStatus.UNSUPPORTED, halt=halt(next_try_ms=0))
-    audit = table_view("ops.audit", status=TableStatus.PAUSED)
+    audit = table_view(
+        "ops.audit", runs=12, status=TableStatus.PAUSED, why="by rules.0.set.mode (c.yaml:31)"
+    )
+    staged = pattern_excluded_view()
     calm = [table_view(f"mart.daily_{name}", runs=1 + i % 4) for i, name in enumerate(_MARTS)]
-    tables = (orders, payments, customers, clicks, refunds, profiles, audit, *calm)
+    tables = (orders, payments, customers, clicks, refunds, profiles, audit, staged, *calm)
     return service_view(
         *tables,
         engine=replace(

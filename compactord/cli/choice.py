@@ -17,6 +17,7 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
 from compactord.cli.argument_values import open_warehouse
 from compactord.cli.loading import load_usable
+from compactord.config import reasons
 from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig, config_of_warehouse
 from compactord.config.policy import TablePolicy, excluding_key, policy_for, setting_keys
@@ -87,19 +88,16 @@ class Choice:
 
     def left_alone(self, target: Target, *, write_only: bool) -> tuple[TableStatus, str] | None:
         """Why the service does not work on a table that it could; None: it does."""
-        discovery = self.loaded.config.discovery
-        if target.excluding is not None:
-            key = f"discovery.{target.excluding}"
-            pattern = self.loaded.reference(key) or getattr(discovery, target.excluding).pattern
-            verb = "is" if target.excluding == "excluding_tables" else "is only"
-            return TableStatus.EXCLUDED, f"{self.shown_key(key)} {verb} {pattern}"
-        if discovery.only_write_only and not write_only:
-            key = self.shown_key("discovery.only_write_only")
-            return TableStatus.EXCLUDED, (
-                f"not write-only, so its writers compact it themselves; {key}"
+        ref, catalog = target.ref, target.catalog_name
+        excluded = reasons.excluded_by_name(self.loaded, ref.database, ref.name)
+        if excluded is not None:
+            return TableStatus.EXCLUDED, excluded
+        if target.policy.only_write_only and not write_only:
+            return TableStatus.EXCLUDED, reasons.not_write_only(
+                self.loaded, catalog, ref.database, ref.name
             )
         if target.policy.mode is Mode.PAUSED:
-            return TableStatus.PAUSED, f"by {self.origin_of(target, 'mode')}"
+            return TableStatus.PAUSED, reasons.paused(self.loaded, catalog, ref.database, ref.name)
         return None
 
 

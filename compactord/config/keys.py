@@ -33,6 +33,12 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return f"did you mean {near[0]}?" if near else None
 
 
+def elsewhere(word: str) -> str | None:
+    """A hint, if a key of this name is in one section alone."""
+    sections = [name for name in keys_of(ServiceConfig) if word in known_keys((name,))]
+    return f"did you mean {sections[0]}.{word}?" if len(sections) == 1 else None
+
+
 def path_of(parts: Sequence[str], *, any_case: bool = False) -> Path:
     """A path from its parts as text: list items become numbers, the rest of a free key one part.
 

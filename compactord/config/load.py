@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from compactord.config.keys import known_keys, leaves, nearest, path_of, written
+from compactord.config.keys import elsewhere, known_keys, leaves, nearest, path_of, written
 from compactord.config.model import ServiceConfig
 from compactord.config.paths import Path, dotted
 from compactord.config.problems import (
@@ -217,7 +217,7 @@ def _problems_of(error: ValidationError, root: Node) -> Iterator[Problem]:
                 expected = f"a whole number, {context['le']} or less"
             case "extra_forbidden":
                 known = known_keys(path[:-1])
-                hint = nearest(str(path[-1]), known)
+                hint = nearest(str(path[-1]), known) or elsewhere(str(path[-1]))
                 if hint is None and found_it and node.content is None:
                     # {days: sat,sun} is parsed like this.
                     hint = "a text that holds a comma needs quotes"

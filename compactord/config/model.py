@@ -184,15 +184,17 @@ class Discovery(Section):
     excluding_tables: TablePattern | None = Field(
         default=None, description="tables to exclude, by database.table; overrides including"
     )
-    only_write_only: Flag = Field(
-        default=True, description="skip tables whose writers compact themselves"
-    )
 
 
 class TableSettings(Section):
     """Settings for all tables, which rules can override for some of them."""
 
     mode: Mode = Field(default=Mode.AUTO, description="auto: compact when due; paused: only poll")
+    only_write_only: Flag = Field(
+        default=True,
+        description="exclude a table unless its options have write-only: its writers compact it "
+        "themselves; false: its writers set write-only as they run, or compact beside us",
+    )
     priority: Annotated[StrictInt, Field(ge=0, le=100), Digits] = Field(
         default=50, description="weight relative to other tables, 0 to 100"
     )

@@ -26,6 +26,7 @@ class TablePolicy:
     """
 
     mode: Mode
+    only_write_only: bool
     priority: int
     windows: tuple[Window, ...]
     windows_strict: bool

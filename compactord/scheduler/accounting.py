@@ -6,6 +6,7 @@ Functions of the scheduler over one `ScheduledTable`; nothing here decides what 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol, TypeGuard
 
 from compactord.config.model import Backoff, Retry
@@ -154,6 +155,7 @@ def take_in(
     scheduled: ScheduledTable, cycle: Cycle, retry: Retry, now_ms: int, observer: Observer
 ) -> None:
     """Account for the table's status as a cycle has read it."""
+    scheduled.info = cycle.info or scheduled.info
     for why in cycle.lost_snapshots:
         scheduled.counts.sums["lost_snapshots"] += 1
         observer.snapshot_lost(scheduled.name, why)
@@ -315,12 +317,19 @@ def _quarantine(
     observer.quarantined(scheduled.name, pending.bucket, quarantined, now_ms)
 
 
-def expired(scheduled: ScheduledTable, result: Expired | CompactordError) -> None:
+def expired(scheduled: ScheduledTable, result: Expired | CompactordError, now_ms: int) -> None:
     """Account for a round of expiry."""
     sums = scheduled.counts.sums
     if isinstance(result, CompactordError):
         sums["expire_failures"] += 1
         return
+    scheduled.last_expired_ms = now_ms
+    planned = scheduled.planned
+    if result.snapshots and planned is not None:
+        # The next plan counts again; it may be far off, and by then others may have expired some.
+        kept = min(planned.shape.snapshots, planned.snapshot_id - result.end + 1)
+        shape = replace(planned.shape, snapshots=max(0, kept))
+        scheduled.planned = replace(planned, shape=shape)
     sums["expired_snapshots"] += result.snapshots
     sums["expired_files"] += (
         result.data_files + result.changelog_files + result.manifests + result.index_files

@@ -27,6 +27,7 @@ from compactord.scheduler.record import IN_FLIGHT, TIMED_OUT, CompactionRecord, 
 from compactord.scheduler.status import Halt, HaltReason, Outcome, TableCounters
 from compactord.table.backlog import PendingCompaction
 from compactord.table.compactor import Planned
+from compactord.table.status import TableInfo
 
 # Longer than a first poll of a huge table, or a commit that retries: a job that takes longer hangs
 # in a call into a store.
@@ -158,9 +159,11 @@ class ScheduledTable:
     last_success_ms: dict[WorkKind, int] = field(default_factory=dict)
     last_commit_ms: int = 0
     last_commit_snapshot_id: int = 0
-    # Expiry: whether it is due, when it ran last, up to which snapshot this daemon has read.
+    # Expiry: whether it is due, when a round ended last (0: another one is to follow at once), and
+    # when one ended without an error.
     expire_due: bool = True
     last_expire_ms: int = 0
+    last_expired_ms: int = 0
     sweep_due_ms: int = 0
     # When a sweep or an expiry began last.
     maintained_ms: int = 0
@@ -168,6 +171,10 @@ class ScheduledTable:
     is_leaving: bool = False
     # Its writers compact themselves.
     is_excluded: bool = False
+    # Why the configuration says to leave it alone, for people; empty: it does not.
+    left_alone: str = ""
+    # What it is, as read last; None: nothing has been read yet.
+    info: TableInfo | None = None
 
     @property
     def is_idle(self) -> bool:

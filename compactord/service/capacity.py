@@ -61,10 +61,11 @@ class Capacity:
             self.memory_budget_bytes = self._budget_bytes(limits)
 
     def engine_up(self, cores: int) -> None:
-        if not self._is_up:
-            self._restarts += self._was_up
-            _log.info("spark_restarted" if self._was_up else "spark_started", slots=cores)
+        begins, event = not self._is_up, "spark_restarted" if self._was_up else "spark_started"
+        self._restarts += begins and self._was_up
         self._is_up, self._was_up, self._cores, self.error = True, True, cores, ""
+        if begins:
+            _log.info(event, slots=self.slots, cores=cores)
 
     def engine_failed(self, why: str) -> None:
         """The engine is gone, or did not start."""

@@ -21,7 +21,6 @@ from compactord import __version__
 from compactord.catalog.base import Catalog
 from compactord.clock import Clock, WallTime
 from compactord.config.load import LoadedConfig
-from compactord.config.model import ServiceConfig
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.ids import Owner
@@ -116,7 +115,7 @@ class Daemon:
         self._is_listing = False
         self._timetable = Timetable(self._events.put)
         self._registry = TableRegistry(
-            config,
+            loaded,
             self._scheduler,
             self._runner.specs,
             timetable=self._timetable,
@@ -139,7 +138,7 @@ class Daemon:
         # Whether threads still run that would keep the process from ending.
         self.has_stragglers = False
         self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
-        self._view = self._status.update(self._facts, {}, clock.steady_ms())
+        self._view = self._status.update(self._facts, {}, {}, clock.steady_ms())
 
     def _make_effects_runner(self, worker: WorkerSpec, orphan_grace_ms: int) -> EffectsRunner:
         return EffectsRunner(
@@ -269,7 +268,9 @@ class Daemon:
         if not facts.is_started:
             listed = any(catalog.last_success_ms for catalog in facts.catalogs.values())
             facts.is_started = facts.engine.is_up and listed
-        self._view = self._status.update(facts, self._registry.intervals_ms, now_ms)
+        self._view = self._status.update(
+            facts, self._registry.intervals_ms, self._registry.excluded, now_ms
+        )
 
     def _watch_clock(self, now_ms: int) -> None:
         """Notice that the wall clock was set; the timetable depends on it and begins again."""
@@ -354,6 +355,7 @@ class Daemon:
         self._scheduler.cycle_ended(name, cycle, now_ms)
         if cycle.planned is not None:
             self._observer.planned(name, cycle.planned, before)
+        if cycle.info is not None:
             self._registry.looked_at(scheduled)
 
     def _dispatched(
@@ -369,9 +371,10 @@ class Daemon:
     def _expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
         self._metrics.expired(seconds)
         scheduled = self._scheduler.tables[name]
-        accounting.expired(scheduled, result)
+        now_ms = self._clock.steady_ms()
+        accounting.expired(scheduled, result, now_ms)
         more = isinstance(result, Expired) and result.more
-        self._scheduler.expired(name, more, self._clock.steady_ms())
+        self._scheduler.expired(name, more, now_ms)
         self._observer.expired(name, result, seconds)
 
     def _swept(self, name: TableName, removed: int) -> None:
@@ -408,10 +411,10 @@ class Daemon:
         if self._is_listing or self._drain_s is not None:
             return
         self._is_listing = True
-        discovery = self._settings.config.discovery
+        loaded = self._settings.loaded
 
         def list_all() -> None:
-            listings = list_catalogs(self._catalogs, discovery, self._clock)
+            listings = list_catalogs(self._catalogs, loaded, self._clock)
             self._events.put(partial(self._listed, listings))
 
         self._chores.submit(list_all)
@@ -442,15 +445,15 @@ class Daemon:
     def _reloaded(self, result: LoadedConfig | CompactordError, asked: bool) -> None:
         if not self._settings.take_in(result, asked=asked, now_ms=self._clock.steady_ms()):
             return
-        self._apply(self._settings.config)
+        self._apply(self._settings.loaded)
         if asked:
             for scheduled in self._scheduler.tables.values():
                 if accounting.is_unsafe(scheduled):
                     accounting.release(scheduled, self._observer)
 
-    def _apply(self, config: ServiceConfig) -> None:
+    def _apply(self, loaded: LoadedConfig) -> None:
         """Put another configuration into effect."""
-        scheduler = self._scheduler
+        scheduler, config = self._scheduler, loaded.config
         scheduler.retry, scheduler.sweep_interval_ms = config.retry, config.recovery.interval_ms
         scheduler.max_commit_delay_ms = config.limits.max_commit_delay_ms
         self._runner.orphan_grace_ms = config.recovery.orphan_grace_ms
@@ -462,5 +465,5 @@ class Daemon:
         scheduler.set_time_limit(time_limit(config.limits))
         scheduler.slots = self._capacity.slots
         self._set_intervals()
-        self._registry.apply(config)
+        self._registry.apply(loaded)
         self._begin_listing()

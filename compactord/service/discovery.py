@@ -1,4 +1,4 @@
-"""Which tables there are, and which of them are served."""
+"""Which tables there are, and which of them are served by their names."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ import structlog
 from compactord.catalog.base import Catalog, TableList
 from compactord.clock import Clock
 from compactord.commit.publish import SnapshotPublisher
-from compactord.config.model import Discovery
-from compactord.config.policy import is_included
+from compactord.config.load import LoadedConfig
+from compactord.config.reasons import excluded_by_name
 from compactord.errors import CompactordError
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludedTable:
+    """A table that a pattern excludes; `why` names the pattern."""
+
+    ref: TableRef
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +41,19 @@ class Listing:
     found: dict[TableName, TableRef]
     is_listed: bool
     unreadable: frozenset[str]
-    excluded: int
+    excluded: dict[TableName, ExcludedTable]
     seconds: float
     error: str
 
 
 def list_catalogs(
-    catalogs: Mapping[str, Catalog], discovery: Discovery, clock: Clock
+    catalogs: Mapping[str, Catalog], loaded: LoadedConfig, clock: Clock
 ) -> list[Listing]:
     """List every catalog, one after the other; a failure of one does not affect the others."""
-    return [_listing(name, catalog, discovery, clock) for name, catalog in catalogs.items()]
+    return [_listing(name, catalog, loaded, clock) for name, catalog in catalogs.items()]
 
 
-def _listing(name: str, catalog: Catalog, discovery: Discovery, clock: Clock) -> Listing:
+def _listing(name: str, catalog: Catalog, loaded: LoadedConfig, clock: Clock) -> Listing:
     start_s = clock.monotonic_s()
     listed = TableList(tables=(), unreadable={})
     error = ""
@@ -53,20 +61,28 @@ def _listing(name: str, catalog: Catalog, discovery: Discovery, clock: Clock) ->
     try:
         listed, is_listed = catalog.list_tables(), True
         error = "; ".join(str(trouble) for trouble in listed.unreadable.values())
-    except CompactordError as found:
-        error = str(found)
-    except Exception as found:  # noqa: BLE001 - a listing that fails must not end all listings
+    except CompactordError as trouble:
+        error = str(trouble)
+    except Exception as defect:  # noqa: BLE001 - a listing that fails must not end all listings
         _log.error("discovery_defect", catalog=name, exc_info=True)
-        error = f"{type(found).__name__}: {found}"
-    included = [t for t in listed.tables if is_included(discovery, t.database, t.name)]
+        error = f"{type(defect).__name__}: {defect}"
+    found: dict[TableName, TableRef] = {}
+    excluded: dict[TableName, ExcludedTable] = {}
+    for ref in listed.tables:
+        table = TableName(name, ref.database, ref.name)
+        why = excluded_by_name(loaded, ref.database, ref.name)
+        if why is None:
+            found[table] = ref
+        else:
+            excluded[table] = ExcludedTable(ref=ref, why=why)
     return Listing(
         catalog=name,
         storage=catalog.storage,
         publisher=catalog.publisher,
-        found={TableName(name, table.database, table.name): table for table in included},
+        found=found,
         is_listed=is_listed,
         unreadable=frozenset(listed.unreadable),
-        excluded=len(listed.tables) - len(included),
+        excluded=excluded,
         seconds=clock.monotonic_s() - start_s,
         error=error,
     )

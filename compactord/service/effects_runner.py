@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -17,7 +17,7 @@ import structlog
 from compactord.clock import Clock
 from compactord.commit.publish import SnapshotPublisher
 from compactord.engine.worker import discard, file_names
-from compactord.errors import CompactordError
+from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.expire import Expired
 from compactord.model import Subcompaction, TableName
 from compactord.paimon.table import TableRef
@@ -37,6 +37,7 @@ from compactord.scheduler.effects import (
 from compactord.storage.base import Storage
 from compactord.table.compactor import Cycle, Dispatch, Outrun, Phase, TableCompactor
 from compactord.table.in_flight import Failed, Finished
+from compactord.table.info import described_info
 from compactord.table.session import SessionRequest
 from compactord.table.subcompactions import WorkerSpec
 
@@ -159,8 +160,31 @@ class EffectsRunner:
         cycle = _tried(name, lambda: self._compactor(name).cycle(ended, effect.skip))
         if isinstance(cycle, CompactordError):
             cycle = _failed(cycle, ended)
+        cycle = self._with_info(name, cycle)
         seconds = self._clock.monotonic_s() - start_s
         self._post(partial(self._answers.cycle_ended, name, cycle, seconds))
+
+    def _with_info(self, name: TableName, cycle: Cycle) -> Cycle:
+        """What the table is, for people, where no plan tells it.
+
+        A table that has been planned keeps what was known of it, unless it is refused now.
+        """
+        compactor = self.compactors.get(name)
+        is_known = compactor is not None and compactor.seen is not None
+        is_refused = isinstance(cycle.error, UnsupportedTable)
+        if cycle.error is None or (is_known and not is_refused):
+            return cycle
+        spec = self.specs[name]
+        info = _tried(
+            name,
+            lambda: described_info(
+                spec.storage,
+                spec.ref,
+                spec.request.overrides,
+                stop_trigger_fallback=spec.stop_trigger_fallback,
+            ),
+        )
+        return replace(cycle, info=None if isinstance(info, CompactordError) else info)
 
     def _dispatch(self, effect: StartDispatch) -> None:
         result = _tried(

@@ -177,7 +177,9 @@ class Metrics:
         service = self._service.write(
             view, aggregated=split.aggregated, is_openmetrics=is_openmetrics
         )
-        tables = self._tables.write((*split.tables, *split.others), is_openmetrics=is_openmetrics)
+        tables = self._tables.write(
+            (*split.tables, *split.others, *split.excluded), is_openmetrics=is_openmetrics
+        )
         # The library's part is last, since it ends with OpenMetrics' end mark.
         generate = generate_openmetrics if is_openmetrics else generate_latest
         body = (service + tables).encode() + generate(self._counted)

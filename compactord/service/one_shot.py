@@ -66,6 +66,7 @@ _RETRY = Retry(
 TIME_LIMIT = time_limit(Limits())
 _POLICY = TablePolicy(
     mode=Mode.AUTO,
+    only_write_only=False,
     priority=0,
     windows=(),
     windows_strict=False,

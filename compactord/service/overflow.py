@@ -35,6 +35,8 @@ class Split:
     tables: tuple[TableView, ...]
     others: tuple[TableView, ...]
     aggregated: int
+    # As many of the excluded tables as there is still room for.
+    excluded: tuple[TableView, ...] = ()
 
 
 class Overflow:
@@ -53,13 +55,21 @@ class Overflow:
 
     def split(self, tables: Sequence[TableView]) -> Split:
         with self._lock:
-            own, inside = self._choose(tables)
+            excluded = [table for table in tables if table.status is TableStatus.EXCLUDED]
+            own, inside = self._choose(
+                [table for table in tables if table.status is not TableStatus.EXCLUDED]
+            )
             self._carry(inside)
             self._own = frozenset(table.name for table in own)
             self._inside = {table.name: table.counters for table in inside}
             catalogs = sorted({table.name.catalog for table in inside})
             others = (self._other(catalog, inside) for catalog in catalogs)
-            return Split(tables=tuple(own), others=tuple(others), aggregated=len(inside))
+            return Split(
+                tables=tuple(own),
+                others=tuple(others),
+                aggregated=len(inside),
+                excluded=tuple(excluded[: self.max_tables - len(own)]),
+            )
 
     def _choose(self, tables: Sequence[TableView]) -> tuple[list[TableView], list[TableView]]:
         if len(tables) <= self.max_tables:
@@ -114,24 +124,27 @@ def _summed_up(catalog: str, tables: Sequence[TableView], counters: TableCounter
     # On paused and halted tables nothing is expected to succeed.
     waiting = [t for t in scheduled if t.backlog.tasks and t.window_open]
     stalest = min(waiting or tables, key=_last_success_ms)
-    pending = [t for t in tables if t.backlog.oldest_ms]
+    # What is paused is left alone on purpose: it is nobody's backlog and over no trigger.
+    meant = [t for t in tables if t.status is not TableStatus.PAUSED]
+    pending = [t for t in meant if t.backlog.oldest_ms]
     latest = min(pending or tables, key=lambda t: t.backlog.oldest_ms + t.max_backlog_age_ms)
     halts = [t.halt for t in tables if t.halt is not None]
     return TableView(
         name=TableName(catalog, OTHER, OTHER),
         location="",
         status=TableStatus.ACTIVE if scheduled else TableStatus.PAUSED,
+        why="",
         # A halted table that was served before is worse than one that never could be.
         halt=min(halts, key=lambda h: h.reason is HaltReason.UNSUPPORTED_FEATURE, default=None),
         error="",
         priority=max(t.priority for t in tables),
-        info=_info(tables),
-        shape=_shape(tables),
+        info=_info(meant),
+        shape=_shape(tables, _with_runs(meant)),
         backlog=Backlog(
-            tasks=sum(t.backlog.tasks for t in tables),
-            files=sum(t.backlog.files for t in tables),
-            size_bytes=sum(t.backlog.size_bytes for t in tables),
-            oldest_ms=latest.backlog.oldest_ms,
+            tasks=sum(t.backlog.tasks for t in meant),
+            files=sum(t.backlog.files for t in meant),
+            size_bytes=sum(t.backlog.size_bytes for t in meant),
+            oldest_ms=latest.backlog.oldest_ms if pending else 0,
         ),
         counters=counters,
         quarantined=(),
@@ -146,16 +159,26 @@ def _summed_up(catalog: str, tables: Sequence[TableView], counters: TableCounter
         planned_snapshot_id=0,
         last_commit_snapshot_id=0,
         last_commit_ms=max(t.last_commit_ms for t in tables),
-        last_success_ms=stalest.last_success_ms,
+        last_success_ms=successes(stalest),
         consecutive_failures=max(t.consecutive_failures for t in tables),
         last_expire_ms=max(t.last_expire_ms for t in tables),
     )
 
 
+def successes(table: TableView) -> Mapping[WorkKind, int]:
+    """The last compaction of each kind; before the first one the first poll.
+
+    An alert must also fire for a table on which nothing ever succeeds.
+    """
+    succeeded = table.last_success_ms.items()
+    # Expiry does not count: it would hide that no compaction succeeds.
+    found: dict[WorkKind, int] = {k: ms for k, ms in succeeded if k is not WorkKind.EXPIRE}
+    return found or {table.info.usual_kind: table.first_poll_ms}
+
+
 def _last_success_ms(table: TableView) -> int:
-    """The newest compaction of any kind; expiry does not count."""
-    successes = table.last_success_ms.items()
-    return max((at_ms for kind, at_ms in successes if kind is not WorkKind.EXPIRE), default=0)
+    """The newest compaction of any kind."""
+    return max(successes(table).values())
 
 
 def _with_runs(tables: Iterable[TableView]) -> list[TableView]:
@@ -175,9 +198,9 @@ def _info(tables: Sequence[TableView]) -> TableInfo:
     )
 
 
-def _shape(tables: Sequence[TableView]) -> TableShape:
+def _shape(tables: Sequence[TableView], with_runs: Sequence[TableView]) -> TableShape:
     all_shapes = [table.shape for table in tables]
-    lsm_shapes = [table.shape for table in _with_runs(tables)]
+    lsm_shapes = [table.shape for table in with_runs]
     bands: Counter[RunState] = Counter()
     for shape in lsm_shapes:
         bands.update(shape.buckets_by_run_state)

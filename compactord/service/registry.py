@@ -8,12 +8,14 @@ from functools import partial
 import structlog
 
 from compactord.clock import Clock
-from compactord.config.model import ServiceConfig
+from compactord.config import reasons
+from compactord.config.choices import Mode
+from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy, policy_for
 from compactord.model import TableName
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
-from compactord.service.discovery import Listing
+from compactord.service.discovery import ExcludedTable, Listing
 from compactord.service.effects_runner import TableSpec
 from compactord.service.timetable import Timetable
 from compactord.service.view import CatalogView
@@ -26,11 +28,15 @@ _LEAST_INTERVAL_MS = 100
 
 
 class TableRegistry:
-    """Used by the loop alone. `specs` is what cycles read; `catalogs` is what listings found."""
+    """Used by the loop alone. `specs` is what cycles read; `catalogs` is what listings found.
+
+    `excluded` are the tables that patterns exclude; those that are excluded because their writers
+    compact them are among the scheduler's.
+    """
 
     def __init__(
         self,
-        config: ServiceConfig,
+        loaded: LoadedConfig,
         scheduler: Scheduler,
         specs: dict[TableName, TableSpec],
         *,
@@ -39,7 +45,8 @@ class TableRegistry:
     ) -> None:
         self.intervals_ms: dict[TableName, int] = {}
         self.catalogs: dict[str, CatalogView] = {}
-        self._config = config
+        self.excluded: dict[TableName, ExcludedTable] = {}
+        self._loaded = loaded
         self._scheduler = scheduler
         self._specs = specs
         self._timetable = timetable
@@ -58,12 +65,14 @@ class TableRegistry:
             self._scheduler.add(name, ref, policy, self._clock.steady_ms())
             self._specs[name] = TableSpec(
                 ref=ref,
-                request=_request(policy, self._config),
+                request=_request(policy, self._loaded.config),
                 storage=listing.storage,
                 publisher=listing.publisher,
-                stop_trigger_fallback=self._config.alerts.stop_trigger_fallback,
+                stop_trigger_fallback=self._loaded.config.alerts.stop_trigger_fallback,
             )
+            self._leave_alone(tables[name])
             self._set_interval(tables[name])
+        self._exclude(listing)
         for name, scheduled in tables.items():
             is_gone = (
                 name.catalog == listing.catalog
@@ -76,45 +85,71 @@ class TableRegistry:
                 self._timetable.stop_calling(str(name))
                 self.intervals_ms.pop(name, None)
 
+    def _exclude(self, listing: Listing) -> None:
+        """Take in which tables patterns exclude; of databases that were not listed nothing is."""
+        for name, excluded in listing.excluded.items():
+            known = self.excluded.get(name)
+            if known is None or known.why != excluded.why:
+                _log.info("table_excluded", **name._asdict(), reason=excluded.why)
+        kept = {
+            name: excluded
+            for name, excluded in self.excluded.items()
+            if name.catalog != listing.catalog or name.database in listing.unreadable
+        }
+        self.excluded = {**kept, **listing.excluded}
+
     def _note(self, listing: Listing) -> None:
         known = self.catalogs.get(listing.catalog)
         succeeded_ms = known.last_success_ms if known else 0
         self.catalogs[listing.catalog] = CatalogView(
             name=listing.catalog,
-            warehouse=self._config.catalogs[listing.catalog].warehouse,
+            warehouse=self._loaded.config.catalogs[listing.catalog].warehouse,
             last_success_ms=self._clock.steady_ms() if listing.is_listed else succeeded_ms,
             failures=(known.failures if known else 0) + bool(listing.error),
             error=listing.error,
-            excluded_tables=listing.excluded,
         )
         if listing.error:
             _log.warning("discovery_failed", catalog=listing.catalog, message=listing.error)
 
     def looked_at(self, scheduled: ScheduledTable) -> None:
-        """A plan was made: it may exclude the table, or change how often it is polled."""
-        planned = scheduled.planned
-        assert planned is not None, "a plan was made"
-        scheduled.is_excluded = self._config.discovery.only_write_only and not planned.write_only
+        """A cycle has read what the table is, which may exclude it, or change when it is polled."""
+        self._leave_alone(scheduled)
         if not scheduled.is_leaving:
             self._set_interval(scheduled)
 
-    def apply(self, config: ServiceConfig) -> None:
+    def _leave_alone(self, scheduled: ScheduledTable) -> None:
+        """Note whether the configuration says to leave the table alone, and why."""
+        policy, info, name = scheduled.policy, scheduled.info, scheduled.name
+        scheduled.is_excluded = policy.only_write_only and info is not None and not info.write_only
+        event, why = "", ""
+        if scheduled.is_excluded:
+            event, why = "table_excluded", reasons.not_write_only(self._loaded, *name)
+        elif policy.mode is Mode.PAUSED:
+            event, why = "table_paused", reasons.paused(self._loaded, *name)
+        if why == scheduled.left_alone:
+            return
+        scheduled.left_alone = why
+        if event:
+            _log.info(event, **name._asdict(), reason=why)
+        else:
+            _log.info("table_resumed", **name._asdict())
+
+    def apply(self, loaded: LoadedConfig) -> None:
         """Put another configuration into effect."""
-        self._config = config
+        self._loaded = loaded
         for name, scheduled in self._scheduler.tables.items():
             policy = self._policy(name)
             self._scheduler.set_policy(name, policy)
             self._specs[name] = replace(
                 self._specs[name],
-                request=_request(policy, config),
-                stop_trigger_fallback=config.alerts.stop_trigger_fallback,
+                request=_request(policy, loaded.config),
+                stop_trigger_fallback=loaded.config.alerts.stop_trigger_fallback,
             )
-            if scheduled.planned is not None:
-                self.looked_at(scheduled)
+            self.looked_at(scheduled)
             self._poll_due(name)
 
     def _policy(self, name: TableName) -> TablePolicy:
-        return policy_for(self._config, name.catalog, name.database, name.table)
+        return policy_for(self._loaded.config, name.catalog, name.database, name.table)
 
     def _set_interval(self, scheduled: ScheduledTable) -> None:
         """Set how often a table is polled: as configured, else as its own options say."""
@@ -124,7 +159,7 @@ class TableRegistry:
             interval_ms = planned.discovery_interval_ms if planned else _FIRST_INTERVAL_MS
         if scheduled.is_excluded:
             # Polled only to see whether its writers still compact.
-            interval_ms = max(interval_ms, self._config.discovery.catalog_list_interval_ms)
+            interval_ms = max(interval_ms, self._loaded.config.discovery.catalog_list_interval_ms)
         interval_ms = max(_LEAST_INTERVAL_MS, interval_ms)
         self.intervals_ms[scheduled.name] = interval_ms
         self._timetable.every(

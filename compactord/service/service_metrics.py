@@ -167,7 +167,11 @@ def _work_metrics() -> tuple[_Metric, ...]:
             lambda view: view.expiry_held_since_ms / 1000,
         ),
         _Metric(
-            gauge("compactord_tasks_queued", "Compactions that wait to start.", "priority_class"),
+            gauge(
+                "compactord_tasks_queued",
+                "Compactions that wait to start; paused tables have none.",
+                "priority_class",
+            ),
             lambda view: [
                 (label("priority_class", rank.value), view.queued.get(rank, 0))
                 for rank in PriorityClass
@@ -206,7 +210,8 @@ def _work_metrics() -> tuple[_Metric, ...]:
 def _top_metric(count: int) -> _Metric:
     family = gauge(
         "compactord_top_bucket_sorted_runs",
-        "The largest counts of sorted runs over all buckets; /v1/buckets/top names them.",
+        "The largest counts of sorted runs over all buckets of tables that are neither paused nor "
+        "excluded; /v1/buckets/top names them.",
         "rank",
     )
 

@@ -18,7 +18,8 @@ from compactord.scheduler.priority import priority_class
 from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
-from compactord.scheduler.status import Halt, PriorityClass
+from compactord.scheduler.status import Halt, PriorityClass, TableCounters
+from compactord.service.discovery import ExcludedTable
 from compactord.service.view import (
     ActiveCompaction,
     BucketView,
@@ -69,23 +70,37 @@ class StatusKeeper:
         # name may come back as another table.
         self._tables: dict[TableName, tuple[tuple[int, int, int], TableView]] = {}
         self._top: tuple[BucketView, ...] = ()
-        self._top_of: tuple[int, int, int] = (0, 0, 0)
+        self._top_of: tuple[int, tuple[int, ...], int] = (0, (), 0)
+        self._excluded: dict[TableName, tuple[ExcludedTable, TableView]] = {}
 
     def update(
-        self, facts: Facts, intervals_ms: Mapping[TableName, int], now_ms: int
+        self,
+        facts: Facts,
+        intervals_ms: Mapping[TableName, int],
+        excluded: Mapping[TableName, ExcludedTable],
+        now_ms: int,
     ) -> ServiceView:
-        """The whole view. `intervals_ms` is how often each table is polled."""
+        """The whole view. `intervals_ms` is how often each table is polled.
+
+        `excluded` are the tables that are not the scheduler's, because a pattern excludes them.
+        """
         scheduler, wall = self._scheduler, self._wall
-        shown = [scheduled for scheduled in scheduler.tables.values() if not scheduled.is_excluded]
-        tables = tuple(self._table(scheduled, intervals_ms, now_ms) for scheduled in shown)
-        if len(self._tables) > 2 * len(shown) + 100:
+        scheduled_tables = scheduler.tables.values()
+        tables = (
+            *(self._table(scheduled, intervals_ms, now_ms) for scheduled in scheduled_tables),
+            *(
+                self._excluded_table(name, table)
+                for name, table in excluded.items()
+                # What runs of a table that was excluded just now is still shown.
+                if name not in scheduler.tables
+            ),
+        )
+        if len(self._tables) > 2 * len(scheduler.tables) + 100:
             self._tables = {name: v for name, v in self._tables.items() if name in scheduler.tables}
+        if len(self._excluded) > 2 * len(excluded) + 100:
+            self._excluded = {name: v for name, v in self._excluded.items() if name in excluded}
         queue_sizes, first = queued(scheduler, now_ms)
         statuses = Counter((view.name.catalog, view.status) for view in tables)
-        for scheduled in scheduler.tables.values():
-            statuses[scheduled.name.catalog, TableStatus.EXCLUDED] += scheduled.is_excluded
-        for catalog in facts.catalogs.values():
-            statuses[catalog.name, TableStatus.EXCLUDED] += catalog.excluded_tables
         return ServiceView(
             instance=facts.instance,
             version=facts.version,
@@ -116,11 +131,13 @@ class StatusKeeper:
             tables_by_status=dict(statuses),
             queued=queue_sizes,
             queue=first,
-            running=running(scheduler.tables.values(), wall),
+            running=running(scheduled_tables, wall),
             recent=tuple(
                 replace(ended, finished_ms=wall.at(ended.finished_ms)) for ended in scheduler.recent
             ),
-            top_buckets=self._top_buckets(shown),
+            top_buckets=self._top_buckets(
+                [scheduled for scheduled in scheduled_tables if scheduled.is_worked_on]
+            ),
             picks=dict(scheduler.picks),
             hung_jobs=dict(facts.hung_jobs),
             expiry_held_since_ms=wall.shown(
@@ -131,12 +148,19 @@ class StatusKeeper:
             ),
         )
 
-    def _top_buckets(self, shown: Sequence[ScheduledTable]) -> tuple[BucketView, ...]:
-        """They change only with plans and with the set of tables shown."""
-        version_of = (self._scheduler.plans, len(shown), self.top_n)
+    def _top_buckets(self, tables: Sequence[ScheduledTable]) -> tuple[BucketView, ...]:
+        """They change only with plans and with the set of tables worked on."""
+        version_of = (self._scheduler.plans, tuple(table.index for table in tables), self.top_n)
         if version_of != self._top_of:
-            self._top, self._top_of = top_buckets(shown, self.top_n), version_of
+            self._top, self._top_of = top_buckets(tables, self.top_n), version_of
         return self._top
+
+    def _excluded_table(self, name: TableName, table: ExcludedTable) -> TableView:
+        """The view of a table that a pattern excludes; made once for each listing."""
+        known = self._excluded.get(name)
+        if known is None or known[0] is not table:
+            known = self._excluded[name] = (table, excluded_view(name, table))
+        return known[1]
 
     def _table(
         self, scheduled: ScheduledTable, intervals_ms: Mapping[TableName, int], now_ms: int
@@ -164,20 +188,66 @@ def status_of(scheduled: ScheduledTable) -> TableStatus:
     return TableStatus.PAUSED if scheduled.policy.mode is Mode.PAUSED else TableStatus.ACTIVE
 
 
+def why_of(scheduled: ScheduledTable) -> str:
+    """The reason for the table's status; empty for an active one."""
+    match status_of(scheduled):
+        case TableStatus.EXCLUDED | TableStatus.PAUSED:
+            return scheduled.left_alone
+        case TableStatus.HALTED | TableStatus.UNSUPPORTED if scheduled.halt is not None:
+            return scheduled.halt.message
+        case _:
+            return scheduled.error
+
+
+def excluded_view(name: TableName, table: ExcludedTable) -> TableView:
+    """A table that a pattern excludes: nothing is known of it but its name and place."""
+    return TableView(
+        name=name,
+        location=table.ref.location,
+        status=TableStatus.EXCLUDED,
+        why=table.why,
+        halt=None,
+        error="",
+        priority=0,
+        info=_NO_INFO,
+        shape=_NO_SHAPE,
+        backlog=_NO_BACKLOG,
+        counters=TableCounters(),
+        quarantined=(),
+        quarantined_count=0,
+        running_tasks=0,
+        discovery_interval_ms=0,
+        max_backlog_age_ms=0,
+        window_open=False,
+        next_window_ms=0,
+        first_poll_ms=0,
+        last_poll_ms=0,
+        planned_snapshot_id=0,
+        last_commit_snapshot_id=0,
+        last_commit_ms=0,
+        last_success_ms={},
+        consecutive_failures=0,
+        last_expire_ms=0,
+    )
+
+
 def table_view(
     scheduled: ScheduledTable, *, interval_ms: int, now_ms: int, wall: WallTime
 ) -> TableView:
     """One table. `interval_ms` is how often it is polled."""
     planned, policy = scheduled.planned, scheduled.policy
-    info = planned.info if planned else _NO_INFO
+    status = status_of(scheduled)
+    is_excluded = status is TableStatus.EXCLUDED
     return TableView(
         name=scheduled.name,
         location=scheduled.ref.location,
-        status=status_of(scheduled),
-        halt=_halt(scheduled, wall),
-        error=scheduled.error,
+        status=status,
+        why=why_of(scheduled),
+        # Of an excluded table nobody needs to know what would be wrong with it.
+        halt=None if is_excluded else _halt(scheduled, wall),
+        error="" if is_excluded else scheduled.error,
         priority=policy.priority,
-        info=info,
+        info=scheduled.info or _NO_INFO,
         shape=planned.shape if planned else _NO_SHAPE,
         backlog=_backlog(scheduled, wall),
         counters=scheduled.counts.frozen(),
@@ -205,14 +275,10 @@ def table_view(
         last_commit_snapshot_id=scheduled.last_commit_snapshot_id,
         last_commit_ms=wall.shown(scheduled.last_commit_ms),
         last_success_ms={
-            kind: wall.shown(at_ms)
-            for kind, at_ms in (
-                (info.usual_kind, scheduled.first_poll_ms),
-                *scheduled.last_success_ms.items(),
-            )
+            kind: wall.shown(at_ms) for kind, at_ms in scheduled.last_success_ms.items()
         },
         consecutive_failures=max(scheduled.failures, scheduled.look_failures),
-        last_expire_ms=wall.shown(scheduled.last_expire_ms),
+        last_expire_ms=wall.shown(scheduled.last_expired_ms),
         resting=planned.resting[:_RESTING_MAX] if planned else (),
         resting_count=len(planned.resting) if planned else 0,
     )
@@ -258,11 +324,14 @@ def running(tables: Iterable[ScheduledTable], wall: WallTime) -> tuple[ActiveCom
 def queued(
     scheduler: Scheduler, now_ms: int
 ) -> tuple[Mapping[PriorityClass, int], tuple[ActiveCompaction, ...]]:
-    """How many compactions wait in each class, and the first of them."""
+    """How many compactions wait in each class, and the first of them.
+
+    Those of paused and excluded tables do not wait: they are left alone on purpose.
+    """
     counts: Counter[PriorityClass] = Counter(dict.fromkeys(PriorityClass, 0))
     first: list[ActiveCompaction] = []
     for scheduled in scheduler.tables.values():
-        if scheduled.is_excluded:
+        if not scheduled.is_worked_on:
             continue
         max_age_ms = scheduled.policy.max_backlog_age_ms
         for pending in scheduled.offered.values():

@@ -11,10 +11,10 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from compactord.model import LossOutcome, WorkKind
+from compactord.model import LossOutcome
 from compactord.scheduler.status import Outcome
 from compactord.service.exposition import Family, Sample, counter, gauge, label, labels_of
-from compactord.service.overflow import has_sorted_runs
+from compactord.service.overflow import OTHER, has_sorted_runs, successes
 from compactord.service.view import TableStatus, TableView
 from compactord.table.status import RunState
 
@@ -37,8 +37,17 @@ class Values(NamedTuple):
     read: Callable[[TableView], Iterator[Sample]]
 
 
-def _always(table: TableView) -> bool:
-    return True
+def is_included(table: TableView) -> bool:
+    """Excluded tables have their state alone: there may be many."""
+    return table.status is not TableStatus.EXCLUDED
+
+
+def _is_one(table: TableView) -> bool:
+    return table.name.table != OTHER
+
+
+def _is_described(table: TableView) -> bool:
+    return is_included(table) and bool(table.info.kind)
 
 
 def _is_halted(table: TableView) -> bool:
@@ -50,7 +59,7 @@ def _is_served(table: TableView) -> bool:
 
 
 def is_polled(table: TableView) -> bool:
-    return table.first_poll_ms > 0
+    return table.first_poll_ms > 0 and is_included(table)
 
 
 def _has_runs(table: TableView) -> bool:
@@ -89,10 +98,8 @@ def _bands(table: TableView) -> Iterator[Sample]:
 
 
 def _last_success(table: TableView) -> Iterator[Sample]:
-    for kind, at_ms in table.last_success_ms.items():
-        # Expiry does not count: it would hide that no compaction succeeds.
-        if kind is not WorkKind.EXPIRE:
-            yield label("kind", kind.value), at_ms / 1000
+    for kind, at_ms in successes(table).items():
+        yield label("kind", kind.value), at_ms / 1000
 
 
 def _halted(table: TableView) -> Iterator[Sample]:
@@ -127,8 +134,22 @@ def _conflicts(table: TableView) -> Iterator[Sample]:
         yield label("conflict", conflict.value), count
 
 
+def _state(table: TableView) -> Iterator[Sample]:
+    yield label("state", table.status.value), 1
+
+
 def _state_metrics() -> tuple[Value | Values, ...]:
     return (
+        Values(
+            _gauge(
+                "state",
+                "1; what is done about the table: active, paused, halted, unsupported, excluded or "
+                "error. /v1/tables, the page and the log say why. Excluded tables have only this.",
+                "state",
+            ),
+            _is_one,
+            _state,
+        ),
         Values(
             _gauge(
                 "info",
@@ -139,7 +160,7 @@ def _state_metrics() -> tuple[Value | Values, ...]:
                 "write_only",
                 "priority_class",
             ),
-            _always,
+            _is_described,
             _info,
         ),
         Values(
@@ -149,17 +170,17 @@ def _state_metrics() -> tuple[Value | Values, ...]:
         ),
         Value(
             _gauge("max_backlog_age_seconds", "How old due work may become, as configured."),
-            _always,
+            is_included,
             lambda t: t.max_backlog_age_ms / 1000,
         ),
         Value(
             _gauge("discovery_interval_seconds", "Time between polls in effect."),
-            _always,
+            is_included,
             lambda t: t.discovery_interval_ms / 1000,
         ),
         Value(
             _gauge("window_open", "1 while its schedule lets work start."),
-            _always,
+            is_included,
             lambda t: int(t.window_open),
         ),
         Value(
@@ -167,7 +188,7 @@ def _state_metrics() -> tuple[Value | Values, ...]:
                 "consecutive_failures",
                 "Failures since the last success, or since nothing was left to do.",
             ),
-            _always,
+            is_included,
             lambda t: t.consecutive_failures,
         ),
         Value(
@@ -298,15 +319,17 @@ def _work_metrics() -> tuple[Value | Values, ...]:
         Values(
             _gauge(
                 "last_success_timestamp_seconds",
-                "Last compaction committed by this service; that of the usual kind starts with the "
-                "first poll.",
+                "Last compaction committed by this service; before the first one, the first poll.",
                 "kind",
             ),
             is_polled,
             _last_success,
         ),
         Value(
-            _gauge("last_expire_timestamp_seconds", "Last expiry of snapshots, 0 for none."),
+            _gauge(
+                "last_expire_timestamp_seconds",
+                "Last expiry of snapshots without an error, 0 for none.",
+            ),
             _is_expired,
             lambda t: t.last_expire_ms / 1000,
         ),

@@ -21,7 +21,11 @@ from compactord.table.status import Backlog, BucketDetail, RestingPartition, Tab
 
 
 class TableStatus(enum.Enum):
-    """`excluded` tables are counted only: they have no view."""
+    """What the service does about a table, or why it does nothing.
+
+    `paused` and `excluded` by the configuration (excluded by a pattern, or not write-only), refused
+    as `unsupported`, `halted` after failures; `error`: it is tried again soon.
+    """
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -44,15 +48,17 @@ class QuarantinedBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableView:
-    """One served table.
+    """One table that was discovered, whether it is worked on or not.
 
-    `last_success_ms` has the kinds of compactions that succeeded, and the usual kind from the
-    first poll on: the alert must also fire for a table on which none ever succeeded.
+    `why` is the reason for its status, empty for active tables. `first_poll_ms` 0: its files have
+    not been read, so its numbers say nothing. `last_success_ms` has the kinds of compactions that
+    succeeded.
     """
 
     name: TableName
     location: str
     status: TableStatus
+    why: str
     halt: Halt | None
     error: str
     priority: int
@@ -129,7 +135,6 @@ class CatalogView:
     last_success_ms: int
     failures: int
     error: str
-    excluded_tables: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.backlog import PendingCompaction, Skip, TableBacklog, TopBucket, without_busy
 from compactord.table.in_flight import Failed, Finished
+from compactord.table.info import table_info
 from compactord.table.opening import OpenTable
 from compactord.table.planning import StatePlanner
 from compactord.table.session import SessionRequest, Settled, TableSession, UnderWay, neighbours
@@ -63,7 +64,6 @@ class Planned:
     offered: tuple[PendingCompaction, ...]
     backlog: Backlog
     top: tuple[TopBucket, ...]
-    write_only: bool
     discovery_interval_ms: int
     appended_bytes: int
     # Buckets that have no files any more.
@@ -90,6 +90,8 @@ class Cycle:
     replaced_snapshots: int
     error: CompactordError | None
     in_commit: bool
+    # What the table is; None where nothing new was read of it.
+    info: TableInfo | None = None
     # For the failed compactions that were passed in: whether others had replaced and expired their
     # inputs, as far as is known.
     outrun: Mapping[int, bool] = field(default_factory=dict)
@@ -216,6 +218,7 @@ class TableCompactor:
             replaced_snapshots=self._session.replaced_snapshots,
             error=error,
             in_commit=in_commit,
+            info=planned.info if planned is not None else None,
             outrun=outrun,
         )
 
@@ -329,7 +332,11 @@ class TableCompactor:
         self._is_stale, self._skip = False, skip
         return Planned(
             snapshot_id=state.snapshot.id if state.snapshot else 0,
-            info=self._info(state),
+            info=table_info(
+                session.table,
+                stop_trigger_fallback=self._fallback,
+                rewrite=state.rewrites.newest if state.rewrites else None,
+            ),
             shape=self._backlog.shape(
                 session.table.kind,
                 options.compaction,
@@ -341,7 +348,6 @@ class TableCompactor:
             top=self._backlog.top_buckets(TOP_MAX, session.table.partition_text)
             if session.table.kind is TableKind.PRIMARY_KEY
             else (),
-            write_only=options.write_only,
             discovery_interval_ms=options.discovery_interval_ms,
             appended_bytes=drift.appended_bytes,
             gone=gone,
@@ -432,20 +438,3 @@ class TableCompactor:
             return 0
         earliest = earliest_snapshot_id(self._storage, state.table.location)
         return 0 if earliest is None else max(0, state.snapshot.id - earliest + 1)
-
-    def _info(self, state: TableState) -> TableInfo:
-        table = self._session.table
-        options = table.options
-        unaware = table.kind is TableKind.APPEND_UNAWARE
-        has_runs = table.kind is TableKind.PRIMARY_KEY
-        return TableInfo(
-            kind=table.kind.value,
-            bucket_mode="unaware" if unaware else "fixed",
-            merge_engine=options.merge_engine.value if table.schema.primary_keys else "none",
-            changelog_producer=options.changelog_producer.value,
-            write_only=options.write_only,
-            compaction_trigger=options.compaction.compaction_trigger if has_runs else 0,
-            stop_trigger=self._stop_trigger if has_runs else 0,
-            warnings=table.warnings,
-            rewrite=state.rewrites.newest if state.rewrites else None,
-        )

@@ -112,6 +112,7 @@ def _service(status: _Json) -> TopService:
     engine = _object(status, "engine")
     queued = _object(status, "queued")
     return TopService(
+        is_starting=engine.get("is_up") is False and not _text(engine, "error"),
         is_draining=status.get("is_draining") is True,
         slots=_number(engine, "slots"),
         running=_number(engine, "running"),
@@ -124,9 +125,8 @@ def _service(status: _Json) -> TopService:
 
 def _troubles(status: _Json, engine: _Json) -> list[str]:
     found = []
-    if engine.get("is_up") is False:
-        error = _text(engine, "error")
-        found.append(f"the engine is down: {error}" if error else "the engine is starting")
+    if engine.get("is_up") is False and (error := _text(engine, "error")):
+        found.append(f"the engine is down: {error}")
     found.extend(
         f"catalog {_text(catalog, 'name')} cannot be listed: {error}"
         for catalog in _items(status, "catalogs")
@@ -146,11 +146,13 @@ def _troubles(status: _Json, engine: _Json) -> list[str]:
 def _table(table: _Json) -> TopTable:
     info, shape = _object(table, "info"), _object(table, "shape")
     backlog, counters = _object(table, "backlog"), _object(table, "counters")
-    halt = _object(table, "halt")
-    note = "; ".join(text for text in (_text(halt, "message"), _text(halt, "action")) if text)
+    action = _text(_object(table, "halt"), "action")
+    note = "; ".join(text for text in (_text(table, "why"), action) if text)
     return TopTable(
         name=_name(table),
         status=_text(table, "status"),
+        kind=_text(info, "kind"),
+        is_read=_number(table, "first_poll_ms") > 0,
         sorted_runs=_number(shape, "sorted_runs_max"),
         compaction_trigger=_number(info, "compaction_trigger"),
         stop_trigger=_number(info, "stop_trigger"),
@@ -162,7 +164,7 @@ def _table(table: _Json) -> TopTable:
         max_backlog_age_ms=_number(table, "max_backlog_age_ms"),
         last_commit_ms=_number(table, "last_commit_ms"),
         is_failing=_number(table, "consecutive_failures") + _number(table, "quarantined_count") > 0,
-        note=_text(table, "error") or note,
+        note=note,
         input_bytes=_number(counters, "input_bytes"),
         output_bytes=_number(counters, "output_bytes"),
     )

@@ -33,8 +33,16 @@ _STATES = {
     Need.NOTHING: ("ok", "green"),
     Need.PAUSED: ("paused", "dim"),
     Need.UNSUPPORTED: ("unsupp.", "dim"),
+    Need.EXCLUDED: ("excluded", "dim"),
 }
 _NOTES_SHOWN = 3
+# States whose tables have a reason, with the words for several of them.
+_NOTED = {
+    Need.HALTED: "halted",
+    Need.PAUSED: "paused",
+    Need.UNSUPPORTED: "not supported",
+    Need.EXCLUDED: "excluded",
+}
 _WORK_SHOWN = 6
 # Columns whose texts may be long.
 _NAMES = {"table", "bucket", "outcome"}
@@ -109,7 +117,9 @@ def _head(look: Look, rates: Rates | None, trouble: str) -> Iterator[Text]:
 
 def _service_line(look: Look, service: TopService, rates: Rates | None) -> Text:
     memory = f"{size_cell(service.memory_reserved_bytes)}/{size_cell(service.memory_budget_bytes)}"
-    backlog = size_cell(sum(table.backlog_bytes for table in look.tables))
+    # What is paused or excluded waits for nobody.
+    meant = (t for t in look.tables if look.need(t) not in (Need.PAUSED, Need.EXCLUDED))
+    backlog = size_cell(sum(table.backlog_bytes for table in meant))
     parts = [
         f"slots {service.running}/{service.slots}",
         f"mem {memory}",
@@ -119,6 +129,8 @@ def _service_line(look: Look, service: TopService, rates: Rates | None) -> Text:
     if rates is not None:
         parts.append(f"in {_speed(rates.input_bytes)}, out {_speed(rates.output_bytes)}")
     line = _line((", ".join(parts), ""))
+    if service.is_starting:
+        line.append("  the engine is starting", "yellow")
     if service.is_draining:
         line.append("  draining", "yellow")
     return line
@@ -181,6 +193,8 @@ def _table_cells(look: Look, table: TopTable) -> Iterator[Text]:
 def _runs_cell(table: TopTable) -> Text:
     """`█████▏··  9/5/8`: the bar is full at the stop trigger."""
     trigger, stop, runs = table.compaction_trigger, table.stop_trigger, table.sorted_runs
+    if not table.is_read:
+        return Text(table.kind or "–", "dim")
     if not trigger:
         return Text("append", "dim")
     is_far = stop > 10 * max(trigger, runs)
@@ -206,14 +220,17 @@ def _count_cell(number: int) -> str:
 
 
 def _notes(look: Look) -> list[Text]:
-    """Why tables are halted, the first few of them."""
-    halted = [t for t in look.by_need() if look.need(t) is Need.HALTED and t.note]
-    notes = [
-        _line((printable(f"{table.name}: "), "red"), (printable(table.note), ""))
-        for table in halted[:_NOTES_SHOWN]
-    ]
-    if len(halted) > _NOTES_SHOWN:
-        notes.append(_line((f"{len(halted) - _NOTES_SHOWN} more tables are halted", "red")))
+    """Why tables are not compacted, the first few for each state."""
+    notes = []
+    for need, what in _NOTED.items():
+        word, style = _STATES[need]
+        found = [table for table in look.by_need() if look.need(table) is need and table.note]
+        notes += [
+            _line((printable(f"{table.name} {word}: "), style), (printable(table.note), ""))
+            for table in found[:_NOTES_SHOWN]
+        ]
+        if len(found) > _NOTES_SHOWN:
+            notes.append(_line((f"{len(found) - _NOTES_SHOWN} more tables are {what}", style)))
     return notes
 
 

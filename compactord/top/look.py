@@ -18,10 +18,16 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopTable:
-    """A table in a line. `note` says why it is not compacted. Triggers 0: it has no sorted runs."""
+    """A table in a line. `note` says why it is not compacted. Triggers 0: it has no sorted runs.
+
+    `kind` is empty where the schema could not be read. Not `is_read`: neither could the files, and
+    their numbers say nothing.
+    """
 
     name: str
     status: str
+    kind: str = ""
+    is_read: bool = True
     sorted_runs: int = 0
     compaction_trigger: int = 0
     stop_trigger: int = 0
@@ -85,8 +91,9 @@ class TopCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopService:
-    """The daemon itself. `troubles` are sentences."""
+    """The daemon itself. `is_starting`: its engine is not up yet. `troubles` are sentences."""
 
+    is_starting: bool
     is_draining: bool
     slots: int
     running: int

@@ -80,11 +80,11 @@ class _WatchedTable:
         try:
             return self._surveyed()
         except UnsupportedTable as refused:
-            self._forget()
-            return self._left_alone(TableStatus.UNSUPPORTED, "; ".join(refused.reasons))
+            line = self._left_alone(TableStatus.UNSUPPORTED, "; ".join(refused.reasons))
         except CompactordError as error:
-            self._forget()
-            return self._left_alone(TableStatus.ERROR, str(error))
+            line = self._left_alone(TableStatus.ERROR, str(error))
+        self._forget()
+        return line
 
     def _surveyed(self) -> TopTable:
         schema = latest_schema(self._storage, self._ref.location)
@@ -120,6 +120,7 @@ class _WatchedTable:
         return TopTable(
             name=self._ref.full_name,
             status=TableStatus.ACTIVE.value,
+            kind=table.kind.value,
             sorted_runs=shape.sorted_runs_max,
             compaction_trigger=options.compaction_trigger if has_runs else 0,
             stop_trigger=options.stop_trigger if has_runs else 0,
@@ -132,7 +133,10 @@ class _WatchedTable:
         )
 
     def _left_alone(self, status: TableStatus, why: str) -> TopTable:
-        return TopTable(name=self._ref.full_name, status=status.value, note=why)
+        kind = self._table.kind.value if self._table is not None else ""
+        return TopTable(
+            name=self._ref.full_name, status=status.value, kind=kind, is_read=False, note=why
+        )
 
     def _note_commits(self, state: TableState) -> None:
         """Remember the newest few compactions among the snapshots since the last poll."""

@@ -220,7 +220,6 @@ class SimTable:
                 oldest_ms=min((pending.since_ms for pending in waiting), default=0),
             ),
             top=(),
-            write_only=True,
             discovery_interval_ms=2_000,
             appended_bytes=0,
             manifests_read=0,

@@ -99,6 +99,7 @@ class Plan:
 def policy(**settings: object) -> TablePolicy:
     values: dict[str, object] = {
         "mode": Mode.AUTO,
+        "only_write_only": True,
         "priority": 50,
         "windows": (),
         "windows_strict": False,

@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 from compactord.clock import age_text as age_text
 from compactord.clock import iso_text as iso_text
-from compactord.model import CompactReason, TableName
+from compactord.model import CompactReason, TableName, WorkKind
+from compactord.scheduler.status import PriorityClass
 from compactord.service.page.markup import Markup, element, join
 from compactord.table.report import size_text
 
@@ -27,6 +28,19 @@ _REASONS = {
     CompactReason.APPEND_SMALL_FILES: "enough small files to make a larger one",
     CompactReason.APPEND_WAITED: "small files have waited long enough",
     CompactReason.APPEND_FULL: "every file below the target size",
+}
+
+_KINDS = {
+    WorkKind.MINOR: "merges the newer sorted runs of a bucket, not all of them",
+    WorkKind.FULL: "merges all sorted runs of a bucket into one on the highest level",
+    WorkKind.APPEND: "puts small files of a table without keys together",
+    WorkKind.EXPIRE: "deletes snapshots that the table need not keep, and files only they need",
+}
+CLASSES = {
+    PriorityClass.FORCED: "one run below the stop trigger or beyond, or waiting twice as long as "
+    "max_backlog_age allows: comes first",
+    PriorityClass.BREACH: "waiting longer than max_backlog_age allows: comes second",
+    PriorityClass.BENEFIT: "all other work, by the files that it saves for each byte",
 }
 
 
@@ -84,6 +98,16 @@ def place(partition: str, bucket: int) -> Markup:
     return join([element("bdi", partition), text], " ") if partition else text
 
 
-def status_mark(value: str) -> Markup:
+def kind_text(kind: WorkKind) -> Markup:
+    """A kind of work by its name, with what it does."""
+    return element("abbr", kind.value, title=_KINDS[kind])
+
+
+def class_mark(urgency: PriorityClass) -> Markup:
+    """A class of the queue by its name, with what is in it."""
+    return status_mark(urgency.value, title=CLASSES[urgency])
+
+
+def status_mark(value: str, *, title: str | None = None) -> Markup:
     """A state as word on its colour."""
-    return element("span", words(value), class_=f"mark {value.replace('_', '-')}")
+    return element("span", words(value), class_=f"mark {value.replace('_', '-')}", title=title)

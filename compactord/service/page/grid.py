@@ -10,10 +10,15 @@ from compactord.service.page.markup import Markup, element, join
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column's title and the class of its cells: `number`, `text`, `runs` or none."""
+    """A column's title and the class of its cells: `number`, `text`, `runs` or none.
+
+    `link` sorts by it, where that can be done; `order` is `ascending` or `descending` while it is.
+    """
 
     title: str
     kind: str | None = None
+    link: str | None = None
+    order: str | None = None
 
 
 def column(title: str, kind: str | None = None) -> Column:
@@ -36,7 +41,15 @@ def grid(
     if not body:
         return element("p", empty, class_="quiet", id=identity)
     head = (
-        element("th", c.title, class_=c.kind, scope="col", role="columnheader") for c in columns
+        element(
+            "th",
+            element("a", c.title, href=c.link) if c.link else c.title,
+            class_=c.kind,
+            scope="col",
+            role="columnheader",
+            aria_sort=c.order,
+        )
+        for c in columns
     )
     return element(
         "div",

@@ -19,6 +19,7 @@ class Need(enum.IntEnum):
     NOTHING = 5
     PAUSED = 6
     UNSUPPORTED = 7
+    EXCLUDED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ _BY_STATUS = {
     TableStatus.ERROR.value: Need.HALTED,
     TableStatus.PAUSED.value: Need.PAUSED,
     TableStatus.UNSUPPORTED.value: Need.UNSUPPORTED,
-    TableStatus.EXCLUDED.value: Need.PAUSED,
+    TableStatus.EXCLUDED.value: Need.EXCLUDED,
 }
 
 

@@ -71,14 +71,19 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
 
 
 def table_notices(table: TableView, now_ms: int, *, names_table: bool) -> Iterator[Notice]:
-    """Why a table, or buckets of it, are not compacted; with its name where needed."""
+    """Why a table, or buckets of it, are not compacted; with its name where needed.
+
+    Excluded tables may be many: a list of notices with names leaves them out.
+    """
     name = element("p", element("strong", table_link(table.name))) if names_table else None
     if table.halt is not None:
-        is_meant = table.status in (TableStatus.UNSUPPORTED, TableStatus.PAUSED)
+        is_meant = table.status is TableStatus.UNSUPPORTED
         text = join((name, _halt_text(table.status, table.halt, now_ms)))
         yield Notice("plain" if is_meant else "bad", text)
     elif table.status is TableStatus.PAUSED:
-        yield Notice("plain", join((name, _sentence(table.status, "Paused by configuration."))))
+        yield Notice("plain", join((name, _sentence(table.status, table.why))))
+    elif table.status is TableStatus.EXCLUDED and not names_table:
+        yield Notice("plain", _sentence(table.status, table.why))
     if table.error:
         yield Notice("bad", join((name, _sentence(table.status, table.error))))
     if table.quarantined_count:

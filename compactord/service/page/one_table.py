@@ -51,21 +51,28 @@ def one_table(view: ServiceView, detail: TableDetail, now_ms: int) -> Markup:
             element("nav", element("a", "All tables", href="/"), aria_label="Up"),
             element("h1", element("bdi", str(table.name)), status_mark(table.status.value)),
             notice_list(list(_notices(table, now_ms))),
-            section("facts-part", "Now", facts(_shape_facts(table, now_ms)), _bands(table)),
-            section("buckets-part", "Worst buckets", *_buckets(detail)),
-            section("quarantined-part", "Quarantined buckets", _quarantined(table, now_ms))
-            if table.quarantined_count
-            else None,
-            section("resting-part", "Partitions skipped after a rewrite", _resting(table, now_ms))
-            if table.resting_count
-            else None,
-            section("running-part", "Running", running_grid(work.running, now_ms)),
-            section("queue-part", "Queue", queue_grid(work.queue, {}, now_ms)),
-            section("recent-part", "Recent compactions", recent_grid(work.recent, now_ms)),
+            *(_parts(detail, work, now_ms) if table.first_poll_ms else ()),
             section("settings-part", "Settings", facts(_settings(table, now_ms))),
-            section("counters-part", "Since the service started", facts(_counted(table))),
+            section("counters-part", "Since the service started", facts(_counted(table)))
+            if table.first_poll_ms
+            else element("p", "Its files have not been read.", class_="quiet"),
         )
     )
+
+
+def _parts(detail: TableDetail, work: ServiceView, now_ms: int) -> Iterator[Markup]:
+    """What is known once its files have been read."""
+    table = detail.view
+    yield section("facts-part", "Now", facts(_shape_facts(table, now_ms)), _bands(table))
+    yield section("buckets-part", "Worst buckets", *_buckets(detail))
+    if table.quarantined_count:
+        yield section("quarantined-part", "Quarantined buckets", _quarantined(table, now_ms))
+    if table.resting_count:
+        resting = _resting(table, now_ms)
+        yield section("resting-part", "Partitions skipped after a rewrite", resting)
+    yield section("running-part", "Running", running_grid(work.running, now_ms))
+    yield section("queue-part", "Queue", queue_grid(work.queue, {}, now_ms))
+    yield section("recent-part", "Recent compactions", recent_grid(work.recent, now_ms))
 
 
 def _notices(table: TableView, now_ms: int) -> Iterator[Notice]:
@@ -217,12 +224,17 @@ def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
     ):
         if value:
             yield name, words(value)
-    yield "Write-only", "yes" if info.write_only else "no: its writers compact as well"
+    if info.kind:
+        no = "not in its options: its writers compact as well, unless they set it as they run"
+        yield "Write-only", "yes" if info.write_only else no
     if info.compaction_trigger:
         yield "Compaction trigger", count_text(info.compaction_trigger, "sorted run")
         has_stop = info.stop_trigger < NO_STOP
         stop = count_text(info.stop_trigger, "sorted run") if has_stop else "none"
         yield "Stop trigger", stop
+    if not table.discovery_interval_ms:
+        # A pattern excludes it: no settings hold for it.
+        return
     yield "Priority", str(table.priority)
     yield "Polled every", age_text(table.discovery_interval_ms)
     if table.max_backlog_age_ms:
@@ -234,6 +246,8 @@ def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
     for kind in WorkKind:
         if kind in table.last_success_ms:
             yield f"Last success: {kind.value}", moment(table.last_success_ms[kind], now_ms)
+    if not table.last_success_ms:
+        yield "Last success", moment(0, now_ms)
     yield "Last expiry", moment(table.last_expire_ms, now_ms)
 
 

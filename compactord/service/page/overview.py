@@ -5,9 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from urllib.parse import urlencode
 
 from compactord.service.page.bars import meter, runs_bar
+from compactord.service.page.choice import (
+    Choice,
+    choice_of,
+    chosen,
+    ordered,
+    sortable,
+    state_links,
+)
 from compactord.service.page.figures import (
     age_text,
     count,
@@ -20,10 +27,10 @@ from compactord.service.page.figures import (
 )
 from compactord.service.page.grid import column, grid, section, tiles
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.page.need import Need, need_of, standing_of, urgency
+from compactord.service.page.need import Need, need_of, standing_of
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
 from compactord.service.page.work import queue_grid, recent_grid, running_grid, with_work
-from compactord.service.view import BucketView, ServiceView, TableStatus, TableView
+from compactord.service.view import BucketView, EngineView, ServiceView, TableStatus, TableView
 
 # How many are shown unless all are requested.
 TABLES_SHOWN = 200
@@ -48,28 +55,28 @@ _BUCKETS = (
     column("Level-0 files", "number"),
     column("Size", "number"),
 )
+# Left alone because the configuration says so.
+_LEFT_ALONE = (TableStatus.PAUSED, TableStatus.EXCLUDED)
 _NEED_MARKS = {Need.OVER_STOP: "over_stop", Need.LATE: "late", Need.NEAR_STOP: "near_stop"}
 
 
 def overview(view: ServiceView, query: Mapping[str, str], now_ms: int) -> Markup:
-    """The main part. `q` in the query keeps names that contain it, `all` shows all tables."""
-    sought = query.get("q", "").strip()
-    whole = view
-    view = _filtered(view, sought)
-    tables = sorted(
-        view.tables, key=lambda table: urgency(standing_of(table, now_ms), str(table.name))
-    )
+    """The main part. The query says which tables are shown, and in which order (`choice`)."""
+    choice, whole = choice_of(query), view
+    view = _filtered(view, choice)
+    tables = ordered(view.tables, choice, now_ms)
     return join(
         (
             element("h1", "Compaction", _health_mark(whole, now_ms)),
             notice_list(list(service_notices(whole, now_ms))),
             tiles(_health(whole, now_ms)),
-            _attention(tables, query, now_ms),
+            _attention(ordered(view.tables, Choice(), now_ms), choice, now_ms),
             section(
                 "tables-part",
                 "Tables",
-                _found_text(view, whole, sought),
-                _tables(tables, query, now_ms),
+                state_links(whole, choice),
+                _found_text(view, whole, choice),
+                _tables(tables, choice, now_ms),
             ),
             section("running-part", "Running", running_grid(view.running, now_ms)),
             section("queue-part", "Queue", queue_grid(view.queue, view.queued, now_ms)),
@@ -88,11 +95,11 @@ def trouble_count(view: ServiceView, now_ms: int) -> int:
     return service + sum(need <= Need.LATE for need in needs)
 
 
-def _filtered(view: ServiceView, sought: str) -> ServiceView:
-    if not sought:
+def _filtered(view: ServiceView, choice: Choice) -> ServiceView:
+    if not choice.is_filter:
         return view
-    wanted = {t.name for t in view.tables if sought.casefold() in str(t.name).casefold()}
-    kept = tuple(table for table in view.tables if table.name in wanted)
+    kept = tuple(chosen(view.tables, choice))
+    wanted = {table.name for table in kept}
     return replace(with_work(view, wanted.__contains__), tables=kept)
 
 
@@ -103,11 +110,12 @@ def _health_mark(view: ServiceView, now_ms: int) -> Markup:
         return element("span", f"{count(troubles)} {needs} attention", class_="mark trouble")
     if view.is_draining:
         return status_mark("draining")
-    return (
-        element("span", "all well", class_="mark well")
-        if view.is_started
-        else (status_mark("starting"))
-    )
+    if not view.is_started:
+        return status_mark("starting")
+    paused = sum(table.status is TableStatus.PAUSED for table in view.tables)
+    if paused:
+        return element("span", f"{count(paused)} paused, all others well", class_="mark paused")
+    return element("span", "all well", class_="mark well")
 
 
 def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
@@ -117,7 +125,7 @@ def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
         "Engine",
         join(
             (
-                status_mark("up" if engine.is_up else "down"),
+                status_mark(_engine_word(engine)),
                 element("small", f"{engine.master}, {restarts}"),
             )
         ),
@@ -144,18 +152,14 @@ def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
     )
     yield "Tables", join((count(len(view.tables)), element("small", _status_text(view))))
     yield "Queue", join((count(sum(view.queued.values())), element("small", "compactions wait")))
-    backlog = [table.backlog for table in view.tables]
+    backlog = [table.backlog for table in view.tables if table.status not in _LEFT_ALONE]
     oldest_ms = min((b.oldest_ms for b in backlog if b.oldest_ms), default=0)
     waits = f"oldest has waited {age_text(now_ms - oldest_ms)}" if oldest_ms else "nothing is due"
     yield "Backlog", join((size(sum(b.size_bytes for b in backlog)), element("small", waits)))
     stale = [loop.name for loop in view.loops if now_ms - loop.heartbeat_ms > loop.stale_after_ms]
-    loops = join(
-        (
-            status_mark("error" if stale else "active") if view.loops else "–",
-            element("small", f"silent: {', '.join(stale)}" if stale else "every loop is alive"),
-        )
-    )
-    yield "Loops", loops
+    if stale:
+        silent = element("small", f"silent: {', '.join(stale)}")
+        yield "Loops", join((status_mark("error"), silent))
     yield (
         "Up for",
         join(
@@ -167,6 +171,13 @@ def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
     )
 
 
+def _engine_word(engine: EngineView) -> str:
+    """An engine that has not failed is starting."""
+    if engine.is_up:
+        return "up"
+    return "down" if engine.error else "starting"
+
+
 def _status_text(view: ServiceView) -> str:
     totals = dict.fromkeys(TableStatus, 0)
     for (_, status), number in view.tables_by_status.items():
@@ -174,55 +185,63 @@ def _status_text(view: ServiceView) -> str:
     return ", ".join(f"{count(n)} {status.value}" for status, n in totals.items() if n)
 
 
-def _attention(tables: Sequence[TableView], query: Mapping[str, str], now_ms: int) -> Markup | None:
+def _attention(tables: Sequence[TableView], choice: Choice, now_ms: int) -> Markup | None:
     notices: list[Notice] = []
     for table in tables:
         notices.extend(table_notices(table, now_ms, names_table=True))
     if not notices:
         return None
-    shown = notices if "all" in query else notices[:_NOTICES_SHOWN]
+    shown = notices if choice.is_all else notices[:_NOTICES_SHOWN]
     more = len(notices) - len(shown)
     return section(
         "attention-part",
         "Why tables are not compacted, and what to do",
         notice_list(shown),
-        element("p", f"{count(more)} more; ", _all_link(query)) if more else None,
+        element("p", f"{count(more)} more; ", _all_link(choice)) if more else None,
     )
 
 
-def _found_text(view: ServiceView, whole: ServiceView, sought: str) -> Markup | None:
-    if not sought:
+def _found_text(view: ServiceView, whole: ServiceView, choice: Choice) -> Markup | None:
+    if not choice.sought:
         return None
     return element(
         "p",
         f"{count(len(view.tables))} of {count(len(whole.tables))} names contain ",
-        element("q", element("bdi", sought)),
+        element("q", element("bdi", choice.sought)),
+        f" and are {choice.state.value}" if choice.state else None,
         "; ",
         element("a", "show every table", href="/"),
     )
 
 
-def _tables(tables: Sequence[TableView], query: Mapping[str, str], now_ms: int) -> Markup:
-    shown = tables if "all" in query else tables[:TABLES_SHOWN]
+def _tables(tables: Sequence[TableView], choice: Choice, now_ms: int) -> Markup:
+    shown = tables if choice.is_all else tables[:TABLES_SHOWN]
     more = len(tables) - len(shown)
     rows = (_table_row(table, now_ms) for table in shown)
-    found = grid(
-        "tables",
-        "Most urgent need first, then larger backlog",
-        _TABLES,
-        rows,
-        empty="No tables.",
+    by_need = "Most urgent need first, then larger backlog"
+    caption = (
+        join(("Sorted as marked; ", element("a", "by need", href=replace(choice, sort="").link)))
+        if choice.sort
+        else by_need
     )
-    rest = f"{count(more)} more tables are less urgent; "
-    return join((found, element("p", rest, _all_link(query)) if more else None))
+    found = grid("tables", caption, sortable(_TABLES, choice), rows, empty="No tables.")
+    rest = (
+        f"{count(more)} more tables; "
+        if choice.sort
+        else f"{count(more)} more tables are less urgent; "
+    )
+    return join((found, element("p", rest, _all_link(choice)) if more else None))
 
 
-def _all_link(query: Mapping[str, str]) -> Markup:
-    return element("a", "show all", href="/?" + urlencode({**query, "all": "1"}))
+def _all_link(choice: Choice) -> Markup:
+    return element("a", "show all", href=replace(choice, is_all=True).link)
 
 
 def _table_row(table: TableView, now_ms: int) -> tuple[str, ...]:
     shape, backlog = table.shape, table.backlog
+    if not table.first_poll_ms:
+        unknown = (nothing(),) * (len(_TABLES) - 3)
+        return table_link(table.name), _state(table, now_ms), _runs(table), *unknown
     return (
         table_link(table.name),
         _state(table, now_ms),
@@ -239,6 +258,8 @@ def _table_row(table: TableView, now_ms: int) -> tuple[str, ...]:
 def _state(table: TableView, now_ms: int) -> Markup:
     need = _NEED_MARKS.get(need_of(standing_of(table, now_ms)))
     marks: list[str | None] = [status_mark(table.status.value)]
+    if table.status in _LEFT_ALONE:
+        return join((*marks, element("small", element("bdi", table.why))), " ")
     if need == "late":
         marks.append(status_mark(need))
     if table.running_tasks:
@@ -252,9 +273,11 @@ def _state(table: TableView, now_ms: int) -> Markup:
 
 
 def _runs(table: TableView) -> Markup:
-    if not table.info.compaction_trigger:
-        return element("span", "append: no runs", class_="quiet")
     info = table.info
+    if not table.first_poll_ms:
+        return element("span", f"{info.kind}: not read", class_="quiet") if info.kind else nothing()
+    if not info.compaction_trigger:
+        return element("span", "append: no runs", class_="quiet")
     return runs_bar(table.shape.sorted_runs_max, info.compaction_trigger, info.stop_trigger)
 
 
@@ -281,4 +304,10 @@ def _buckets(buckets: Sequence[BucketView]) -> Markup:
         )
         for bucket in itertools.islice(buckets, _BUCKETS_SHOWN)
     )
-    return grid("buckets", "Over all tables", _BUCKETS, rows, empty="No bucket has sorted runs.")
+    return grid(
+        "buckets",
+        "Over all tables that are neither paused nor excluded",
+        _BUCKETS,
+        rows,
+        empty="No bucket has sorted runs.",
+    )

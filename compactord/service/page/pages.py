@@ -8,7 +8,9 @@ from http import HTTPStatus
 from compactord.clock import Clock
 from compactord.model import TableName
 from compactord.service.http import PageResponse
+from compactord.service.page.choice import Choice, choice_of
 from compactord.service.page.figures import count, iso_text
+from compactord.service.page.links import service_links, table_links
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.one_table import one_table
 from compactord.service.page.overview import overview, trouble_count
@@ -24,14 +26,14 @@ def render(
 ) -> PageResponse | None:
     """The page at a decoded path, from memory; None where there is none.
 
-    `/` shows all tables (`q`: only names that contain it, `all`: every one of them),
+    `/` shows all tables (`choice` reads the query),
     `/tables/{catalog}/{database}/{table}` shows one.
     """
     if path == "/":
         view = status.view()
         now_ms = view.reading_ms(clock.steady_ms())
         title = _title(view, now_ms)
-        return _page(view, title, overview(view, query, now_ms), query.get("q", ""))
+        return _page(view, title, overview(view, query, now_ms), choice=choice_of(query))
     if path == _ICON_PATH:
         return _response(HTTPStatus.OK, "image/svg+xml", ICON)
     if path.startswith(_TABLES):
@@ -47,7 +49,9 @@ def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse |
     view, detail = status.view(), status.detail(name)
     if detail is not None:
         now_ms = view.reading_ms(clock.steady_ms())
-        return _page(view, f"{name} · compactord", one_table(view, detail, now_ms), "")
+        return _page(
+            view, f"{name} · compactord", one_table(view, detail, now_ms), links=table_links(name)
+        )
     missing = join(
         (
             element("h1", "No such table"),
@@ -55,7 +59,7 @@ def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse |
             element("p", element("a", "All tables", href="/")),
         )
     )
-    return _page(view, "No such table · compactord", missing, "", status=HTTPStatus.NOT_FOUND)
+    return _page(view, "No such table · compactord", missing, status=HTTPStatus.NOT_FOUND)
 
 
 def _title(view: ServiceView, now_ms: int) -> str:
@@ -64,7 +68,13 @@ def _title(view: ServiceView, now_ms: int) -> str:
 
 
 def _page(
-    view: ServiceView, title: str, main: Markup, sought: str, *, status: int = HTTPStatus.OK
+    view: ServiceView,
+    title: str,
+    main: Markup,
+    *,
+    choice: Choice | None = None,
+    links: Markup | None = None,
+    status: int = HTTPStatus.OK,
 ) -> PageResponse:
     head = element(
         "head",
@@ -78,10 +88,12 @@ def _page(
     body = element(
         "body",
         element("a", "To the content", href="#main", class_="skip"),
-        _header(sought),
+        _header(choice or Choice()),
         element("main", main, id="main", tabindex=-1),
         element(
             "footer",
+            links,
+            service_links(),
             f"compactord {view.version} on {view.instance}; numbers of {iso_text(view.now_ms)}. "
             "Times are UTC. This page is read-only.",
         ),
@@ -91,11 +103,14 @@ def _page(
     return _response(status, "text/html; charset=utf-8", html)
 
 
-def _header(sought: str) -> Markup:
+def _header(choice: Choice) -> Markup:
+    """The form keeps the state and the order that were chosen before."""
+    kept = {key: value for key, value in choice.query.items() if key in ("state", "sort")}
     form = element(
         "form",
         element("label", element("span", "Tables whose name contains"), for_="q"),
-        element("input", type="search", name="q", id="q", value=sought, autocomplete="off"),
+        element("input", type="search", name="q", id="q", value=choice.sought, autocomplete="off"),
+        *(element("input", type="hidden", name=key, value=value) for key, value in kept.items()),
         element("button", "Filter", type="submit"),
         action="/",
         role="search",

@@ -47,7 +47,7 @@ code{font:.92em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 white-space:nowrap;color:var(--plain-ink);background:var(--plain-ground)}
 .mark.active,.mark.committed,.mark.up,.mark.idle,.mark.well,.mark.empty{color:var(--ok-ink);
 background:var(--ok-ground)}
-.mark.paused,.mark.due,.mark.near-stop,.mark.late,.mark.breach,.mark.conflict,.mark.draining,
+.mark.due,.mark.near-stop,.mark.late,.mark.breach,.mark.conflict,.mark.draining,
 .mark.starting{color:var(--warn-ink);background:var(--warn-ground)}
 .mark.halted,.mark.error,.mark.over-stop,.mark.failed,.mark.down,.mark.forced,.mark.trouble{
 color:var(--bad-ink);background:var(--bad-ground)}
@@ -74,6 +74,12 @@ table{border-collapse:collapse;width:100%}
 caption{text-align:left;padding:.55em .9em;color:var(--quiet)}
 th,td{padding:.42em .7em;text-align:left;vertical-align:top;border-top:1px solid var(--line)}
 thead th{font-size:.86em;color:var(--quiet);font-weight:600;vertical-align:bottom}
+thead th a{color:inherit}
+th[aria-sort] a{color:var(--ink)}
+th[aria-sort=ascending] a::after{content:" \\2191"}
+th[aria-sort=descending] a::after{content:" \\2193"}
+.states,.links{display:flex;flex-wrap:wrap;gap:.2em 1.1em;margin:.4em 0}
+.states [aria-current]{color:var(--ink);font-weight:600;text-decoration:none}
 tbody th{font-weight:600;min-width:14em}
 tbody tr:hover{background:var(--ground)}
 .number{text-align:right}
@@ -108,6 +114,10 @@ footer{color:var(--quiet);padding:0 1.2em 2em;max-width:1480px;margin:0 auto}
 header form{margin-left:0;width:100%}input{flex:1}
 main{padding:.6em .7em 2em}
 .stack thead{position:absolute;clip-path:inset(50%);height:1px;width:1px;overflow:hidden}
+.stack thead:has(a){position:static;clip-path:none;height:auto;width:auto;overflow:visible;
+display:block}
+.stack thead:has(a) tr{display:flex;flex-wrap:wrap;gap:.1em 1.1em;border:0;padding:0 .9em .4em}
+.stack thead:has(a) th{padding:0}.stack thead:has(a) th:not(:has(a)){display:none}
 .stack table,.stack tbody,.stack tr,.stack th,.stack td,.stack caption{display:block;width:auto}
 .stack tr{border-top:3px solid var(--line);padding:.4em 0}
 .stack th,.stack td{border:0;padding:.18em .9em;min-width:0}

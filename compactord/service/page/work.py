@@ -10,8 +10,11 @@ from compactord.scheduler.record import Status
 from compactord.scheduler.status import EndedCompaction, Outcome, PriorityClass
 from compactord.service.page.bars import meter
 from compactord.service.page.figures import (
+    CLASSES,
     age_text,
+    class_mark,
     count,
+    kind_text,
     moment,
     nothing,
     place,
@@ -61,20 +64,22 @@ def queue_grid(
     tasks: Sequence[ActiveCompaction], queued: Mapping[PriorityClass, int], now_ms: int
 ) -> Markup:
     """`queued` counts all that wait; `tasks` may be the first of them."""
-    by_class = ", ".join(
-        f"{count(queued[kind])} {kind.value}" for kind in PriorityClass if queued.get(kind)
-    )
+    by_class = [
+        join((count(queued[kind]), element("abbr", kind.value, title=CLASSES[kind])), " ")
+        for kind in PriorityClass
+        if queued.get(kind)
+    ]
     rows = (
         (
             *_task_cells(task),
-            status_mark(task.priority_class.value),
+            class_mark(task.priority_class),
             age_text(now_ms - task.queued_ms),
         )
         for task in tasks
     )
     caption = f"The next {count(len(tasks))}, the most urgent first"
-    caption += f"; waiting in all: {by_class}" if by_class else ""
-    return grid("queue", caption, _QUEUE, rows, empty="Nothing waits.")
+    waiting = join(("; waiting in all: ", join(by_class, ", "))) if by_class else None
+    return grid("queue", join((caption, waiting)), _QUEUE, rows, empty="Nothing waits.")
 
 
 def recent_grid(compactions: Sequence[EndedCompaction], now_ms: int) -> Markup:
@@ -82,7 +87,7 @@ def recent_grid(compactions: Sequence[EndedCompaction], now_ms: int) -> Markup:
         (
             table_link(ended.name),
             place(ended.partition, ended.bucket),
-            ended.kind.value,
+            kind_text(ended.kind),
             reason(ended.reason),
             _outcome(ended),
             _change(count, ended.files_in, ended.files_out, _upgraded_text(ended.upgraded_files)),
@@ -116,7 +121,7 @@ def _task_cells(task: ActiveCompaction) -> tuple[str, ...]:
     return (
         table_link(task.name),
         place(task.partition, task.bucket),
-        task.kind.value,
+        kind_text(task.kind),
         reason(task.reason),
         count(task.files),
         size(task.size_bytes),

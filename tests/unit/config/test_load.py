@@ -165,13 +165,13 @@ def test_references_are_filled_in(tmp_path: Path) -> None:
             spark.b: "$${{env:HOST}}"
             spark.c: "${{env:LOOP}}"
             spark.d: 1$
-        discovery: {{only_write_only: "${{env:FLAG}}"}}
+        defaults: {{only_write_only: "${{env:FLAG}}"}}
         """
     environ = {"HOST": "h", "PORT": "9500", "LOOP": "${env:HOST}", "FLAG": "false"}
     config = load(tmp_path, text, environ=environ).config
     assert config.service.instance_name == "a-h-b"
     assert config.service.http.port == 9500
-    assert config.discovery.only_write_only is False
+    assert config.defaults.only_write_only is False
     assert config.spark.conf == {
         "spark.a": "sesame",
         "spark.b": "${env:HOST}",
@@ -281,7 +281,7 @@ def test_an_invalid_configuration_can_be_pickled(tmp_path: Path) -> None:
         ("discovery: {catalog_list_interval: true}", "discovery.catalog_list_interval", "10 min"),
         ("discovery: {including_tables: '('}", "discovery.including_tables", "expression"),
         ("discovery: {including_tables: null}", "discovery.including_tables", "a text"),
-        ("discovery: {only_write_only: yes}", "discovery.only_write_only", "true or false"),
+        ("defaults: {only_write_only: yes}", "defaults.only_write_only", "true or false"),
         ("defaults: {mode: stopped}", "defaults.mode", "one of auto or paused"),
         ("defaults: {priority: 101}", "defaults.priority", "100 or less"),
         ("defaults: {priority: -1}", "defaults.priority", "0 or more"),

@@ -15,6 +15,7 @@ from compactord.scheduler.scheduled_table import Drops
 from compactord.scheduler.status import Outcome
 from compactord.table.backlog import Skip
 from compactord.table.compactor import Outrun
+from compactord.table.status import TableShape
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
 
@@ -32,12 +33,43 @@ def test_rounds_of_expiry_are_summed_up_and_failures_counted() -> None:
     stage = Stage()
     stage.add()
     scheduled = stage.scheduler.tables[NAME]
-    accounting.expired(scheduled, Expired(snapshots=2, data_files=3, manifests=4, index_files=1))
-    accounting.expired(scheduled, StorageError("/t", "no"))
+    accounting.expired(scheduled, Expired(snapshots=2, data_files=3, manifests=4, index_files=1), 1)
+    accounting.expired(scheduled, StorageError("/t", "no"), 2)
     counters = scheduled.counts.frozen()
     assert counters.expired_snapshots == 2
     assert counters.expired_files == 8
     assert counters.expire_failures == 1
+
+
+@pytest.mark.parametrize(
+    ("counted", "end", "left"),
+    # The plan may have counted while the round ran, and by then others may have expired more.
+    [(12, 11, 2), (12, 3, 10), (1, 11, 1)],
+)
+def test_the_count_of_snapshots_follows_a_round_of_expiry_without_a_new_plan(
+    counted: int, end: int, left: int
+) -> None:
+    stage = Stage()
+    stage.add()
+    stage.cycle_ended(only(stage.decide()))
+    scheduled = stage.scheduler.tables[NAME]
+    assert scheduled.planned is not None
+    scheduled.planned = replace(
+        scheduled.planned, snapshot_id=12, shape=TableShape(snapshots=counted)
+    )
+    accounting.expired(scheduled, Expired(), stage.now)
+    assert scheduled.planned.shape.snapshots == counted, "nothing expired"
+    accounting.expired(scheduled, Expired(first=1, end=end, snapshots=end - 1), stage.now)
+    assert scheduled.planned.shape.snapshots == left
+
+
+def test_an_expiry_that_failed_is_not_the_last_expiry() -> None:
+    stage = Stage()
+    stage.add()
+    scheduled = stage.scheduler.tables[NAME]
+    accounting.expired(scheduled, Expired(), 7)
+    accounting.expired(scheduled, StorageError("/t", "no"), 9)
+    assert scheduled.last_expired_ms == 7
 
 
 def _failed_once(stage: Stage) -> BucketId:

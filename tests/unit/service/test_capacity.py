@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from compactord.config.model import ServiceConfig
 from compactord.errors import UsageError
@@ -41,6 +42,18 @@ def test_slots_are_those_that_engine_and_memory_allow_and_none_without_an_engine
     assert capacity.slots == 2
     capacity.engine_failed("it died")
     assert capacity.slots == 0
+
+
+def test_the_log_says_how_many_slots_hold_not_how_many_the_engine_could_run() -> None:
+    capacity = _capacity(task_slots=1)
+    with capture_logs() as logs:
+        capacity.engine_up(8)
+        capacity.engine_failed("it died")
+        capacity.engine_up(2)
+    assert [(log["event"], log["slots"], log["cores"]) for log in logs] == [
+        ("spark_started", 1, 8),
+        ("spark_restarted", 1, 2),
+    ]
 
 
 def test_a_first_start_and_more_cores_are_no_restarts() -> None:

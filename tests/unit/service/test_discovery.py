@@ -4,7 +4,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.config.model import Discovery
+from compactord.config.load import LoadedConfig
+from compactord.config.model import ServiceConfig
+from compactord.config.problems import Origin, OriginKind
 from compactord.errors import AccessDenied, StorageError
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
@@ -13,6 +15,16 @@ from compactord.storage.base import Storage
 from compactord_demo.writer import create_table
 from tests.builders import FIELDS, VirtualClock
 from tests.storages import Call, HookedStorage, MemoryStorage
+
+
+def _loaded(**discovery: str) -> LoadedConfig:
+    """As read from c.yaml, all of it in line 3."""
+    config = ServiceConfig.model_validate(
+        {"catalogs": {"c": {"warehouse": "/wh"}}, "discovery": discovery}
+    )
+    origin = Origin(kind=OriginKind.FILE, name="c.yaml", line=3)
+    origins = {f"discovery.{key}": origin for key in discovery}
+    return LoadedConfig(path="c.yaml", config=config, origins=origins, references={}, digest="")
 
 
 def _warehouse(*tables: str) -> MemoryStorage:
@@ -39,19 +51,28 @@ def _broken(error: Exception) -> Storage:
 def test_the_trouble_of_one_catalog_is_not_that_of_another(error: Exception) -> None:
     catalogs = {"bad": _catalog(_broken(error)), "good": _catalog(_warehouse("a.x", "b.y"))}
     with capture_logs():
-        bad, good = list_catalogs(catalogs, Discovery(), VirtualClock())
+        bad, good = list_catalogs(catalogs, _loaded(), VirtualClock())
     assert sorted(good.found) == [TableName("good", "a", "x"), TableName("good", "b", "y")]
     assert good.error == ""
     assert bad.found == {}
     assert "no answer" in bad.error
 
 
-def test_what_is_left_out_is_counted() -> None:
+@pytest.mark.parametrize(
+    ("discovery", "why"),
+    [
+        ({"excluding_tables": r".*\.tmp_.*"}, r"excluding_tables (c.yaml:3) is .*\.tmp_.*"),
+        ({"including_tables": r".*\.[xy]"}, r"including_tables (c.yaml:3) is only .*\.[xy]"),
+    ],
+)
+def test_what_a_pattern_excludes_is_named_with_the_pattern(
+    discovery: dict[str, str], why: str
+) -> None:
     catalogs = {"c": _catalog(_warehouse("a.x", "a.tmp_1", "b.y"))}
-    discovery = Discovery(excluding_tables=r".*\.tmp_.*")
-    (listing,) = list_catalogs(catalogs, discovery, VirtualClock())
+    (listing,) = list_catalogs(catalogs, _loaded(**discovery), VirtualClock())
     assert {name.table for name in listing.found} == {"x", "y"}
-    assert listing.excluded == 1
+    left_out = {str(name): excluded.why for name, excluded in listing.excluded.items()}
+    assert left_out == {"c.a.tmp_1": f"discovery.{why}"}
     assert listing.found[TableName("c", "a", "x")].location == "/wh/a.db/x"
 
 
@@ -61,7 +82,7 @@ def test_a_database_that_cannot_be_listed_is_named_and_the_others_are_found() ->
             raise AccessDenied("/wh/a.db", "list failed")
 
     storage = HookedStorage(_warehouse("a.x", "b.y"), before=fail)
-    (listing,) = list_catalogs({"c": _catalog(storage)}, Discovery(), VirtualClock())
+    (listing,) = list_catalogs({"c": _catalog(storage)}, _loaded(), VirtualClock())
     assert list(listing.found) == [TableName("c", "b", "y")]
     assert (listing.is_listed, listing.unreadable) == (True, {"a"})
     assert listing.error == "list failed: /wh/a.db"

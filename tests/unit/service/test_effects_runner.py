@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
-from compactord.errors import CompactordError, StorageError
+from compactord.errors import CompactordError, StorageError, UnsupportedTable
 from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
@@ -136,6 +136,24 @@ def test_a_cycle_opens_the_table_and_a_dispatch_decides(harness: Harness) -> Non
     assert cycle.planned is not None
     assert len(cycle.planned.offered) == 2
     assert isinstance(harness.dispatch(0), Dispatch)
+
+
+def test_a_table_that_is_refused_is_described_all_the_same(harness: Harness) -> None:
+    location = "/wh/db.db/refused"
+    options = {"merge-engine": "aggregation", "num-sorted-run.compaction-trigger": "7"}
+    table = keyed_table(harness.inner, location, options=options)
+    harness.runner.specs[NAME] = replace(harness.runner.specs[NAME], ref=table)
+    cycle = harness.cycle()
+    assert isinstance(cycle.error, UnsupportedTable)
+    assert cycle.info is not None
+    found = (cycle.info.kind, cycle.info.write_only, cycle.info.compaction_trigger)
+    assert found == ("primary-key", True, 7)
+
+
+def test_a_table_that_cannot_be_read_for_a_while_keeps_what_was_known(harness: Harness) -> None:
+    assert harness.cycle().info is not None
+    harness.error = StorageError("/t", "no")
+    assert harness.cycle().info is None
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

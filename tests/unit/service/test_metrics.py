@@ -15,8 +15,16 @@ from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, Tabl
 from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
 from compactord.service.view import ServiceView, TableStatus, TableView
 from compactord.storage.metered import StorageOp, StorageOutcome
-from compactord.table.status import RunState, TableShape
-from tests.views import NOW_MS, append_view, busy_night, halt, service_view, table_view
+from compactord.table.status import RunState, TableInfo, TableShape
+from tests.views import (
+    NOW_MS,
+    append_view,
+    busy_night,
+    halt,
+    pattern_excluded_view,
+    service_view,
+    table_view,
+)
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 # Per table and per service. Buckets, partitions, files, snapshots and texts are not among them.
@@ -98,7 +106,13 @@ def eventful() -> ServiceView:
         last_expire_ms=NOW_MS,
         last_success_ms=dict.fromkeys(WorkKind, NOW_MS),
     )
-    view = service_view(eventful_table, table_view("sales.calm"), append_view())
+    view = service_view(
+        eventful_table,
+        table_view("sales.calm"),
+        append_view(),
+        table_view("sales.off", status=TableStatus.PAUSED),
+        pattern_excluded_view(),
+    )
     picks = {
         (kind, reason): 1 for kind in (WorkKind.MINOR, WorkKind.FULL) for reason in CompactReason
     }
@@ -216,11 +230,11 @@ def test_top_buckets_take_a_fixed_number_of_series() -> None:
 
 
 def test_a_table_costs_few_series() -> None:
-    """45 names for a table with runs, three more bands, three more zeros; docs/metrics.md too."""
+    """46 names for a table with runs, three more bands, three more zeros; docs/metrics.md too."""
     found = samples(scrape(service_view(table_view(), append_view())))
-    assert len({name for name, _ in of_table(found)}) == 45
-    assert len(of_table(found)) == 51
-    assert len(of_table(found, "clicks")) == 39
+    assert len({name for name, _ in of_table(found)}) == 46
+    assert len(of_table(found)) == 52
+    assert len(of_table(found, "clicks")) == 40
     assert len(of_table(samples(scrape(eventful())))) < 90
 
 
@@ -237,12 +251,46 @@ def test_a_table_costs_few_series() -> None:
         ({"counters": TableCounters(conflicts={Conflict.SNAPSHOT_RACE: 2})}, 1),
         ({"last_expire_ms": NOW_MS}, 4),
         ({"status": TableStatus.HALTED, "halt": halt()}, 0),
+        ({"status": TableStatus.EXCLUDED}, -51),
     ],
-    ids=["full compaction", "conflict", "expiry", "halt instead of polls"],
+    ids=["full compaction", "conflict", "expiry", "halt instead of polls", "excluded"],
 )
 def test_what_happens_to_a_table_adds_few_series(happened: dict[str, object], series: int) -> None:
     found = samples(scrape(service_view(table_view(**happened))))
-    assert len(of_table(found)) == 51 + series
+    assert len(of_table(found)) == 52 + series
+
+
+def test_every_table_has_its_state_and_an_excluded_one_nothing_else() -> None:
+    view = service_view(
+        table_view("d.paused", status=TableStatus.PAUSED), pattern_excluded_view("d.tmp")
+    )
+    found = samples(scrape(view))
+    for table, state in (("paused", "paused"), ("tmp", "excluded")):
+        assert value(found, "compactord_table_state", table=table, state=state) == 1
+        assert value(found, "compactord_tables", catalog="lake", state=state) == 1
+    assert {name for name, _ in of_table(found, "tmp")} == {"compactord_table_state"}
+
+
+def test_excluded_tables_take_only_the_room_that_is_left() -> None:
+    excluded = [pattern_excluded_view(f"d.tmp_{n}") for n in range(5)]
+    found = samples(scrape(service_view(*excluded, table_view("d.t")), Metrics(max_tables=3)))
+    assert len([1 for name, _ in found if name == "compactord_table_state"]) == 3
+    assert value(found, "compactord_metrics_tables_aggregated") == 0
+    assert of_table(found, "t")
+
+
+def test_of_a_table_whose_schema_nobody_could_read_nothing_is_claimed() -> None:
+    unread = table_view("d.t", status=TableStatus.ERROR, info=TableInfo(), first_poll_ms=0)
+    found = samples(scrape(service_view(unread)))
+    assert not [labels for name, labels in found if name == "compactord_table_info"]
+
+
+def test_before_the_first_success_the_first_poll_counts() -> None:
+    table = table_view(last_success_ms={}, first_poll_ms=7000)
+    name = "compactord_table_last_success_timestamp_seconds"
+    assert value(samples(scrape(service_view(table))), name, kind="minor") == 7
+    table = table_view(last_success_ms={WorkKind.FULL: 9000}, first_poll_ms=7000)
+    assert value(samples(scrape(service_view(table))), name, kind="full") == 9
 
 
 def test_the_service_itself_costs_less_than_400_series() -> None:

@@ -164,7 +164,7 @@ def test_the_last_success_is_that_of_the_table_that_waits_longest() -> None:
     idle = table_view("d.idle", last_success_ms={WorkKind.MINOR: 1})
     closed = waiting("closed", open_window=False, minor=2)
     both = summed_up(a, b, idle, closed)
-    assert both.last_success_ms == a.last_success_ms
+    assert both.last_success_ms == {WorkKind.MINOR: 100, WorkKind.FULL: 50}
     assert both.window_open
     assert not summed_up(idle, closed).window_open
 
@@ -197,3 +197,19 @@ def test_a_table_that_was_halted_hides_behind_no_unsupported_one() -> None:
     unsupported = table("a", halt=halt(HaltReason.UNSUPPORTED_FEATURE))
     corrupt = table("b", halt=halt(HaltReason.CORRUPT_METADATA))
     assert summed_up(unsupported, corrupt).halt == corrupt.halt
+
+
+def test_what_is_paused_is_no_backlog_and_over_no_trigger() -> None:
+    pending = Backlog(tasks=1, files=5, size_bytes=9, oldest_ms=100)
+    bands = {RunState.OVER_STOP: 3}
+    paused = table("paused", runs=20, status=TableStatus.PAUSED)
+    paused = replace(
+        paused, backlog=pending, shape=replace(paused.shape, buckets_by_run_state=bands)
+    )
+    both = summed_up(paused, table("calm", runs=2))
+    assert both.backlog == Backlog()
+    assert both.shape.sorted_runs_max == 2
+    assert not both.shape.buckets_by_run_state.get(RunState.OVER_STOP)
+    assert both.shape.files == 2 * paused.shape.files, "its files are there all the same"
+    alone = summed_up(paused, paused)
+    assert (alone.status, alone.backlog, alone.info.kind) == (TableStatus.PAUSED, Backlog(), "")

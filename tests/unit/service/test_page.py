@@ -11,11 +11,19 @@ from typing import Any
 
 import pytest
 
-from compactord.model import CompactReason
-from compactord.scheduler.status import HaltReason
+from compactord.model import CompactReason, WorkKind
+from compactord.scheduler.status import HaltReason, PriorityClass
 from compactord.service.http import PageResponse
 from compactord.service.page.bars import run_state
-from compactord.service.page.figures import age_text, iso_text, moment, reason, size
+from compactord.service.page.figures import (
+    age_text,
+    class_mark,
+    iso_text,
+    kind_text,
+    moment,
+    reason,
+    size,
+)
 from compactord.service.page.lsm import key_positions, lsm_svg, scale_text
 from compactord.service.page.markup import Markup, element, escaped, join
 from compactord.service.page.need import Need, need_of, standing_of
@@ -24,7 +32,7 @@ from compactord.service.page.pages import render
 from compactord.service.page.style import STYLE
 from compactord.service.view import TableDetail, TableStatus
 from compactord.state.rewrites import Rewrite
-from compactord.table.status import Backlog, RestingPartition, RunState
+from compactord.table.status import Backlog, RestingPartition, RunState, TableInfo
 from tests.views import (
     GIB,
     HOUR,
@@ -40,6 +48,7 @@ from tests.views import (
     busy_night,
     compaction_view,
     halt,
+    pattern_excluded_view,
     run_view,
     service_view,
     table_view,
@@ -262,6 +271,165 @@ def test_a_calm_service_is_well() -> None:
     assert "compactord" in found.texts
 
 
+def test_paused_tables_are_said_beside_all_others_that_are_well() -> None:
+    due = Backlog(tasks=4, files=9, size_bytes=3 * GIB, oldest_ms=NOW_MS - 9 * HOUR)
+    why = "by rules.0.set.mode (c.yaml:31)"
+    paused = table_view("d.off", runs=20, backlog=due, status=TableStatus.PAUSED, why=why)
+    found = overview(table_view(), paused)
+    assert "1 paused, all others well" in found.text
+    assert "all well" not in found.text
+    assert "nothing is due" in found.text, "a paused table has no backlog that waits"
+    assert sum(why in row for row in found.rows) == 1
+    assert "1 needs attention" in overview(paused, table_view("d.t", runs=20)).text
+
+
+def test_excluded_tables_are_in_the_list_with_why_and_no_numbers() -> None:
+    excluded = pattern_excluded_view("d.tmp")
+    beside = table_view("d.beside", status=TableStatus.EXCLUDED, why="not write-only; x")
+    found = overview(table_view(), excluded, beside)
+    (row,) = [row for row in found.rows if "lake.d.tmp" in row]
+    assert row.split() == ["lake.d.tmp", "excluded", *excluded.why.split(), *"–" * 7]
+    assert any("not write-only; x" in row for row in found.rows)
+    assert "all well" in found.text
+    assert "2 excluded" in found.text
+    status = FixedStatus(
+        service_view(excluded), TableDetail(view=excluded, buckets=(), bucket_count=0)
+    )
+    found = page(status, "/tables/lake/d/tmp")
+    assert excluded.why in found.text
+    assert "Its files have not been read." in found.text
+    assert "Priority" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("info", "shown"),
+    [
+        (table_view().info, "primary-key: not read"),
+        (append_view().info, "append-unaware: not read"),
+        (TableInfo(), "–"),
+    ],
+)
+def test_a_table_that_was_never_read_is_what_it_is_and_has_no_runs(
+    info: TableInfo, shown: str
+) -> None:
+    halted = table_view(
+        "d.t", status=TableStatus.UNSUPPORTED, halt=halt(), info=info, first_poll_ms=0
+    )
+    (row,) = [row for row in overview(halted).rows if "lake.d.t" in row]
+    assert f"unsupported  {shown}" in row.replace("unsupported ", "unsupported  ")
+    assert "no runs" not in row
+
+
+def test_an_engine_without_an_error_is_starting_not_down() -> None:
+    view = service_view(table_view(), is_started=False)
+    starting = replace(view, engine=replace(view.engine, is_up=False, error=""))
+    found = page(FixedStatus(starting))
+    assert "starting" in found.texts
+    assert "down" not in found.texts
+    failed = replace(starting, engine=replace(starting.engine, error="no Java"))
+    assert "down" in page(FixedStatus(failed)).texts
+
+
+def test_loops_are_shown_only_when_one_is_silent() -> None:
+    view = service_view(table_view())
+    assert "Loops" not in page(FixedStatus(view)).texts
+    silent = replace(view, loops=(replace(view.loops[0], heartbeat_ms=NOW_MS - HOUR),))
+    assert "Loops" in page(FixedStatus(silent)).texts
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("name", ["a", "b", "c"]),
+        ("-name", ["c", "b", "a"]),
+        ("-size", ["b", "a", "c"]),
+        ("size", ["c", "a", "b"]),
+        ("-oldest", ["c", "a", "b"]),
+        # By need where the order leaves it open: c has an old backlog, b more runs than a.
+        ("commit", ["c", "b", "a"]),
+        ("nonsense", ["c", "b", "a"]),
+    ],
+)
+def test_tables_are_sorted_by_the_column_that_the_address_names(
+    sort: str, expected: list[str]
+) -> None:
+    def table(name: str, size_bytes: int, runs: int, oldest_ms: int) -> Any:
+        found = table_view(f"d.{name}", runs=runs, last_commit_ms=NOW_MS)
+        shape = replace(found.shape, size_bytes=size_bytes)
+        return replace(found, shape=shape, backlog=Backlog(oldest_ms=oldest_ms))
+
+    tables = (table("b", 30, 4, 0), table("a", 20, 3, NOW_MS - 5), table("c", 10, 4, NOW_MS - HOUR))
+    found = page(FixedStatus(service_view(*tables)), sort=sort)
+    rows = [row.split()[0] for row in found.rows if row.startswith("lake.d")]
+    assert rows == [f"lake.d.{name}" for name in expected]
+
+
+def test_heads_sort_and_turn_round_and_keep_what_else_was_chosen() -> None:
+    first = page(busy_night(), q="sales", state="active")
+    assert "/?q=sales&state=active&sort=-size" in first.values("href")
+    assert "/?q=sales&state=active&sort=name" in first.values("href")
+    assert first.values("aria-sort") == []
+    turned = page(busy_night(), q="sales", state="active", sort="-size")
+    assert "/?q=sales&state=active&sort=size" in turned.values("href")
+    assert turned.values("aria-sort") == ["descending"]
+    # The form for names keeps them, too.
+    assert {("state", "active"), ("sort", "-size")} <= {
+        (attrs.get("name"), attrs.get("value")) for tag, attrs in turned.elements if tag == "input"
+    }
+
+
+def test_states_are_links_that_count_their_tables() -> None:
+    found = page(busy_night())
+    for text in ("all 16", "active 12", "paused 1", "halted 1", "unsupported 1", "excluded 1"):
+        assert text in found.texts
+    assert "error 0" not in found.texts
+    paused = page(busy_night(), state="paused")
+    rows = [row.split()[0] for row in paused.rows if row.startswith("lake.")]
+    assert rows == ["lake.ops.audit"]
+    assert page(busy_night(), state="nonsense").text == found.text
+
+
+def test_names_of_kinds_classes_and_reasons_say_what_they_mean() -> None:
+    found = page(busy_night())
+    titles = {
+        (attrs.get("class") or tag, attrs["title"] or "")
+        for tag, attrs in found.elements
+        if "title" in attrs
+    }
+    for meaning in (
+        "merges the newer sorted runs",
+        "puts small files",
+        "one run below the stop trigger",
+        "neighbouring runs are of similar size",
+    ):
+        assert any(meaning in title for _, title in titles), meaning
+
+
+def test_the_page_leads_to_metrics_configuration_and_json() -> None:
+    links = page(busy_night()).values("href")
+    assert {"/metrics", "/config", "/v1/status", "/v1/tables"} <= set(links)
+    links = page(busy_night(), ORDERS).values("href")
+    assert {"/v1/tables/lake/sales/orders", "/v1/plan?table=lake.sales.orders"} <= set(links)
+
+
+@pytest.mark.parametrize("kind", WorkKind)
+def test_every_kind_says_what_it_does(kind: WorkKind) -> None:
+    assert "title=" in kind_text(kind)
+
+
+@pytest.mark.parametrize("urgency", PriorityClass)
+def test_every_class_says_what_is_in_it(urgency: PriorityClass) -> None:
+    assert "title=" in class_mark(urgency)
+
+
+def test_a_table_that_was_never_compacted_has_no_last_success() -> None:
+    table = table_view("d.t", last_success_ms={})
+    status = FixedStatus(service_view(table), TableDetail(view=table, buckets=(), bucket_count=16))
+    text = page(status, "/tables/lake/d/t").text
+    assert "Last success never" in text
+    assert "Last success: minor" not in text
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -306,7 +474,8 @@ def test_a_view_that_nobody_renews_is_said_to_be_old() -> None:
 def test_work_is_shown_with_reasons_progress_and_what_came_of_it() -> None:
     found = page(busy_night())
     for text in (
-        "2 of 5 subcompactions", "size_ratio", "append_pack", "waiting in all: 2 forced, 3 benefit",
+        "2 of 5 subcompactions", "size_ratio", "append_pack",
+        "waiting in all: 2  forced , 3  benefit",
         "700 MiB", "512 MiB", "4,100,000 → 3,020,117", "12.4 s", "snapshot 811", "4 upgraded",
         "data-77ab.parquet is no longer live: another writer compacted this bucket",
     ):  # fmt: skip
@@ -329,9 +498,9 @@ def test_a_filter_is_a_plain_part_of_the_name_and_holds_for_work_too() -> None:
     found = page(busy_night(), q="SALES.")
     names = {row.split()[0] for row in found.rows if row.startswith("lake.")}
     assert names == {"lake.sales.orders", "lake.sales.payments", "lake.sales.refunds"}
-    assert "3 of 15 names contain" in found.text
+    assert "3 of 16 names contain" in found.text
     assert "SALES." in found.values("value")
-    assert page(busy_night(), q=".*").rows == []
+    assert not [row for row in page(busy_night(), q=".*").rows if row.startswith("lake.")]
 
 
 def test_a_filter_goes_along_when_all_tables_are_asked_for() -> None:

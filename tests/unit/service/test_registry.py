@@ -4,34 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timezone
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
 
 from compactord.clock import WallTime
 from compactord.commit.publish import StorePublisher
+from compactord.config.keys import dotted, leaves
+from compactord.config.load import LoadedConfig
 from compactord.config.model import Retry, ServiceConfig
+from compactord.config.problems import Origin, OriginKind
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
-from compactord.service.discovery import Listing
+from compactord.service.discovery import ExcludedTable, Listing
 from compactord.service.effects_runner import TableSpec
 from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.service.registry import TableRegistry
 from compactord.service.timetable import Timetable
+from compactord.table.status import TableInfo
 from tests.builders import VirtualClock
 from tests.storages import MemoryStorage
 
-CONFIG = ServiceConfig.model_validate({"catalogs": {"c": {"warehouse": "/wh"}}})
+
+def _loaded(**sections: Any) -> LoadedConfig:
+    """As read from c.yaml, all of its rules in line 7."""
+    config = ServiceConfig.model_validate({"catalogs": {"c": {"warehouse": "/wh"}}, **sections})
+    origin = Origin(kind=OriginKind.FILE, name="c.yaml", line=7)
+    origins = {dotted(path): origin for path, _ in leaves(config) if path[0] == "rules"}
+    return LoadedConfig(path="c.yaml", config=config, origins=origins, references={}, digest="")
+
+
+def _name(table: str) -> TableName:
+    database, name = table.split(".")
+    return TableName("c", database, name)
+
+
+def _ref(table: str) -> TableRef:
+    database, name = table.split(".")
+    return TableRef(database=database, name=name, location=f"/wh/{database}.db/{name}")
 
 
 def _listing(
-    *tables: str, unreadable: frozenset[str] = frozenset(), error: str = "", is_listed: bool = True
+    *tables: str,
+    unreadable: frozenset[str] = frozenset(),
+    error: str = "",
+    is_listed: bool = True,
+    excluded: tuple[str, ...] = (),
 ) -> Listing:
-    found = {}
-    for table in tables:
-        database, name = table.split(".")
-        ref = TableRef(database=database, name=name, location=f"/wh/{database}.db/{name}")
-        found[TableName("c", database, name)] = ref
+    found = {_name(table): _ref(table) for table in tables}
     storage = MemoryStorage()
     return Listing(
         catalog="c",
@@ -40,13 +64,17 @@ def _listing(
         found=found,
         is_listed=is_listed,
         unreadable=unreadable,
-        excluded=0,
+        excluded={
+            _name(table): ExcludedTable(ref=_ref(table), why="a pattern") for table in excluded
+        },
         seconds=0.0,
         error=error,
     )
 
 
-def _registry(clock: VirtualClock) -> tuple[TableRegistry, Scheduler]:
+def _registry(
+    clock: VirtualClock, loaded: LoadedConfig | None = None
+) -> tuple[TableRegistry, Scheduler]:
     events: list[Callable[[], None]] = []
     specs: dict[TableName, TableSpec] = {}
     scheduler = Scheduler(
@@ -60,7 +88,8 @@ def _registry(clock: VirtualClock) -> tuple[TableRegistry, Scheduler]:
         expire_interval_ms=1,
     )
     timetable = Timetable(events.append)
-    return TableRegistry(CONFIG, scheduler, specs, timetable=timetable, clock=clock), scheduler
+    loaded = loaded or _loaded()
+    return TableRegistry(loaded, scheduler, specs, timetable=timetable, clock=clock), scheduler
 
 
 def test_tables_of_a_database_that_cannot_be_listed_are_not_taken_for_dropped() -> None:
@@ -89,3 +118,52 @@ def test_a_catalog_that_cannot_be_listed_keeps_its_tables_and_says_why() -> None
     registry.listed(_listing("a.x"))
     catalog = registry.catalogs["c"]
     assert (catalog.last_success_ms, catalog.failures, catalog.error) == (clock.now_ms(), 2, "")
+
+
+def test_excluded_tables_are_known_until_a_listing_lacks_them_and_logged_once() -> None:
+    registry, _ = _registry(VirtualClock())
+    with capture_logs() as logs:
+        registry.listed(_listing("a.x", excluded=("a.tmp", "b.tmp")))
+        registry.listed(_listing("a.x", excluded=("b.tmp",)))
+        registry.listed(_listing("a.x", unreadable=frozenset({"b"})))
+        registry.listed(_listing(is_listed=False, error="no such host"))
+    assert list(registry.excluded) == [_name("b.tmp")]
+    told = [(log["table"], log["reason"]) for log in logs if log["event"] == "table_excluded"]
+    assert told == [("tmp", "a pattern"), ("tmp", "a pattern")]
+    registry.listed(_listing("a.x"))
+    assert registry.excluded == {}
+
+
+_UNDECIDED = {"rules": [{"match": {"table": "a.x"}, "set": {"only_write_only": False}}]}
+_PAUSED = {"rules": [{"match": {"table": "a.x"}, "set": {"mode": "paused"}}]}
+_NOT_WRITE_ONLY = "not write-only, so its writers compact it themselves; defaults.only_write_only"
+
+
+@pytest.mark.parametrize(
+    ("sections", "write_only", "is_excluded", "why"),
+    [
+        ({}, True, False, ""),
+        ({}, False, True, f"{_NOT_WRITE_ONLY} (default)"),
+        (_UNDECIDED, False, False, ""),
+        (_PAUSED, True, False, "by rules.0.set.mode (c.yaml:7)"),
+        # That its writers compact it is known of a table whatever its rules say.
+        (_PAUSED, False, True, f"{_NOT_WRITE_ONLY} (default)"),
+    ],
+)
+def test_a_table_is_left_alone_for_a_reason_that_names_the_key(
+    sections: dict[str, Any], write_only: bool, is_excluded: bool, why: str
+) -> None:
+    registry, scheduler = _registry(VirtualClock(), _loaded(**sections))
+    with capture_logs() as logs:
+        registry.listed(_listing("a.x"))
+        scheduled = scheduler.tables[_name("a.x")]
+        assert not scheduled.is_excluded, "nobody has read it yet"
+        scheduled.info = TableInfo(kind="primary-key", write_only=write_only)
+        registry.looked_at(scheduled)
+        registry.looked_at(scheduled)
+    assert (scheduled.is_excluded, scheduled.left_alone) == (is_excluded, why)
+    assert [log["reason"] for log in logs if "reason" in log][-1:] == ([why] if why else [])
+    with capture_logs() as logs:
+        registry.apply(_loaded(defaults={"only_write_only": False}))
+    assert (scheduled.is_excluded, scheduled.left_alone) == (False, "")
+    assert [log["event"] for log in logs] == (["table_resumed"] if why else [])

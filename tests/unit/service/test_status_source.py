@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compactord.config.choices import Mode
-from compactord.model import WorkKind
+from compactord.model import TableName, WorkKind
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.scheduler.effects import StartCycle, StartDispatch, Submit
-from compactord.scheduler.status import PriorityClass
-from compactord.service.status_source import Facts, StatusKeeper, table_view
+from compactord.scheduler.scheduled_table import Lifted
+from compactord.scheduler.status import Halt, HaltReason, PriorityClass
+from compactord.service.discovery import ExcludedTable
+from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.view import ConfigView, EngineView, ServiceView, TableStatus, TableView
+from compactord.table.backlog import TopBucket
 from compactord.table.status import Backlog, TableInfo
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, OTHER, Stage, only
@@ -49,10 +54,11 @@ class Gallery:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        self.excluded: dict[TableName, ExcludedTable] = {}
         self._status = StatusKeeper(stage.scheduler, 5)
 
     def update(self) -> ServiceView:
-        return self._status.update(facts(), {}, self.stage.now)
+        return self._status.update(facts(), {}, self.excluded, self.stage.now)
 
     def table(self) -> TableView:
         return next(table for table in self.update().tables if table.name == NAME)
@@ -102,18 +108,80 @@ def test_running_and_queued_work_is_shown_for_what_it_is() -> None:
     assert {task.bucket for task in view.queue} == {1, 2}
 
 
-def test_statuses_and_what_is_left_out() -> None:
+def test_every_discovered_table_is_shown_with_its_status_and_why() -> None:
     stage = Stage()
     stage.add(mode=Mode.PAUSED)
     stage.add(OTHER)
     for effect in stage.decide():
         stage.cycle_ended(effect)
-    stage.scheduler.tables[OTHER].is_excluded = True
+    stage.scheduler.tables[NAME].left_alone = "by rules.0.set.mode (c.yaml:7)"
+    beside = stage.scheduler.tables[OTHER]
+    beside.is_excluded, beside.left_alone = True, "not write-only"
+    gallery = Gallery(stage)
+    name = TableName("c", "d", "tmp_1")
+    ref = TableRef(database="d", name="tmp_1", location="/wh/d.db/tmp_1")
+    gallery.excluded[name] = ExcludedTable(ref=ref, why="discovery.excluding_tables is tmp")
+    # It is being left: what runs of it is still shown, once.
+    gallery.excluded[NAME] = ExcludedTable(ref=ref, why="too early")
+    view = gallery.update()
+    assert [(table.name, table.status, table.why) for table in view.tables] == [
+        (NAME, TableStatus.PAUSED, "by rules.0.set.mode (c.yaml:7)"),
+        (OTHER, TableStatus.EXCLUDED, "not write-only"),
+        (name, TableStatus.EXCLUDED, "discovery.excluding_tables is tmp"),
+    ]
+    assert view.tables_by_status == {
+        ("c", TableStatus.PAUSED): 1,
+        ("c", TableStatus.EXCLUDED): 2,
+    }
+    assert gallery.update().tables[2] is view.tables[2], "made once for each listing"
+
+
+def test_what_is_paused_or_excluded_does_not_wait() -> None:
+    stage = Stage()
+    stage.add(mode=Mode.PAUSED)
+    stage.add(OTHER)
+    for effect in stage.decide():
+        stage.cycle_ended(effect)
+    paused, other = stage.scheduler.tables[NAME], stage.scheduler.tables[OTHER]
+    assert paused.offered, "it is polled all the same"
+    bucket = TopBucket(
+        bucket=BucketId(partition=b"", bucket=0),
+        partition="",
+        sorted_runs=9,
+        level0_files=8,
+        size_bytes=1,
+    )
+    for scheduled in (paused, other):
+        assert scheduled.planned is not None
+        scheduled.planned = replace(scheduled.planned, top=(bucket,))
     view = Gallery(stage).update()
-    assert [table.name for table in view.tables] == [NAME]
-    assert view.tables_by_status["c", TableStatus.PAUSED] == 1
-    assert view.tables_by_status["c", TableStatus.EXCLUDED] == 1
-    assert sum(view.queued.values()) == 1, "excluded tables have no queue"
+    assert (sum(view.queued.values()), [task.name for task in view.queue]) == (1, [OTHER])
+    assert [top.name for top in view.top_buckets] == [OTHER]
+    other.is_excluded = True
+    view = Gallery(stage).update()
+    assert (sum(view.queued.values()), view.queue, view.top_buckets) == (0, (), ())
+
+
+def test_a_halted_table_keeps_what_is_known_of_it_and_an_excluded_one_has_no_halt() -> None:
+    stage = Stage()
+    stage.add()
+    gallery = Gallery(stage)
+    scheduled = stage.scheduler.tables[NAME]
+    scheduled.info = TableInfo(kind=TableKind.PRIMARY_KEY.value, write_only=True)
+    scheduled.halts[Lifted.BY_CYCLE] = Halt(
+        reason=HaltReason.UNSUPPORTED_FEATURE, message="no", action="", since_ms=1, next_try_ms=0
+    )
+    scheduled.version += 1
+    found = gallery.table()
+    assert (found.status, found.why, found.info) == (
+        TableStatus.UNSUPPORTED,
+        "no",
+        scheduled.info,
+    )
+    scheduled.is_excluded, scheduled.left_alone = True, "not write-only"
+    scheduled.version += 1
+    found = gallery.table()
+    assert (found.status, found.why, found.halt) == (TableStatus.EXCLUDED, "not write-only", None)
 
 
 def test_a_table_is_painted_again_only_when_something_happened_to_it() -> None:
@@ -141,25 +209,14 @@ def test_a_table_that_came_back_is_not_shown_as_the_one_that_went() -> None:
     assert gallery.table().priority == 99
 
 
-def test_success_is_told_of_the_usual_kind_from_the_first_poll_and_of_others_in_time() -> None:
+def test_a_success_is_told_only_where_there_was_one() -> None:
     stage = Stage()
     stage.add()
     gallery = Gallery(stage)
-    assert gallery.table().last_success_ms == {WorkKind.APPEND: 0}
     stage.cycle_ended(only(stage.decide()))
+    assert gallery.table().first_poll_ms > 0
+    assert gallery.table().last_success_ms == {}
     scheduled = stage.scheduler.tables[NAME]
-    assert scheduled.planned is not None
-    keyed = TableInfo(kind=TableKind.PRIMARY_KEY.value)
-    scheduled.planned = replace(scheduled.planned, info=keyed)
-    first = scheduled.first_poll_ms
-    assert first > 0
-
-    def shown() -> dict[WorkKind, int]:
-        view = table_view(scheduled, interval_ms=1, now_ms=stage.now, wall=stage.scheduler.wall)
-        return dict(view.last_success_ms)
-
-    assert shown() == {WorkKind.MINOR: first}
-    scheduled.last_success_ms[WorkKind.FULL] = first + 5
-    assert shown() == {WorkKind.MINOR: first, WorkKind.FULL: first + 5}
-    scheduled.last_success_ms[WorkKind.MINOR] = first + 9
-    assert shown() == {WorkKind.MINOR: first + 9, WorkKind.FULL: first + 5}
+    scheduled.last_success_ms[WorkKind.FULL] = stage.now
+    scheduled.version += 1
+    assert gallery.table().last_success_ms == {WorkKind.FULL: stage.now}

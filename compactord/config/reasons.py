@@ -1,0 +1,43 @@
+"""Why the service leaves a table alone that it could work on, in words, with the key that decides.
+
+Pure: the commands and the service give the same reasons.
+"""
+
+from __future__ import annotations
+
+from compactord.config.load import LoadedConfig
+from compactord.config.policy import excluding_key, setting_keys
+
+
+def excluded_by_name(loaded: LoadedConfig, database: str, table: str) -> str | None:
+    """The pattern that excludes a table: `discovery.excluding_tables (c.yaml:7) is a\\.tmp_.*`."""
+    name = excluding_key(loaded.config.discovery, database, table)
+    if name is None:
+        return None
+    key = f"discovery.{name}"
+    pattern = loaded.reference(key) or getattr(loaded.config.discovery, name).pattern
+    verb = "is" if name == "excluding_tables" else "is only"
+    return f"{shown_key(loaded, key)} {verb} {pattern}"
+
+
+def not_write_only(loaded: LoadedConfig, catalog: str, database: str, table: str) -> str:
+    """Why a table without `write-only` is excluded."""
+    decides = setting_origin(loaded, catalog, database, table, "only_write_only")
+    return f"not write-only, so its writers compact it themselves; {decides}"
+
+
+def paused(loaded: LoadedConfig, catalog: str, database: str, table: str) -> str:
+    """Which rule pauses a table: `by rules.0.set.mode (c.yaml:7)`."""
+    return f"by {setting_origin(loaded, catalog, database, table, 'mode')}"
+
+
+def setting_origin(
+    loaded: LoadedConfig, catalog: str, database: str, table: str, setting: str
+) -> str:
+    """Which rule or default decides a setting of a table, and where that is written."""
+    return shown_key(loaded, setting_keys(loaded.config, catalog, database, table)[setting])
+
+
+def shown_key(loaded: LoadedConfig, key: str) -> str:
+    """A key of the configuration with the place of its value."""
+    return f"{key} ({loaded.origin(key)})"
