@@ -228,6 +228,40 @@ def test_probes_ask_three_different_questions() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (LOCAL, [{"podSelector": {}}]),
+        (
+            EVERYTHING,
+            [
+                {"podSelector": {}},
+                {
+                    "namespaceSelector": {
+                        "matchLabels": {"kubernetes.io/metadata.name": "monitoring"}
+                    }
+                },
+                {"ipBlock": {"cidr": "10.0.8.0/24"}},
+            ],
+        ),
+    ],
+)
+def test_the_page_is_read_from_the_releases_namespace_and_named_ones_only(
+    values: Path, expected: list[object]
+) -> None:
+    (policy,) = (
+        o
+        for o in objects_of(values)
+        if o["kind"] == "NetworkPolicy" and "ports" in (o["spec"]["ingress"] or [{}])[0]
+    )
+    first, *others = policy["spec"]["ingress"]
+    assert [port["port"] for port in first["ports"]] == ["http"]
+    assert first["from"] == expected
+    # No other rule admits everybody, either.
+    assert all(rule["from"] for rule in others)
+    assert {"namespaceSelector": {}} not in [peer for rule in others for peer in rule["from"]]
+
+
 def test_two_daemons_never_run_at_a_time() -> None:
     spec = only("Deployment", LOCAL)["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
