@@ -62,6 +62,26 @@ def test_a_filter_works_without_javascript(browser: Browser, served: Served) -> 
         assert [text.split()[0] for text in tables.all_inner_texts()] == ["lake.sales.payments"]
 
 
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+@pytest.mark.parametrize("has_script", [True, False])
+def test_heads_sort_and_states_filter_on_any_screen(
+    browser: Browser, served: Served, width: int, has_script: bool
+) -> None:
+    with browser.open(served.url(), width=width, java_script_enabled=has_script) as tab:
+        first = tab.page.locator("#tables tbody th").first
+        tab.page.locator("#tables thead").get_by_role("link", name="Table").click()
+        tab.page.wait_for_url("**sort=name")
+        assert first.inner_text() == "lake.crm.customers"
+        tab.page.locator("#tables thead").get_by_role("link", name="Table").click()
+        tab.page.wait_for_url("**sort=-name")
+        assert first.inner_text() == "lake.sales.refunds"
+        tab.page.get_by_role("link", name="excluded 1").click()
+        tab.page.wait_for_url("**state=excluded**")
+        assert tab.page.locator("#tables tbody th").all_inner_texts() == ["lake.ops.tmp_7"]
+        assert "excluding_tables" in tab.page.inner_text("#tables")
+        assert _overflow(tab.page) <= 0
+
+
 def test_numbers_come_anew_and_scroll_details_and_focus_stay(
     browser: Browser, served: Served
 ) -> None:
@@ -148,7 +168,7 @@ def test_hostile_names_do_nothing_and_are_shown(browser: Browser, served: Served
         _hasten(tab.page)
         tab.page.goto(served.url())
         assert HOSTILE in tab.page.locator("#tables tbody th").inner_text()
-        tab.page.locator("#tables a").first.click()
+        tab.page.locator("#tables tbody a").first.click()
         tab.page.get_by_role("heading", level=1).filter(has_text="onerror").wait_for()
         tab.page.wait_for_timeout(300)
         assert tab.page.evaluate("window.pwned") is None

@@ -78,6 +78,11 @@ class Scrape:
         (value,) = self.all(name, **labels)
         return value
 
+    def states(self) -> dict[str, str]:
+        """The state of each table, by its name."""
+        found = (labels for name, labels, _ in self.samples if name == "compactord_table_state")
+        return {labels["table"]: labels["state"] for labels in found}
+
     def tables(self) -> set[str]:
         """Names that any series carries."""
         return {labels["table"] for _, labels, _ in self.samples if "table" in labels}

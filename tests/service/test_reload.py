@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import yaml
@@ -27,7 +28,12 @@ def test_a_changed_file_is_taken_over_under_load_and_a_wrong_one_refused(served:
                     },
                 )
             )
-            service.wait_until(lambda: "reload_x" not in service.metrics().tables(), "excluded")
+            service.wait_until(
+                lambda: service.metrics().states()["reload_x"] == "excluded", "excluded"
+            )
+            why = service.json("/v1/tables/lake/db/reload_x")["view"]["why"]
+            assert re.fullmatch(r"discovery\.excluding_tables \(.*:\d+\) is db\\\.reload_x", why)
+            assert service.log("table_excluded")[-1]["reason"] == why
             scrape = service.metrics()
             assert scrape.one("table_max_backlog_age_seconds", table="reload_k") == 77
             assert scrape.one("config_last_reload_successful") == 1
@@ -42,7 +48,7 @@ def test_a_changed_file_is_taken_over_under_load_and_a_wrong_one_refused(served:
             scrape = service.metrics()
             assert scrape.one("config_last_reload_success_timestamp_seconds") == reloaded
             assert scrape.one("table_max_backlog_age_seconds", table="reload_k") == 77
-            assert "reload_x" not in scrape.tables()
+            assert scrape.states()["reload_x"] == "excluded"
             assert service.answers("/readyz")
 
             service.reconfigure(merged(served.config, {"catalogs": {"lake": {"warehouse": "/x"}}}))
@@ -55,7 +61,7 @@ def test_a_changed_file_is_taken_over_under_load_and_a_wrong_one_refused(served:
             service.wait_until(lambda: keyed.commits > before + 20, "work goes on")
     finally:
         service.reconfigure(served.config)
-    service.wait_until(lambda: "reload_x" in service.metrics().tables(), "back")
+    service.wait_until(lambda: service.metrics().states()["reload_x"] == "active", "back")
     scrape = service.wait_settled("reload_k", "reload_x")
     assert scrape.one("config_last_reload_successful") == 1
     assert scrape.one("table_max_backlog_age_seconds", table="reload_k") == 1800
