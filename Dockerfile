@@ -27,6 +27,8 @@ RUN python3 -m venv --without-pip /opt/compactord \
         --no-deps --no-index --no-cache-dir /wheels/*.whl
 COPY pyproject.toml README.md /source/
 COPY compactord /source/compactord
+# compactord/runbooks is a link to them.
+COPY deploy/runbooks /source/deploy/runbooks
 RUN /build/bin/python -m pip wheel --no-deps --no-index --no-build-isolation --no-cache-dir \
         --wheel-dir /own /source \
  && /build/bin/python -m pip --python /opt/compactord/bin/python install \

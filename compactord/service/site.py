@@ -8,7 +8,7 @@
 /v1/buckets/top?n=20            the buckets with the most sorted runs
 /v1/plan?table=c.d.t            what would be compacted now, and why
 /config                         the configuration in effect, secrets redacted
-/ and all others                the page
+/ and all others                the page, one for each table, and the runbooks
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from compactord.model import TableName
 from compactord.service.page.figures import table_path
 from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.runbooks import RUNBOOKS
 
 _SERVICE = (
     ("Metrics", "/metrics"),
@@ -15,6 +16,7 @@ _SERVICE = (
     ("Status as JSON", "/v1/status"),
     ("Tables as JSON", "/v1/tables"),
     ("Readiness", "/readyz"),
+    ("Runbooks", RUNBOOKS),
 )
 
 

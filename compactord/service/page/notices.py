@@ -16,6 +16,7 @@ from compactord.service.page.figures import (
     table_link,
 )
 from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.runbooks import runbook_link
 from compactord.service.view import CatalogView, ServiceView, TableStatus, TableView
 
 # The loop publishes a view about once a second; when one is this old, the loop hangs.
@@ -45,6 +46,7 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
             "bad",
             "The engine is down.",
             view.engine.error or "Nothing is compacted until it is up again.",
+            "CompactordSparkUnavailable",
         )
     for catalog in view.catalogs:
         if catalog.error:
@@ -56,6 +58,7 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
             f"The configuration {config.path} could not be reloaded; "
             "the last valid one stays in effect.",
             config.error,
+            "CompactordConfigReloadFailed",
         )
     if config.restart_required:
         keys = ", ".join(config.restart_required)
@@ -103,7 +106,7 @@ def _halt_text(status: TableStatus, halt: Halt, now_ms: int) -> Markup:
         (
             _sentence(status, halt.message),
             todo if halt.action else None,
-            element("p", since),
+            element("p", since, " ", runbook_link("CompactordTableHalted")),
         )
     )
 
@@ -139,6 +142,7 @@ def _loop_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
                 "bad",
                 f"The loop {loop.name} has been silent for {age_text(silent_ms)}.",
                 f"A heartbeat is expected every {age_text(loop.stale_after_ms)}.",
+                "CompactordLoopStalled",
             )
 
 
@@ -157,11 +161,14 @@ def _catalog_notice(catalog: CatalogView, now_ms: int) -> Notice:
                         moment(catalog.last_success_ms, now_ms),
                     ),
                 ),
+                element("p", runbook_link("CompactordDiscoveryFailing")),
             )
         ),
     )
 
 
-def _notice(severity: str, title: str, detail: str) -> Notice:
+def _notice(severity: str, title: str, detail: str, alert: str = "") -> Notice:
+    """`alert` has a runbook that says more."""
     detailed = element("p", element("bdi", detail)) if detail else None
-    return Notice(severity, join((element("p", element("strong", title)), detailed)))
+    runbook = element("p", runbook_link(alert)) if alert else None
+    return Notice(severity, join((element("p", element("strong", title)), detailed, runbook)))

@@ -19,12 +19,27 @@ from compactord.service.page.figures import (
 from compactord.service.page.grid import column, facts, grid, section
 from compactord.service.page.lsm import lsm_svg, scale_text
 from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.need import Need, need_of, standing_of
 from compactord.service.page.notices import Notice, notice_list, table_notices
+from compactord.service.page.runbooks import runbook_link
 from compactord.service.page.work import of_table, queue_grid, recent_grid, running_grid
 from compactord.service.view import ServiceView, TableDetail, TableView
 from compactord.table.report import REWRITTEN, count_text, rewrite_text
 from compactord.table.status import BucketDetail, RunState, TableInfo
 
+# What a table needs that its numbers show, and the alert whose runbook says what to do.
+_NEEDS = {
+    Need.OVER_STOP: (
+        "A bucket has more sorted runs than the stop trigger.",
+        "CompactordRunsOverStopTrigger",
+    ),
+    Need.NEAR_STOP: (
+        "A bucket has almost as many sorted runs as the stop trigger.",
+        "CompactordRunsNearStopTrigger",
+    ),
+    Need.LATE: ("Work fails, or waits longer than it may.", "CompactordBacklogOld"),
+    Need.PAUSED: ("Nothing is compacted until the pause ends.", "CompactordTablePaused"),
+}
 _QUARANTINED = (
     column("Bucket"),
     column("Failures", "number"),
@@ -77,6 +92,10 @@ def _parts(detail: TableDetail, work: ServiceView, now_ms: int) -> Iterator[Mark
 
 def _notices(table: TableView, now_ms: int) -> Iterator[Notice]:
     yield from table_notices(table, now_ms, names_table=False)
+    found = _NEEDS.get(need_of(standing_of(table, now_ms)))
+    if found is not None:
+        text, alert = found
+        yield Notice("warn", element("p", text, " ", runbook_link(alert)))
     for warning in table.info.warnings:
         yield Notice("warn", element("bdi", warning))
     rewrite = table.info.rewrite

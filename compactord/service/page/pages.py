@@ -14,6 +14,7 @@ from compactord.service.page.links import service_links, table_links
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.one_table import one_table
 from compactord.service.page.overview import overview, trouble_count
+from compactord.service.page.runbooks import RUNBOOKS, runbook_list, runbook_page
 from compactord.service.page.style import CONTENT_SECURITY_POLICY, ICON, SCRIPT, STYLE
 from compactord.service.view import ServiceView, StatusSource
 
@@ -27,7 +28,7 @@ def render(
     """The page at a decoded path, from memory; None where there is none.
 
     `/` shows all tables (`choice` reads the query),
-    `/tables/{catalog}/{database}/{table}` shows one.
+    `/tables/{catalog}/{database}/{table}` one, `/runbooks` what to do about alerts.
     """
     if path == "/":
         view = status.view()
@@ -36,9 +37,18 @@ def render(
         return _page(view, title, overview(view, query, now_ms), choice=choice_of(query))
     if path == _ICON_PATH:
         return _response(HTTPStatus.OK, "image/svg+xml", ICON)
+    if path == RUNBOOKS or path.startswith(f"{RUNBOOKS}/"):
+        return _runbook(status, path.removeprefix(RUNBOOKS).removeprefix("/"))
     if path.startswith(_TABLES):
         return _table_page(status, path.removeprefix(_TABLES), clock)
     return None
+
+
+def _runbook(status: StatusSource, name: str) -> PageResponse | None:
+    main = runbook_page(name) if name else runbook_list()
+    if main is None:
+        return None
+    return _page(status.view(), f"{name or 'Runbooks'} · compactord", main)
 
 
 def _table_page(status: StatusSource, path: str, clock: Clock) -> PageResponse | None:

@@ -109,6 +109,10 @@ stroke-dasharray:3 4;opacity:.55}
 .lsm .trigger{fill:var(--due)}.lsm .stop{fill:var(--over)}
 .lsm .trigger-text{fill:var(--warn-ink);font-weight:600}.lsm .stop-text{fill:var(--bad-ink);
 font-weight:600}
+.runbook{white-space:pre-wrap;background:var(--card);
+border:1px solid var(--line);border-radius:10px;
+padding:.9em;font:.95em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+.runbooks dt{font-weight:600;margin-top:.7em}.runbooks dd{margin:0;max-width:60em}
 footer{color:var(--quiet);padding:0 1.2em 2em;max-width:1480px;margin:0 auto}
 @media(max-width:760px){
 header form{margin-left:0;width:100%}input{flex:1}

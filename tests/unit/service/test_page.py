@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +56,7 @@ from tests.views import (
     task_view,
 )
 
+RUNBOOKS = sorted((Path(__file__).parents[3] / "deploy" / "runbooks").glob("*.md"))
 ORDERS = "/tables/lake/sales/orders"
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>\u202e&amp;"""
 
@@ -410,6 +412,39 @@ def test_the_page_leads_to_metrics_configuration_and_json() -> None:
     assert {"/metrics", "/config", "/v1/status", "/v1/tables"} <= set(links)
     links = page(busy_night(), ORDERS).values("href")
     assert {"/v1/tables/lake/sales/orders", "/v1/plan?table=lake.sales.orders"} <= set(links)
+
+
+def test_troubles_lead_to_runbooks_that_are_there() -> None:
+    view = busy_night().view()
+    broken = replace(
+        view,
+        engine=replace(view.engine, is_up=False, error="no Java"),
+        catalogs=(replace(view.catalogs[0], error="denied"),),
+        config=replace(view.config, last_reload_successful=False),
+        loops=(replace(view.loops[0], heartbeat_ms=NOW_MS - HOUR),),
+    )
+    found = set(page(FixedStatus(broken)).values("href"))
+    for table in view.tables:
+        status = FixedStatus(view, TableDetail(view=table, buckets=(), bucket_count=0))
+        path = f"/tables/lake/{table.name.database}/{table.name.table}"
+        found |= set(page(status, path).values("href"))
+    runbooks = {link for link in found if link.startswith("/runbooks")}
+    names = ("LoopStalled", "SparkUnavailable", "ConfigReloadFailed", "DiscoveryFailing")
+    names += ("TableHalted", "TablePaused", "RunsOverStopTrigger", "RunsNearStopTrigger")
+    assert runbooks == {"/runbooks", *(f"/runbooks/Compactord{name}" for name in names)}
+    for link in runbooks:
+        assert "What it means" in page(busy_night(), link).text or link == "/runbooks"
+
+
+def test_runbooks_are_listed_with_what_their_alerts_mean_and_shown_as_written() -> None:
+    found = page(busy_night(), "/runbooks")
+    assert {f"/runbooks/{path.stem}" for path in RUNBOOKS} <= set(found.values("href"))
+    assert "The configuration has paused the table (mode: paused) for three days." in found.text
+    text = page(busy_night(), "/runbooks/CompactordTablePaused").text
+    (written,) = (path.read_text() for path in RUNBOOKS if path.stem == "CompactordTablePaused")
+    assert written.partition("\n")[2].strip() in text
+    for path in ("/runbooks/None", "/runbooks/../config", "/runbooks/CompactordDown.md"):
+        assert render(busy_night(), path, {}, clock=FixedClock()) is None
 
 
 @pytest.mark.parametrize("kind", WorkKind)
