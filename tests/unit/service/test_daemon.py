@@ -14,11 +14,13 @@ from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
 from compactord.errors import EngineUnavailable
 from compactord.model import Subcompaction, TaskOutcome
+from compactord.paimon.table import TableRef
 from compactord.service import probes
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
 from compactord.storage.local import LocalStorage
-from tests.builders import FIRST, NOW_MS, VirtualClock, fill_keyed, keyed_table, writer
+from compactord_demo.writer import create_table
+from tests.builders import FIELDS, FIRST, NOW_MS, VirtualClock, fill_keyed, keyed_table, writer
 from tests.unit.config.files import load
 
 
@@ -40,8 +42,9 @@ def _daemon(
     *,
     clock: VirtualClock | None = None,
     start_engine: Callable[[], Engine] = InlineEngine,
+    config: str = "",
 ) -> Daemon:
-    loaded, clock = load(folder), clock or VirtualClock()
+    loaded, clock = load(folder, config), clock or VirtualClock()
     return Daemon(
         loaded,
         clock=clock,
@@ -141,3 +144,70 @@ def test_it_does_not_live_while_every_slot_is_lost_and_the_engine_is_started_aga
     assert all(is_well for seconds, is_well in lives if seconds < first_failure_s)
     assert ended[0], "it has another engine"
     assert daemon.view().engine.restarts == 1
+
+
+_RULES = """\
+    discovery: {excluding_tables: 'db\\.tmp'}
+    rules:
+    - match: {table: 'db\\.dynamic'}
+      set: {only_write_only: false}
+    - match: {table: 'db\\.paused'}
+      set: {mode: paused}
+    """
+
+
+def test_every_table_of_a_warehouse_is_listed_with_its_state_and_why(tmp_path: Path) -> None:
+    options = {"bucket": "1"}
+    write_only = {**options, "write-only": "true"}
+    tables = {
+        "served": write_only,
+        "beside": options,
+        "dynamic": options,
+        "paused": write_only,
+        "tmp": write_only,
+        "refused": {**write_only, "merge-engine": "aggregation"},
+    }
+    for name, given in tables.items():
+        ref = TableRef(database="db", name=name, location=f"{tmp_path}/db.db/{name}")
+        create_table(LocalStorage(), ref, FIELDS, primary_keys=["k"], options=given)
+    metrics, clock = _Told(), VirtualClock()
+    daemon = _daemon(tmp_path, metrics, clock=clock, config=_RULES)
+    deadline_s = time.monotonic() + 60
+
+    def stop_once_read() -> None:
+        time.sleep(0.02)
+        clock.sleep(1)
+        read = [table for table in daemon.view().tables if table.info.kind]
+        if len(read) == len(tables) - 1 or time.monotonic() > deadline_s:
+            daemon.stop()
+
+    metrics.then = stop_once_read
+    with capture_logs() as events:
+        assert daemon.run() == 0
+    view = daemon.view()
+    path = tmp_path / "compactord.yaml"
+    found = {table.name.table: (table.status.value, table.why) for table in view.tables}
+    assert found == {
+        "served": ("active", ""),
+        "beside": (
+            "excluded",
+            "not write-only, so its writers compact it themselves; "
+            "defaults.only_write_only (default)",
+        ),
+        "dynamic": ("active", ""),
+        "paused": ("paused", f"by rules.1.set.mode ({path}:7)"),
+        "tmp": ("excluded", f"discovery.excluding_tables ({path}:2) is db\\.tmp"),
+        "refused": ("unsupported", found["refused"][1]),
+    }
+    assert "aggregation" in found["refused"][1]
+    counts = {status.value: count for (_, status), count in view.tables_by_status.items()}
+    assert counts == {"active": 2, "paused": 1, "excluded": 2, "unsupported": 1}
+    told = {
+        event["table"]: event["reason"]
+        for event in events
+        if event["event"] in ("table_excluded", "table_paused")
+    }
+    assert told == {name: found[name][1] for name in ("beside", "paused", "tmp")}
+    kinds = {table.name.table: (table.info.kind, table.info.write_only) for table in view.tables}
+    assert kinds["refused"] == ("primary-key", True)
+    assert kinds["dynamic"] == ("primary-key", False)
