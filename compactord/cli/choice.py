@@ -20,7 +20,7 @@ from compactord.cli.loading import load_usable
 from compactord.config import reasons
 from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig, config_of_warehouse
-from compactord.config.policy import TablePolicy, excluding_key, policy_for, setting_keys
+from compactord.config.policy import TablePolicy, policy_for, setting_keys
 from compactord.config.values import table_pattern
 from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.paimon.table import TableRef
@@ -32,16 +32,12 @@ _NAMELESS = "warehouse"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A table with the settings that hold for it.
-
-    `excluding` is the key of `discovery` that excludes it by its name, None if none does.
-    """
+    """A table with the settings that hold for it."""
 
     catalog_name: str
     catalog: Catalog
     ref: TableRef
     policy: TablePolicy
-    excluding: str | None
 
     @property
     def full_name(self) -> str:
@@ -193,7 +189,6 @@ def _target(loaded: LoadedConfig, name: str, catalog: Catalog, ref: TableRef) ->
         catalog=catalog,
         ref=ref,
         policy=policy_for(loaded.config, name, ref.database, ref.name),
-        excluding=excluding_key(loaded.config.discovery, ref.database, ref.name),
     )
 
 

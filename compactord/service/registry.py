@@ -11,6 +11,7 @@ from compactord.clock import Clock
 from compactord.config import reasons
 from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
+from compactord.config.model import ServiceConfig
 from compactord.config.policy import TablePolicy, policy_for
 from compactord.model import TableName
 from compactord.scheduler.scheduled_table import ScheduledTable

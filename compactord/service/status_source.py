@@ -118,15 +118,7 @@ class StatusKeeper:
                 last_reload_success_ms=wall.shown(facts.config.last_reload_success_ms),
             ),
             engine=facts.engine,
-            loops=tuple(
-                LoopView(
-                    name=name,
-                    heartbeat_ms=wall.at(beat_ms),
-                    stale_after_ms=stale_after_ms,
-                    overruns=facts.overruns[name],
-                )
-                for name, (beat_ms, stale_after_ms) in facts.beats.items()
-            ),
+            loops=_loops(facts, wall),
             tables=tables,
             tables_by_status=dict(statuses),
             queued=queue_sizes,
@@ -142,7 +134,11 @@ class StatusKeeper:
             hung_jobs=dict(facts.hung_jobs),
             expiry_held_since_ms=wall.shown(
                 min(
-                    (each.expiry_held_since_ms for each in shown if each.expiry_held_since_ms),
+                    (
+                        each.expiry_held_since_ms
+                        for each in scheduled_tables
+                        if each.expiry_held_since_ms
+                    ),
                     default=0,
                 )
             ),
@@ -174,6 +170,18 @@ class StatusKeeper:
         view = table_view(scheduled, interval_ms=interval_ms, now_ms=now_ms, wall=self._wall)
         self._tables[scheduled.name] = (version, view)
         return view
+
+
+def _loops(facts: Facts, wall: WallTime) -> tuple[LoopView, ...]:
+    return tuple(
+        LoopView(
+            name=name,
+            heartbeat_ms=wall.at(beat_ms),
+            stale_after_ms=stale_after_ms,
+            overruns=facts.overruns[name],
+        )
+        for name, (beat_ms, stale_after_ms) in facts.beats.items()
+    )
 
 
 def status_of(scheduled: ScheduledTable) -> TableStatus:

@@ -36,7 +36,7 @@ def test_every_table_has_its_state_and_the_reason_for_it(
         "sales.self": (
             "excluded",
             "not write-only, so its writers compact it themselves; "
-            "discovery.only_write_only (default)",
+            "defaults.only_write_only (default)",
         ),
         "tmp.x": ("excluded", f"discovery.excluding_tables ({config}:4) is tmp\\..*"),
         "sales.agg": ("unsupported", "option merge-engine=aggregation is not supported"),

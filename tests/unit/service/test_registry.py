@@ -11,9 +11,10 @@ from structlog.testing import capture_logs
 
 from compactord.clock import WallTime
 from compactord.commit.publish import StorePublisher
-from compactord.config.keys import dotted, leaves
+from compactord.config.keys import leaves
 from compactord.config.load import LoadedConfig
 from compactord.config.model import Retry, ServiceConfig
+from compactord.config.paths import dotted
 from compactord.config.problems import Origin, OriginKind
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
