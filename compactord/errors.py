@@ -8,6 +8,7 @@
     │   ├── StorageError          a call to a store failed
     │   │   ├── ObjectNotFound
     │   │   ├── AccessDenied      permissions or a read-only store (exit code 77)
+    │   │   ├── CatalogUnavailable  a catalog's database, or its lock; nothing was published
     │   │   ├── StoreFull         no space or quota left
     │   │   └── TransientStorageError worth another try
     │   └── FormatError           bytes that are not what the format says
@@ -72,6 +73,10 @@ class ObjectNotFound(StorageError):
 
 class AccessDenied(StorageError):
     """The store forbids it: permissions, or a read-only file system."""
+
+
+class CatalogUnavailable(StorageError):
+    """A catalog's database failed, or its lock could not be had; `path` is its address."""
 
 
 class StoreFull(StorageError):

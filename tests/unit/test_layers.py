@@ -89,7 +89,11 @@ def test_nothing_imports_the_demo() -> None:
         ("pyspark", {"engine"}),
         ("py4j", {"engine"}),
         ("fastavro", {"paimon"}),
-        ("structlog", {"state", "commit", "maintenance", "engine", "service", "table", "cli"}),
+        ("sqlalchemy", {"catalog"}),
+        (
+            "structlog",
+            {"catalog", "state", "commit", "maintenance", "engine", "service", "table", "cli"},
+        ),
         ("pydantic", {"config"}),
         ("yaml", {"config"}),
         ("apscheduler", {"service"}),

@@ -1,0 +1,211 @@
+"""The database of a JDBC catalog, through SQLAlchemy: one statement at a time, each committed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import ssl
+from collections.abc import Mapping, Sequence
+from datetime import tzinfo
+from typing import Any, NoReturn
+from urllib.parse import quote
+
+import sqlalchemy
+import tzlocal
+from sqlalchemy import event, exc
+
+from compactord.catalog.jdbc_address import Dialect, JdbcAddress
+from compactord.catalog.options import CatalogOptionInvalid
+from compactord.errors import AccessDenied, CatalogUnavailable, UsageError
+from compactord.redaction import HIDDEN, redact_text
+
+# Until a connection stands, and until an answer comes.
+_CONNECT_SECONDS_MAX = 10
+_ANSWER_SECONDS_MAX = 30
+_DRIVERS = {Dialect.POSTGRESQL: "postgresql+psycopg", Dialect.MYSQL: "mysql+pymysql"}
+# Connections beyond the pool's size live as long as their statement.
+_MORE_CONNECTIONS = 20
+
+_MISSING_TABLE = re.compile(
+    r"no such table|relation .* does not exist|Table .* doesn't exist", re.DOTALL
+)
+# Servers tell these in words: of a connection that was refused psycopg has no code.
+_DENIED = re.compile(
+    r"authentication failed|permission denied|no pg_hba\.conf entry|no password supplied"
+    r"|role .* does not exist|Access denied|command denied|readonly database",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+class MissingTable(CatalogUnavailable):
+    """The database has no such table."""
+
+
+class Duplicate(Exception):
+    """A row with this key is there already."""
+
+
+class Database:
+    """Any number of threads may ask; connections are made when they are needed.
+
+    Everything raises `CatalogUnavailable`, `MissingTable` or `AccessDenied` with the address. The
+    zone is that of sessions in PostgreSQL, whose times without a zone depend on it.
+    """
+
+    def __init__(self, address: JdbcAddress, *, pool_size: int, zone: tzinfo | None) -> None:
+        self.address = address
+        self._engine = _engine(address, pool_size=pool_size, zone=zone)
+
+    def rows(self, sql: str, **values: object) -> Sequence[tuple[Any, ...]]:
+        try:
+            with self._engine.connect() as connection:
+                found = connection.execute(sqlalchemy.text(sql), values)
+                return [tuple(row) for row in found]
+        except exc.SQLAlchemyError as error:
+            self._raise(error)
+
+    def execute(self, sql: str, **values: object) -> int:
+        """The number of rows that were changed. Raises `Duplicate` for a key that is there."""
+        try:
+            with self._engine.connect() as connection:
+                return int(connection.execute(sqlalchemy.text(sql), values).rowcount)
+        except exc.SQLAlchemyError as error:
+            if _is_duplicate(error):
+                raise Duplicate from None
+            self._raise(error)
+
+    def _raise(self, error: exc.SQLAlchemyError) -> NoReturn:
+        """As an error of ours, without the statement, its values and the password."""
+        said = str(error.orig) if isinstance(error, exc.DBAPIError) else str(error)
+        if self.address.password:
+            said = said.replace(self.address.password, HIDDEN)
+        text = redact_text(" ".join(said.split()))
+        shown = self.address.shown
+        if _MISSING_TABLE.search(text):
+            raise MissingTable(shown, text) from None
+        if _DENIED.search(text):
+            raise AccessDenied(shown, f"the catalog's database refuses: {text}") from None
+        raise CatalogUnavailable(shown, f"the catalog's database fails: {text}") from None
+
+
+def _is_duplicate(error: exc.SQLAlchemyError) -> bool:
+    """Whether a key was there already, and not that a row was refused for another reason."""
+    if not isinstance(error, exc.IntegrityError):
+        return False
+    cause = error.orig
+    code = getattr(cause, "sqlstate", None) or (cause.args[0] if cause and cause.args else None)
+    # PostgreSQL, MySQL; SQLite has words alone before Python 3.11.
+    return code in ("23505", 1062) or str(cause).startswith("UNIQUE constraint failed")
+
+
+def _engine(address: JdbcAddress, *, pool_size: int, zone: tzinfo | None) -> sqlalchemy.Engine:
+    if address.dialect is Dialect.SQLITE:
+        return sqlalchemy.create_engine(
+            "sqlite://",
+            creator=lambda: _open_file(address.database),
+            poolclass=sqlalchemy.NullPool,
+            isolation_level="AUTOCOMMIT",
+        )
+    url = sqlalchemy.URL.create(
+        _DRIVERS[address.dialect],
+        username=address.user,
+        password=address.password,
+        host=address.host,
+        port=address.port,
+        database=address.database,
+    )
+    is_postgresql = address.dialect is Dialect.POSTGRESQL
+    arguments = _postgresql_arguments(address) if is_postgresql else _mysql_arguments(address)
+    engine = sqlalchemy.create_engine(
+        url,
+        connect_args=arguments,
+        pool_size=pool_size,
+        max_overflow=_MORE_CONNECTIONS,
+        pool_timeout=_ANSWER_SECONDS_MAX,
+        pool_pre_ping=True,
+        isolation_level="AUTOCOMMIT",
+        hide_parameters=True,
+    )
+    if is_postgresql:
+        event.listen(engine, "connect", _Sessions(address, zone))
+    return engine
+
+
+class _Sessions:
+    """Sets what every session of PostgreSQL needs before its first statement."""
+
+    def __init__(self, address: JdbcAddress, zone: tzinfo | None) -> None:
+        self._settings = {"TimeZone": zone_name(zone)}
+        if "currentschema" in address.properties:
+            self._settings["search_path"] = address.properties["currentschema"]
+
+    def __call__(self, connection: Any, record: object) -> None:
+        del record
+        with connection.cursor() as cursor:
+            for name, value in self._settings.items():
+                cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
+        connection.commit()
+
+
+def zone_name(zone: tzinfo | None) -> str:
+    """The IANA name of the zone, None: the machine's. Raises `UsageError` for one without."""
+    try:
+        name = getattr(zone or tzlocal.get_localzone(), "key", None)
+    except (LookupError, ValueError, OSError):
+        name = None
+    if name is None:
+        raise UsageError(
+            "a PostgreSQL catalog needs a time zone with a name of the form Continent/City, that "
+            "of the writers: set service.timezone, or TZ"
+        )
+    return str(name)
+
+
+def _open_file(path: str) -> sqlite3.Connection:
+    # Not created when it is absent: a wrong path would look like an empty catalog.
+    name = f"file:{quote(os.path.abspath(path))}?mode=rw"
+    return sqlite3.connect(
+        name, uri=True, timeout=_CONNECT_SECONDS_MAX, isolation_level=None, check_same_thread=False
+    )
+
+
+def _postgresql_arguments(address: JdbcAddress) -> dict[str, object]:
+    properties = address.properties
+    arguments: dict[str, object] = {
+        "connect_timeout": _CONNECT_SECONDS_MAX,
+        "tcp_user_timeout": _ANSWER_SECONDS_MAX * 1000,
+        "application_name": "compactord",
+    }
+    for key in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
+        if key in properties:
+            arguments[key] = properties[key]
+    if _flag(properties, "ssl"):
+        # As pgjdbc reads `ssl=true`.
+        arguments.setdefault("sslmode", "verify-full")
+        arguments.setdefault("sslrootcert", "system")
+    return arguments
+
+
+def _mysql_arguments(address: JdbcAddress) -> dict[str, object]:
+    properties = address.properties
+    arguments: dict[str, object] = {
+        "connect_timeout": _CONNECT_SECONDS_MAX,
+        "read_timeout": _ANSWER_SECONDS_MAX,
+        "write_timeout": _ANSWER_SECONDS_MAX,
+    }
+    mode = properties.get("sslmode", "").upper()
+    if mode not in ("", "DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"):
+        raise CatalogOptionInvalid("uri", "a mode of MySQL as sslMode, such as VERIFY_IDENTITY")
+    if not mode and (_flag(properties, "usessl") or _flag(properties, "requiressl")):
+        mode = "VERIFY_CA" if _flag(properties, "verifyservercertificate") else "REQUIRED"
+    if mode in ("REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"):
+        context = ssl.create_default_context()
+        context.check_hostname = mode == "VERIFY_IDENTITY"
+        context.verify_mode = ssl.CERT_NONE if mode == "REQUIRED" else ssl.CERT_REQUIRED
+        arguments["ssl"] = context
+    return arguments
+
+
+def _flag(properties: Mapping[str, str], key: str) -> bool:
+    return properties.get(key, "false").lower() == "true"

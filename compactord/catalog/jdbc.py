@@ -1,0 +1,131 @@
+"""The JDBC catalog: a database names the tables, which lie below the warehouse.
+
+Source: jdbc/JdbcCatalog.java, jdbc/JdbcUtils.java. Nothing is created in the database, and only
+locks are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import tzinfo
+
+from compactord.catalog.base import TableList
+from compactord.catalog.database import Database, MissingTable
+from compactord.catalog.jdbc_address import jdbc_address
+from compactord.catalog.jdbc_lock import JdbcLock
+from compactord.catalog.names import (
+    may_be_table,
+    nearest_names,
+    parse_name,
+    require_warehouse,
+    table_at,
+)
+from compactord.catalog.options import JdbcOptions, jdbc_options
+from compactord.clock import Clock
+from compactord.commit.locked import LockedPublisher
+from compactord.commit.publish import SnapshotPublisher, StorePublisher
+from compactord.errors import StorageError, TableNotFound
+from compactord.paimon.paths import is_file_name
+from compactord.paimon.table import TableRef
+from compactord.storage.base import Storage
+
+_TABLES = "paimon_tables"
+
+
+class JdbcCatalog:
+    """Tables of one `catalog-key`; `lock` is None where the options turn it off."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        warehouse: str,
+        *,
+        database: Database,
+        catalog_key: str,
+        lock: JdbcLock | None,
+    ) -> None:
+        self.storage = storage
+        self.warehouse = warehouse
+        self._database = database
+        self._key = catalog_key
+        self._lock = lock
+        publisher = StorePublisher(storage)
+        self.publisher: SnapshotPublisher = (
+            publisher if lock is None else LockedPublisher(publisher, lock)
+        )
+
+    def check_access(self) -> None:
+        """See `Catalog`; also raises what the database does, and `MissingTable`."""
+        require_warehouse(self.storage, self.warehouse)
+        self._names("LIMIT 1")
+        if self._lock is not None:
+            self._lock.check()
+
+    def list_tables(self) -> TableList:
+        """See `Catalog`; tables are those of the database, whatever lies in the warehouse."""
+        require_warehouse(self.storage, self.warehouse)
+        tables: list[TableRef] = []
+        unreadable: dict[str, StorageError] = {}
+        for database, name in self._names("ORDER BY database_name, table_name"):
+            # Both become names of folders.
+            if is_file_name(database) and is_file_name(name):
+                tables.append(table_at(self.warehouse, database, name))
+            else:
+                text = f"{_TABLES} has a row for {database}.{name}, which cannot be a folder's name"
+                unreadable[database] = StorageError(self._database.address.shown, text)
+        return TableList(tables=tuple(tables), unreadable=unreadable)
+
+    def find_table(self, name: str) -> TableRef:
+        """See `Catalog`."""
+        database, table = parse_name(name, self.list_tables)
+        require_warehouse(self.storage, self.warehouse)
+        rows = self._names(
+            "AND database_name = :database AND table_name = :name", database=database, name=table
+        )
+        if not rows:
+            raise TableNotFound(
+                f"table {name} does not exist in {self._database.address.shown}, "
+                f"catalog-key {self._key}{nearest_names(name, self.list_tables)}"
+            )
+        ref = table_at(self.warehouse, database, table)
+        if not may_be_table(self.storage, ref.location):
+            raise TableNotFound(f"{ref.location} is not a Paimon table: it has no schema")
+        return ref
+
+    def _names(self, more: str, **values: str) -> list[tuple[str, str]]:
+        try:
+            rows = self._database.rows(
+                f"SELECT database_name, table_name FROM {_TABLES} WHERE catalog_key = :key {more}",
+                key=self._key,
+                **values,
+            )
+        except MissingTable as error:
+            raise MissingTable(
+                error.path,
+                f"the database has no table {_TABLES}: no JDBC catalog of Paimon was opened in it",
+            ) from None
+        return [(str(database), str(name)) for database, name in rows]
+
+
+def open_jdbc(
+    storage: Storage,
+    warehouse: str,
+    options: Mapping[str, str],
+    *,
+    clock: Clock,
+    zone: tzinfo | None,
+) -> JdbcCatalog:
+    """The catalog that the options describe; asks its database nothing.
+
+    `zone` is that of the writers, None the machine's. Raises `CatalogOptionInvalid`.
+    """
+    given: JdbcOptions = jdbc_options(options)
+    address = jdbc_address(given.uri, given.properties)
+    database = Database(address, pool_size=given.pool_size, zone=zone)
+    return JdbcCatalog(
+        storage,
+        warehouse,
+        database=database,
+        catalog_key=given.catalog_key,
+        lock=JdbcLock(database, given, clock) if given.is_locked else None,
+    )

@@ -1,0 +1,68 @@
+"""Publishing under a catalog's lock, which all writers of the table take."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import structlog
+
+from compactord.commit.publish import SnapshotPublisher
+from compactord.errors import TransientStorageError
+from compactord.ids import Owner
+from compactord.paimon import paths
+from compactord.paimon.snapshot import Snapshot
+from compactord.paimon.table import TableRef
+from compactord.storage.base import Creation
+
+_log = structlog.get_logger()
+
+
+class HeldLock(Protocol):
+    """A lock that was acquired."""
+
+    def release(self) -> bool:
+        """Give it back. False when another may have had it meanwhile; theirs is left alone."""
+        ...
+
+
+class CatalogLock(Protocol):
+    """A lock for each table, as catalog/CatalogLock.java; any number of threads may ask."""
+
+    def acquire(self, table: TableRef) -> HeldLock:
+        """Wait for the table's lock.
+
+        Raises `CatalogUnavailable` when it cannot be had, `AccessDenied` when it is forbidden.
+        """
+        ...
+
+
+class LockedPublisher:
+    """Holds the lock of a table while another publisher makes a snapshot appear, and no longer.
+
+    The inner publisher still creates only what is absent: a lock whose time is over can be taken
+    by others while its holder believes in it.
+    """
+
+    # Of the writers that take the same lock.
+    excludes_writers = True
+
+    def __init__(self, publisher: SnapshotPublisher, lock: CatalogLock) -> None:
+        self.lock = lock
+        self._publisher = publisher
+
+    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+        held = self.lock.acquire(table)
+        was_ours = False
+        try:
+            created = self._publisher.publish(table, snapshot, owner=owner)
+        finally:
+            was_ours = held.release()
+            if not was_ours:
+                _log.warning("catalog_lock_lost", table=table.full_name, snapshot=snapshot.id)
+        if was_ours:
+            return created
+        # The caller reads the snapshot back: another may have replaced it.
+        raise TransientStorageError(
+            paths.snapshot_path(table.location, snapshot.id),
+            "the catalog's lock expired while the snapshot was being published",
+        )
