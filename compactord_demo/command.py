@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 
 from compactord import ids
-from compactord.cli.argument_values import open_warehouse
+from compactord.catalog.open import open_catalog
 from compactord.cli.arguments import Parser
 from compactord.cli.running import FAILED, OK, run, stop_on_signals
 from compactord.clock import SystemClock
@@ -72,7 +72,9 @@ def _demo(args: argparse.Namespace) -> int:
         folder = args.warehouse
         if folder is None:
             folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="compactord-demo-"))
-        catalog = open_warehouse(folder)
+        if not folder:
+            raise UsageError("--warehouse is empty")
+        catalog = open_catalog(folder)
         _refuse_used(catalog.storage, catalog.warehouse)
         went_well = show.run(
             catalog.storage,

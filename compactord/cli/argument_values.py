@@ -6,21 +6,16 @@ Errors are `UsageError`s that name the argument and say what was expected.
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from compactord.catalog.base import Catalog
-from compactord.catalog.open import open_catalog
 from compactord.config.amounts import duration_ms, orphan_grace_ms, size_bytes
 from compactord.config.model import ServiceConfig
-from compactord.config.problems import COMMAND_LINE, Problem
-from compactord.config.source import Node, References
+from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
 from compactord.paimon.option_catalogue import check_override
 from compactord.plan.table import Strategy
-from compactord.redaction import redact_text
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.service.capacity import time_limit
 from compactord.table import report
@@ -43,14 +38,14 @@ class EngineArguments:
 
 def engine_arguments(args: argparse.Namespace, config: ServiceConfig) -> EngineArguments:
     """What the arguments say, and where they are silent the configuration."""
-    given = _pairs(args.spark_conf, "--spark-conf")
+    given = pairs(args.spark_conf, "--spark-conf")
     spark = config.spark
     spark_conf = {
         "spark.app.name": spark.app_name,
         **spark.conf,
-        **{name: _resolved(value, f"--spark-conf {name}") for name, value in given.items()},
+        **{name: resolved(value, f"--spark-conf {name}") for name, value in given.items()},
     }
-    master = spark.master if args.master is None else _resolved(args.master, "--master")
+    master = spark.master if args.master is None else resolved(args.master, "--master")
     check_spark(master, spark_conf)
     return EngineArguments(
         master=master,
@@ -81,13 +76,6 @@ def _timeout_ms(text: str) -> int:
     return timeout_ms
 
 
-def open_warehouse(warehouse: str) -> Catalog:
-    """The catalog that `--warehouse` names. Raises `UsageError` for what names none."""
-    if not warehouse:
-        raise UsageError("--warehouse is empty")
-    return open_catalog(warehouse)
-
-
 def strategy_of(args: argparse.Namespace) -> Strategy:
     try:
         return Strategy(args.strategy)
@@ -97,7 +85,7 @@ def strategy_of(args: argparse.Namespace) -> Strategy:
 
 def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
     """Options of the table, by key as it was given."""
-    overrides = _pairs(args.option, "--option")
+    overrides = pairs(args.option, "--option")
     for key, value in overrides.items():
         check_override(key, value)
     return overrides
@@ -105,9 +93,9 @@ def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
 
 def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
     """The requested partitions; escaped as in folder names, so that values may contain commas."""
-    asked = (_pairs(text.split(","), "--partition") for text in args.partition)
+    asked = (pairs(text.split(","), "--partition") for text in args.partition)
     return tuple(
-        {unescaped(name): unescaped(value) for name, value in pairs.items()} for pairs in asked
+        {unescaped(name): unescaped(value) for name, value in one.items()} for one in asked
     )
 
 
@@ -119,27 +107,6 @@ def append_wait_ms(args: argparse.Namespace, default: int | None) -> int | None:
 
 def quiet_for_ms(args: argparse.Namespace, default: int) -> int:
     return default if args.quiet_for is None else _value(duration_ms, args.quiet_for, "--quiet-for")
-
-
-def _pairs(texts: Sequence[str], argument: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"{argument} {redact_text(text)!r} is not of the form key=value")
-        if pairs.setdefault(key.strip(), value) != value:
-            raise UsageError(f"{argument} gives {key.strip()} twice, with different values")
-    return pairs
-
-
-def _resolved(text: str, argument: str) -> str:
-    """Resolves references to secrets as `serve` does: all users of a machine can see arguments."""
-    problems: list[Problem] = []
-    node = Node(content=text, origin=COMMAND_LINE)
-    References(os.environ, problems).resolve(node)
-    for problem in problems:
-        raise UsageError(f"{argument} has {problem.value}: expected {problem.expected}")
-    return str(node.content)
 
 
 def _value(parse: Callable[[str], int], text: str, argument: str) -> int:

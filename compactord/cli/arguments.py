@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from compactord.config.catalog_arguments import add_catalog_arguments
 from compactord.errors import CompactordError, UsageError
 from compactord.redaction import redact_text
 
@@ -88,6 +89,7 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a configuration of serve: its catalogs, and its rules for each table",
     )
+    add_catalog_arguments(parser)
     parser.add_argument("--catalog", metavar="NAME", help="only this catalog of --config")
     parser.add_argument(
         "--set",
@@ -198,6 +200,7 @@ def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--warehouse", help="root folder of a warehouse to be checked, too")
     where.add_argument("--config", metavar="FILE", help="check for this configuration of serve")
+    add_catalog_arguments(parser)
     parser.add_argument(
         "--set",
         dest="config_overrides",

@@ -11,10 +11,13 @@ from datetime import tzinfo
 from itertools import islice
 from urllib.parse import urlsplit
 
+from compactord import ids
 from compactord.catalog.base import Catalog
-from compactord.catalog.look import look_at
+from compactord.catalog.look import CatalogTrouble, look_at
 from compactord.catalog.probe import probe
+from compactord.cli.loading import is_of_database
 from compactord.clock import Clock, age_text
+from compactord.commit.locked import LockedPublisher
 from compactord.config.model import ServiceConfig
 from compactord.engine.jre import Java
 from compactord.engine.masters import shown_master
@@ -153,14 +156,44 @@ def catalog_checks(catalogs: Mapping[str, Catalog], clock: Clock) -> Iterator[Ch
     troubles = {trouble.catalog: trouble for trouble in look_at(catalogs, clock)}
     for name, catalog in catalogs.items():
         if name in troubles:
-            trouble = troubles[name]
-            advice = (
-                "repair the storage, or wait for it" if trouble.may_heal else _mend(trouble.error)
-            )
-            yield _failed(f"{name}: warehouse", str(trouble.error), advice)
+            yield _trouble_check(name, troubles[name])
             continue
         yield from _table_checks(name, catalog)
+        yield from _lock_checks(name, catalog)
         yield from _probe_checks(name, catalog, clock)
+
+
+def _trouble_check(name: str, trouble: CatalogTrouble) -> Check:
+    error = trouble.error
+    if is_of_database(error):
+        advice = "correct uri, jdbc.user, jdbc.password or lock.enabled, or repair the database"
+        if isinstance(error, AccessDenied):
+            advice = "correct jdbc.user and jdbc.password, or let them in (docs/operations.md)"
+        return _failed(f"{name}: catalog", str(error), advice)
+    advice = "repair the storage, or wait for it" if trouble.may_heal else _mend(error)
+    return _failed(f"{name}: warehouse", str(error), advice)
+
+
+def _lock_checks(name: str, catalog: Catalog) -> Iterator[Check]:
+    """Whether the catalog's lock can be taken and given back, where it has one."""
+    publisher = catalog.publisher
+    if not isinstance(publisher, LockedPublisher):
+        return
+    # No table has such a name, so no writer waits.
+    nothing = TableRef(database=".compactord-probe", name=ids.random_uuid(), location="")
+    try:
+        was_ours = publisher.lock.acquire(nothing).release()
+    except CompactordError as error:
+        advice = "let this user insert into and delete from paimon_distributed_locks"
+        yield _failed(f"{name}: lock", str(error), advice)
+        return
+    if was_ours:
+        found = "taken and given back; all writers of its tables must have lock.enabled, too"
+        yield Check(name=f"{name}: lock", verdict=Verdict.OK, found=found)
+    else:
+        found = "a lock that was taken did not stay"
+        advice = "compare lock-acquire-timeout and, with PostgreSQL, time zones with the writers'"
+        yield _failed(f"{name}: lock", found, advice)
 
 
 def _table_checks(name: str, catalog: Catalog) -> Iterator[Check]:

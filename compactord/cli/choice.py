@@ -14,20 +14,16 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from compactord.catalog.base import Catalog
-from compactord.catalog.open import open_catalog
-from compactord.cli.argument_values import open_warehouse
-from compactord.cli.loading import load_usable
+from compactord.cli.loading import load_usable, open_configured
 from compactord.config import reasons
 from compactord.config.choices import Mode
-from compactord.config.load import LoadedConfig, config_of_warehouse
+from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy, policy_for, setting_keys
 from compactord.config.values import table_pattern
+from compactord.config.warehouse import refuse_catalog_arguments, warehouse_config
 from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.paimon.table import TableRef
 from compactord.service.view import TableStatus
-
-# The name of the catalog of a warehouse that is given without a configuration.
-_NAMELESS = "warehouse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +100,12 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choic
     configuration, `TableNotFound` for what does not exist.
     """
     if args.config is not None:
+        refuse_catalog_arguments(args)
         loaded = load_usable(args.config, args.config_overrides)
     elif args.catalog is not None or args.config_overrides:
         raise UsageError("--catalog and --set need --config")
     else:
-        open_warehouse(args.warehouse)
-        loaded = config_of_warehouse(_NAMELESS, args.warehouse)
+        loaded = warehouse_config(args)
     is_single = args.table is not None
     is_choice = is_single or args.database is not None or args.tables is not None
     if args.config is None and not is_choice and not all_of_warehouse:
@@ -153,7 +149,7 @@ def _catalogs(
             f"--table {args.table}: {loaded.path} has several catalogs; give one of them by "
             f"--catalog: {', '.join(names)}"
         )
-    return {name: open_catalog(configured[name].warehouse) for name in names}
+    return {name: open_configured(loaded.config, name) for name in names}
 
 
 def _tables(

@@ -16,8 +16,6 @@ from typing import Any
 
 from compactord import __version__
 from compactord.catalog.base import Catalog
-from compactord.catalog.open import open_catalog
-from compactord.cli.argument_values import open_warehouse
 from compactord.cli.checks import (
     Check,
     Verdict,
@@ -30,12 +28,13 @@ from compactord.cli.checks import (
     spark_check,
     zone_check,
 )
-from compactord.cli.loading import load_usable
+from compactord.cli.loading import load_usable, open_configured
 from compactord.cli.running import FAILED, OK
 from compactord.cli.serve import local_zone
 from compactord.clock import SystemClock
 from compactord.config.load import config_of_warehouse
 from compactord.config.model import ServiceConfig
+from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.engine.jre import find_java
 from compactord.errors import UsageError
 from compactord.rewrite.ahead import usable_cores
@@ -89,13 +88,14 @@ def _configured(args: argparse.Namespace) -> tuple[ServiceConfig, dict[str, Cata
     """The configuration, the defaults without one, and the catalogs that were named."""
     if args.config is None and args.config_overrides:
         raise UsageError("--set needs --config")
-    if args.config is None and args.warehouse is None:
-        return config_of_warehouse("warehouse", ".").config, {}
-    if args.config is None:
-        catalog = open_warehouse(args.warehouse)
-        return config_of_warehouse("warehouse", args.warehouse).config, {"warehouse": catalog}
-    config = load_usable(args.config, args.config_overrides).config
-    return config, {name: open_catalog(one.warehouse) for name, one in config.catalogs.items()}
+    if args.warehouse is None:
+        refuse_catalog_arguments(args)
+        if args.config is None:
+            return config_of_warehouse(NAMELESS, ".").config, {}
+        config = load_usable(args.config, args.config_overrides).config
+    else:
+        config = warehouse_config(args).config
+    return config, {name: open_configured(config, name) for name in config.catalogs}
 
 
 def _version(package: str) -> str | None:

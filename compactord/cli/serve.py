@@ -17,8 +17,8 @@ import tzlocal
 
 from compactord import __version__, ids
 from compactord.catalog.look import CatalogTrouble
-from compactord.catalog.open import OpenStorage, open_catalog
-from compactord.cli.loading import all_unusable, load_usable, look_online
+from compactord.catalog.open import OpenStorage
+from compactord.cli.loading import all_unusable, load_usable, look_online, open_section
 from compactord.cli.running import DENIED, FAILED, OK, USAGE, exit_code, say
 from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig
@@ -63,7 +63,9 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
         zone=zone,
         owner=ids.this_process(),
         open_catalog=partial(
-            open_catalog, open_storage=partial(_open_metered, metrics, clock, open_store)
+            open_section,
+            zone=config.service.zone,
+            open_store=partial(_open_metered, metrics, clock, open_store),
         ),
         start_engine=partial(_start_engine, loaded),
         reload=read,

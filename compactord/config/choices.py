@@ -32,3 +32,6 @@ class LogFormat(enum.Enum):
     AUTO = "auto"
     JSON = "json"
     CONSOLE = "console"
+
+
+METASTORES = ("filesystem", "jdbc")

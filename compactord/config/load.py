@@ -71,9 +71,16 @@ class LoadedConfig:
         return "${…}" if any(each.startswith(f"{key}.") for each in self.references) else None
 
 
-def config_of_warehouse(catalog: str, warehouse: str) -> LoadedConfig:
+def config_of_warehouse(
+    catalog: str,
+    warehouse: str,
+    *,
+    metastore: str = "filesystem",
+    options: Mapping[str, str] | None = None,
+) -> LoadedConfig:
     """The defaults, for a warehouse without a configuration: one catalog of this name."""
-    config = ServiceConfig.model_validate({"catalogs": {catalog: {"warehouse": warehouse}}})
+    one = {"warehouse": warehouse, "metastore": metastore, "options": dict(options or {})}
+    config = ServiceConfig.model_validate({"catalogs": {catalog: one}})
     return LoadedConfig(path="", config=config, origins={}, references={}, digest="")
 
 

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from compactord.config.amounts import duration_ms, duration_text, size_bytes
-from compactord.config.choices import LogFormat, LogLevel, Mode, SnapshotExpiry
+from compactord.config.choices import METASTORES, LogFormat, LogLevel, Mode, SnapshotExpiry
 from compactord.config.section import Section
 from compactord.config.values import (
     Digits,
@@ -51,9 +51,9 @@ _EVERYTHING = re.compile(".*", re.ASCII)
 
 
 def _metastore(value: object) -> str:
-    if value != "filesystem":
-        raise ValueError("filesystem, the only metastore that is supported so far")
-    return "filesystem"
+    if value not in METASTORES:
+        raise ValueError("filesystem or jdbc, the metastores that are supported so far")
+    return str(value)
 
 
 def _catalog_name(name: str) -> str:
@@ -114,6 +114,8 @@ Settings = Annotated[
     dict[Annotated[str, AfterValidator(_spark_key)], ScalarText],
     BeforeValidator(_no_entries_if_null),
 ]
+# Which there are depends on the metastore: they are checked where catalogs are opened.
+CatalogOptions = Annotated[dict[str, ScalarText], BeforeValidator(_no_entries_if_null)]
 CatalogName = Annotated[str, AfterValidator(_catalog_name)]
 
 
@@ -162,9 +164,14 @@ class Catalog(Section):
     metastore: Annotated[str, BeforeValidator(_metastore)] = Field(
         default="filesystem",
         description="kind of the catalog",
-        json_schema_extra={"enum": ["filesystem"]},
+        json_schema_extra={"enum": list(METASTORES)},
     )
     warehouse: Text = Field(description="root folder of the warehouse")
+    options: CatalogOptions = Field(
+        default={},
+        description="the catalog's options under Paimon's names, those of the writers: uri, "
+        "jdbc.user, jdbc.password, catalog-key, lock.enabled and others",
+    )
 
 
 class Discovery(Section):

@@ -21,6 +21,7 @@ from compactord import __version__
 from compactord.catalog.base import Catalog
 from compactord.clock import Clock, WallTime
 from compactord.config.load import LoadedConfig
+from compactord.config.model import Catalog as CatalogSection
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.ids import Owner
@@ -77,7 +78,7 @@ class Daemon:
         clock: Clock,
         zone: tzinfo,
         owner: Owner,
-        open_catalog: Callable[[str], Catalog],
+        open_catalog: Callable[[CatalogSection], Catalog],
         start_engine: Callable[[], Engine],
         reload: Callable[[], LoadedConfig],
         apply_logs: Callable[[LoadedConfig], None],
@@ -90,9 +91,7 @@ class Daemon:
         )
         self._clock = clock
         # Opened once: a catalog that cannot be opened ends the start.
-        self._catalogs = {
-            name: open_catalog(catalog.warehouse) for name, catalog in config.catalogs.items()
-        }
+        self._catalogs = {name: open_catalog(catalog) for name, catalog in config.catalogs.items()}
         self._metrics = metrics
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()

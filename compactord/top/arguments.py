@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from compactord.config.catalog_arguments import add_catalog_arguments
+
 TOP_EXAMPLES = """\
 examples:
   compactord top --url http://daemon:9464
@@ -20,6 +22,7 @@ def add_top_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--url", help="the address of a running daemon")
     what.add_argument("--warehouse", help="root folder of a warehouse, read without a daemon")
+    add_catalog_arguments(parser)
     parser.add_argument(
         "--interval",
         default="2 s",

@@ -8,6 +8,7 @@ import threading
 from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
 from compactord.config.amounts import duration_ms, duration_text
+from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.errors import UsageError
 from compactord.top.daemon import DaemonSource
 from compactord.top.look import Source
@@ -36,10 +37,11 @@ def top(args: argparse.Namespace, stop: threading.Event) -> int:
 
 def _source(args: argparse.Namespace, stop: threading.Event) -> Source:
     if args.url is not None:
+        refuse_catalog_arguments(args)
         return DaemonSource(args.url)
-    if not args.warehouse:
-        raise UsageError("--warehouse is empty")
-    return WarehouseSource(open_catalog(args.warehouse), clock=SystemClock(), stop=stop)
+    one = warehouse_config(args).config.catalogs[NAMELESS]
+    catalog = open_catalog(one.warehouse, metastore=one.metastore, options=one.options)
+    return WarehouseSource(catalog, clock=SystemClock(), stop=stop)
 
 
 def _interval_s(text: str) -> float:

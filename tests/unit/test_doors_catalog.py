@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from compactord.catalog.base import TableList
+from compactord.catalog.base import Catalog, TableList
+from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
 from compactord.commit.publish import SnapshotPublisher
+from compactord.config.model import Catalog as CatalogSection
 from compactord.engine.inline import InlineEngine
 from compactord.errors import TableNotFound, TransientStorageError
 from compactord.ids import Owner
@@ -182,3 +184,44 @@ def test_the_service_lists_a_catalog_and_publishes_through_it(tmp_path: Path) ->
     assert daemon.run() == 0
     assert catalog.pointers.newest[catalog.find_table("db.t")] > 6
     catalog.check()
+
+
+def test_a_catalog_whose_database_is_down_does_not_stop_the_others(tmp_path: Path) -> None:
+    catalog, metrics, clock = Filled(), _Told(), SystemClock()
+    (tmp_path / "wh").mkdir()
+    loaded = load(
+        tmp_path,
+        f"""\
+        catalogs:
+          away:
+            warehouse: {tmp_path}/wh
+            metastore: jdbc
+            options: {{uri: "jdbc:sqlite:{tmp_path}/none.db"}}
+          lake: {{warehouse: names}}
+        """,
+        whole=True,
+    )
+
+    def open_one(section: CatalogSection) -> Catalog:
+        if section.metastore == "filesystem":
+            return catalog
+        return open_catalog(section.warehouse, metastore="jdbc", options=section.options)
+
+    daemon = Daemon(
+        loaded,
+        clock=clock,
+        zone=clock.time_zone,
+        owner=FIRST,
+        open_catalog=open_one,
+        start_engine=InlineEngine,
+        reload=lambda: loaded,
+        apply_logs=lambda _: None,
+        metrics=metrics,
+        instance="here",
+    )
+    metrics.then = lambda: daemon.stop() if catalog.pointers.asked else None
+    assert daemon.run() == 0
+    catalog.check()
+    errors = {one.name: one.error for one in daemon.view().catalogs}
+    assert "unable to open database file" in errors["away"]
+    assert errors["lake"] == ""

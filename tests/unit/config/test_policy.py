@@ -141,6 +141,7 @@ def test_cold_keys_are_told_from_hot_ones() -> None:
         "spark.task_memory",
         "catalogs.lake.warehouse",
         "catalogs.new.metastore",
+        "catalogs.new.options",
         "catalogs.new.warehouse",
     }
     assert cold_differences(new, new) == ()

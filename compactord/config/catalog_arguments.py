@@ -1,0 +1,25 @@
+"""The arguments that say what kind of catalog a warehouse is; quick to import, for `--help`."""
+
+from __future__ import annotations
+
+import argparse
+
+from compactord.config.choices import METASTORES
+
+
+def add_catalog_arguments(parser: argparse.ArgumentParser) -> None:
+    """What kind of catalog `--warehouse` is."""
+    parser.add_argument(
+        "--metastore",
+        choices=METASTORES,
+        help="kind of the catalog of --warehouse (default: filesystem)",
+    )
+    parser.add_argument(
+        "--catalog-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the catalog of --warehouse under Paimon's name, such as "
+        "uri=jdbc:sqlite:/data/catalog.db; may be repeated. Other users can see command lines: "
+        "write secrets as ${env:NAME} or ${file:/path}",
+    )
