@@ -6,6 +6,7 @@ import os
 import re
 import sqlite3
 import ssl
+import weakref
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Any, NoReturn
@@ -56,6 +57,8 @@ class Database:
     def __init__(self, address: JdbcAddress, *, pool_size: int, zone: tzinfo | None) -> None:
         self.address = address
         self._engine = _engine(address, pool_size=pool_size, zone=zone)
+        # Its connections end with it.
+        weakref.finalize(self, self._engine.dispose)
 
     def rows(self, sql: str, **values: object) -> Sequence[tuple[Any, ...]]:
         try:
@@ -78,15 +81,19 @@ class Database:
     def _raise(self, error: exc.SQLAlchemyError) -> NoReturn:
         """As an error of ours, without the statement, its values and the password."""
         said = str(error.orig) if isinstance(error, exc.DBAPIError) else str(error)
-        if self.address.password:
-            said = said.replace(self.address.password, HIDDEN)
-        text = redact_text(" ".join(said.split()))
-        shown = self.address.shown
-        if _MISSING_TABLE.search(text):
+        text, shown = self._redacted(" ".join(said.split())), self.address.shown
+        if _MISSING_TABLE.search(said):
             raise MissingTable(shown, text) from None
-        if _DENIED.search(text):
+        if _DENIED.search(said):
             raise AccessDenied(shown, f"the catalog's database refuses: {text}") from None
         raise CatalogUnavailable(shown, f"the catalog's database fails: {text}") from None
+
+    def _redacted(self, text: str) -> str:
+        password = self.address.password
+        if password:
+            # As a word: a short one is a part of many.
+            text = re.sub(rf"(?<!\w){re.escape(password)}(?!\w)", HIDDEN, text)
+        return redact_text(text)
 
 
 def _is_duplicate(error: exc.SQLAlchemyError) -> bool:
@@ -94,9 +101,12 @@ def _is_duplicate(error: exc.SQLAlchemyError) -> bool:
     if not isinstance(error, exc.IntegrityError):
         return False
     cause = error.orig
-    code = getattr(cause, "sqlstate", None) or (cause.args[0] if cause and cause.args else None)
-    # PostgreSQL, MySQL; SQLite has words alone before Python 3.11.
-    return code in ("23505", 1062) or str(cause).startswith("UNIQUE constraint failed")
+    if getattr(cause, "sqlstate", None) == "23505":  # PostgreSQL
+        return True
+    if cause is not None and cause.args[:1] == (1062,):  # MySQL
+        return True
+    # SQLite: it has words alone before Python 3.11.
+    return str(cause).startswith("UNIQUE constraint failed")
 
 
 def _engine(address: JdbcAddress, *, pool_size: int, zone: tzinfo | None) -> sqlalchemy.Engine:
