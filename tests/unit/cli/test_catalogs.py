@@ -83,6 +83,19 @@ def test_catalog_arguments_that_cannot_be_used_are_named(
     assert message in said(capsys, "tables", *where, code=2)
 
 
+def test_top_looks_at_the_tables_of_a_database(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path / "wh", "db.told", commits=1)
+    keyed(tmp_path / "wh", "db.other", commits=1)
+    uri = sqlite_database(tmp_path / "c.db", ["db.told"])
+    found = said(capsys, "top", "--once", "--width", "100", *_by_arguments(tmp_path, uri))
+    assert "db.told" in found
+    assert "db.other" not in found
+    arguments = ("top", "--once", "--url", "http://127.0.0.1:1", "--metastore", "jdbc")
+    assert "need --warehouse" in said(capsys, *arguments, code=2)
+
+
 @pytest.mark.parametrize("command", [("tables",), ("doctor",)])
 def test_catalog_arguments_need_a_warehouse(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
