@@ -43,8 +43,8 @@ class LockedPublisher:
     by others while its holder believes in it.
     """
 
-    # Of the writers that take the same lock.
-    excludes_writers = True
+    # The lock has a time limit: who stops for longer while holding it may replace a snapshot.
+    excludes_writers = False
 
     def __init__(self, publisher: SnapshotPublisher, lock: CatalogLock) -> None:
         self.lock = lock
