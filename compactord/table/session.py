@@ -308,11 +308,15 @@ class TableSession:
     def settle(self, finished: Sequence[Finished]) -> Settled:
         """Publish finished compactions in one snapshot; files of those that cannot be are removed.
 
-        Raises what `Committer.commit` raises; but for `CommitUnknown`, no file of theirs is left.
+        Raises what `refresh` and `Committer.commit` raise; but for `CommitUnknown`, no file of
+        theirs is left.
         """
-        assert self.state is not None, "refreshed before"
         by_change = {id(each.change): each for each in finished}
         try:
+            if self.state is None:
+                # Forgotten, because the outcome of the last commit is unknown.
+                self.refresh()
+            assert self.state is not None, "just refreshed"
             outcome, self.state = self._committer.commit(
                 self.state, [each.change for each in finished], self.table.commit_settings
             )
@@ -361,10 +365,14 @@ class TableSession:
         """
         if error != ObjectNotFound.__name__:
             return False
-        assert self.state is not None, "refreshed before"
         named = self.named(compaction.bucket)
         try:
-            self.state = self._follower.refreshed(self.state)
+            known = self.state
+            self.state = (
+                self._follower.loaded(self.ref)
+                if known is None
+                else self._follower.refreshed(known)
+            )
         except CompactordError as found:
             _log.warning("refresh_failed", compaction_id=number, **named, reason=str(found))
             return None

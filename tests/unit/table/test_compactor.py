@@ -6,6 +6,7 @@ import pytest
 
 from compactord.errors import (
     AccessDenied,
+    CommitUnknown,
     CompactordError,
     StorageError,
     TransientStorageError,
@@ -434,3 +435,36 @@ def test_what_was_handed_in_is_settled_whatever_call_of_the_commit_fails_for_eve
     assert read_keyed(storage, table) == expected
     check_chain(storage, table)
     assert int(load_state(storage, table).files.summaries().run_count.max()) < 5
+
+
+def test_after_a_commit_of_unknown_outcome_others_in_flight_are_still_published() -> None:
+    storage, table, expected = _keyed()
+    down: list[Call] = []
+    is_over = False
+
+    def outage(call: Call) -> None:
+        if down and not is_over and call.path.startswith(paths.snapshot_folder(WHERE)):
+            raise TransientStorageError(call.path, "no answer")
+
+    def published(call: Call) -> None:
+        if call.method == "create_if_absent" and not down:
+            down.append(call)
+            raise TransientStorageError(call.path, "no answer")
+
+    compactor = compactor_of(HookedStorage(storage, before=outage, after=published), table)
+    planned = compactor.cycle((), ALL).planned
+    assert planned is not None
+    ended: list[Finished | Failed] = []
+    for number, pending in enumerate(planned.offered, start=1):
+        dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        assert isinstance(dispatched, Dispatch)
+        ended.append(outcome_of(dispatched))
+    first, second = ended
+    assert isinstance(compactor.cycle([first], ALL).error, CommitUnknown)
+    is_over = True
+    cycle = compactor.cycle([second], ALL)
+    assert (cycle.error, cycle.in_commit) == (None, False)
+    assert cycle.settled is not None
+    assert cycle.settled.published == (second,)
+    assert read_keyed(storage, table) == expected
+    assert leftovers(storage, table, [FIRST]) == set()
