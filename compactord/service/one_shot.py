@@ -235,6 +235,9 @@ class OneShot:
         if not self._is_planned:
             self._is_planned = True
             self._note_absent_partitions()
+        if cycle.merge_error is not None:
+            # No other plan comes that would try again.
+            raise cycle.merge_error
 
     def _note_absent_partitions(self) -> None:
         """Later plans may find fewer partitions; it counts that the first one found them."""

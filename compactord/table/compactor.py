@@ -90,6 +90,8 @@ class Cycle:
     replaced_snapshots: int
     error: CompactordError | None
     in_commit: bool
+    # Why manifests that wait for no compaction could not be merged; the plan holds all the same.
+    merge_error: CompactordError | None = None
     # What the table is; None where nothing new was read of it.
     info: TableInfo | None = None
     # For the failed compactions that were passed in: whether others had replaced and expired their
@@ -175,7 +177,7 @@ class TableCompactor:
         start = self._clock.monotonic_s()
         finished = [each for each in ended if isinstance(each, Finished)]
         failed = [each for each in ended if isinstance(each, Failed)]
-        settled, planned, error = None, None, None
+        settled, planned, error, merge_error = None, None, None, None
         in_commit = bool(finished)
         commit_seconds = 0.0
         outrun: dict[int, bool] = {}
@@ -195,7 +197,7 @@ class TableCompactor:
                     outrun[each.number] = found_out
             if settled is None and self._is_idle(skip):
                 start = self._clock.monotonic_s()
-                settled = self._merged_manifests()
+                settled, merge_error = self._merged_manifests()
                 commit_seconds = self._clock.monotonic_s() - start
         except CompactordError as found:
             self._release(ended)
@@ -218,6 +220,7 @@ class TableCompactor:
             replaced_snapshots=self._session.replaced_snapshots,
             error=error,
             in_commit=in_commit,
+            merge_error=merge_error,
             info=planned.info if planned is not None else None,
             outrun=outrun,
         )
@@ -369,8 +372,8 @@ class TableCompactor:
         number, failure = failed.number, failed.failure
         return self._session.is_outrun(number, failed.compaction, failure.error, failure.message)
 
-    def _merged_manifests(self) -> Settled | None:
-        """What merging came to; a failure leaves the table and the plan as they are.
+    def _merged_manifests(self) -> tuple[Settled | None, CompactordError | None]:
+        """What merging came to; an error leaves the table and the plan as they are.
 
         It is tried again with the next plan.
         """
@@ -384,8 +387,8 @@ class TableCompactor:
             if isinstance(error, CommitUnknown):
                 self._session.forget_state()
                 self._is_stale = True
-            return None
-        return Settled(committed=merged) if merged is not None else None
+            return None, error
+        return (Settled(committed=merged) if merged is not None else None), None
 
     def _is_idle(self, skip: Skip) -> bool:
         """Whether manifests wait in vain for the commit of a compaction."""

@@ -392,3 +392,16 @@ def test_leftovers_that_cannot_be_listed_do_not_keep_the_run_from_working() -> N
     assert faulty.failed
     assert run.run().compactions == 2
     _check(storage, table, expected)
+
+
+def test_manifests_that_cannot_be_merged_end_a_run_with_the_error() -> None:
+    storage = MemoryStorage()
+    options = {"compaction.min.file-num": "1000"}
+    table = builders.append_table(storage, LOCATION, options=options)
+    target = builders.writer(storage, table)
+    for number in range(40):
+        target.write(builders.rows_of([(number, number)]))
+    refused = Fault(at=1, error=AccessDenied, lasts=True, concerns=lambda call: call.is_mutation)
+    with pytest.raises(AccessDenied):
+        builders.compact(FaultyStorage(storage, refused), table)
+    assert snapshot_ids(storage, LOCATION)[-1] == 40
