@@ -20,6 +20,8 @@ from compactord.storage.base import ObjectStatus, Storage
 _log = structlog.get_logger()
 # Beyond this the oldest are forgotten.
 _REMEMBERED_MAX = 1000
+# How many of those that nobody looks back at any more are kept to tell a rollback by.
+_OLD_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ class PublishedSnapshots:
         self._location = location
         self._lock = threading.Lock()
         self._remembered: dict[int, _Remembered] = {}
+        # Forgotten, but for the question whether the table was rolled back.
+        self._old: dict[int, Snapshot] = {}
 
     def add(self, snapshot: Snapshot, base: Snapshot | None, now_ms: int) -> None:
         """A snapshot of ours, and the one that it was built on, which must stay below it."""
@@ -65,10 +69,18 @@ class PublishedSnapshots:
             return {key: each.snapshot for key, each in self._remembered.items()}
 
     def forget_before(self, since_ms: int) -> None:
-        """Forget those published before this steady time."""
+        """Look no longer at those published before this steady time."""
         with self._lock:
             for snapshot_id in [k for k, r in self._remembered.items() if r.since_ms < since_ms]:
-                del self._remembered[snapshot_id]
+                self._old[snapshot_id] = self._remembered.pop(snapshot_id).snapshot
+            for snapshot_id in sorted(self._old)[:-_OLD_MAX]:
+                del self._old[snapshot_id]
+
+    def clear(self) -> None:
+        """Forget all: they were another table's."""
+        with self._lock:
+            self._remembered.clear()
+            self._old.clear()
 
     def settle(self, snapshot: Snapshot) -> None:
         """From now on this one is known to have its id; another in its place would be new."""
@@ -85,7 +97,8 @@ class PublishedSnapshots:
         reading raises.
         """
         with self._lock:
-            snapshots = {key: each.snapshot for key, each in self._remembered.items()}
+            remembered = {key: each.snapshot for key, each in self._remembered.items()}
+            snapshots = {**self._old, **remembered}
         below = snapshots.get(ours.id - 1)
         while below is not None and below.commit_user == ours.commit_user:
             # Ours may have been replaced by a rename, too.

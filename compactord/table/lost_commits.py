@@ -92,7 +92,7 @@ class LostCommits:
         self._pending.clear()
         self._healed.clear()
         if self.published is not None:
-            self.published.forget_before(self._clock.steady_ms() + 1)
+            self.published.clear()
 
     def look(
         self,

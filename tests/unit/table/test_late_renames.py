@@ -152,13 +152,17 @@ def _rolled_back(storage: MemoryStorage, table: TableRef, *, to: int) -> None:
     storage.overwrite(paths.latest_hint(table.location), str(to).encode())
 
 
-@pytest.mark.parametrize("commits", [1, 3, 5, 6])
+@pytest.mark.parametrize("quiet_s", [0, 3_600])
+@pytest.mark.parametrize("commits", [1, 3, 4, 5, 6])
 def test_commits_after_a_rollback_do_not_count_as_unsafe_however_late_the_next_poll(
-    commits: int,
+    commits: int, quiet_s: int
 ) -> None:
     storage, table, _ = _filled()
-    compactor = compactor_of(storage, table)
+    clock = VirtualClock()
+    compactor = compactor_of(storage, table, clock=clock)
     assert _publish_each_bucket(compactor) == 2
+    clock.sleep(quiet_s)
+    compactor.cycle((), ALL)
     _rolled_back(storage, table, to=4)
     for number in range(commits):
         writer(storage, table).write(rows_of([(number, number)]))
