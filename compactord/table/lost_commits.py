@@ -39,7 +39,7 @@ from compactord.state.follower import Follower, lost_text
 from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.table.lost_evidence import LOOKED_BACK, Lost, changes_since
+from compactord.table.lost_evidence import LOOKED_BACK, Lost, changes_since, is_there_anyway
 from compactord.table.opening import OpenTable
 
 _log = structlog.get_logger()
@@ -259,9 +259,7 @@ class LostCommits:
         """Commit it again, or say why not; it stays pending if neither is possible now."""
         each = lost[key]
         changes = changes_since(self._storage, state, lost, key, known)
-        if isinstance(changes, LostChanges) and (
-            is_committed_again(changes, state) or is_repeated(changes)
-        ):
+        if self._is_repeated(state, lost, key, changes):
             _log.warning("writer_commit_repeated", **_named(state, each.snapshot))
             del self._pending[key]
             return state
@@ -299,6 +297,18 @@ class LostCommits:
         del self._pending[key]
         self._report(state, each, entries, again_id, why or "")
         return state
+
+    def _is_repeated(
+        self,
+        state: TableState,
+        lost: Mapping[int, Lost],
+        key: int,
+        changes: LostChanges | str,
+    ) -> bool:
+        """Whether it has been committed again, by whomever."""
+        if isinstance(changes, LostChanges):
+            return is_committed_again(changes, state) or is_repeated(changes)
+        return is_there_anyway(self._storage, state, lost, key)
 
     def _rules(self, at: LookedAt) -> TableRules:
         table = at.table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compactord.commit.recommit import LostChanges, users_of
+from compactord.commit.recommit import LostChanges, is_committed_again, users_of
 from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon.snapshot import Snapshot
 from compactord.state.ancestry import Ancestry, Contained, Step
@@ -73,6 +73,47 @@ def changes_since(
         )
     except (ObjectNotFound, FormatError, UnsupportedTable) as error:
         return str(error)
+
+
+def is_there_anyway(
+    storage: Storage, state: TableState, lost: Mapping[int, Lost], key: int
+) -> bool:
+    """Whether the files of snapshot `key` are in the table, although nothing else is proved of it.
+
+    A process that starts does not know what the lost snapshot replaced, but sees what was committed
+    again later. Raises `TransientStorageError`.
+    """
+    each, newest = lost[key], state.snapshot
+    assert newest is not None, "it has snapshots above the lost one"
+    if newest.id - key > _STEPS_MAX:
+        return False
+    ancestry = Ancestry(storage, state.table.location)
+    try:
+        changes = LostChanges(
+            snapshot=each.snapshot,
+            entries=ancestry.entries(ancestry.delta(each.snapshot)),
+            since=_last_steps(ancestry, lost, key, newest),
+            others=(),
+        )
+    except (ObjectNotFound, FormatError, UnsupportedTable):
+        return False
+    return is_committed_again(changes, state)
+
+
+def _last_steps(
+    ancestry: Ancestry, lost: Mapping[int, Lost], key: int, newest: Snapshot
+) -> tuple[Step, ...]:
+    """The steps above `key` to the newest snapshot, as far down as each is in the next one."""
+    steps, above = [ancestry.step(newest)], newest
+    for number in range(newest.id - 1, key, -1):
+        if number in lost:
+            continue
+        snapshot = ancestry.snapshot(number)
+        if ancestry.contained(snapshot, above) is not Contained.YES:
+            break
+        steps.append(ancestry.step(snapshot))
+        above = snapshot
+    return tuple(steps)
 
 
 def _steps(

@@ -506,6 +506,10 @@ def test_merged_manifests_hide_nothing(merge_min_count: str) -> None:
     (lost,) = case.found()
     assert lost.outcome is LossOutcome.HEALED
     case.check()
+    assert Process(case.table, owner=SECOND).look() == [], "a restart sees that it is there"
+    case.ours.merge(case.bucket)
+    assert Process(case.table, owner=SECOND).look() == [], "also when it has been merged"
+    case.check()
     (lost,) = Process(restarted, owner=SECOND).look()
     assert +restarted.rows_now() >= +restarted.expected
 
