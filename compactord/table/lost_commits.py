@@ -7,7 +7,7 @@ asked by any.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -140,7 +140,8 @@ class LostCommits:
             if original is not None:
                 self._pending[original.id] = original
                 why = lost_text(pair.known, pair.found)
-                follower.report_lost(at.state.table, why, is_replaced=True)
+                unsafe = not published.was_rolled_back(pair.known)
+                follower.report_lost(at.state.table, why, is_replaced=unsafe)
         self._healed = {key: each for key, each in self._healed.items() if key in known}
         said = frozenset(self._pending)
         candidates = {**self._still_pending(), **{pair.found.id: pair.found for pair in replaced}}
@@ -291,24 +292,46 @@ class LostCommits:
                     self._healed[again_id] = each.snapshot
                 case NothingCommitted(dropped=dropped):
                     why = dropped[0].why
+                    changes = changes_since(self._storage, state, lost, key, known)
                 case _:
                     # Ours was replaced at once, which is reported; the next look tries again.
                     return state
+        if again_id is None and self._must_wait(at, state, each, changes):
+            _log.warning("writer_commit_pending", **_named(state, each.snapshot), reason=why)
+            return state
         del self._pending[key]
-        self._report(state, each, entries, again_id, why or "")
+        # Another process, or its own, may have been first.
+        if again_id is not None or not self._is_repeated(state, lost, key, changes):
+            self._report(state, each, entries, again_id, why or "")
         return state
 
     def _is_repeated(
-        self,
-        state: TableState,
-        lost: Mapping[int, Lost],
-        key: int,
-        changes: LostChanges | str,
+        self, state: TableState, lost: Mapping[int, Lost], key: int, changes: LostChanges | str
     ) -> bool:
         """Whether it has been committed again, by whomever."""
         if isinstance(changes, LostChanges):
             return is_committed_again(changes, state) or is_repeated(changes)
         return is_there_anyway(self._storage, state, lost, key)
+
+    def _must_wait(
+        self, at: LookedAt, state: TableState, each: Lost, changes: LostChanges | str
+    ) -> bool:
+        """Whether a later look may decide otherwise.
+
+        A merge that runs leaves no trace for the next process until it is published; and what was
+        compared with snapshots that a rollback took proves nothing.
+        """
+        if isinstance(changes, LostChanges):
+            rules = self._rules(at)
+            idle = replace(rules, busy=())
+            if objection(changes, state, rules) and not objection(changes, state, idle):
+                return True
+        assert state.snapshot is not None, "it has snapshots above the lost one"
+        newest, here, above = (
+            still_stands(self._storage, self._location, one)
+            for one in (state.snapshot, each.snapshot, each.above)
+        )
+        return not newest or (here and not above)  # Expiry takes the oldest first.
 
     def _rules(self, at: LookedAt) -> TableRules:
         table = at.table

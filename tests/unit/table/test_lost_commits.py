@@ -323,12 +323,54 @@ def test_a_job_that_commits_it_itself_during_our_attempt_is_heard() -> None:
     process = Process(
         case.table, owner=SECOND, storage=HookedStorage(case.table.storage, before=first)
     )
-    (lost,) = process.look()
-    assert (lost.outcome, lost.why) == (
-        LossOutcome.HALTED,
-        "its user has committed it again meanwhile",
-    )
+    assert process.look() == []
+    assert process.lost_commits.why_keep() is None
     case.check()
+
+
+@pytest.mark.parametrize("identifier", [7, LONG_MAX])
+def test_of_two_processes_that_find_a_loss_at_once_one_commits_and_none_halts(
+    identifier: int,
+) -> None:
+    case = _lost_case(commit_identifier=identifier)
+    acts: list[Callable[[], object]] = [case.found]
+
+    def first(call: Call) -> None:
+        if call.method == "create_if_absent" and acts:
+            acts.pop()()
+
+    storage = HookedStorage(case.table.storage, before=first)
+    assert Process(case.table, owner=SECOND, storage=storage).look() == []
+    assert not acts
+    case.check()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_rollback_between_reading_the_table_and_looking_back_is_no_loss(
+    *, is_first: bool
+) -> None:
+    case = Case()
+    case.publish()
+    process = Process(case.table, owner=SECOND) if is_first else case.ours
+    state = case.table.state()
+    case.table.roll_back(2)
+    case.table.append(1, bucket=3)
+    process.look_at(state)
+    assert process.lost_commits.found == []
+    assert process.look() == []
+    assert process.follower.replaced_snapshots == 0
+    case.table.append(1, bucket=3, commits=3)
+    assert process.look() == []
+    assert process.lost_commits.why_keep() is None
+
+
+def test_a_rollback_past_what_was_committed_again_does_not_count_as_unsafe() -> None:
+    case = _lost_case()
+    case.found()
+    case.table.roll_back(2)
+    case.table.append(1, bucket=3, commits=5)
+    assert case.ours.look() == []
+    assert case.ours.follower.replaced_snapshots == 0
 
 
 @pytest.mark.parametrize(
@@ -341,17 +383,35 @@ def test_a_job_that_commits_it_itself_during_our_attempt_is_heard() -> None:
     ],
     ids=["older records", "newer records", "records in an order of their own", "another bucket"],
 )
-def test_a_running_merge_forbids_what_it_might_have_met(
-    *, bucket: int, since: Act, options: dict[str, str], is_healed: bool
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_what_a_running_merge_might_have_met_waits_for_its_end(
+    *, bucket: int, since: Act, options: dict[str, str], is_healed: bool, is_merged: bool
 ) -> None:
-    """Buckets 0 and 2 are being merged."""
+    """Buckets 0 and 2 are being merged. A process that starts decides as this one does."""
     case = Case(bucket=bucket, options=options)
+    case.table.append(1, bucket=2)
+    case.rename = case.table.prepare_replacement(
+        bucket=bucket, file=case.table.new_file(), commit_user="writer", commit_identifier=7
+    )
+    case.file = case.table.replacement_file
     case.publish()
     since(case)
     case.late = case.rename()
-    (lost,) = case.ours.look(busy=[bucket_id(0), bucket_id(2)])
-    assert (lost.outcome is LossOutcome.HEALED) == is_healed
-    assert ("being merged" in lost.why) == (not is_healed)
+    found = case.ours.look(busy=[bucket_id(0), bucket_id(2)])
+    assert [each.outcome for each in found] == [LossOutcome.HEALED] * is_healed
+    assert (case.ours.lost_commits.why_keep() is None) == is_healed
+    if not is_healed:
+        if is_merged:
+            case.ours.merge(2)
+        (lost,) = case.ours.look()
+        wanted = LossOutcome.HALTED if is_merged else LossOutcome.HEALED
+        assert lost.outcome is wanted
+        again = Process(case.table, owner=SECOND).look()
+        assert [each.outcome for each in again] == [LossOutcome.HALTED] * is_merged
+        case.table.expected.update(() if is_merged else case.table.rows[case.file.file_name])
+    else:
+        case.table.expected.update(case.table.rows[case.file.file_name])
+    case.check()
 
 
 def test_a_process_that_starts_puts_right_what_the_last_one_did_not_see() -> None:
