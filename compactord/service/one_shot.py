@@ -176,10 +176,14 @@ class OneShot:
             self._scheduler.at_once = self._engine.capacity
             self._scheduler.slots = 2 * self._engine.capacity
         now_ms = self._clock.steady_ms()
-        effects = [*self._scheduler.give_up_hung(now_ms), *self._scheduler.decide(now_ms)]
+        # One at a time: an engine that is lost decides what begins next.
+        given_up = self._scheduler.give_up_hung(now_ms)
+        for each in given_up:
+            self._run(each)
+        effects = self._scheduler.decide(now_ms)
         for effect in effects:
             self._run(effect)
-        return bool(effects)
+        return bool(given_up or effects)
 
     def _run(self, effect: Effect) -> None:
         match effect:
@@ -265,7 +269,11 @@ class OneShot:
             seen = self._compactor.seen
             assert seen is not None, "a cycle comes first"
             self._progress.planned(seen[0], result.compaction)
-        self._scheduler.dispatched(self._name, result, self._clock.steady_ms())
+        now_ms = self._clock.steady_ms()
+        self._scheduler.dispatched(self._name, result, now_ms)
+        if isinstance(result, Outrun):
+            # The bucket moved on: it is planned anew.
+            self._scheduler.look_again(self._name, now_ms)
 
     def _receive(self) -> bool:
         """Take in the outcomes that have come; False when none can come any more.

@@ -125,6 +125,7 @@ def shape_keyed(judge: Judge, path: Path) -> LiveTable:
         table.write([(1, 0)], ["-D"])
         judge.compact(path, full=True)
         table.write([(100 + round_, 1)])
+    table.write([(200, 1)])
     return table
 
 
