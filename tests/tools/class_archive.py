@@ -50,7 +50,8 @@ def _start_spark(names: Path) -> tuple[str, list[str]]:
     from compactord.engine.spark import start_spark
 
     os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:DumpLoadedClassList={names}"
-    with start_spark("local[2]"):
+    # Only spark-submit reads SPARK_SUBMIT_OPTS; a setting that changes nothing asks for it.
+    with start_spark("local[2]", {"spark.eventLog.enabled": "false"}):
         system = SparkContext._active_spark_context._jvm.System
         home, class_path = (system.getProperty(f"java.{name}") for name in ("home", "class.path"))
     return f"{home}/bin/java", class_path.split(":")
