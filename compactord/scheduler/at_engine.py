@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from compactord.model import Subcompaction
+from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import ScheduledTable
 
 # The engine is started again once they have been hung for so long and it runs nothing else.
@@ -49,6 +50,12 @@ class Submitted:
     # When it had a core at the latest: before, it may have waited for those submitted earlier.
     began_ms: int = 0
     hung_ms: int = 0
+
+    @property
+    def record(self) -> CompactionRecord | None:
+        """Its compaction; None once that has ended, whatever the worker still does."""
+        record = self.scheduled.compactions.get(self.subcompaction.compaction)
+        return record if record is not None and record.is_under_way else None
 
     @property
     def key(self) -> Key:

@@ -90,8 +90,6 @@ class Scheduler:
         # Results that came too late, whose files have to go.
         self._late: list[RemoveOutputs] = []
         self._expire_interval_ms = expire_interval_ms
-        # The tables of compactions that have or wait for slots, by number.
-        self._table_of: dict[int, ScheduledTable] = {}
         self._added = 0
         # Whether sweeps and expiry may have something to begin.
         self._is_maintenance_due = False
@@ -196,7 +194,6 @@ class Scheduler:
         if isinstance(result, Dispatch):
             record.dispatched(result)
             scheduled.last_number = record.number
-            self._table_of[record.number] = scheduled
             self.picks[record.pending.kind, result.compaction.reason] += 1
             if self.is_draining or scheduled.is_leaving:
                 self._give_up(scheduled, record, "stopped before it began", now_ms)
@@ -226,18 +223,17 @@ class Scheduler:
 
     def subcompaction_ended(self, outcome: TaskOutcome, now_ms: int) -> None:
         """It has succeeded or failed; of a compaction that has ended only files are removed."""
-        number = outcome.compaction
-        submitted = self._slots.freed(number, outcome.index)
+        submitted = self._slots.freed(outcome.compaction, outcome.index)
         if submitted is None:
             return
-        if number not in self._table_of:
+        record = submitted.record
+        if record is None:
             if isinstance(outcome, SubcompactionResult) and outcome.outputs:
                 work = submitted.subcompaction
                 self._late.append(RemoveOutputs(subcompaction=work, result=outcome))
             return
-        scheduled = self._touched(self._table_of[number].name)
+        scheduled = self._touched(submitted.scheduled.name)
         self._slots.want(scheduled)
-        record = scheduled.compactions[number]
         attempts_max = 1 if self.is_draining else self.retry.task_attempts
         ended = record.in_flight.arrived(outcome, attempts_max=attempts_max)
         self._arrived(scheduled, record, ended, now_ms)
@@ -314,13 +310,13 @@ class Scheduler:
         at_once = self.slots if self.at_once is None else self.at_once
         effects: list[Cancel | RestartEngine] = []
         for each in list(self._slots.overdue(at_once, now_ms)):
-            number, index = each.key
             self._observer.hung(each.scheduled.name, each, now_ms)
-            if number not in self._table_of:
+            record = each.record
+            if record is None:
                 # Its compaction has ended before, and it was cancelled then.
                 continue
             scheduled = self._touched(each.scheduled.name)
-            record, seconds = scheduled.compactions[number], each.limit_ms // 1000
+            index, seconds = each.subcompaction.index, each.limit_ms // 1000
             failed = record.timed_out(index, size_bytes=each.size_bytes, seconds=seconds)
             self._arrived(scheduled, record, failed, now_ms)
             left = self._slots.abandon(record)
@@ -462,7 +458,6 @@ class Scheduler:
             if not accounting.is_undecided(ended):
                 self._blame(scheduled, record, ended, now_ms)
         record.finished(ended, now_ms)
-        self._table_of.pop(record.number, None)
         self._cycle_wanted[scheduled.name] = None
 
     def _drop_unbegun(self, scheduled: ScheduledTable, why: str, now_ms: int) -> None:
@@ -475,7 +470,6 @@ class Scheduler:
         """End a compaction whose outcomes will not come; the table is not to blame."""
         self._unpublished(scheduled, record, Outcome.CANCELLED, why, now_ms)
         record.finished(record.in_flight.give_up(_lost(why)), now_ms)
-        self._table_of.pop(record.number, None)
         self._cycle_wanted[scheduled.name] = None
 
     def _blame(

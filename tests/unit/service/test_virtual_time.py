@@ -51,7 +51,9 @@ class OneSlot(Stage):
                     case StartDispatch():
                         self.dispatched(effect, subcompactions=SUBCOMPACTIONS)
                     case Submit(subcompaction=subcompaction):
-                        given.append(self.scheduler._table_of[subcompaction.compaction].name)
+                        number = subcompaction.compaction
+                        tables = self.scheduler.tables.items()
+                        given += [name for name, each in tables if number in each.compactions]
                         self.ends(effect)
         return given
 
