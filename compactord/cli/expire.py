@@ -10,7 +10,7 @@ from typing import Any
 
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables
-from compactord.cli.maintenance import open_supported, why_keep
+from compactord.cli.maintenance import looked_back
 from compactord.cli.running import FAILED, OK, stop_on_signals
 from compactord.clock import Clock, SystemClock
 from compactord.config.choices import SnapshotExpiry
@@ -41,9 +41,8 @@ def expire(args: argparse.Namespace) -> int:
             if target.policy.expire_snapshots is SnapshotExpiry.OFF:
                 key = choice.origin_of(target, "expire_snapshots")
                 return _result(args, choice, target, Expired(why_not=f"{key} is off"))
-            storage = target.catalog.storage
-            table = open_supported(storage, target.ref, target.policy.options)
-            why = why_keep(target, clock)
+            session = looked_back(target, clock)
+            table, why = session.table, session.why_keep()
             if why is not None:
                 return _result(args, choice, target, Expired(why_not=why))
             if args.dry_run:

@@ -28,10 +28,11 @@ def open_supported(storage: Storage, ref: TableRef, overrides: Mapping[str, str]
     return table
 
 
-def why_keep(target: Target, clock: Clock) -> str | None:
-    """Why no snapshot of the table may expire, as the service would say; None if some may.
+def looked_back(target: Target, clock: Clock) -> TableSession:
+    """The table as the service has it before it expires anything; it knows `why_keep`.
 
-    A commit of a writer that a late rename lost is known from the snapshots alone.
+    A commit of a writer that a late rename lost is known from the snapshots alone. Raises what
+    `open_supported` raises.
     """
     session = TableSession(
         target.ref,
@@ -43,7 +44,7 @@ def why_keep(target: Target, clock: Clock) -> str | None:
     )
     session.refresh()
     session.look_back(busy=(), may_commit=False)
-    return session.why_keep()
+    return session
 
 
 def owner_rule(clock: Clock, grace_ms: int) -> OwnerRule:
