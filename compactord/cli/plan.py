@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 
 from compactord.cli.argument_values import engine_arguments
 from compactord.cli.choice import Choice, Target, choose
@@ -14,7 +13,7 @@ from compactord.cli.maintenance import orphans_json, orphans_text, owner_rule
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError
 from compactord.maintenance.orphan_files import Orphan, find_orphans
-from compactord.state.table_state import load_state
+from compactord.state.table_state import TableState, load_state
 from compactord.table import report
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import (
@@ -41,30 +40,37 @@ def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
     return over_tables(args, choice, work, passes_over=True)
 
 
-def plan_context(request: SessionRequest, clock: Clock) -> PlanContext:
-    """What a plan depends on that is made now, by nobody who remembers anything."""
-    return PlanContext(
+def plannable(
+    table: OpenTable, state: TableState, request: SessionRequest, clock: Clock
+) -> tuple[TableState, PlanContext]:
+    """The state with its rewrites, and what its plan depends on that is made now.
+
+    Nobody remembers anything of earlier plans.
+    """
+    now_ms, quiet_ms = clock.now_ms(), request.quiet_for_ms
+    state = remember_rewrites(table.storage, table, state, quiet_for_ms=quiet_ms, now_ms=now_ms)
+    context = PlanContext(
         strategy=request.strategy,
         partitions=request.partitions,
         append_wait_ms=request.append_wait_ms,
-        now_ms=clock.now_ms(),
+        now_ms=now_ms,
         steady_ms=clock.steady_ms(),
         zone=clock.time_zone,
         last_full_ms={},
         settled=frozenset(),
+        resting=resting_partitions(state, quiet_ms, now_ms),
     )
+    return state, context
 
 
 def _planned(
     choice: Choice, target: Target, request: SessionRequest, clock: Clock, grace_ms: int
 ) -> Result:
-    storage, ref, context = target.catalog.storage, target.ref, plan_context(request, clock)
+    storage, ref = target.catalog.storage, target.ref
     table = open_table(storage, ref, request.overrides)
     state = load_state(storage, ref)
     refuse_live_state(table, state)
-    quiet_ms, now_ms = request.quiet_for_ms, context.now_ms
-    state = remember_rewrites(storage, table, state, quiet_for_ms=quiet_ms, now_ms=now_ms)
-    context = replace(context, resting=resting_partitions(state, quiet_ms, now_ms))
+    state, context = plannable(table, state, request, clock)
     plans = list(plan_state(storage, table, state, context))
     compactions = [compaction for plan in plans for compaction in plan.compactions]
     notes = [note for plan in plans for note in report.plan_notes(table, plan)]

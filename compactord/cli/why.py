@@ -10,7 +10,7 @@ from typing import Any
 
 from compactord.cli.argument_values import partitions_of
 from compactord.cli.choice import Choice, Target, choose
-from compactord.cli.plan import plan_context
+from compactord.cli.plan import plannable
 from compactord.cli.running import OK
 from compactord.cli.settings import effective_options, effective_settings
 from compactord.cli.standing import Standing, standing
@@ -25,12 +25,7 @@ from compactord.service.view import TableStatus
 from compactord.table import report
 from compactord.table.explain import BucketReasons, explain
 from compactord.table.opening import OpenTable
-from compactord.table.planning import (
-    PartitionTest,
-    StatePlanner,
-    remember_rewrites,
-    resting_partitions,
-)
+from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.session import SessionRequest
 from compactord.table.status import measured_stop_trigger
 
@@ -100,11 +95,7 @@ def _buckets(
         append_wait_ms=policy.append_wait_ms if choice.is_configured else None,
         quiet_for_ms=policy.quiet_for_ms,
     )
-    context = plan_context(request, clock)
-    quiet_ms, now_ms = request.quiet_for_ms, context.now_ms
-    storage = found.target.catalog.storage
-    state = remember_rewrites(storage, table, state, quiet_for_ms=quiet_ms, now_ms=now_ms)
-    context = replace(context, resting=resting_partitions(state, quiet_ms, now_ms))
+    state, context = plannable(table, state, request, clock)
     in_partition = PartitionTest(table, partitions_of(args))
 
     def wanted(bucket: BucketId) -> bool:
@@ -115,7 +106,7 @@ def _buckets(
         raise UsageError(f"{table.ref.full_name} has no live files in what was asked for")
     worst = args.worst or (_WORST if args.bucket is None else len(asked))
     shapes = report.bucket_shapes(table, state, wanted=wanted, worst=worst)
-    planner = StatePlanner(storage, table, state, context)
+    planner = StatePlanner(table.storage, table, state, context)
     reasons = []
     for shape in shapes:
         planned = planner.files(shape.bucket)
@@ -126,7 +117,7 @@ def _buckets(
             if isinstance(planned, BucketFiles)
             else state.files.bucket(shape.bucket, smaller_than=small)
         )
-        told = explain(table, files, plan, planner.request, now_ms)
+        told = explain(table, files, plan, planner.request, context.now_ms)
         later = told.later or _when(choice, found, told, clock)
         reasons.append(replace(told, later=later))
     return reasons, len(asked)
