@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from compactord.service.page.figures import (
     reason,
     size,
 )
-from compactord.service.page.lsm import key_positions, lsm_svg, scale_text
 from compactord.service.page.markup import Markup, element, escaped, join
 from compactord.service.page.need import Need, need_of, standing_of
 from compactord.service.page.overview import TABLES_SHOWN
@@ -44,19 +42,15 @@ from tests.views import (
     FixedClock,
     FixedStatus,
     append_view,
-    bucket_detail,
-    busy_detail,
     busy_night,
     compaction_view,
     halt,
     pattern_excluded_view,
-    run_view,
     service_view,
     table_view,
     task_view,
 )
 
-RUNBOOKS = sorted((Path(__file__).parents[3] / "deploy" / "runbooks").glob("*.md"))
 ORDERS = "/tables/lake/sales/orders"
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>\u202e&amp;"""
 
@@ -332,121 +326,6 @@ def test_an_engine_without_an_error_is_starting_not_down() -> None:
     assert "down" in page(FixedStatus(failed)).texts
 
 
-def test_loops_are_shown_only_when_one_is_silent() -> None:
-    view = service_view(table_view())
-    assert "Loops" not in page(FixedStatus(view)).texts
-    silent = replace(view, loops=(replace(view.loops[0], heartbeat_ms=NOW_MS - HOUR),))
-    assert "Loops" in page(FixedStatus(silent)).texts
-
-
-@pytest.mark.parametrize(
-    ("sort", "expected"),
-    [
-        ("name", ["a", "b", "c"]),
-        ("-name", ["c", "b", "a"]),
-        ("-size", ["b", "a", "c"]),
-        ("size", ["c", "a", "b"]),
-        ("-oldest", ["c", "a", "b"]),
-        # By need where the order leaves it open: c has an old backlog, b more runs than a.
-        ("commit", ["c", "b", "a"]),
-        ("nonsense", ["c", "b", "a"]),
-    ],
-)
-def test_tables_are_sorted_by_the_column_that_the_address_names(
-    sort: str, expected: list[str]
-) -> None:
-    def table(name: str, size_bytes: int, runs: int, oldest_ms: int) -> Any:
-        found = table_view(f"d.{name}", runs=runs, last_commit_ms=NOW_MS)
-        shape = replace(found.shape, size_bytes=size_bytes)
-        return replace(found, shape=shape, backlog=Backlog(oldest_ms=oldest_ms))
-
-    tables = (table("b", 30, 4, 0), table("a", 20, 3, NOW_MS - 5), table("c", 10, 4, NOW_MS - HOUR))
-    found = page(FixedStatus(service_view(*tables)), sort=sort)
-    rows = [row.split()[0] for row in found.rows if row.startswith("lake.d")]
-    assert rows == [f"lake.d.{name}" for name in expected]
-
-
-def test_heads_sort_and_turn_round_and_keep_what_else_was_chosen() -> None:
-    first = page(busy_night(), q="sales", state="active")
-    assert "/?q=sales&state=active&sort=-size" in first.values("href")
-    assert "/?q=sales&state=active&sort=name" in first.values("href")
-    assert first.values("aria-sort") == []
-    turned = page(busy_night(), q="sales", state="active", sort="-size")
-    assert "/?q=sales&state=active&sort=size" in turned.values("href")
-    assert turned.values("aria-sort") == ["descending"]
-    # The form for names keeps them, too.
-    assert {("state", "active"), ("sort", "-size")} <= {
-        (attrs.get("name"), attrs.get("value")) for tag, attrs in turned.elements if tag == "input"
-    }
-
-
-def test_states_are_links_that_count_their_tables() -> None:
-    found = page(busy_night())
-    for text in ("all 16", "active 12", "paused 1", "halted 1", "unsupported 1", "excluded 1"):
-        assert text in found.texts
-    assert "error 0" not in found.texts
-    paused = page(busy_night(), state="paused")
-    rows = [row.split()[0] for row in paused.rows if row.startswith("lake.")]
-    assert rows == ["lake.ops.audit"]
-    assert page(busy_night(), state="nonsense").text == found.text
-
-
-def test_names_of_kinds_classes_and_reasons_say_what_they_mean() -> None:
-    found = page(busy_night())
-    titles = {
-        (attrs.get("class") or tag, attrs["title"] or "")
-        for tag, attrs in found.elements
-        if "title" in attrs
-    }
-    for meaning in (
-        "merges the newer sorted runs",
-        "puts small files",
-        "one run below the stop trigger",
-        "neighbouring runs are of similar size",
-    ):
-        assert any(meaning in title for _, title in titles), meaning
-
-
-def test_the_page_leads_to_metrics_configuration_and_json() -> None:
-    links = page(busy_night()).values("href")
-    assert {"/metrics", "/config", "/v1/status", "/v1/tables"} <= set(links)
-    links = page(busy_night(), ORDERS).values("href")
-    assert {"/v1/tables/lake/sales/orders", "/v1/plan?table=lake.sales.orders"} <= set(links)
-
-
-def test_troubles_lead_to_runbooks_that_are_there() -> None:
-    view = busy_night().view()
-    broken = replace(
-        view,
-        engine=replace(view.engine, is_up=False, error="no Java"),
-        catalogs=(replace(view.catalogs[0], error="denied"),),
-        config=replace(view.config, last_reload_successful=False),
-        loops=(replace(view.loops[0], heartbeat_ms=NOW_MS - HOUR),),
-    )
-    found = set(page(FixedStatus(broken)).values("href"))
-    for table in view.tables:
-        status = FixedStatus(view, TableDetail(view=table, buckets=(), bucket_count=0))
-        path = f"/tables/lake/{table.name.database}/{table.name.table}"
-        found |= set(page(status, path).values("href"))
-    runbooks = {link for link in found if link.startswith("/runbooks")}
-    names = ("LoopStalled", "SparkUnavailable", "ConfigReloadFailed", "DiscoveryFailing")
-    names += ("TableHalted", "TablePaused", "RunsOverStopTrigger", "RunsNearStopTrigger")
-    assert runbooks == {"/runbooks", *(f"/runbooks/Compactord{name}" for name in names)}
-    for link in runbooks:
-        assert "What it means" in page(busy_night(), link).text or link == "/runbooks"
-
-
-def test_runbooks_are_listed_with_what_their_alerts_mean_and_shown_as_written() -> None:
-    found = page(busy_night(), "/runbooks")
-    assert {f"/runbooks/{path.stem}" for path in RUNBOOKS} <= set(found.values("href"))
-    assert "The configuration has paused the table (mode: paused) for three days." in found.text
-    text = page(busy_night(), "/runbooks/CompactordTablePaused").text
-    (written,) = (path.read_text() for path in RUNBOOKS if path.stem == "CompactordTablePaused")
-    assert written.partition("\n")[2].strip() in text
-    for path in ("/runbooks/None", "/runbooks/../config", "/runbooks/CompactordDown.md"):
-        assert render(busy_night(), path, {}, clock=FixedClock()) is None
-
-
 @pytest.mark.parametrize("kind", WorkKind)
 def test_every_kind_says_what_it_does(kind: WorkKind) -> None:
     assert "title=" in kind_text(kind)
@@ -695,89 +574,6 @@ def test_contrast_is_that_of_wcag_aa(theme: str, colours: dict[str, str]) -> Non
         assert _contrast(colours[ink], colours[ground]) >= 4.5, (theme, ink, ground)
     for shape in ("ok", "due", "near", "over", "level0", "level", "top", "span"):
         assert _contrast(colours[shape], colours["card"]) >= 3, (theme, shape)
-
-
-def test_a_bucket_has_a_lane_for_each_run_with_the_newest_on_top() -> None:
-    runs = busy_detail(table_view()).buckets[0].runs
-    svg = lsm_svg(bucket_detail(*runs), compaction_trigger=5, stop_trigger=8)
-    assert svg.count('class="run"') == len(runs) == 9
-    levels = re.findall(r">L(\d)<", svg)
-    assert levels == ["0", "0", "0", "0", "0", "0", "3", "4", "5"]
-    assert re.findall(r"stop trigger 8|compaction trigger 5|>L\d<", svg) == [
-        *(">L0<", "stop trigger 8", ">L0<", ">L0<", ">L0<", "compaction trigger 5"),
-        *(">L0<", ">L0<", ">L3<", ">L4<", ">L5<"),
-    ]
-
-
-def test_a_bucket_below_its_triggers_shows_the_room_up_to_them() -> None:
-    calm = bucket_detail(run_view(0, MIB, "1..2"), run_view(5, GIB, "1..9"))
-    svg = lsm_svg(calm, compaction_trigger=5, stop_trigger=8)
-    assert svg.count('class="room"') == 6
-    assert svg.index("stop trigger") < svg.index("compaction trigger") < svg.index(">L0<")
-    far = lsm_svg(calm, compaction_trigger=5, stop_trigger=2_147_483_647)
-    assert far.count('class="room"') == 3
-    assert "stop trigger" not in far
-
-
-def test_runs_that_are_not_drawn_are_counted_and_the_triggers_among_them_are_not_drawn() -> None:
-    newest = [run_view(0, MIB, "1..2")] * 200
-    svg = lsm_svg(bucket_detail(*newest, sorted_runs=230), compaction_trigger=5, stop_trigger=40)
-    assert svg.count('class="run"') == 200
-    assert "30 older runs not drawn" in svg
-    assert "compaction trigger" not in svg
-    before_stop = svg[: svg.index("stop trigger 40")]
-    assert before_stop.count('class="run"') == 190
-
-
-def test_bars_grow_with_the_size_and_spans_lie_where_the_keys_are() -> None:
-    svg = lsm_svg(
-        bucket_detail(
-            run_view(0, MIB, "0..50"), run_view(4, 30 * MIB, "25..75"), run_view(5, GIB, "0..100")
-        ),
-        compaction_trigger=5,
-        stop_trigger=8,
-    )
-    bars = [
-        float(re.search(r'width="([\d.]+)%"', rect)[1])  # type: ignore[index]
-        for rect in re.findall(r"<rect[^>]*class=\"(?:level0|level|oldest)\"", svg)
-    ]
-    assert bars == sorted(bars)
-    assert bars[0] > 0
-    assert bars[-1] == 44
-    spans = re.findall(r'<rect x="([\d.]+)%" y="\d+" width="([\d.]+)%"[^>]*class="span"', svg)
-    assert spans == [("56.00", "22.00"), ("67.00", "22.00"), ("56.00", "44.00")]
-
-
-def test_keys_that_are_numbers_lie_by_value_and_others_by_rank() -> None:
-    by_value = key_positions([run_view(0, 1, "9..10"), run_view(1, 1, "-10..90")])
-    assert by_value is not None
-    assert [by_value(key) for key in ("-10", "10", "90")] == [0, 0.2, 1]
-    by_rank = key_positions([run_view(0, 1, "ant..bee"), run_view(1, 1, "ant..zebra")])
-    assert by_rank is not None
-    assert [by_rank(key) for key in ("ant", "bee", "zebra")] == [0, 0.5, 1]
-    assert key_positions([run_view(0, 1, "")]) is None
-
-
-def test_the_drawing_says_how_it_is_scaled() -> None:
-    assert "logarithmic scale, 1.0 MiB to 1.0 GiB" in scale_text(
-        [run_view(0, MIB, "1..2"), run_view(5, GIB, "1..9")]
-    )
-    assert "by value" in scale_text([run_view(0, MIB, "1..2")])
-    assert "ordered as text" in scale_text([run_view(0, MIB, "1..b")])
-    assert "Spans" not in scale_text([run_view(0, MIB, "")])
-    assert scale_text([]) == "No files."
-
-
-def test_long_keys_are_cut_in_the_drawing_and_whole_in_the_numbers() -> None:
-    key = "k" * 300
-    bucket = bucket_detail(run_view(0, MIB, f"{key}..{key}"))
-    view = table_view()
-    status = FixedStatus(
-        service_view(view), TableDetail(view=view, buckets=(bucket,), bucket_count=1)
-    )
-    found = page(status, ORDERS)
-    assert "k" * 21 + "…" in found.texts
-    assert key in found.texts
 
 
 def test_queue_and_recent_of_a_table_are_its_own() -> None:
