@@ -74,8 +74,15 @@ class WatchedStorage:
     def read(self, path: str) -> bytes:
         return self._watch("read", path, lambda: self.inner.read(path))
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        return self._watch("open_input", path, lambda: self.inner.open_input(path))
+    @property
+    def is_object_store(self) -> bool:
+        return self.inner.is_object_store
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        return self._watch("read_range", path, lambda: self.inner.read_range(path, start, size))
+
+    def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
+        return self._watch("open_input", path, lambda: self.inner.open_input(path, size_bytes))
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
@@ -89,6 +96,9 @@ class WatchedStorage:
 
     def status(self, path: str) -> ObjectStatus | None:
         return self._watch("status", path, lambda: self.inner.status(path))
+
+    def folder_exists(self, path: str) -> bool:
+        return self._watch("folder_exists", path, lambda: self.inner.folder_exists(path))
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         return iter(self._watch("list", folder, lambda: tuple(self.inner.list(folder))))
@@ -318,7 +328,17 @@ class MemoryStorage:
         except KeyError:
             raise ObjectNotFound(path, "read failed (no such object)") from None
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    @property
+    def is_object_store(self) -> bool:
+        return True
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        data = self.read(path)[start : start + size]
+        if len(data) != size:
+            raise StorageError(path, f"read failed ({len(data)} of {size} bytes from {start} on)")
+        return data
+
+    def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
         return pa.BufferReader(self.read(path))
 
     @contextlib.contextmanager
@@ -333,13 +353,10 @@ class MemoryStorage:
             raise
 
     def status(self, path: str) -> ObjectStatus | None:
-        if path in self.objects:
-            return self._status(path, path.rsplit("/", 1)[-1])
-        if any(other.startswith(path + "/") for other in tuple(self.objects)):
-            return ObjectStatus(
-                name=path.rsplit("/", 1)[-1], is_folder=True, size_bytes=0, changed_ms=0
-            )
-        return None
+        return self._status(path, path.rsplit("/", 1)[-1]) if path in self.objects else None
+
+    def folder_exists(self, path: str) -> bool:
+        return any(other.startswith(path + "/") for other in tuple(self.objects))
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         folders: set[str] = set()

@@ -37,8 +37,7 @@ class FilesystemCatalog:
             ),
             (ref.location, f"table {name} of warehouse {warehouse}"),
         ):
-            status = storage.status(path)
-            if status is None or not status.is_folder:
+            if not storage.folder_exists(path):
                 hint = "" if path == warehouse else nearest_names(name, self.list_tables)
                 raise TableNotFound(f"{what} does not exist: {path}{hint}")
         if not may_be_table(storage, ref.location):

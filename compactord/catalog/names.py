@@ -52,8 +52,7 @@ def nearest_names(name: str, list_tables: Callable[[], TableList]) -> str:
 
 def require_warehouse(storage: Storage, warehouse: str) -> None:
     """Raises `TableNotFound` where it does not exist."""
-    status = storage.status(warehouse)
-    if status is None or not status.is_folder:
+    if not storage.folder_exists(warehouse):
         raise TableNotFound(f"warehouse does not exist: {warehouse}")
 
 

@@ -14,8 +14,8 @@ from compactord.errors import UsageError
 from compactord.storage.base import Storage
 from compactord.storage.open import open_storage
 
-# The store that holds a location, and the location's path in it.
-OpenStorage = Callable[[str], tuple[Storage, str]]
+# The store that holds a location, given the catalog's options, and the location's path in it.
+OpenStorage = Callable[[str, Mapping[str, str]], tuple[Storage, str]]
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -34,7 +34,7 @@ def open_catalog(
     `CatalogOptionInvalid` for an option that cannot be used.
     """
     try:
-        storage, path = open_storage(warehouse)
+        storage, path = open_storage(warehouse, options)
     except UsageError as error:
         raise UsageError(f"warehouse {error}") from error
     if metastore == "filesystem":

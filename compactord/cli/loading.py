@@ -113,7 +113,7 @@ def _unusable(loaded: LoadedConfig, open_store: OpenStorage) -> Iterator[Problem
             yield problem_at(loaded, f"spark.conf.{name}", value, expected)
     for name, catalog in loaded.config.catalogs.items():
         try:
-            open_store(catalog.warehouse)
+            open_store(catalog.warehouse, catalog.options)
         except UsageError:
             expected = (
                 "a folder of this machine, such as /data/wh or file:///data/wh; other stores are "

@@ -141,9 +141,13 @@ def _configure_logs(loaded: LoadedConfig, *, instance: str) -> None:
 
 
 def _open_metered(
-    metrics: Metrics, clock: Clock, open_store: OpenStorage, warehouse: str
+    metrics: Metrics,
+    clock: Clock,
+    open_store: OpenStorage,
+    warehouse: str,
+    options: Mapping[str, str],
 ) -> tuple[Storage, str]:
-    storage, root = open_store(warehouse)
+    storage, root = open_store(warehouse, options)
     return MeteredStorage(storage, metrics.storage_request, clock), root
 
 

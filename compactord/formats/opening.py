@@ -22,7 +22,7 @@ _ENOENT = 2
 @contextlib.contextmanager
 def opened(storage: Storage, file: InputFile) -> Iterator[pa.NativeFile]:
     """The open file. Raises `FormatError` when its size is not that in the manifest."""
-    with storage.open_input(file.path) as stream:
+    with storage.open_input(file.path, file.size_bytes) as stream:
         check_size(file, stream.size())
         if file.size_bytes > SMALL_FILE:
             yield stream

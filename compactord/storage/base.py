@@ -55,12 +55,31 @@ class Storage(Protocol):
         """The spec that opens the same store in another process."""
         ...
 
+    @property
+    def is_object_store(self) -> bool:
+        """Whether each call is a request over a network (fs/FileIO.java, `isObjectStore`).
+
+        There are no folders then but those that names of objects have in common.
+        """
+        ...
+
     def read(self, path: str) -> bytes:
         """The whole object."""
         ...
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """A seekable stream for Arrow readers; the caller closes it."""
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        """`size` bytes of the object from byte `start` on; any number of threads may ask.
+
+        Raises `StorageError` where the object is shorter.
+        """
+        ...
+
+    def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
+        """A seekable stream for Arrow readers; the caller closes it.
+
+        `size_bytes`: the object's size, which the caller knows from elsewhere. A store may rely on
+        it rather than ask.
+        """
         ...
 
     def open_output(self, path: str) -> AbstractContextManager[pa.NativeFile]:
@@ -72,7 +91,11 @@ class Storage(Protocol):
         ...
 
     def status(self, path: str) -> ObjectStatus | None:
-        """The entry at the path, or None."""
+        """The object at the path, or None; a file system says of folders, too."""
+        ...
+
+    def folder_exists(self, path: str) -> bool:
+        """Whether there is such a folder; in an object store, whether it has anything in it."""
         ...
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -88,6 +88,10 @@ class LocalStorage:
     def spec(self) -> LocalStorage:
         return self
 
+    @property
+    def is_object_store(self) -> bool:
+        return False
+
     def open(self) -> LocalStorage:
         return self
 
@@ -101,7 +105,16 @@ class LocalStorage:
                 reason = f"read failed ({found.st_size} bytes do not fit into memory)"
                 raise StorageError(path, reason) from error
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        with named_errors(path, "read"), open(path, "rb", opener=_open_at_once) as file:
+            _require_regular(path, "read", os.fstat(file.fileno()))
+            file.seek(start)
+            data = file.read(size)
+        if len(data) != size:
+            raise StorageError(path, f"read failed ({len(data)} of {size} bytes from {start} on)")
+        return data
+
+    def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
         with named_errors(path, "open"):
             _require_regular(path, "open", os.stat(path))
             return pa.OSFile(path, "rb")
@@ -130,6 +143,10 @@ class LocalStorage:
         except ObjectNotFound:
             return None
         return _status(os.path.basename(path), found)
+
+    def folder_exists(self, path: str) -> bool:
+        found = self.status(path)
+        return found is not None and found.is_folder
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         with named_errors(folder, "list"), contextlib.suppress(FileNotFoundError):
@@ -212,11 +229,11 @@ def _status(name: str, found: os.stat_result) -> ObjectStatus:
     )
 
 
-def locate(location: str) -> tuple[LocalStorage, str]:
+def locate(location: str, options: Mapping[str, str]) -> tuple[LocalStorage, str]:
     """The absolute path of a plain path, or of a `file:` URI as RFC 8089 has it.
 
-    Except for `%`: as in Java, the path is not decoded. Raises `UsageError` for URIs that name no
-    folder of this machine.
+    Except for `%`: as in Java, the path is not decoded. Local files have no options. Raises
+    `UsageError` for URIs that name no folder of this machine.
     """
     path = location
     if location[: len(_URI)].lower() == _URI:

@@ -62,8 +62,15 @@ class MeteredStorage:
     def read(self, path: str) -> bytes:
         return self._timed(StorageOp.GET, self._inner.read, path)
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        return self._timed(StorageOp.GET, self._inner.open_input, path)
+    @property
+    def is_object_store(self) -> bool:
+        return self._inner.is_object_store
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        return self._timed(StorageOp.GET, self._inner.read_range, path, start, size)
+
+    def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
+        return self._timed(StorageOp.GET, self._inner.open_input, path, size_bytes)
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
@@ -87,6 +94,9 @@ class MeteredStorage:
 
     def status(self, path: str) -> ObjectStatus | None:
         return self._timed(StorageOp.HEAD, self._inner.status, path)
+
+    def folder_exists(self, path: str) -> bool:
+        return self._timed(StorageOp.HEAD, self._inner.folder_exists, path)
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         now_s = self._now_s

@@ -9,16 +9,20 @@ from compactord.errors import UsageError
 from compactord.storage import local
 from compactord.storage.base import Storage, StorageSpec
 
-# A location to how its store is opened, and the location's path in that store.
-Locate = Callable[[str], tuple[StorageSpec, str]]
+# A location and its catalog's options to how its store is opened, and the path in that store.
+Locate = Callable[[str, Mapping[str, str]], tuple[StorageSpec, str]]
 STORES: Mapping[str, Locate] = {
     "file": local.locate,
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 
-def open_storage(location: str, stores: Mapping[str, Locate] = STORES) -> tuple[Storage, str]:
+def open_storage(
+    location: str, options: Mapping[str, str], stores: Mapping[str, Locate] = STORES
+) -> tuple[Storage, str]:
     """The store that holds `location`, and the location's path in it.
+
+    `options` are those of the catalog, under Paimon's names.
 
     Raises `UsageError` for schemes that are not among `stores` and for what their stores refuse.
     """
@@ -34,5 +38,5 @@ def open_storage(location: str, stores: Mapping[str, Locate] = STORES) -> tuple[
                 f"{location}: scheme {scheme}:// is not supported yet; "
                 "only local and mounted file systems are"
             )
-    spec, path = locate(location)
+    spec, path = locate(location, options)
     return spec.open(), path

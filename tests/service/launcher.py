@@ -15,7 +15,7 @@ from tests.service.switched import SwitchedStorage
 
 
 def open_switched(warehouse: str) -> tuple[Storage, str]:
-    storage, root = open_storage(warehouse)
+    storage, root = open_storage(warehouse, {})
     return SwitchedStorage(storage, Path(os.environ["FAULTS"])), root
 
 

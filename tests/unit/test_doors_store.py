@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -51,7 +51,7 @@ class Bucket(MemoryStorage):
         return BucketSpec(self._bucket)
 
 
-def _locate(location: str) -> tuple[BucketSpec, str]:
+def _locate(location: str, options: Mapping[str, str]) -> tuple[BucketSpec, str]:
     bucket, slash, path = location.removeprefix("mem://").partition("/")
     if not bucket:
         raise UsageError(f"{location}: a bucket is missing, as in mem://bucket/wh")
@@ -84,8 +84,8 @@ def filled() -> tuple[Catalog, dict[int, int], Counter[StorageOp]]:
     def report(op: StorageOp, outcome: StorageOutcome, seconds: float) -> None:
         asked[op] += 1
 
-    def metered(location: str) -> tuple[Storage, str]:
-        storage, path = _open_ours(location)
+    def metered(location: str, options: Mapping[str, str]) -> tuple[Storage, str]:
+        storage, path = _open_ours(location, options)
         return MeteredStorage(storage, report, VirtualClock()), path
 
     catalog = open_catalog("mem://lake/wh", metered)

@@ -47,7 +47,10 @@ class ParquetReader(FileReader):
     def footer(self, file: InputFile) -> pq.FileMetaData:
         """The file's footer, cached until the file is read."""
         if file.path not in self._footers:
-            with reading(file.path, NAME), self._storage.open_input(file.path) as stream:
+            with (
+                reading(file.path, NAME),
+                self._storage.open_input(file.path, file.size_bytes) as stream,
+            ):
                 self._footers[file.path] = _footer(stream, file)
         return self._footers[file.path].arrow
 
@@ -62,7 +65,10 @@ class ParquetReader(FileReader):
             top_column(footer.schema.column(leaf).path, names) is not None
             for leaf in range(footer.num_columns)
         )
-        with reading(file.path, NAME), self._storage.open_input(file.path) as stream:
+        with (
+            reading(file.path, NAME),
+            self._storage.open_input(file.path, file.size_bytes) as stream,
+        ):
             return leaves * BUFFER_BYTES + open_pages_bytes(stream, footer, names)
 
     def batches(
@@ -99,7 +105,7 @@ class ParquetReader(FileReader):
 
     def _whole(self, file: InputFile, layout: Layout) -> WholeFile:
         with reading(file.path, NAME):
-            with self._storage.open_input(file.path) as stream:
+            with self._storage.open_input(file.path, file.size_bytes) as stream:
                 check_size(file, stream.size())
                 content = stream.read_buffer()
             stream = pa.BufferReader(content)

@@ -83,7 +83,17 @@ class MemoryStorage:
         self.objects[path] = data
         return Creation.CREATED
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    @property
+    def is_object_store(self) -> bool:
+        return True
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        return self.read(path)[start : start + size]
+
+    def folder_exists(self, path: str) -> bool:
+        return any(other.startswith(path + "/") for other in self.objects)
+
+    def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
         return pa.BufferReader(self.read(path))
 
     def open_output(self, path: str) -> AbstractContextManager[pa.NativeFile]:
