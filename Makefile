@@ -31,11 +31,12 @@ setup: $(VENV)/.installed ## Make .venv with all that is needed, a Java included
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[jre,jdbc,dev]'
+	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[jre,jdbc,stores,dev]'
 	@touch $@
 
 tools: setup $(VENV)/.tools ## Browser, helm, promtool and so on for tests; once, into the cache
 	$(BIN)/python -m tests.tools.obtain
+	$(BIN)/python -m tests.tools.store_servers moto
 
 $(VENV)/.tools: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[tools]'
@@ -44,7 +45,7 @@ $(VENV)/.tools: $(VENV)/.installed
 # Run it on Linux with the Python version of the image's Debian: what is locked depends on both.
 lock: setup $(CACHE)/pip-tools/.installed ## Fix the image's packages by version and checksum
 	$(LOCK) --output-file $(CACHE)/pip-tools/build.txt requirements/build.in
-	$(LOCK) --extra jdbc --output-file $(CACHE)/pip-tools/runtime.txt pyproject.toml
+	$(LOCK) --extra jdbc --extra stores --output-file $(CACHE)/pip-tools/runtime.txt pyproject.toml
 	{ echo '# What builds the wheels of the image; made by `make lock`.'; \
 		cat $(CACHE)/pip-tools/build.txt; } > requirements/build.txt
 	{ echo '# What the image holds beside compactord, by version and checksum; made by `make lock`.'; \
@@ -104,7 +105,7 @@ compat-oldest: $(CACHE)/compat/oldest/.installed ## Unit tests on the oldest Pyt
 $(CACHE)/compat/oldest/.installed: pyproject.toml
 	mkdir -p $(CACHE)/compat
 	python3.10 -m venv $(CACHE)/compat/oldest
-	$(CACHE)/compat/oldest/bin/python -m pip install --quiet --use-pep517 --editable '.[jre,jdbc,dev]' \
+	$(CACHE)/compat/oldest/bin/python -m pip install --quiet --use-pep517 --editable '.[jre,jdbc,stores,dev]' \
 		'pyarrow==23.*' 'numpy==2.0.*'
 	@touch $@
 
@@ -117,8 +118,8 @@ $(CACHE)/compat/pypaimon-2.1/.installed:
 
 # Each version has a virtual environment of its own in the cache, kept for the next time. What Spark
 # 3.5 wants for Connect cannot be installed beside numpy 2.
-compat-%: EXTRAS = jre,jdbc,dev,connect
-compat-3.5: EXTRAS = jre,jdbc,dev
+compat-%: EXTRAS = jre,jdbc,stores,dev,connect
+compat-3.5: EXTRAS = jre,jdbc,stores,dev
 
 compat-%: $(CACHE)/compat/%/.installed
 	$(CACHE)/compat/$*/bin/python -m pytest -m spark tests/spark $(PYTEST_ARGS)

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from compactord.errors import UsageError
 from compactord.storage import local
 from compactord.storage.base import Storage, StorageSpec
+from compactord.storage.objects import spec as objects
 
 # A location and its catalog's options to how its store is opened, and the path in that store.
 Locate = Callable[[str, Mapping[str, str]], tuple[StorageSpec, str]]
 STORES: Mapping[str, Locate] = {
     "file": local.locate,
+    **dict.fromkeys(("s3", "s3a", "s3n"), objects.locate),
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
@@ -35,8 +37,8 @@ def open_storage(
         # Otherwise, without a slash, it is a file name with a colon in it.
         elif rest.startswith("/"):
             raise UsageError(
-                f"{location}: scheme {scheme}:// is not supported yet; "
-                "only local and mounted file systems are"
+                f"{location}: scheme {scheme}:// is not supported yet; local and mounted file "
+                f"systems are, and {', '.join(f'{name}://' for name in stores if name != 'file')}"
             )
     spec, path = locate(location, options)
     return spec.open(), path

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "compactord"
-FOUNDATION = {"errors", "clock", "ids", "redaction"}
+FOUNDATION = {"errors", "clock", "ids", "redaction", "references"}
 
 
 def _table() -> dict[str, str]:

@@ -99,9 +99,10 @@ def test_a_table_whose_schemas_cannot_be_listed_is_found_and_its_own_error_says_
     ("text", "message"),
     [
         (
-            "s3://bucket/w",
-            "warehouse s3://bucket/w: scheme s3:// is not supported yet; "
-            "only local and mounted file systems are",
+            "viewfs://bucket/w",
+            "warehouse viewfs://bucket/w: scheme viewfs:// is not supported yet; "
+            "local and mounted file systems are, and "
+            "s3://, s3a://, s3n://",
         ),
         ("file:w", "warehouse file:w: a file: URI needs an absolute path, as in file:///data/wh"),
     ],

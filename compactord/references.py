@@ -1,0 +1,88 @@
+"""References in texts: `${env:NAME}` and `${file:/path}` stand for values that are read late.
+
+`$${` stands for the signs `${` themselves. Values are not searched for references again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+
+from compactord.errors import UsageError
+
+_REFERENCE = re.compile(r"\$(?:(\$)(?=\{)|\{([^{}]*)\})")
+# Not `COMPACTORD__`, which begins the names of settings.
+_HANDED = "COMPACTORD_SECRET_"
+_FORMS = "${env:NAME} or ${file:/path}; $${ for the signs themselves"
+_lock = threading.Lock()
+_handed: dict[str, str] = {}
+
+
+class ReferenceMissing(UsageError):
+    """What `reference`, as it was written, names is not there; `expected` says what should be."""
+
+    def __init__(self, reference: str, expected: str) -> None:
+        self.reference = reference
+        self.expected = expected
+        super().__init__(f"{reference}: expected {expected}")
+
+    def __reduce__(self) -> tuple[type[ReferenceMissing], tuple[str, str]]:
+        return ReferenceMissing, (self.reference, self.expected)
+
+
+def has_reference(text: str) -> bool:
+    """Whether there is a reference in the text, one that cannot be resolved included."""
+    return any(found[2] is not None for found in _REFERENCE.finditer(text))
+
+
+def resolve(text: str, environ: Mapping[str, str] | None = None) -> str:
+    """The text with values in the place of its references; `environ` None: this process's.
+
+    Raises `ReferenceMissing` for the first that has no value.
+    """
+    variables = os.environ if environ is None else environ
+    return filled(text, lambda reference: value_of(reference, variables))
+
+
+def filled(text: str, value: Callable[[str], str]) -> str:
+    """The text with `value` of each reference, `env:NAME` or the like, in its place."""
+    return _REFERENCE.sub(lambda found: "$" if found[1] else value(found[2]), text)
+
+
+def value_of(reference: str, environ: Mapping[str, str]) -> str:
+    """The value of `env:NAME` or `file:/path`. Raises `ReferenceMissing`."""
+    kind, _, name = reference.partition(":")
+    shown = f"${{{reference}}}"
+    if kind == "env" and name:
+        value = environ.get(name)
+        if value is None:
+            raise ReferenceMissing(shown, f"the variable {name} to be set")
+        return value
+    if kind == "file" and os.path.isabs(name):
+        try:
+            with open(name, encoding="utf-8") as file:
+                return file.read().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+            raise ReferenceMissing(shown, f"a file that can be read ({why})") from None
+    raise ReferenceMissing(shown, _FORMS)
+
+
+def handed_over(text: str) -> str:
+    """A reference that has the value of `text` in this process and in those it starts.
+
+    A text with references stays as it is. The value of another one is put into a variable of this
+    process's environment, so that it can stand nowhere else; a value has one variable.
+    """
+    if has_reference(text):
+        return text
+    value = resolve(text)
+    with _lock:
+        name = _handed.get(value)
+        if name is None:
+            name = _handed[value] = _HANDED + secrets.token_hex(8).upper()
+            os.environ[name] = value
+    return f"${{env:{name}}}"

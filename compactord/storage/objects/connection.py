@@ -1,0 +1,114 @@
+"""Connections to object stores: one for each store and process.
+
+The library runs threads of its own, which a forked child does not have: its calls would wait for
+ever. A child of a process that has used a store gets an error instead.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compactord.errors import StorageError, UsageError
+from compactord.references import resolve
+
+if TYPE_CHECKING:
+    from opendal import Operator
+
+    from compactord.storage.objects.spec import ObjectSpec
+
+# Of the library's own retries, which only streams and listings use.
+_RETRIES_MAX = 6
+_FIRST_DELAY_S = 0.1
+_LONGEST_DELAY_S = 5.0
+# Requests of small objects at once, for each store and process.
+REQUESTS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A store as the library sees it: `once` tries each request once, `retrying` repeats it.
+
+    `slots` bounds the calls at once.
+    """
+
+    once: Operator
+    retrying: Operator
+    slots: threading.BoundedSemaphore
+
+
+class _Process:
+    """What this process has connected to."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.connections: dict[ObjectSpec, Connection] = {}
+        self.is_forked = False
+
+    def after_fork(self) -> None:
+        self.lock = threading.Lock()
+        self.is_forked = self.is_forked or bool(self.connections)
+
+
+_process = _Process()
+os.register_at_fork(after_in_child=_process.after_fork)
+
+
+def connection_of(spec: ObjectSpec) -> Connection:
+    """This process's connection to a store, made at the first call.
+
+    Raises `UsageError` when the extra is not installed or a reference cannot be resolved,
+    `StorageError` in a child of a process that has used an object store.
+    """
+    if _process.is_forked:
+        raise StorageError(
+            spec.root,
+            "this process was forked from one that had used an object store, and requests would "
+            "hang; start it anew instead (multiprocessing: spawn)",
+        )
+    with _process.lock:
+        found = _process.connections.get(spec)
+        if found is None:
+            found = _process.connections[spec] = _connect(spec)
+        return found
+
+
+def forget(spec: ObjectSpec, connection: Connection) -> None:
+    """Connect anew at the next call: credentials behind references may have changed."""
+    with _process.lock:
+        if _process.connections.get(spec) is connection:
+            del _process.connections[spec]
+
+
+def _connect(spec: ObjectSpec) -> Connection:
+    os.environ.setdefault("TOKIO_WORKER_THREADS", "2")
+    try:
+        import opendal
+        from opendal import layers
+    except ImportError as error:
+        raise UsageError(
+            f"{spec.root}: object stores need packages that are not installed ({error.name}): "
+            "pip install 'compactord[stores]'"
+        ) from None
+    from compactord.storage.objects.failures import LIBRARY_ERRORS, storage_error
+
+    options = {key: resolve(value) for key, value in spec.options}
+    try:
+        bare = opendal.Operator(spec.service, **options)
+    except LIBRARY_ERRORS as error:
+        raise storage_error(error, spec.root, "open") from None
+    timeout_s = spec.timeout_s
+    once = bare.layer(layers.TimeoutLayer(timeout=timeout_s, io_timeout=timeout_s))
+    retry = layers.RetryLayer(
+        max_times=_RETRIES_MAX,
+        min_delay=_FIRST_DELAY_S,
+        max_delay=_LONGEST_DELAY_S,
+        jitter=True,
+    )
+    return Connection(
+        once=once,
+        retrying=once.layer(retry),
+        slots=threading.BoundedSemaphore(REQUESTS_AT_ONCE),
+    )

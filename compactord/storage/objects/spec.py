@@ -1,0 +1,75 @@
+"""Locations in object stores: which store, opened how, and the path in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from compactord.errors import StorageError, UsageError
+from compactord.storage.store_options import service_of
+
+if TYPE_CHECKING:
+    from compactord.storage.objects.store import ObjectStorage
+
+# Of one request without an answer, or without progress.
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectSpec:
+    """A bucket and how it is opened; each process opens it for itself.
+
+    `root` is the bucket's URL as the user wrote it, `s3://bucket`: paths begin with it. `service`
+    and `options` are the library's. Values of options may be references, which are resolved where
+    the store is opened.
+    """
+
+    root: str
+    service: str
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+    timeout_s: float = TIMEOUT_S
+
+    @property
+    def scheme(self) -> str:
+        return self.root.partition(":")[0]
+
+    def open(self) -> ObjectStorage:
+        # Imported here: the package has to be usable without the extra.
+        from compactord.storage.objects.store import ObjectStorage
+
+        return ObjectStorage(self)
+
+    def key_of(self, path: str) -> str:
+        """The name of the object at a path; empty for the bucket itself.
+
+        Raises `StorageError` for paths of other stores, and for names that the library would
+        change into others.
+        """
+        if path in (self.root, self.root + "/"):
+            return ""
+        if not path.startswith(self.root + "/"):
+            raise StorageError(path, f"the path is outside the store {self.root}")
+        key = path[len(self.root) + 1 :]
+        if key != key.strip() or key.endswith("/") or "" in key.split("/"):
+            raise StorageError(
+                path, "the store's library cannot address this name (empty parts, outer spaces)"
+            )
+        return key
+
+
+def locate(location: str, options: Mapping[str, str]) -> tuple[ObjectSpec, str]:
+    """The store of a URL such as `s3://bucket/wh`, and the URL without slashes at its end.
+
+    `options` are those of the catalog, under Paimon's names. Raises `UsageError`.
+    """
+    scheme, _, rest = location.partition(":")
+    scheme = scheme.lower()
+    authority, _, path = rest.removeprefix("//").partition("/")
+    if not authority:
+        raise UsageError(f"{location}: a bucket is missing, as in {scheme}://bucket/warehouse")
+    service, found = service_of(scheme, authority, options)
+    root = f"{scheme}://{authority}"
+    spec = ObjectSpec(root=root, service=service, options=tuple(sorted(found.items())))
+    path = path.strip("/")
+    return spec, f"{root}/{path}" if path else root

@@ -1,0 +1,107 @@
+"""Objects as the streams that Arrow reads and writes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opendal.file import File
+
+# A Parquet footer is read in one request, mostly.
+TAIL_BYTES = 64 << 10
+# What is handed to the library at once; it cuts its own parts out of it.
+_WRITE_BYTES = 1 << 20
+
+
+class RangeReader(io.RawIOBase):
+    """A seekable stream over `read_range(start, size)`.
+
+    The last 64 KiB are fetched once and kept. Used by one thread at a time, as by `pa.PythonFile`.
+    """
+
+    def __init__(self, read_range: Callable[[int, int], bytes], size_bytes: int) -> None:
+        super().__init__()
+        self._read_range = read_range
+        self._size = size_bytes
+        self._position = 0
+        self._tail: bytes | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._size - self._position)
+        count = left if size is None or size < 0 else min(size, left)
+        if count == 0:
+            return b""
+        data = self._fetch(self._position, count)
+        self._position += count
+        return data
+
+    def _fetch(self, start: int, count: int) -> bytes:
+        tail_start = max(0, self._size - TAIL_BYTES)
+        if start < tail_start:
+            return self._read_range(start, count)
+        if self._tail is None:
+            self._tail = self._read_range(tail_start, self._size - tail_start)
+        return self._tail[start - tail_start : start - tail_start + count]
+
+
+class Upload(io.RawIOBase):
+    """A stream into an upload that shows nothing until `publish`.
+
+    Closing the library's file publishes what was written so far, so that this stream never does:
+    `drop` lets the upload go unfinished.
+    """
+
+    def __init__(self, file: File, guarded: Callable[[Callable[[], object]], None]) -> None:
+        super().__init__()
+        self._file: File | None = file
+        self._guarded = guarded
+        self._pending = bytearray()
+        self.size_bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.size_bytes
+
+    def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]
+        view = memoryview(data).cast("B")
+        self._pending += view
+        self.size_bytes += len(view)
+        if len(self._pending) >= _WRITE_BYTES:
+            self._hand_over()
+        return len(view)
+
+    def publish(self) -> None:
+        """Raises what `guarded` makes of the library's error; the upload may be whole then."""
+        self._hand_over()
+        assert self._file is not None, "an upload is published once"
+        self._guarded(self._file.close)
+        self._file = None
+
+    def drop(self) -> None:
+        self._file = None
+        self._pending.clear()
+
+    def _hand_over(self) -> None:
+        file, data = self._file, bytes(self._pending)
+        assert file is not None, "the upload has not ended"
+        self._pending.clear()
+        if data:
+            self._guarded(lambda: file.write(data))
