@@ -1,0 +1,112 @@
+"""How requests to an object store fail in tests, and which of them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+
+class How(enum.Enum):
+    """What a client sees of a request that fails."""
+
+    CLOSE = "the connection is lost"
+    ANSWER = "an error is answered"
+    HANG = "nothing is answered, until the client goes away"
+    HALF = "the connection is lost in the middle of the answer's body"
+
+
+# Names of errors as S3 has them; other stores go by the status.
+CODES = {
+    403: "AccessDenied",
+    409: "ConditionalRequestConflict",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "SlowDown",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """How a request fails: before it reaches the store, or `after` the store has done it.
+
+    `HALF` happens to answers and is always after the effect.
+    """
+
+    how: How
+    after: bool = False
+    status: int = 503
+
+    def __str__(self) -> str:
+        what = f"{self.how.name} {self.status}" if self.how is How.ANSWER else self.how.name
+        return f"{what} {'after' if self.after else 'before'}"
+
+
+class Request(NamedTuple):
+    """`number` counts from 1; `target` is the path with the query; for `kind` see `kind_of`."""
+
+    number: int
+    method: str
+    target: str
+    kind: str
+
+    @property
+    def is_mutation(self) -> bool:
+        return self.method in {"PUT", "POST", "DELETE"}
+
+
+Decide = Callable[[Request], "Fault | None"]
+
+
+def kind_of(method: str, target: str, headers: Mapping[str, str]) -> str:
+    """What a request does, in S3's terms; the method in lower case where they do not fit."""
+    query = parse_qs(urlsplit(target).query, keep_blank_values=True)
+    if "uploadId" in query or "uploads" in query:
+        names = {
+            "PUT": "upload_part",
+            "POST": "complete_upload" if "uploadId" in query else "start_upload",
+            "DELETE": "abort_upload",
+            "GET": "list_parts" if "uploadId" in query else "list_uploads",
+        }
+        return names.get(method, method.lower())
+    if method == "GET" and ("list-type" in query or "prefix" in query):
+        return "list"
+    if method == "POST" and "delete" in query:
+        return "delete_many"
+    if method == "PUT" and "x-amz-copy-source" in headers:
+        return "copy"
+    if method == "PUT" and headers.get("if-none-match") == "*":
+        return "create"
+    return method.lower()
+
+
+def every_nth(n: int, fault: Fault, concerns: Callable[[Request], bool] | None = None) -> Decide:
+    """Lets every n-th of the requests that it `concerns` fail; all, unless told."""
+    return _counted(lambda count: count % n == 0, fault, concerns)
+
+
+def nth(n: int, fault: Fault, concerns: Callable[[Request], bool] | None = None) -> Decide:
+    """Lets the n-th of the requests that it `concerns` fail, counted from 1."""
+    return _counted(lambda count: count == n, fault, concerns)
+
+
+def from_nth(n: int, fault: Fault, concerns: Callable[[Request], bool] | None = None) -> Decide:
+    """Lets the n-th of the requests that it `concerns`, and all after it, fail."""
+    return _counted(lambda count: count >= n, fault, concerns)
+
+
+def _counted(
+    hits: Callable[[int], bool], fault: Fault, concerns: Callable[[Request], bool] | None
+) -> Decide:
+    concerned = 0
+
+    def decide(request: Request) -> Fault | None:
+        nonlocal concerned
+        if concerns is not None and not concerns(request):
+            return None
+        concerned += 1
+        return fault if hits(concerned) else None
+
+    return decide
