@@ -20,7 +20,7 @@ HISTORIES ?= 1000
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools lock manifests demo test test-fast lint bench bench-large soak compat compat-pypaimon \
+.PHONY: help setup tools stores lock manifests demo test test-fast lint bench bench-large soak compat compat-pypaimon \
 	compat-histories compat-oldest
 
 help: ## Show the targets
@@ -36,7 +36,9 @@ $(VENV)/.installed: pyproject.toml
 
 tools: setup $(VENV)/.tools ## Browser, helm, promtool and so on for tests; once, into the cache
 	$(BIN)/python -m tests.tools.obtain
-	$(BIN)/python -m tests.tools.store_servers moto
+
+stores: setup ## Servers of object stores for tests: MinIO, fake-gcs-server, Azurite; once
+	$(BIN)/python -m tests.tools.store_servers
 
 $(VENV)/.tools: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[tools]'

@@ -15,7 +15,8 @@ SECRET = (
     r"|(?:access|account|private|api|encryption).?key|\bsas\b"
 )
 _SECRET_KEY = re.compile(rf"{SECRET}|sas", re.IGNORECASE)
-_USER_INFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#]*@")
+# In Azure's URLs the container stands there.
+_USER_INFO = re.compile(r"((?!abfss?://|wasbs?://)\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#]*@")
 # The parameters of a Spark Connect master: its token, and headers of any name.
 _PARAMETERS = re.compile(r"(\bsc://[^\s;\"']*;)[^\s\"']+")
 _QUERY = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s?\"'<>]*)\?[^\s\"'<>]*")

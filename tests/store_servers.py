@@ -1,28 +1,52 @@
-"""Object stores on this machine, each a process of its own that ends with the test session."""
+"""Object stores on this machine, each a process of its own that ends with its context."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
+import hmac
 import http.client
+import json
+import os
 import socket
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
 from pathlib import Path
 
-from tests.tools.store_servers import program
+from compactord.storage.objects.spec import ObjectSpec
+from tests.tools.obtain import tool_path
+from tests.tools.store_servers import server_path
 
+BUCKET = "lake"
+ACCESS_KEY, SECRET_KEY = "test-access", "test-secret-key"
+# Azurite's own, which everybody knows.
+_AZURE_ACCOUNT = "devstoreaccount1"
+_AZURE_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
 _START_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreServer:
-    """A bucket of a running server: its URL, and the options of a catalog in it."""
+    """A bucket of a running server.
 
-    root: str
-    options: Mapping[str, str]
-    endpoint: str
+    `options` are Paimon's for a catalog in it, `spec` opens it without them.
+    """
+
+    port: int
+    spec: ObjectSpec
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def root(self) -> str:
+        return self.spec.root
 
 
 def free_port() -> int:
@@ -32,54 +56,187 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def moto_server(bucket: str = "lake", scheme: str = "s3") -> Iterator[StoreServer]:
+def moto() -> Iterator[StoreServer]:
     """S3 as moto has it; any credentials will do."""
     port = free_port()
-    with _running([program("moto"), "-H", "127.0.0.1", "-p", str(port)], port):
-        request(port, "PUT", f"/{bucket}", expected=200)
-        yield s3_server(port, bucket, scheme)
-
-
-def s3_server(port: int, bucket: str, scheme: str = "s3") -> StoreServer:
-    endpoint = f"http://127.0.0.1:{port}"
-    options = {
-        "s3.endpoint": endpoint,
-        "s3.access-key": "test-access",
-        "s3.secret-key": "test-secret",
-        "s3.path.style.access": "true",
-    }
-    return StoreServer(root=f"{scheme}://{bucket}", options=options, endpoint=endpoint)
-
-
-def request(port: int, method: str, path: str, *, expected: int) -> bytes:
-    """One request without a signature, by a client of its own."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    with contextlib.closing(connection):
-        connection.request(method, path)
-        answer = connection.getresponse()
-        body = answer.read()
-    assert answer.status == expected, (method, path, answer.status, body)
-    return body
+    with _running(tool_path("moto"), "-H", "127.0.0.1", "-p", str(port), port=port):
+        request(port, "PUT", f"/{BUCKET}", expected=200)
+        yield s3(port)
 
 
 @contextlib.contextmanager
-def _running(command: list[str | Path], port: int) -> Iterator[None]:
+def minio() -> Iterator[StoreServer]:
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        # A folder of its disk is a bucket.
+        (Path(folder) / BUCKET).mkdir()
+        secrets = {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY}
+        address = (
+            "--address",
+            f"127.0.0.1:{port}",
+            "--console-address",
+            f"127.0.0.1:{free_port()}",
+        )
+        command = (server_path("minio"), "server", "--quiet", *address, folder)
+        with _running(*command, port=port, environment=secrets):
+            _await(lambda: _answers(port, "/minio/health/ready"), "MinIO is ready")
+            yield s3(port)
+
+
+@contextlib.contextmanager
+def fake_gcs() -> Iterator[StoreServer]:
+    port = free_port()
+    address = ("-scheme", "http", "-host", "127.0.0.1", "-port", str(port))
+    public = ("-backend", "memory", "-public-host", f"127.0.0.1:{port}")
+    with _running(server_path("fake-gcs-server"), *address, *public, port=port):
+        body = json.dumps({"name": BUCKET}).encode()
+        request(port, "POST", "/storage/v1/b?project=test", body=body, expected=200)
+        options = {
+            "bucket": BUCKET,
+            "endpoint": f"http://127.0.0.1:{port}",
+            "skip_signature": "true",
+        }
+        yield StoreServer(port=port, spec=_spec(f"gs://{BUCKET}", "gcs", options))
+
+
+@contextlib.contextmanager
+def azurite() -> Iterator[StoreServer]:
+    port = free_port()
+    address = ("--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence")
+    command = (tool_path("node"), server_path("azurite"), *address, "--skipApiVersionCheck")
+    with tempfile.TemporaryDirectory() as folder, _running(*command, port=port, cwd=folder):
+        _create_container(port)
+        options = {
+            "container": BUCKET,
+            "endpoint": f"http://127.0.0.1:{port}/{_AZURE_ACCOUNT}",
+            "account_name": _AZURE_ACCOUNT,
+            "account_key": _AZURE_KEY,
+        }
+        root = f"abfs://{BUCKET}@{_AZURE_ACCOUNT}.dfs.core.windows.net"
+        yield StoreServer(port=port, spec=_spec(root, "azblob", options))
+
+
+@contextlib.contextmanager
+def fake_oss() -> Iterator[StoreServer]:
+    port = free_port()
+    with _running(sys.executable, "-m", "tests.fake_oss", str(port), port=port):
+        options = {
+            "bucket": BUCKET,
+            "endpoint": f"http://127.0.0.1:{port}",
+            "access_key_id": ACCESS_KEY,
+            "access_key_secret": SECRET_KEY,
+            "addressing_style": "path",
+        }
+        yield StoreServer(port=port, spec=_spec(f"oss://{BUCKET}", "oss", options))
+
+
+SERVERS = {
+    "moto": moto,
+    "minio": minio,
+    "fake_gcs": fake_gcs,
+    "azurite": azurite,
+    "fake_oss": fake_oss,
+}
+
+
+def s3(port: int, scheme: str = "s3") -> StoreServer:
+    """The bucket of an S3 server that listens at a port."""
+    endpoint = f"http://127.0.0.1:{port}"
+    options = {
+        "bucket": BUCKET,
+        "endpoint": endpoint,
+        "region": "us-east-1",
+        "access_key_id": ACCESS_KEY,
+        "secret_access_key": SECRET_KEY,
+    }
+    paimon = {
+        "s3.endpoint": endpoint,
+        "s3.access-key": ACCESS_KEY,
+        "s3.secret-key": SECRET_KEY,
+        "s3.path.style.access": "true",
+    }
+    spec = _spec(f"{scheme}://{BUCKET}", "s3", options)
+    return StoreServer(port=port, spec=spec, options=paimon)
+
+
+def request(
+    port: int,
+    method: str,
+    path: str,
+    *,
+    expected: int,
+    body: bytes = b"",
+    headers: Mapping[str, str] | None = None,
+) -> bytes:
+    """One request by a client that is not the product's."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    with contextlib.closing(connection):
+        connection.request(method, path, body=body, headers=dict(headers or {}))
+        answer = connection.getresponse()
+        found = answer.read()
+    assert answer.status == expected, (method, path, answer.status, found)
+    return found
+
+
+def _spec(root: str, service: str, options: Mapping[str, str]) -> ObjectSpec:
+    return ObjectSpec(root=root, service=service, options=tuple(sorted(options.items())))
+
+
+def _create_container(port: int) -> None:
+    """Signed as Azure's Shared Key wants it."""
+    date, version = formatdate(usegmt=True), "2021-12-02"
+    path = f"/{_AZURE_ACCOUNT}/{BUCKET}"
+    named = f"x-ms-date:{date}\nx-ms-version:{version}\n/{_AZURE_ACCOUNT}{path}\nrestype:container"
+    text = "PUT" + "\n" * 12 + named
+    digest = hmac.new(base64.b64decode(_AZURE_KEY), text.encode(), hashlib.sha256).digest()
+    signature = base64.b64encode(digest).decode()
+    headers = {
+        "x-ms-date": date,
+        "x-ms-version": version,
+        "Authorization": f"SharedKey {_AZURE_ACCOUNT}:{signature}",
+    }
+    request(port, "PUT", f"{path}?restype=container", headers=headers, expected=201)
+
+
+@contextlib.contextmanager
+def _running(
+    *command: str | Path,
+    port: int,
+    environment: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> Iterator[None]:
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command,
+        env={**os.environ, **(environment or {})},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
+
+    def listens() -> bool:
+        assert process.poll() is None, f"{command[0]} ended with {process.returncode}"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return True
+        return False
+
     try:
-        _await(process, port)
+        _await(listens, f"{command[0]} listens")
         yield
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _await(process: subprocess.Popen[bytes], port: int) -> None:
+def _answers(port: int, path: str) -> bool:
+    with contextlib.suppress(OSError, AssertionError):
+        request(port, "GET", path, expected=200)
+        return True
+    return False
+
+
+def _await(holds: Callable[[], bool], what: str) -> None:
     ends = time.monotonic() + _START_SECONDS
-    while time.monotonic() < ends:
-        assert process.poll() is None, f"the server ended with {process.returncode}"
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
+    while not holds():
+        assert time.monotonic() < ends, f"{what}: not within {_START_SECONDS} s"
         time.sleep(0.05)
-    raise AssertionError(f"the server did not start in {_START_SECONDS} s")

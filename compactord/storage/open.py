@@ -15,6 +15,9 @@ Locate = Callable[[str, Mapping[str, str]], tuple[StorageSpec, str]]
 STORES: Mapping[str, Locate] = {
     "file": local.locate,
     **dict.fromkeys(("s3", "s3a", "s3n"), objects.locate),
+    "gs": objects.locate,
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), objects.locate),
+    "oss": objects.locate,
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 

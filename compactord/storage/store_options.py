@@ -28,6 +28,8 @@ def service_of(
     `authority` is what stands between `//` and the path. `options` are those of the catalog; their
     values may be references, which stay as they are. Raises `UsageError` for unknown options.
     """
+    if scheme not in ("s3", "s3a", "s3n"):
+        raise UsageError(f"{scheme}://{authority}: options of this store are not known yet")
     found = {"bucket": authority, "enable_virtual_host_style": "true"}
     for key, value in options.items():
         prefix = next((prefix for prefix in _S3_PREFIXES if key.startswith(prefix)), None)

@@ -1,21 +1,33 @@
-"""Servers of object stores, started once in a session."""
+"""Object stores of this machine, each started once in a session."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.store_servers import StoreServer, moto_server
-from tests.tools.store_servers import ServerMissing
+from tests.store_servers import SERVERS, StoreServer
+from tests.tools.workbench import ToolError
 
 
 @pytest.fixture(scope="session")
-def moto() -> Iterator[StoreServer]:
-    with contextlib.ExitStack() as running:
-        try:
-            server = running.enter_context(moto_server())
-        except ServerMissing as error:
-            pytest.skip(str(error))
-        yield server
+def started() -> Iterator[Callable[[str], StoreServer]]:
+    """A server by its name; the test is skipped where it cannot be had."""
+    running: dict[str, StoreServer] = {}
+    with contextlib.ExitStack() as ends:
+
+        def start(name: str) -> StoreServer:
+            if name not in running:
+                try:
+                    running[name] = ends.enter_context(SERVERS[name]())
+                except ToolError as error:
+                    pytest.skip(str(error))
+            return running[name]
+
+        yield start
+
+
+@pytest.fixture
+def moto(started: Callable[[str], StoreServer]) -> StoreServer:
+    return started("moto")

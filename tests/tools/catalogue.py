@@ -133,6 +133,10 @@ def _operator_crds(bench: Workbench) -> None:
         shutil.copyfile(definition, bench.folder / "crds" / definition.name)
 
 
+def _moto(bench: Workbench) -> None:
+    bench.python_packages("moto[server]==5.2.5", "moto.server", "moto")
+
+
 NODE = Tool(
     name="node",
     version="24.19.0",
@@ -151,6 +155,13 @@ GO = Tool(
 # In this order they are obtained: what comes quickly first.
 TOOLS = (
     NODE,
+    Tool(
+        name="moto",
+        version="5.2.5",
+        programs={"moto": "moto"},
+        make=_moto,
+        check=("--help",),
+    ),
     Tool(
         name="chromium",
         version="153.0.0",

@@ -1,91 +1,90 @@
-"""Obtain, once, the servers that tests of object stores use: `python -m tests.tools.store_servers`.
+"""Obtain, once, the object stores on which the contract of a store is tested: `make stores`.
 
-moto is had from PyPI, into an environment of its own.
+They are optional: their tests are skipped where they are missing. moto is not among them, since
+`make tools` obtains it. MinIO takes some minutes to build.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
-import tempfile
-import venv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-MOTO = "moto-5.2.5"
-_SECONDS_MAX = 1800
-_TAIL_LINES = 20
+from tests.tools.catalogue import GO, NODE, Tool
+from tests.tools.obtain import cache_root, obtain
+from tests.tools.workbench import ToolError, Workbench
 
 
-class ServerMissing(RuntimeError):
-    """A server is not in the cache, or could not be obtained."""
+def _minio(bench: Workbench) -> None:
+    source = bench.go_module(
+        "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c",
+        "/qdoYujxF5MBLDMVLeiYJ/7fBa1HikX39Dvzb9Ji8pA=",
+    )
+    bench.go_build(source, ".")
 
 
-def cache_root() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "compactord" / "stores"
+def _fake_gcs_server(bench: Workbench) -> None:
+    source = bench.go_module(
+        "github.com/fsouza/fake-gcs-server@v1.56.1",
+        "K03sAvbLvDz4hAynpCCUqnNRp+ik9JFSvHbkD/wTPOU=",
+    )
+    bench.go_build(source, ".")
 
 
-def program(name: str) -> Path:
-    """A server's program; `ServerMissing` says how it is obtained."""
-    path = cache_root() / PROGRAMS[name]
+def _azurite(bench: Workbench) -> None:
+    bench.npm_packages("azurite@3.35.0")
+
+
+SERVERS = (
+    Tool(
+        name="azurite",
+        version="3.35.0",
+        programs={"azurite": "node_modules/azurite/dist/src/blob/main.js"},
+        make=_azurite,
+        needs=(NODE,),
+    ),
+    Tool(
+        name="fake-gcs-server",
+        version="1.56.1",
+        programs={"fake-gcs-server": "fake-gcs-server"},
+        make=_fake_gcs_server,
+        needs=(GO,),
+    ),
+    Tool(
+        name="minio",
+        version="20260212",
+        programs={"minio": "minio"},
+        make=_minio,
+        check=("--version",),
+        needs=(GO,),
+    ),
+)
+
+
+def server_path(name: str) -> Path:
+    """A server's program; `ToolError` when it is missing."""
+    tool = next(tool for tool in SERVERS if tool.name == name)
+    path = cache_root() / f"{tool.name}-{tool.version}" / tool.programs[name]
     if not path.exists():
-        raise ServerMissing(f"{name} is missing: run `python -m tests.tools.store_servers {name}`")
+        raise ToolError(f"{name} is missing ({path}): run `make stores`")
     return path
-
-
-def _moto(folder: Path) -> None:
-    # An environment cannot be moved, so it is made where it stays; the program comes last.
-    venv.create(folder, with_pip=True, clear=True)
-    package = MOTO.replace("-", "[server]==", 1)
-    _run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", package)
-
-
-PROGRAMS: Mapping[str, str] = {"moto": f"{MOTO}/bin/moto_server"}
-_MAKERS: Mapping[str, Callable[[Path], None]] = {"moto": _moto}
-
-
-def _run(*command: str | Path) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            done = subprocess.run(
-                command,
-                cwd=scratch,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_SECONDS_MAX,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ServerMissing(str(error)) from error
-    if done.returncode:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-_TAIL_LINES:])
-        raise ServerMissing(f"`{' '.join(map(str, command))}` failed:\n{tail}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.tools.store_servers", description=__doc__
     )
-    parser.add_argument("name", nargs="*", help="of " + ", ".join(PROGRAMS) + "; default: all")
-    failed = False
-    for name in parser.parse_args(arguments).name or list(PROGRAMS):
-        path = cache_root() / PROGRAMS[name]
-        if path.exists():
-            continue
-        print(f"stores: {name} …", file=sys.stderr, flush=True)
-        try:
-            folder = cache_root() / Path(PROGRAMS[name]).parts[0]
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            _MAKERS[name](folder)
-        except ServerMissing as error:
-            failed = True
-            print(f"stores: {name} could not be obtained: {error}", file=sys.stderr)
-    return 1 if failed else 0
+    names = [tool.name for tool in SERVERS]
+    parser.add_argument("name", nargs="*", help=f"of {', '.join(names)}; default: all")
+    wanted = parser.parse_args(arguments).name or names
+    for name in wanted:
+        if name not in names:
+            parser.error(f"no server is called {name}; there are {', '.join(names)}")
+    failures = obtain([tool for tool in SERVERS if tool.name in wanted], cache_root())
+    for name, why in failures.items():
+        print(f"stores: {name} could not be obtained: {why}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -21,6 +21,13 @@ from pathlib import Path
 
 SECONDS_MAX = 1800
 TAIL_LINES = 20
+_PYTHON_PROGRAM = """\
+#!/bin/sh
+here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+PYTHONPATH=$here/packages
+export PYTHONPATH
+exec '{python}' -m {module} "$@"
+"""
 
 
 class ToolError(RuntimeError):
@@ -80,22 +87,32 @@ class Workbench:
             cwd=self.scratch,
         )
 
+    def python_packages(self, requirement: str, module: str, program: str) -> None:
+        """Packages of PyPI with all they depend on, and a program that runs one of their modules.
+
+        The newest of what they depend on: a server for tests is no part of the product.
+        """
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+        packages = self.folder / "packages"
+        self.run(
+            *pip, "--only-binary", ":all:", "--target", packages, requirement, cwd=self.scratch
+        )
+        start = self.folder / program
+        start.write_text(_PYTHON_PROGRAM.format(python=sys.executable, module=module))
+        start.chmod(0o755)
+
+    def npm_packages(self, package: str) -> None:
+        """A package of npm with all it depends on, in `node_modules`; no scripts are run."""
+        self._npm("install", "--no-save", "--ignore-scripts", package, cwd=self.folder)
+
     def npm_package(self, package: str, sha512: str) -> Path:
         """Unpacked folder, inside the scratch, of a package of npm; its scripts are not run.
 
         `sha512` is base64, as a lock file of npm has it.
         """
-        node = self.programs["node"]
-        npm = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         target = self.scratch / hashlib.sha256(package.encode()).hexdigest()[:8]
         target.mkdir()
-        environment = {"npm_config_cache": str(self.scratch / "npm")}
-        # Node trusts its own list of authorities, which lacks one that the machine's owner added.
-        bundle = ssl.get_default_verify_paths().cafile
-        if bundle and "NODE_EXTRA_CA_CERTS" not in os.environ:
-            environment["NODE_EXTRA_CA_CERTS"] = bundle
-        command = (node, npm, "pack", package, "--silent", "--ignore-scripts")
-        self.run(*command, "--pack-destination", target, environment=environment, cwd=target)
+        self._npm("pack", package, "--ignore-scripts", "--pack-destination", target, cwd=target)
         (archive,) = target.glob("*.tgz")
         digest = hashlib.sha512(archive.read_bytes()).digest()
         found = base64.b64encode(digest).decode()
@@ -103,6 +120,16 @@ class Workbench:
             raise ToolError(f"npm's {package} has sha512 {found}, expected {sha512}")
         self.unpack_tar(archive, target)
         return target / "package"
+
+    def _npm(self, *arguments: str | Path, cwd: Path) -> None:
+        node = self.programs["node"]
+        npm = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        environment = {"npm_config_cache": str(self.scratch / "npm")}
+        # Node trusts its own list of authorities, which lacks one that the machine's owner added.
+        bundle = ssl.get_default_verify_paths().cafile
+        if bundle and "NODE_EXTRA_CA_CERTS" not in os.environ:
+            environment["NODE_EXTRA_CA_CERTS"] = bundle
+        self.run(node, npm, *arguments, "--silent", environment=environment, cwd=cwd)
 
     def unpack_tar(self, archive: Path, target: Path) -> None:
         """Unpack as whoever we are: root would keep the owners that the archive names."""

@@ -44,6 +44,7 @@ def test_values_under_secret_keys_are_hidden_at_any_depth(key: str) -> None:
         ("s3://me:s3same@bucket/wh", "s3://***@bucket/wh"),
         ("s3://me:p@s3same@bucket/wh", "s3://***@bucket/wh"),
         ("see jdbc:mysql://h/db?user=u&password=s3same now", "see jdbc:mysql://h/db?*** now"),
+        ("at abfss://box@a.dfs.core.windows.net/wh", "at abfss://box@a.dfs.core.windows.net/wh"),
         ("https://h/x?sig=s3same#a", "https://h/x?***"),
         ("bad password=s3same", "bad password=***"),
         ("conf {'fs.secret.key': 's3same', 'a': 1}", "conf {'fs.secret.key': ***, 'a': 1}"),

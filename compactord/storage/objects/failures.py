@@ -20,12 +20,17 @@ from compactord.errors import (
 )
 from compactord.redaction import redact_text
 
-LIBRARY_ERRORS: tuple[type[Exception], ...] = tuple(
-    found
-    for found in vars(exceptions).values()
-    if isinstance(found, type) and issubclass(found, Exception)
+# Files of the library raise OSError, with the same texts on one line.
+LIBRARY_ERRORS: tuple[type[Exception], ...] = (
+    OSError,
+    *(
+        found
+        for found in vars(exceptions).values()
+        if isinstance(found, type) and issubclass(found, Exception)
+    ),
 )
-_CODE = re.compile(r"<Code>(\w+)</Code>|\bcode: \"?(\w+)|\"reason\": ?\"(\w+)\"")
+_KIND = re.compile(r"(\w+) \((temporary|permanent|persistent)\)")
+_CODE = re.compile(r"<Code>(\w+)</Code>|\bcode: \"([A-Za-z]\w*)|\breason\"?: ?\"([A-Za-z]\w*)")
 _SOURCE = re.compile(r"\nSource:\n((?:   .*\n?)+)")
 _LONGEST_TEXT = 200
 
@@ -49,6 +54,13 @@ class Failure(enum.Enum):
         return self in (Failure.THROTTLED, Failure.EXPIRED, Failure.TRANSIENT)
 
 
+_BY_KIND = {
+    "ConditionNotMatch": Failure.EXISTS,
+    "AlreadyExists": Failure.EXISTS,
+    "PermissionDenied": Failure.DENIED,
+    "RateLimited": Failure.THROTTLED,
+    "Conflict": Failure.TRANSIENT,
+}
 _BY_CODE = {
     "NoSuchBucket": Failure.NO_STORE,
     "ContainerNotFound": Failure.NO_STORE,
@@ -68,14 +80,24 @@ _BY_CODE = {
     "XMinioStorageFull": Failure.FULL,
     "RequestTimeTooSkewed": Failure.DENIED,
 }
+_NO_STORE = "there is no such bucket: check its name and the endpoint"
+_MEANINGS = {
+    Failure.NOT_FOUND: "no such object",
+    Failure.NO_STORE: _NO_STORE,
+    Failure.EXISTS: "it exists",
+    Failure.DENIED: "permission denied: check the credentials and what they may do",
+    Failure.EXPIRED: "the credentials have expired: renew them",
+}
+# Actions that find everything but the bucket.
+_NEED_NO_OBJECT = ("create", "list", "overwrite", "publish", "write")
 _REMEDIES = {
-    "NoSuchBucket": "there is no such bucket: check its name and the endpoint",
+    "NoSuchBucket": _NO_STORE,
     "ContainerNotFound": "there is no such container: check its name and the account",
     "RequestTimeTooSkewed": "this machine's clock differs from the store's: set it right (NTP)",
     "InvalidAccessKeyId": "the store does not know the access key: check the credentials",
     "SignatureDoesNotMatch": "the secret key does not fit: check the credentials",
     "AuthenticationFailed": "the store refuses the credentials: check them, and the clock",
-    "ExpiredToken": "the session token has expired: renew it",
+    "AuthorizationFailure": "the store refuses the credentials: check them",
     "PermanentRedirect": "the bucket is in another region: set the region or the endpoint",
     "AuthorizationHeaderMalformed": "the bucket is in another region: set the region",
 }
@@ -86,26 +108,22 @@ def failure_of(error: Exception) -> Failure:
     code = _code(error)
     if code in _BY_CODE:
         return _BY_CODE[code]
-    match error:
-        case exceptions.NotFound():
-            has_no_bucket = "bucket does not exist" in str(error)
-            return Failure.NO_STORE if has_no_bucket else Failure.NOT_FOUND
-        case exceptions.ConditionNotMatch() | exceptions.AlreadyExists():
-            return Failure.EXISTS
-        case exceptions.PermissionDenied():
-            return Failure.DENIED
-        case exceptions.RateLimited():
-            return Failure.THROTTLED
-        case exceptions.Conflict():
-            return Failure.TRANSIENT
-    is_permanent = "(permanent)" in str(error).split("\n", 1)[0]
-    return Failure.FATAL if is_permanent else Failure.TRANSIENT
+    kind, permanence = _kind(error)
+    if kind == "NotFound":
+        has_no_bucket = "bucket does not exist" in str(error)
+        return Failure.NO_STORE if has_no_bucket else Failure.NOT_FOUND
+    if kind in _BY_KIND:
+        return _BY_KIND[kind]
+    return Failure.FATAL if permanence == "permanent" else Failure.TRANSIENT
 
 
 def storage_error(error: Exception, path: str, action: str) -> StorageError:
     """One of `LIBRARY_ERRORS` as ours: what failed, why, and the remedy where there is one."""
-    message = f"{action} failed ({_reason(error)})"
-    match failure_of(error):
+    failure = failure_of(error)
+    if failure is Failure.NOT_FOUND and action in _NEED_NO_OBJECT:
+        failure = Failure.NO_STORE
+    message = f"{action} failed ({_reason(error, failure)})"
+    match failure:
         case Failure.NOT_FOUND:
             return ObjectNotFound(path, message)
         case Failure.DENIED | Failure.EXPIRED:
@@ -117,27 +135,31 @@ def storage_error(error: Exception, path: str, action: str) -> StorageError:
     return StorageError(path, message)
 
 
+def _kind(error: Exception) -> tuple[str, str]:
+    """The library's name of the error, and whether it is temporary."""
+    found = _KIND.match(str(error))
+    return (found[1], found[2]) if found else (type(error).__name__, "")
+
+
 def _code(error: Exception) -> str:
     """The store's own name for what went wrong; empty when the answer had none."""
     found = _CODE.search(str(error))
     return next(filter(None, found.groups()), "") if found else ""
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, failure: Failure) -> str:
     code = _code(error)
+    remedy = _REMEDIES.get(code) or _MEANINGS.get(failure)
     if code:
-        return f"{code}: {_REMEDIES[code]}" if code in _REMEDIES else code
+        return f"{code}: {remedy}" if remedy else code
+    if remedy:
+        return remedy
     source = _SOURCE.search(str(error))
     if source is not None:
         return _transport_reason(source[1])
-    match error:
-        case exceptions.NotFound():
-            return "no such object"
-        case exceptions.PermissionDenied():
-            return "permission denied: check the credentials and what they may do"
-        case exceptions.ConfigInvalid():
-            return f"invalid configuration: {_first_line(error)}"
-    return _first_line(error)
+    # What follows on the first line are URLs and answers.
+    text = str(error).split("\n", 1)[0].split(", context:", 1)[0]
+    return redact_text(text)[:_LONGEST_TEXT]
 
 
 def _transport_reason(source: str) -> str:
@@ -149,7 +171,3 @@ def _transport_reason(source: str) -> str:
     elif "connection refused" in lowered or "dns" in lowered:
         text += "; check the endpoint"
     return text[:_LONGEST_TEXT]
-
-
-def _first_line(error: Exception) -> str:
-    return redact_text(str(error).split("\n", 1)[0])[:_LONGEST_TEXT]

@@ -28,7 +28,8 @@ _PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 2
 _PAGE_ENTRIES = 1000
 # By which an upload whose outcome is unknown is recognised.
-_UPLOAD_MARK = "compactord-upload"
+# Letters only: Azure takes no hyphen, some proxies no underscore.
+_UPLOAD_MARK = "compactordupload"
 _FOLDER_MARK = "hdi_isfolder"
 # An object that the store gives no time counts as just written: nothing deletes it for its age.
 _NEVER_OLD_MS = 1 << 53
@@ -97,11 +98,7 @@ class ObjectStorage:
         try:
             with pa.PythonFile(upload, mode="w") as stream:
                 yield stream
-            try:
-                upload.publish()
-            except StorageError:
-                if not self._is_ours(path, key, upload.size_bytes, mark):
-                    raise
+            self._publish(path, key, upload, mark)
         finally:
             upload.drop()
 
@@ -133,6 +130,8 @@ class ObjectStorage:
                 if found is None:
                     continue
                 if found.is_folder:
+                    if found.name in folders:
+                        continue
                     folders.add(found.name)
                 # Some programs mark a folder by an empty object of its name.
                 elif not found.size_bytes and found.name in folders:
@@ -149,7 +148,7 @@ class ObjectStorage:
 
     def write_new(self, path: str, data: bytes) -> None:
         if self._create(path, data, "write") is Creation.EXISTS:
-            raise StorageError(path, "write failed (it exists)")
+            raise StorageError(path, "write failed (exists)")
 
     def overwrite(self, path: str, data: bytes) -> None:
         key = self._spec.key_of(path)
@@ -209,14 +208,25 @@ class ObjectStorage:
             message = f"{error.message}; whether it exists is unknown: {unread.message}"
             raise TransientStorageError(path, message) from error
 
-    def _is_ours(self, path: str, key: str, size_bytes: int, mark: str) -> bool:
-        """Whether an upload whose end was not confirmed is whole nevertheless."""
+    def _publish(self, path: str, key: str, upload: Upload, mark: str) -> None:
+        """Complete an upload; if that was not confirmed, by what is there afterwards.
+
+        The library repeats the request, so that "exists" may mean this very upload.
+        """
         try:
-            found = self._tried(path, "status", lambda store: store.stat(key))
+            upload.publish()
         except StorageError:
-            return False
-        marks = {name.lower(): value for name, value in (found.user_metadata or {}).items()}
-        return found.content_length == size_bytes and marks.get(_UPLOAD_MARK) == mark
+            try:
+                found = self._tried(path, "status", lambda store: store.stat(key))
+            except StorageError:
+                found = None
+            if found is None or found.content_length != upload.size_bytes:
+                raise
+            marks = {name.lower(): value for name, value in (found.user_metadata or {}).items()}
+            # OSS keeps no marks of uploads in parts; their names are unique.
+            unmarked = mark if self._spec.service == "oss" else None
+            if marks.get(_UPLOAD_MARK, unmarked) != mark:
+                raise
 
     def _tried(self, path: str, action: str, call: Callable[[Operator], T]) -> T:
         """A call that may be repeated: nothing is different if its effect comes twice."""
