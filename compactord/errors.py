@@ -2,12 +2,14 @@
 
     CompactordError
     ├── UsageError                an argument, key or option that cannot be used (exit code 2)
+    │   └── CatalogOptionInvalid    an option of a catalog, by its key
     ├── TableNotFound             no such warehouse, database or table (exit code 2)
     ├── UnsupportedTable          a feature we refuse, named; nothing was read or written
     ├── ErrorAtPath               `path` names the object
     │   ├── StorageError          a call to a store failed
     │   │   ├── ObjectNotFound
     │   │   ├── AccessDenied      permissions or a read-only store (exit code 77)
+    │   │   ├── UnsafeStore       it replaces what it was told to create (exit code 2)
     │   │   ├── CatalogUnavailable  a catalog's database, or its lock; nothing was published
     │   │   ├── StoreFull         no space or quota left
     │   │   └── TransientStorageError worth another try
@@ -33,6 +35,18 @@ class CompactordError(Exception):
 
 class UsageError(CompactordError):
     """A command line, configuration or option value that cannot be used."""
+
+
+class CatalogOptionInvalid(UsageError):
+    """`key` is an option that cannot be used; `expected` says what can, without its value."""
+
+    def __init__(self, key: str, expected: str) -> None:
+        self.key = key
+        self.expected = expected
+        super().__init__(f"catalog option {key}: expected {expected}")
+
+    def __reduce__(self) -> tuple[type[CatalogOptionInvalid], tuple[str, str]]:
+        return CatalogOptionInvalid, (self.key, self.expected)
 
 
 class TableNotFound(CompactordError):
@@ -73,6 +87,10 @@ class ObjectNotFound(StorageError):
 
 class AccessDenied(StorageError):
     """The store forbids it: permissions, or a read-only file system."""
+
+
+class UnsafeStore(StorageError):
+    """The store does not keep the promise on which commits rest; `path` is where it was tried."""
 
 
 class CatalogUnavailable(StorageError):

@@ -17,8 +17,7 @@ import tzlocal
 from sqlalchemy import event, exc
 
 from compactord.catalog.jdbc_address import Dialect, JdbcAddress
-from compactord.catalog.options import CatalogOptionInvalid
-from compactord.errors import AccessDenied, CatalogUnavailable, UsageError
+from compactord.errors import AccessDenied, CatalogOptionInvalid, CatalogUnavailable, UsageError
 from compactord.redaction import HIDDEN, redact_text
 
 # Until a connection stands, and until an answer comes.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from compactord.catalog.options import CatalogOptionInvalid
+from compactord.errors import CatalogOptionInvalid
 from compactord.redaction import redact_text
 
 FORMS = "jdbc:sqlite:/path/of/file, jdbc:postgresql://host/database or jdbc:mysql://host/database"

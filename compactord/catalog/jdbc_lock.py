@@ -13,9 +13,9 @@ import structlog
 
 from compactord.catalog.database import Database, Duplicate, MissingTable
 from compactord.catalog.jdbc_address import Dialect
-from compactord.catalog.options import CatalogOptionInvalid, JdbcOptions
+from compactord.catalog.options import JdbcOptions
 from compactord.clock import Clock, age_text
-from compactord.errors import AccessDenied, CatalogUnavailable
+from compactord.errors import AccessDenied, CatalogOptionInvalid, CatalogUnavailable
 from compactord.paimon.table import TableRef
 
 _LOCKS = "paimon_distributed_locks"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from compactord.errors import UsageError
+from compactord.errors import CatalogOptionInvalid
 from compactord.paimon.option_values import boolean, duration_ms, integer_within
 
 _T = TypeVar("_T")
@@ -47,21 +47,8 @@ _WITHOUT_EFFECT = (
     "table.type",
 )
 _PREFIXES_WITHOUT_EFFECT = ("table-default.",)
-_OF_STORES = ("s3.", "s3a.", "fs.")
 # Lock rows hold whole seconds: with less than one a lock would expire at once.
 _LEAST_LOCK_MS = 1000
-
-
-class CatalogOptionInvalid(UsageError):
-    """`key` is an option that cannot be used; `expected` says what can, without its value."""
-
-    def __init__(self, key: str, expected: str) -> None:
-        self.key = key
-        self.expected = expected
-        super().__init__(f"catalog option {key}: expected {expected}")
-
-    def __reduce__(self) -> tuple[type[CatalogOptionInvalid], tuple[str, str]]:
-        return CatalogOptionInvalid, (self.key, self.expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +75,11 @@ def check_filesystem_options(options: Mapping[str, str]) -> None:
         )
 
 
-def jdbc_options(options: Mapping[str, str]) -> JdbcOptions:
-    """The options of a JDBC catalog. Raises `CatalogOptionInvalid`."""
+def jdbc_options(options: Mapping[str, str], *, is_object_store: bool = False) -> JdbcOptions:
+    """The options of a JDBC catalog, of which the lock is on by default in object stores.
+
+    Raises `CatalogOptionInvalid`.
+    """
     _check_names(options, (*_OF_JDBC, *_LOCK), prefixes=(_JDBC_PROPERTY,))
     if "uri" not in options:
         raise CatalogOptionInvalid("uri", "jdbc:sqlite:…, jdbc:postgresql://… or jdbc:mysql://…")
@@ -108,8 +98,7 @@ def jdbc_options(options: Mapping[str, str]) -> JdbcOptions:
             if key.startswith(_JDBC_PROPERTY)
         },
         pool_size=_read(options, "client-pool-size", integer_within(1, 1000), 2),
-        # Java's default is the lock on object stores, and none on file systems.
-        is_locked=_read(options, "lock.enabled", boolean, False),
+        is_locked=_read(options, "lock.enabled", boolean, is_object_store),
         lock_sleep_max_ms=_read(options, "lock-check-max-sleep", duration_ms, 8_000),
         lock_timeout_ms=timeout_ms,
     )
@@ -122,9 +111,7 @@ def _check_names(
     for key in options:
         if key in known or key.startswith((*prefixes, *_PREFIXES_WITHOUT_EFFECT)):
             continue
-        if key.startswith(_OF_STORES):
-            expected = "no option of an object store: they are not supported yet"
-        elif key in (*_OF_JDBC, *_LOCK) or key.startswith(_JDBC_PROPERTY):
+        if key in (*_OF_JDBC, *_LOCK) or key.startswith(_JDBC_PROPERTY):
             expected = "no such option, unless metastore is jdbc"
         else:
             near = difflib.get_close_matches(key, known, n=1)

@@ -9,15 +9,13 @@ from compactord.errors import UsageError
 from compactord.storage import local
 from compactord.storage.base import Storage, StorageSpec
 from compactord.storage.objects import spec as objects
+from compactord.storage.store_options import SCHEMES
 
 # A location and its catalog's options to how its store is opened, and the path in that store.
 Locate = Callable[[str, Mapping[str, str]], tuple[StorageSpec, str]]
 STORES: Mapping[str, Locate] = {
     "file": local.locate,
-    **dict.fromkeys(("s3", "s3a", "s3n"), objects.locate),
-    "gs": objects.locate,
-    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), objects.locate),
-    "oss": objects.locate,
+    **dict.fromkeys(SCHEMES, objects.locate),
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 

@@ -1,47 +1,51 @@
-"""Options of object stores under Paimon's names, as the library wants them."""
+"""From a location and the options of a catalog to how opendal opens the store.
+
+Options of other kinds of stores are not looked at, as each of Paimon's FileIOs takes its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from compactord.errors import UsageError
+from compactord.references import has_reference
+from compactord.storage.azure_options import azure_service
+from compactord.storage.gcs_options import gcs_service
+from compactord.storage.option_names import StoreService
+from compactord.storage.oss_options import oss_service
+from compactord.storage.s3_options import s3_service
 
-_S3 = {
-    "endpoint": "endpoint",
-    "access-key": "access_key_id",
-    "access.key": "access_key_id",
-    "secret-key": "secret_access_key",
-    "secret.key": "secret_access_key",
-    "session.token": "session_token",
-    "region": "region",
-    "endpoint.region": "region",
-}
-_S3_PREFIXES = ("s3.", "s3a.", "fs.s3a.")
-_PATH_STYLE = ("path.style.access", "path-style-access")
+S3, GCS, OSS = ("s3", "s3a", "s3n"), ("gs",), ("oss",)
+AZURE = ("abfs", "abfss", "wasb", "wasbs")
+SCHEMES = (*S3, *GCS, *AZURE, *OSS)
+# How the keys of stores begin, whichever store reads them.
+PREFIXES = ("s3.", "s3a.", "fs.", "gs.", "azure.", "hadoop.fs.")
 
 
-def service_of(
-    scheme: str, authority: str, options: Mapping[str, str]
-) -> tuple[str, dict[str, str]]:
-    """The library's name of a URL's store, and its options.
+def service_of(scheme: str, authority: str, options: Mapping[str, str]) -> StoreService:
+    """The store at `scheme://authority`. Reads what references to values that are no secrets name.
 
-    `authority` is what stands between `//` and the path. `options` are those of the catalog; their
-    values may be references, which stay as they are. Raises `UsageError` for unknown options.
+    Raises `UsageError` for a location without a bucket, `CatalogOptionInvalid` for an option that
+    is unknown or cannot be honoured.
     """
-    if scheme not in ("s3", "s3a", "s3n"):
-        raise UsageError(f"{scheme}://{authority}: options of this store are not known yet")
-    found = {"bucket": authority, "enable_virtual_host_style": "true"}
-    for key, value in options.items():
-        prefix = next((prefix for prefix in _S3_PREFIXES if key.startswith(prefix)), None)
-        if prefix is None:
-            continue
-        name = key.removeprefix(prefix)
-        if name in _PATH_STYLE:
-            found["enable_virtual_host_style"] = "false" if value == "true" else "true"
-        elif name in _S3:
-            found[_S3[name]] = value
-        else:
-            raise UsageError(f"option {key} of {scheme}://{authority} is not known")
-    if "endpoint" in found:
-        found.setdefault("region", "us-east-1")
-    return "s3", found
+    if not authority:
+        raise UsageError(f"{scheme}://: a bucket is missing, as in {scheme}://bucket/wh")
+    if scheme in AZURE:
+        return azure_service(scheme, authority, options)
+    if scheme in GCS:
+        return gcs_service(authority, options)
+    if scheme in OSS:
+        return oss_service(authority, options)
+    return s3_service(authority, options)
+
+
+def literal_secrets(location: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys of options whose secret values stand there themselves, not as references.
+
+    Raises as `service_of`.
+    """
+    scheme, colon, rest = location.partition("://")
+    if not colon or scheme.lower() not in SCHEMES:
+        return ()
+    found = service_of(scheme.lower(), rest.partition("/")[0], options)
+    return tuple(key for key in found.secrets.values() if not has_reference(options[key]))

@@ -82,6 +82,21 @@ def forget(spec: ObjectSpec, connection: Connection) -> None:
             del _process.connections[spec]
 
 
+def _set_environment(spec: ObjectSpec) -> None:
+    """Put what the library reads from the process there. Raises `UsageError` for two identities."""
+    bundle = os.environ.get("AWS_CA_BUNDLE")
+    if spec.service == "s3" and bundle:
+        # The library knows the variable of OpenSSL alone.
+        os.environ.setdefault("SSL_CERT_FILE", bundle)
+    for name, text in spec.environment:
+        value = resolve(text)
+        if os.environ.setdefault(name, value) != value:
+            raise UsageError(
+                f"{spec.root}: {name} of the environment is another one than the catalog's: a "
+                "process can have one identity of Azure; give the others' catalogs keys or a SAS"
+            )
+
+
 def _connect(spec: ObjectSpec) -> Connection:
     os.environ.setdefault("TOKIO_WORKER_THREADS", "2")
     try:
@@ -94,9 +109,18 @@ def _connect(spec: ObjectSpec) -> Connection:
         ) from None
     from compactord.storage.objects.failures import LIBRARY_ERRORS, storage_error
 
+    _set_environment(spec)
     options = {key: resolve(value) for key, value in spec.options}
     try:
         bare = opendal.Operator(spec.service, **options)
+    except opendal.exceptions.ConfigInvalid as error:
+        # It looks for a region in variables and profiles, and says no more than that it is missing.
+        if "region" in str(error):
+            raise UsageError(
+                f"{spec.root}: the region of the bucket is not known: set s3.endpoint.region, or "
+                "AWS_REGION wherever compactord and its workers run"
+            ) from None
+        raise storage_error(error, spec.root, "open") from None
     except LIBRARY_ERRORS as error:
         raise storage_error(error, spec.root, "open") from None
     timeout_s = spec.timeout_s

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compactord.errors import StorageError, UsageError
+from compactord.references import handed_over
+from compactord.storage.option_names import StoreService
 from compactord.storage.store_options import service_of
 
 if TYPE_CHECKING:
@@ -21,13 +23,14 @@ class ObjectSpec:
     """A bucket and how it is opened; each process opens it for itself.
 
     `root` is the bucket's URL as the user wrote it, `s3://bucket`: paths begin with it. `service`
-    and `options` are the library's. Values of options may be references, which are resolved where
-    the store is opened.
+    and `options` are the library's, `environment` what it reads from the process. Values of both
+    may be references, which are resolved where the store is opened; secrets are nothing else.
     """
 
     root: str
     service: str
     options: tuple[tuple[str, str], ...] = field(repr=False)
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     timeout_s: float = TIMEOUT_S
 
     @property
@@ -61,15 +64,28 @@ class ObjectSpec:
 def locate(location: str, options: Mapping[str, str]) -> tuple[ObjectSpec, str]:
     """The store of a URL such as `s3://bucket/wh`, and the URL without slashes at its end.
 
-    `options` are those of the catalog, under Paimon's names. Raises `UsageError`.
+    `options` are those of the catalog, under Paimon's names. Secrets that stand there themselves
+    are handed over by the environment of this process. Raises `UsageError`.
     """
     scheme, _, rest = location.partition(":")
     scheme = scheme.lower()
     authority, _, path = rest.removeprefix("//").partition("/")
     if not authority:
         raise UsageError(f"{location}: a bucket is missing, as in {scheme}://bucket/warehouse")
-    service, found = service_of(scheme, authority, options)
+    found = service_of(scheme, authority, options)
     root = f"{scheme}://{authority}"
-    spec = ObjectSpec(root=root, service=service, options=tuple(sorted(found.items())))
+    spec = ObjectSpec(
+        root=root,
+        service=found.service,
+        options=_without_secrets(found, found.options),
+        environment=_without_secrets(found, found.environment),
+    )
     path = path.strip("/")
     return spec, f"{root}/{path}" if path else root
+
+
+def _without_secrets(found: StoreService, given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (name, handed_over(text) if name in found.secrets else text.replace("${", "$${"))
+        for name, text in sorted(given.items())
+    )

@@ -16,7 +16,6 @@ _SQLITE = "jdbc:sqlite:/data/c.db"
     [
         ({}, "catalog option uri: expected jdbc:sqlite:"),
         ({"uri": _SQLITE, "catalogkey": "x"}, "catalogkey: .*did you mean catalog-key"),
-        ({"uri": _SQLITE, "s3.access-key": "x"}, "s3.access-key: .*not supported yet"),
         ({"uri": _SQLITE, "lock.enabled": "yes"}, "lock.enabled: expected true or false"),
         ({"uri": _SQLITE, "lock.type": "hive"}, "lock.type: expected jdbc"),
         ({"uri": _SQLITE, "lock-acquire-timeout": "999 ms"}, "lock-acquire-timeout: .*1 s or more"),

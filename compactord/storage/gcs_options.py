@@ -1,0 +1,100 @@
+"""The options of Google Cloud Storage.
+
+Names: Paimon's GSFileIO.java, and Google's connector for Hadoop, to which it hands all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compactord.errors import CatalogOptionInvalid
+from compactord.storage.option_names import Given, OptionNames, StoreService, given
+
+_PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
+_KEY_FILE = "give the path of a JSON key as fs.gs.auth.service.account.json.keyfile"
+_TOKENS = "access tokens of a class of one's own are not supported"
+_CSEK = "keys of the customer that go with each request are not supported; use those of Cloud KMS"
+_FEDERATION = "auth.workload.identity.federation.credential.config.file"
+_NAMES = OptionNames(
+    prefixes=("fs.gs.", "gs."),
+    known=(
+        *("auth.type", "auth.service.account.json.keyfile", _FEDERATION),
+        *("auth.service.account.enable", "storage.root.url", "requester.pays.mode"),
+    ),
+    aliases={},
+    idle=(
+        *("project.id", "impl", "impl.disable.cache", "working.dir", "block.size", "config.prefix"),
+        *("bucket.delete.enable", "status.parallel.enable", "lazy.init.enable", "glob.algorithm"),
+        *("marker.file.pattern", "application.name.suffix", "reported.permissions"),
+        *("storage.service.path", "requester.pays.project.id", "requester.pays.buckets"),
+        *("performance.cache.enable", "checksum.type", "system.bucket", "token.server.url"),
+        *("hierarchical.namespace.folders.enable", "storage.client.type"),
+    ),
+    idle_prefixes=(
+        *("inputstream.", "outputstream.", "http.", "max.", "list.", "copy.", "rewrite.", "batch."),
+        *("implicit.dir.", "grpc.", "client.", "cooperative.", "tracelog.", "operation.", "glob."),
+        *("performance.", "delegation.", "metrics.", "fadvise.", "storage.http.headers."),
+        *("create.items.", "cloud.logging.", "bidi.", "write.", "retry.", "token.", "event."),
+    ),
+    refused={
+        "proxy.address": _PROXY,
+        "proxy.username": _PROXY,
+        "proxy.password": _PROXY,
+        "auth.service.account.email": _KEY_FILE,
+        "auth.service.account.keyfile": _KEY_FILE,
+        "auth.service.account.private.key": _KEY_FILE,
+        "auth.service.account.private.key.id": _KEY_FILE,
+        "auth.access.token.provider": _TOKENS,
+        "auth.access.token.provider.impl": _TOKENS,
+        "auth.impersonation.service.account": "give this account's own credentials",
+        "encryption.algorithm": _CSEK,
+        "encryption.key": _CSEK,
+        "encryption.key.hash": _CSEK,
+    },
+)
+_DEFAULT = "default"
+_AUTH_TYPES = {
+    "application_default": _DEFAULT,
+    "compute_engine": _DEFAULT,
+    "service_account_json_keyfile": "auth.service.account.json.keyfile",
+    "workload_identity_federation_credential_config_file": _FEDERATION,
+    "unauthenticated": "none",
+}
+
+
+def gcs_service(bucket: str, options: Mapping[str, str]) -> StoreService:
+    """How a bucket is opened. Raises `CatalogOptionInvalid`."""
+    found = given(options, _NAMES)
+    service = {"bucket": bucket}
+    endpoint = found.text("storage.root.url").rstrip("/")
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise CatalogOptionInvalid(found.key("storage.root.url"), "http(s)://host:port")
+    if endpoint:
+        service["endpoint"] = endpoint
+    if found.text("requester.pays.mode").upper() not in ("", "DISABLED", "AUTO"):
+        raise CatalogOptionInvalid(
+            found.key("requester.pays.mode"), "DISABLED: requests at one's own cost are not known"
+        )
+    _put_credentials(found, service)
+    return StoreService(service="gcs", options=service)
+
+
+def _put_credentials(found: Given, service: dict[str, str]) -> None:
+    kind = found.choice(
+        "auth.type",
+        _AUTH_TYPES,
+        "APPLICATION_DEFAULT, COMPUTE_ENGINE, SERVICE_ACCOUNT_JSON_KEYFILE, UNAUTHENTICATED or "
+        "WORKLOAD_IDENTITY_FEDERATION_CREDENTIAL_CONFIG_FILE",
+    )
+    if kind == "none":
+        service["skip_signature"] = "true"
+        return
+    files = ("auth.service.account.json.keyfile", _FEDERATION)
+    if kind in files and kind not in found:
+        raise CatalogOptionInvalid(found.key("auth.type"), f"fs.gs.{kind} beside it")
+    if kind == _DEFAULT:
+        return
+    name = kind or next((each for each in files if each in found), "")
+    if name:
+        # A path: whoever opens the store reads the file there.
+        found.plain(name, "credential_path", service)

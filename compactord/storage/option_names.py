@@ -1,0 +1,148 @@
+"""Options of stores by the names that Hadoop's clients and Paimon's FileIOs give them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compactord.errors import CatalogOptionInvalid
+from compactord.references import ReferenceMissing, resolve
+
+# What Paimon hands to Hadoop's configuration (utils/HadoopUtils.java).
+_HADOOP = "hadoop."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreService:
+    """How opendal opens a store.
+
+    `options` are those of the service, `environment` are variables that it reads from the process.
+    Both may hold `${…}`, which the process that opens the store resolves. `secrets` are the names
+    among both whose values nobody may see, with the key of the catalog's option each came from.
+    """
+
+    service: str
+    options: Mapping[str, str] = field(repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionNames:
+    """The names of one kind of store, each without its prefix.
+
+    `prefixes` all mean the same; `aliases` are other names of a known one. `idle` and
+    `idle_prefixes` tune Hadoop's client, and have no effect here. `refused` would change what is
+    read or written, or who asks; each with what to do instead.
+    """
+
+    prefixes: Sequence[str]
+    known: Sequence[str]
+    aliases: Mapping[str, str]
+    idle: Sequence[str]
+    idle_prefixes: Sequence[str]
+    refused: Mapping[str, str]
+
+
+class Given:
+    """The options of one store that a catalog has, by their names without a prefix."""
+
+    def __init__(self, found: Mapping[str, tuple[str, str]]) -> None:
+        self._found = found
+        # Names that `secret` was asked for, with the keys of their options.
+        self.secrets: dict[str, str] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._found
+
+    def names(self) -> Sequence[str]:
+        return tuple(self._found)
+
+    def key(self, name: str) -> str:
+        """The option's key as it was written."""
+        return self._found[name][0]
+
+    def text(self, name: str) -> str:
+        """The value, references resolved; empty where it is not given."""
+        if name not in self._found:
+            return ""
+        key, text = self._found[name]
+        try:
+            return resolve(text).strip()
+        except ReferenceMissing as error:
+            raise CatalogOptionInvalid(key, error.expected) from None
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name).lower()
+        if text in ("", "true", "false"):
+            return default if text == "" else text == "true"
+        raise CatalogOptionInvalid(self.key(name), "true or false")
+
+    def secret(self, name: str, target: str, into: dict[str, str]) -> None:
+        """Put the value, references as they were written, under `target`."""
+        if name in self._found:
+            key, text = self._found[name]
+            into[target] = text
+            self.secrets[target] = key
+
+    def plain(self, name: str, target: str, into: dict[str, str]) -> None:
+        """Put the value under `target`, if there is one."""
+        text = self.text(name)
+        if text:
+            into[target] = text
+
+    def choice(self, name: str, choices: Mapping[str, str], expected: str) -> str:
+        """The meaning of a value that is one of a few, in any case; empty where it is not given."""
+        text = self.text(name)
+        if not text:
+            return ""
+        if text.lower() not in choices:
+            raise CatalogOptionInvalid(self.key(name), expected)
+        return choices[text.lower()]
+
+
+def given(
+    options: Mapping[str, str],
+    names: OptionNames,
+    *,
+    narrowed: Callable[[str], tuple[str, bool] | None] = lambda name: (name, False),
+) -> Given:
+    """The options of this kind of store; those of others are left out.
+
+    `narrowed` gives the plain name of one that may hold for a part of the store alone, and whether
+    it does: such an option comes before one for everything; None: it is for another part. Raises
+    `CatalogOptionInvalid` for names that nobody knows, and for two values of one option.
+    """
+    wide: dict[str, tuple[str, str]] = {}
+    narrow: dict[str, tuple[str, str]] = {}
+    for key, text in options.items():
+        bare = key.removeprefix(_HADOOP)
+        prefix = next((each for each in names.prefixes if bare.startswith(each)), None)
+        if prefix is None:
+            continue
+        found = narrowed(bare[len(prefix) :])
+        if found is None:
+            continue
+        name, is_narrow = found
+        name = names.aliases.get(name, name)
+        if not _has_effect(key, name, names):
+            continue
+        first = (narrow if is_narrow else wide).setdefault(name, (key, text))
+        if first[1] != text:
+            raise CatalogOptionInvalid(key, f"the value of {first[0]}, which means the same")
+    return Given({**wide, **narrow})
+
+
+def _has_effect(key: str, name: str, names: OptionNames) -> bool:
+    if name in names.known:
+        return True
+    if name in names.refused:
+        raise CatalogOptionInvalid(key, f"no such option: {names.refused[name]}")
+    if name in names.idle or name.startswith(tuple(names.idle_prefixes)):
+        return False
+    canonical = names.prefixes[0]
+    words = (*names.known, *names.aliases, *names.idle)
+    near = difflib.get_close_matches(name, words, n=1)
+    hint = f"; did you mean {canonical}{near[0]}?" if near else ""
+    raise CatalogOptionInvalid(key, f"an option of Paimon or Hadoop for this store{hint}")

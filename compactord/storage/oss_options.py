@@ -1,0 +1,105 @@
+"""The options of Aliyun's OSS.
+
+Names: Paimon's OSSFileIO.java, and Hadoop's client for OSS, to which it hands them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from compactord.errors import CatalogOptionInvalid
+from compactord.storage.option_names import Given, OptionNames, StoreService, given
+
+_PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
+_NAMES = OptionNames(
+    prefixes=("fs.oss.",),
+    known=(
+        *("endpoint", "accessKeyId", "accessKeySecret", "securityToken", "sld.enabled"),
+        *("connection.secure.enabled", "server-side-encryption", "server-side-encryption-key-id"),
+        *("server-side-encryption-algorithm", "assumed.role.arn"),
+        *("assumed.role.session.name", "acl.default"),
+    ),
+    aliases={},
+    idle=(
+        *("impl", "impl.disable.cache", "region", "signatureversion", "buffer.dir", "block.size"),
+        *("attempts.maximum", "paging.maximum", "max.total.tasks", "list.version"),
+        *("user.agent.prefix", "bucket.region", "core.pool.size"),
+    ),
+    idle_prefixes=(
+        *("connection.", "multipart.", "threads.", "fast.upload", "upload.", "copy.", "retry."),
+        *("multipart.download.", "max.", "prefetch.", "timeout.", "jindo.", "read.", "write."),
+    ),
+    refused={
+        **dict.fromkeys(
+            (f"proxy.{n}" for n in ("host", "port", "username", "password", "domain")), _PROXY
+        ),
+        "credentials.provider": "give keys, or none for variables and roles of the machine",
+        "server-side-data-encryption": "SM4 within KMS is not supported yet",
+    },
+)
+_KEYS = {name.lower(): name for name in ("accessKeyId", "accessKeySecret", "securityToken")}
+_METHODS = {"aes256": "AES256", "kms": "KMS", "sm4": "SM4"}
+
+
+def oss_service(bucket: str, options: Mapping[str, str]) -> StoreService:
+    """How a bucket is opened. Raises `CatalogOptionInvalid`."""
+    found = given(options, _NAMES, narrowed=_cased)
+    service = {"bucket": bucket}
+    endpoint = found.text("endpoint").rstrip("/")
+    if not endpoint:
+        raise CatalogOptionInvalid(
+            "fs.oss.endpoint", "the endpoint of the bucket, such as oss-cn-hangzhou.aliyuncs.com"
+        )
+    if "://" not in endpoint:
+        is_secure = found.flag("connection.secure.enabled", True)
+        endpoint = f"{'https' if is_secure else 'http'}://{endpoint}"
+    service["endpoint"] = endpoint
+    if found.flag("sld.enabled", False) or _is_address(endpoint):
+        service["addressing_style"] = "path"
+    _put_keys(found, service)
+    found.plain("assumed.role.arn", "role_arn", service)
+    found.plain("assumed.role.session.name", "role_session_name", service)
+    _put_encryption(found, service)
+    return StoreService(service="oss", options=service, secrets=found.secrets)
+
+
+def _cased(name: str) -> tuple[str, bool]:
+    """Paimon takes the names of the keys in any case."""
+    return _KEYS.get(name.lower(), name), False
+
+
+def _is_address(endpoint: str) -> bool:
+    host = urlsplit(endpoint).hostname or ""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
+
+
+def _put_keys(found: Given, service: dict[str, str]) -> None:
+    names = ("accessKeyId", "accessKeySecret")
+    for name, other in (names, names[::-1]):
+        if name in found and other not in found:
+            raise CatalogOptionInvalid(found.key(name), f"fs.oss.{other} beside it")
+    found.secret("accessKeyId", "access_key_id", service)
+    found.secret("accessKeySecret", "access_key_secret", service)
+    if "accessKeyId" in found:
+        found.secret("securityToken", "security_token", service)
+
+
+def _put_encryption(found: Given, service: dict[str, str]) -> None:
+    expected = "AES256, KMS or SM4"
+    method = found.choice("server-side-encryption", _METHODS, expected)
+    has_key = "server-side-encryption-key-id" in found
+    if has_key and method not in ("", "KMS"):
+        raise CatalogOptionInvalid(
+            found.key("server-side-encryption-key-id"), "fs.oss.server-side-encryption: KMS"
+        )
+    native = found.choice("server-side-encryption-algorithm", _METHODS, expected)
+    method = method or ("KMS" if has_key else native)
+    if method:
+        service["server_side_encryption"] = method
+    found.plain("server-side-encryption-key-id", "server_side_encryption_key_id", service)
