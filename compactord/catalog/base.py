@@ -49,6 +49,14 @@ class Catalog(Protocol):
         """
         ...
 
+    def check_commits(self) -> None:
+        """Whether its store creates only what is absent; one in an object store is tried once.
+
+        That makes an object below the warehouse. Where this is forbidden, the first commit tries it
+        in its table's folder instead. Raises `UnsafeStore`, and what the store raises.
+        """
+        ...
+
     def list_tables(self) -> TableList:
         """Every table of every database. Raises `TableNotFound` without a warehouse."""
         ...

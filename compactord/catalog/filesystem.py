@@ -11,7 +11,8 @@ from compactord.catalog.names import (
     require_warehouse,
     table_at,
 )
-from compactord.commit.publish import StorePublisher
+from compactord.catalog.probe import StoreProof, proved
+from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.errors import StorageError, TableNotFound
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
@@ -23,7 +24,8 @@ class FilesystemCatalog:
     def __init__(self, storage: Storage, warehouse: str) -> None:
         self.storage = storage
         self.warehouse = warehouse
-        self.publisher = StorePublisher(storage)
+        self._proof = StoreProof(storage)
+        self.publisher: SnapshotPublisher = proved(StorePublisher(storage), self._proof)
 
     def find_table(self, name: str) -> TableRef:
         storage, warehouse = self.storage, self.warehouse
@@ -49,6 +51,10 @@ class FilesystemCatalog:
         require_warehouse(self.storage, self.warehouse)
         for _ in self.storage.list(self.warehouse):
             return
+
+    def check_commits(self) -> None:
+        """See `Catalog`."""
+        self._proof.require_if_allowed(self.warehouse)
 
     def list_tables(self) -> TableList:
         """See `Catalog`.

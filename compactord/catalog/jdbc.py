@@ -21,6 +21,7 @@ from compactord.catalog.names import (
     table_at,
 )
 from compactord.catalog.options import JdbcOptions, jdbc_options
+from compactord.catalog.probe import StoreProof, proved
 from compactord.clock import Clock
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
@@ -49,10 +50,15 @@ class JdbcCatalog:
         self._database = database
         self._key = catalog_key
         self._lock = lock
-        publisher = StorePublisher(storage)
+        self._proof = StoreProof(storage)
+        publisher = proved(StorePublisher(storage), self._proof)
         self.publisher: SnapshotPublisher = (
             publisher if lock is None else LockedPublisher(publisher, lock)
         )
+
+    @property
+    def has_lock(self) -> bool:
+        return self._lock is not None
 
     def check_access(self) -> None:
         """See `Catalog`; also raises what the database does, and `MissingTable`."""
@@ -60,6 +66,10 @@ class JdbcCatalog:
         self._names("LIMIT 1")
         if self._lock is not None:
             self._lock.check()
+
+    def check_commits(self) -> None:
+        """See `Catalog`."""
+        self._proof.require_if_allowed(self.warehouse)
 
     def list_tables(self) -> TableList:
         """See `Catalog`; tables are those of the database, whatever lies in the warehouse."""
@@ -119,7 +129,7 @@ def open_jdbc(
 
     `zone` is that of the writers, None the machine's. Raises `CatalogOptionInvalid`.
     """
-    given: JdbcOptions = jdbc_options(options)
+    given: JdbcOptions = jdbc_options(options, is_object_store=storage.is_object_store)
     address = jdbc_address(given.uri, given.properties)
     database = Database(address, pool_size=given.pool_size, zone=zone)
     return JdbcCatalog(

@@ -13,6 +13,7 @@ from compactord.errors import (
     CompactordError,
     TableNotFound,
     TransientStorageError,
+    UnsafeStore,
     UsageError,
 )
 
@@ -33,22 +34,29 @@ class CatalogTrouble:
 
     @property
     def may_heal(self) -> bool:
-        return not isinstance(self.error, TableNotFound | AccessDenied | UsageError)
+        return not isinstance(self.error, TableNotFound | AccessDenied | UnsafeStore | UsageError)
 
 
 def look_at(
-    catalogs: Mapping[str, Catalog], clock: Clock, *, seconds_max: float = LOOK_SECONDS_MAX
+    catalogs: Mapping[str, Catalog],
+    clock: Clock,
+    *,
+    commits: bool = False,
+    seconds_max: float = LOOK_SECONDS_MAX,
 ) -> tuple[CatalogTrouble, ...]:
     """The trouble of each catalog that has any; all are looked at side by side.
 
-    One that has not answered after `seconds_max` may heal. Its thread is left behind: a store that
-    hangs cannot be interrupted.
+    With `commits` it is also tried whether snapshots can be published (`check_commits`). One that
+    has not answered after `seconds_max` may heal. Its thread is left behind: a store that hangs
+    cannot be interrupted.
     """
     found: dict[str, CompactordError | None] = {}
 
     def look(name: str, catalog: Catalog) -> None:
         try:
             catalog.check_access()
+            if commits:
+                catalog.check_commits()
             found[name] = None
         except CompactordError as error:
             found[name] = error

@@ -1,4 +1,4 @@
-"""Opens the catalog of a warehouse: the only module that lists the catalogs."""
+"""Opens the catalog of a warehouse: the only module that lists the kinds of catalogs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from types import MappingProxyType
 from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.options import check_filesystem_options
+from compactord.catalog.refused import RefusedCatalog
 from compactord.clock import SystemClock
-from compactord.errors import UsageError
+from compactord.errors import CatalogOptionInvalid, UsageError
+from compactord.references import ReferenceMissing, resolve
 from compactord.storage.base import Storage
 from compactord.storage.open import open_storage
+from compactord.storage.store_options import OSS, PREFIXES
 
 # The store that holds a location, given the catalog's options, and the location's path in it.
 OpenStorage = Callable[[str, Mapping[str, str]], tuple[Storage, str]]
+# How long a snapshot of ours stands before we build on it, where nothing excludes writers.
+SETTLE_MS = 10_000
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -26,26 +31,59 @@ def open_catalog(
     metastore: str = "filesystem",
     options: Mapping[str, str] = _NONE,
     zone: tzinfo | None = None,
+    is_guarded: bool = False,
+    settle_ms: int = SETTLE_MS,
 ) -> Catalog:
     """The catalog of a warehouse; opens no connection.
 
-    `options` are Paimon's for catalogs, `zone` is that of the writers, None the machine's. Raises
-    `UsageError` as `open_storage` does and for a metastore whose packages are not installed,
+    `options` are Paimon's for catalogs; references in them are resolved where they are needed.
+    `zone` is that of the writers, None the machine's. Where nothing excludes Java's writers, every
+    use of the catalog is refused unless `is_guarded`; then snapshots stand for `settle_ms`.
+
+    Raises `UsageError` as `open_storage` does and for a metastore whose packages are not installed,
     `CatalogOptionInvalid` for an option that cannot be used.
     """
     try:
         storage, path = open_storage(warehouse, options)
+    except CatalogOptionInvalid:
+        raise
     except UsageError as error:
         raise UsageError(f"warehouse {error}") from error
-    if metastore == "filesystem":
-        check_filesystem_options(options)
+    is_jdbc = metastore == "jdbc"
+    own = _own(options, is_object_store=storage.is_object_store)
+    # Of Java's stores OSS alone creates a snapshot only where there is none.
+    is_exposed = storage.is_object_store and not warehouse.lower().startswith(f"{OSS[0]}:")
+    settle_ms = settle_ms if is_exposed and is_guarded else 0
+    if not is_jdbc:
+        check_filesystem_options(own)
+        if is_exposed and not is_guarded:
+            return RefusedCatalog(storage, path)
         return FilesystemCatalog(storage, path)
     try:
         from compactord.catalog.jdbc import open_jdbc
-
-        return open_jdbc(storage, path, options, clock=SystemClock(), zone=zone)
     except ImportError as error:
         raise UsageError(
             f"metastore jdbc needs packages that are not installed ({error.name}): "
             "pip install 'compactord[jdbc]'"
         ) from None
+    catalog = open_jdbc(storage, path, own, clock=SystemClock(), zone=zone)
+    if is_exposed and not is_guarded and not catalog.has_lock:
+        return RefusedCatalog(storage, path)
+    return catalog
+
+
+def _own(options: Mapping[str, str], *, is_object_store: bool) -> dict[str, str]:
+    """The options of the catalog itself, resolved; those of stores have been looked at."""
+    own = {}
+    for key, text in options.items():
+        if key.startswith(PREFIXES):
+            if not is_object_store:
+                raise CatalogOptionInvalid(
+                    key, "no option of an object store: the warehouse is a folder"
+                )
+            continue
+        try:
+            own[key] = resolve(text)
+        except ReferenceMissing as error:
+            raise CatalogOptionInvalid(key, error.expected) from None
+    return own

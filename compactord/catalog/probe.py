@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from dataclasses import dataclass
 
 from compactord import ids
-from compactord.catalog.base import Catalog
-from compactord.errors import StorageError
-from compactord.storage.base import Creation
+from compactord.commit.publish import SnapshotPublisher
+from compactord.errors import AccessDenied, StorageError, UnsafeStore
+from compactord.ids import Owner
+from compactord.paimon.snapshot import Snapshot
+from compactord.paimon.table import TableRef
+from compactord.storage.base import Creation, Storage
 
 _FIRST, _SECOND = b"first\n", b"second\n"
 
@@ -24,14 +28,13 @@ class Probed:
     changed_ms: int
 
 
-def probe(catalog: Catalog) -> Probed:
-    """Create an object twice in a folder of its own below the warehouse, and remove both.
+def probe(storage: Storage, below: str) -> Probed:
+    """Create an object twice in a folder of its own below `below`, and remove both.
 
     No catalog takes the folder for a database: its name does not end in `.db`. Raises what the
     store raises; the folder may then stay.
     """
-    storage = catalog.storage
-    folder = f"{catalog.warehouse}/.compactord-probe-{ids.random_uuid()}"
+    folder = f"{below}/.compactord-probe-{ids.random_uuid()}"
     path, temporary = f"{folder}/probe", f"{folder}/temporary"
     try:
         created = storage.create_if_absent(path, _FIRST, temporary=temporary)
@@ -48,3 +51,60 @@ def probe(catalog: Catalog) -> Probed:
         is_exclusive=(created, again, content) == (Creation.CREATED, Creation.EXISTS, _FIRST),
         changed_ms=status.changed_ms if status is not None else 0,
     )
+
+
+class StoreProof:
+    """That an object store creates only what is absent; tried until it is known, then no more.
+
+    File systems need no proof: link(2) either does it or is refused.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._is_known = not self.is_needed
+
+    @property
+    def is_needed(self) -> bool:
+        return self._storage.is_object_store
+
+    def require(self, below: str) -> None:
+        """Raises `UnsafeStore` for a store that replaces, and what the store raises."""
+        with self._lock:
+            if self._is_known:
+                return
+            if not probe(self._storage, below).is_exclusive:
+                raise UnsafeStore(
+                    below,
+                    "the store ignores that an object must not be there yet (If-None-Match or the "
+                    "like), so that snapshots would be lost: use a release or a product that "
+                    "honours it",
+                )
+            self._is_known = True
+
+    def require_if_allowed(self, below: str) -> None:
+        """As `require`; where nothing may be created nothing is known, and nothing raised."""
+        with contextlib.suppress(AccessDenied):
+            self.require(below)
+
+
+def proved(publisher: SnapshotPublisher, proof: StoreProof) -> SnapshotPublisher:
+    """The publisher, behind the proof where the store needs one."""
+    return ProvedPublisher(publisher, proof) if proof.is_needed else publisher
+
+
+class ProvedPublisher:
+    """Publishes by another publisher once the store's proof is there.
+
+    A proof that was not allowed in the warehouse's own folder is tried in that of a table.
+    """
+
+    def __init__(self, publisher: SnapshotPublisher, proof: StoreProof) -> None:
+        self.excludes_writers = publisher.excludes_writers
+        self._publisher = publisher
+        self._proof = proof
+
+    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+        """See `SnapshotPublisher`."""
+        self._proof.require(table.location)
+        return self._publisher.publish(table, snapshot, owner=owner)

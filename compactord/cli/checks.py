@@ -247,7 +247,7 @@ def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
     check = f"{name}: commits"
     before_ms = clock.now_ms()
     try:
-        probed = probe(catalog)
+        probed = probe(catalog.storage, catalog.warehouse)
     except AccessDenied:
         yield Check(
             name=check,

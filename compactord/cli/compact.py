@@ -20,6 +20,7 @@ from compactord.cli.argument_values import (
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables, table_overrides
+from compactord.cli.loading import refuse_literal_secrets
 from compactord.cli.progress import EventProgress
 from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
 from compactord.clock import Clock, SystemClock
@@ -66,6 +67,7 @@ def compact(args: argparse.Namespace) -> int:
     check_arguments(args)
     choice = choose(args)
     where = engine_arguments(args, choice.loaded.config)
+    refuse_literal_secrets(choice.loaded.config, where.master)
     note_if_left_alone(args, choice, "it is compacted")
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(stop_on_signals())
@@ -73,6 +75,7 @@ def compact(args: argparse.Namespace) -> int:
         clock = SystemClock(choice.zone)
 
         def work(target: Target) -> Result:
+            target.catalog.check_commits()
             shown = EventProgress() if args.verbose else report.TerminalProgress()
             with contextlib.closing(shown) as progress:
                 run = OneShot(

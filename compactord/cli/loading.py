@@ -9,16 +9,29 @@ from datetime import tzinfo
 from compactord.catalog.base import Catalog
 from compactord.catalog.look import CatalogTrouble, look_at
 from compactord.catalog.open import OpenStorage, open_catalog
-from compactord.catalog.options import CatalogOptionInvalid
 from compactord.clock import Clock
+from compactord.config.choices import UnlockedWriters
 from compactord.config.load import LoadedConfig, load_config
 from compactord.config.model import Catalog as CatalogSection
 from compactord.config.model import ServiceConfig
 from compactord.config.problems import ConfigInvalid, Problem
-from compactord.engine.masters import MASTERS, is_master, shown_master, what_instead
-from compactord.errors import CompactordError, ErrorAtPath, TableNotFound, UsageError
+from compactord.engine.masters import MASTERS, is_local, is_master, shown_master, what_instead
+from compactord.errors import (
+    CatalogOptionInvalid,
+    CompactordError,
+    ErrorAtPath,
+    TableNotFound,
+    UnsafeStore,
+    UsageError,
+)
 from compactord.redaction import HIDDEN, is_secret_key, redact_text
 from compactord.storage.open import open_storage
+from compactord.storage.store_options import literal_secrets
+
+NO_LITERAL = (
+    "${file:/path} or ${env:NAME}, which workers on other machines read there, or no key at all, "
+    "for variables and roles of the machines: keys are not sent to them"
+)
 
 
 def load_usable(
@@ -53,7 +66,18 @@ def open_section(
         metastore=section.metastore,
         options=section.options,
         zone=zone,
+        is_guarded=section.unlocked_writers is UnlockedWriters.GUARDED,
+        settle_ms=section.settle_ms,
     )
+
+
+def refuse_literal_secrets(config: ServiceConfig, master: str | None) -> None:
+    """Raises `UsageError` for keys of stores in the configuration with workers elsewhere."""
+    if is_local(master):
+        return
+    for catalog in config.catalogs.values():
+        for key in literal_secrets(catalog.warehouse, catalog.options):
+            raise CatalogOptionInvalid(key, NO_LITERAL)
 
 
 def is_of_database(error: CompactordError) -> bool:
@@ -69,12 +93,20 @@ def problem_at(loaded: LoadedConfig, key: str, value: str, expected: str) -> Pro
 
 
 def look_online(
-    loaded: LoadedConfig, clock: Clock, open_store: OpenStorage = open_storage
+    loaded: LoadedConfig,
+    clock: Clock,
+    open_store: OpenStorage = open_storage,
+    *,
+    commits: bool = False,
 ) -> list[tuple[CatalogTrouble, Problem]]:
-    """What is wrong with the catalogs themselves, each with its place in the configuration."""
+    """What is wrong with the catalogs themselves, each with its place in the configuration.
+
+    With `commits` stores are tried, which makes an object in each.
+    """
     config = loaded.config
     catalogs = {name: open_configured(config, name, open_store) for name in config.catalogs}
-    return [(trouble, _problem_of(loaded, trouble)) for trouble in look_at(catalogs, clock)]
+    found = look_at(catalogs, clock, commits=commits)
+    return [(trouble, _problem_of(loaded, trouble)) for trouble in found]
 
 
 def all_unusable(loaded: LoadedConfig, found: Sequence[tuple[CatalogTrouble, Problem]]) -> bool:
@@ -94,11 +126,19 @@ def _problem_of(loaded: LoadedConfig, trouble: CatalogTrouble) -> Problem:
     match trouble.error:
         case TableNotFound():
             expected = "a folder that exists: create it, or mount it first"
+            if _is_url(catalog.warehouse):
+                expected = "a folder with something in it: correct the bucket or the path"
+        case UsageError() | UnsafeStore() as error:
+            expected = f"a warehouse whose snapshots are safe ({error})"
         case error if trouble.may_heal:
             expected = f"a warehouse that answers ({error}); serve would wait for it"
         case error:
             expected = f"a folder that this user may read ({error})"
     return problem_at(loaded, f"catalogs.{name}.warehouse", catalog.warehouse, expected)
+
+
+def _is_url(warehouse: str) -> bool:
+    return "://" in warehouse and not warehouse.lower().startswith("file:")
 
 
 def _unusable(loaded: LoadedConfig, open_store: OpenStorage) -> Iterator[Problem]:
@@ -111,21 +151,33 @@ def _unusable(loaded: LoadedConfig, open_store: OpenStorage) -> Iterator[Problem
         if instead is not None:
             expected = f"no such setting, as it has no effect: {instead}"
             yield problem_at(loaded, f"spark.conf.{name}", value, expected)
-    for name, catalog in loaded.config.catalogs.items():
-        try:
-            open_store(catalog.warehouse, catalog.options)
-        except UsageError:
-            expected = (
-                "a folder of this machine, such as /data/wh or file:///data/wh; other stores are "
-                "not supported yet"
-            )
-            yield problem_at(loaded, f"catalogs.{name}.warehouse", catalog.warehouse, expected)
-            continue
-        try:
-            open_configured(loaded.config, name, open_store)
-        except CatalogOptionInvalid as error:
-            key = f"catalogs.{name}.options.{error.key}"
-            yield problem_at(loaded, key, catalog.options.get(error.key, ""), error.expected)
-        except UsageError as error:
-            key = f"catalogs.{name}.metastore"
-            yield problem_at(loaded, key, catalog.metastore, str(error))
+    for name in loaded.config.catalogs:
+        yield from _unusable_catalog(loaded, name, open_store)
+
+
+def _unusable_catalog(
+    loaded: LoadedConfig, name: str, open_store: OpenStorage
+) -> Iterator[Problem]:
+    catalog, here = loaded.config.catalogs[name], f"catalogs.{name}"
+    key, value = f"{here}.warehouse", catalog.warehouse
+    try:
+        open_store(catalog.warehouse, catalog.options)
+        key, value = f"{here}.metastore", catalog.metastore
+        open_configured(loaded.config, name, open_store)
+    except CatalogOptionInvalid as error:
+        text = catalog.options.get(error.key, "")
+        yield problem_at(loaded, f"{here}.options.{error.key}", text, error.expected)
+        return
+    except UsageError as error:
+        expected = str(error)
+        if key.endswith(".warehouse"):
+            expected = f"a folder, or the URL of a store that can be opened ({error})"
+            if loaded.reference(key) is not None:
+                # The error names the value.
+                expected = "a folder, or the URL of a store that can be opened"
+        yield problem_at(loaded, key, value, expected)
+        return
+    if not is_local(loaded.config.spark.master):
+        for literal in literal_secrets(catalog.warehouse, catalog.options):
+            text = catalog.options[literal]
+            yield problem_at(loaded, f"{here}.options.{literal}", text, NO_LITERAL)

@@ -19,6 +19,7 @@ from compactord.errors import (
     CompactordError,
     EngineUnavailable,
     TableNotFound,
+    UnsafeStore,
     UsageError,
 )
 
@@ -93,7 +94,7 @@ def say(text: str) -> None:
 def exit_code(error: CompactordError | KeyboardInterrupt) -> int:
     """The exit code of a command that this error ended."""
     match error:
-        case UsageError() | TableNotFound():
+        case UsageError() | TableNotFound() | UnsafeStore():
             return USAGE
         case AccessDenied():
             return DENIED

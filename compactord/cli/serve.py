@@ -24,6 +24,7 @@ from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.config.show import effective_json, json_schema, show_text
+from compactord.config.warehouse import pairs, refuse_catalog_arguments
 from compactord.engine.base import Engine
 from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, UsageError
@@ -106,12 +107,24 @@ def local_zone() -> tzinfo:
 
 
 def _load(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> LoadedConfig:
-    path, overrides = args.config, args.overrides
-    if args.warehouse is not None:
-        # A folder's name is no reference and no YAML.
-        warehouse = json.dumps(args.warehouse.replace("${", "$${"))
-        path, overrides = None, [f"catalogs.{ONLY_CATALOG}.warehouse={warehouse}", *overrides]
-    return load_usable(path, overrides, open_store)
+    if args.warehouse is None:
+        refuse_catalog_arguments(args)
+        return load_usable(args.config, args.overrides, open_store)
+    return load_usable(None, [*_only_catalog(args), *args.overrides], open_store)
+
+
+def _only_catalog(args: argparse.Namespace) -> Iterator[str]:
+    """The arguments that say what kind of catalog --warehouse is, as values of a configuration."""
+    # A folder's name is no reference and no YAML.
+    found = {"warehouse": args.warehouse.replace("${", "$${")}
+    if args.metastore is not None:
+        found["metastore"] = args.metastore
+    if args.unlocked_writers is not None:
+        found["unlocked_writers"] = args.unlocked_writers
+    for key, text in pairs(args.catalog_option, "--catalog-option").items():
+        found[f"options.{key}"] = text
+    for key, text in found.items():
+        yield f"catalogs.{ONLY_CATALOG}.{key}={json.dumps(text)}"
 
 
 def _require_catalogs(loaded: LoadedConfig, clock: Clock, open_store: OpenStorage) -> None:
@@ -119,7 +132,7 @@ def _require_catalogs(loaded: LoadedConfig, clock: Clock, open_store: OpenStorag
 
     Raises `ConfigInvalid`, or `AccessDenied` where permission is all that is missing.
     """
-    found = look_online(loaded, clock, open_store)
+    found = look_online(loaded, clock, open_store, commits=True)
     for trouble, _ in found:
         _log.warning("catalog_unavailable", catalog=trouble.catalog, reason=str(trouble.error))
     if not all_unusable(loaded, found):

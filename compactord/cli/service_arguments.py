@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from compactord.config.catalog_arguments import add_catalog_arguments
+
 DEFAULT_PATH = "/etc/compactord/compactord.yaml"
 _SERVE_EXAMPLES = """\
 examples:
@@ -72,6 +74,7 @@ def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="root folder of the only warehouse, without a file: catalog `warehouse`, all defaults",
     )
+    add_catalog_arguments(parser)
     parser.add_argument(
         "--set",
         dest="overrides",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from compactord.config.choices import METASTORES
+from compactord.config.choices import METASTORES, UnlockedWriters
 
 
 def add_catalog_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,11 +15,17 @@ def add_catalog_arguments(parser: argparse.ArgumentParser) -> None:
         help="kind of the catalog of --warehouse (default: filesystem)",
     )
     parser.add_argument(
+        "--unlocked-writers",
+        choices=[each.value for each in UnlockedWriters],
+        help="what to do with a --warehouse on S3, GCS or Azure whose writers take no lock: refuse "
+        "it (default), or compact guarded (docs/operations.md)",
+    )
+    parser.add_argument(
         "--catalog-option",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="an option of the catalog of --warehouse under Paimon's name, such as "
-        "uri=jdbc:sqlite:/data/catalog.db; may be repeated. Other users can see command lines: "
-        "write secrets as ${env:NAME} or ${file:/path}",
+        "uri=jdbc:sqlite:/data/catalog.db or s3.endpoint=…; may be repeated. Other users can see "
+        "command lines: write secrets as ${env:NAME} or ${file:/path}",
     )

@@ -34,4 +34,11 @@ class LogFormat(enum.Enum):
     CONSOLE = "console"
 
 
+class UnlockedWriters(enum.Enum):
+    """REFUSE: a catalog whose writers nothing excludes is not served. GUARDED: it is, with care."""
+
+    REFUSE = "refuse"
+    GUARDED = "guarded"
+
+
 METASTORES = ("filesystem", "jdbc")

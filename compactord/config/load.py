@@ -77,9 +77,16 @@ def config_of_warehouse(
     *,
     metastore: str = "filesystem",
     options: Mapping[str, str] | None = None,
+    unlocked_writers: str | None = None,
 ) -> LoadedConfig:
     """The defaults, for a warehouse without a configuration: one catalog of this name."""
-    one = {"warehouse": warehouse, "metastore": metastore, "options": dict(options or {})}
+    one: dict[str, object] = {
+        "warehouse": warehouse,
+        "metastore": metastore,
+        "options": dict(options or {}),
+    }
+    if unlocked_writers is not None:
+        one["unlocked_writers"] = unlocked_writers
     config = ServiceConfig.model_validate({"catalogs": {catalog: one}})
     return LoadedConfig(path="", config=config, origins={}, references={}, digest="")
 
@@ -98,7 +105,7 @@ def load_config(
     root = root or _no_file()
     _overlay_environment(root, environ, problems)
     _overlay_command_line(root, overrides, problems)
-    references = References(environ, problems)
+    references = References(environ, problems, is_late=_is_late)
     references.resolve(root)
     for text, value in references.resolved:
         digest.update(repr((text, value)).encode("utf-8", "surrogatepass"))
@@ -127,6 +134,11 @@ def load_config(
         references=referring,
         digest=digest.hexdigest(),
     )
+
+
+def _is_late(path: Path) -> bool:
+    """Options of catalogs: workers resolve what stands in them, so that no task holds a secret."""
+    return len(path) == 4 and path[0] == "catalogs" and path[2] == "options"
 
 
 def _no_file() -> Node:

@@ -22,7 +22,14 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from compactord.config.amounts import duration_ms, duration_text, size_bytes
-from compactord.config.choices import METASTORES, LogFormat, LogLevel, Mode, SnapshotExpiry
+from compactord.config.choices import (
+    METASTORES,
+    LogFormat,
+    LogLevel,
+    Mode,
+    SnapshotExpiry,
+    UnlockedWriters,
+)
 from compactord.config.section import Section
 from compactord.config.values import (
     Digits,
@@ -166,11 +173,27 @@ class Catalog(Section):
         description="kind of the catalog",
         json_schema_extra={"enum": list(METASTORES)},
     )
-    warehouse: Text = Field(description="root folder of the warehouse")
+    warehouse: Text = Field(
+        description="root folder of the warehouse: a path, or a URL such as s3://bucket/wh, gs://, "
+        "abfss://container@account.dfs.core.windows.net/wh, oss://"
+    )
     options: CatalogOptions = Field(
         default={},
         description="the catalog's options under Paimon's names, those of the writers: uri, "
-        "jdbc.user, jdbc.password, catalog-key, lock.enabled and others",
+        "jdbc.user, jdbc.password, lock.enabled, s3.endpoint, s3.access-key, fs.azure.*, fs.gs.*, "
+        "fs.oss.* and others; secrets as ${env:NAME} or ${file:/path}",
+    )
+    unlocked_writers: UnlockedWriters = Field(
+        default=UnlockedWriters.REFUSE,
+        description="for a catalog without a lock on S3, GCS or Azure, where a writer of Java can "
+        "replace a snapshot of another: refuse: do not serve it; guarded: serve it, and let each "
+        "snapshot of compactord stand for settle before building on it",
+    )
+    settle_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("10 s"),
+        alias="settle",
+        description="with guarded, how long a snapshot has to stand: longer than a writer takes "
+        "from its last look to the end of its copy",
     )
 
 

@@ -6,7 +6,6 @@ Scalars are those of YAML 1.2's core schema: `off`, `no` and `01:00` are texts, 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,11 +15,11 @@ import yaml
 from compactord.config.paths import Path, dotted
 from compactord.config.problems import Origin, Problem
 from compactord.redaction import HIDDEN, is_secret_key, redact_text
+from compactord.references import ReferenceMissing, filled, value_of
 
 Scalar = str | int | float | bool | None
 OriginAt = Callable[[int], Origin]
 
-_REFERENCE = re.compile(r"\$(?:(\$)(?=\{)|\{([^{}]*)\})")
 _QUOTED = re.compile(r"'([^']*)'")
 _LONGEST_VALUE = 80
 
@@ -255,57 +254,47 @@ def put(root: Node, path: Path, value: Node, *, any_case: bool) -> str | None:
 
 
 class References:
-    """Resolves `${env:NAME}` and `${file:/path}`; `$${` stands for `${` itself.
+    """Resolves the references of texts (`compactord/references.py`).
 
-    `resolved` has the references found, in order: the text of each and its value.
+    `resolved` has the references found, in order: the text of each and its value. Texts for which
+    `is_late` says so stay as they were written, once it is known that they can be resolved.
     """
 
-    def __init__(self, environ: Mapping[str, str], problems: list[Problem]) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        problems: list[Problem],
+        *,
+        is_late: Callable[[Path], bool] = lambda _: False,
+    ) -> None:
         self._environ = environ
         self._problems = problems
+        self._is_late = is_late
         self.resolved: list[tuple[str, str]] = []
 
     def resolve(self, root: Node) -> None:
         """In place, in every text below `root`; values are not searched again."""
         for path, node in root.walk():
             if isinstance(node.content, str) and "${" in node.content:
-                node.content, node.reference = self._filled(node, path), node.content
+                node.reference, text = node.content, self._filled(node, path)
+                if not self._is_late(path):
+                    node.content = text
 
     def _filled(self, node: Node, path: Path) -> str:
-        def fill(found: re.Match[str]) -> str:
-            if found[1]:
-                return "$"
-            value = self._value(found[2])
-            if isinstance(value, _Missing):
+        def value(reference: str) -> str:
+            try:
+                found = value_of(reference, self._environ)
+            except ReferenceMissing as error:
                 self._problems.append(
                     Problem(
                         origin=node.origin,
                         key=dotted(path),
-                        value=found[0],
-                        expected=value.expected,
+                        value=error.reference,
+                        expected=error.expected,
                     )
                 )
-                return found[0]
-            self.resolved.append((found[2], value))
-            return value
+                return error.reference
+            self.resolved.append((reference, found))
+            return found
 
-        return _REFERENCE.sub(fill, str(node.content))
-
-    def _value(self, text: str) -> str | _Missing:
-        kind, _, name = text.partition(":")
-        if kind == "env" and name:
-            value = self._environ.get(name)
-            return _Missing(f"the variable {name} to be set") if value is None else value
-        if kind == "file" and os.path.isabs(name):
-            try:
-                with open(name, encoding="utf-8") as file:
-                    return file.read().rstrip("\r\n")
-            except (OSError, UnicodeDecodeError, ValueError) as error:
-                why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
-                return _Missing(f"a file that can be read ({why})")
-        return _Missing("${env:NAME} or ${file:/path}; $${ for the signs themselves")
-
-
-@dataclass(frozen=True, slots=True)
-class _Missing:
-    expected: str
+        return filled(str(node.content), value)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping, Sequence
 
 from compactord.config.load import LoadedConfig, config_of_warehouse
-from compactord.config.problems import COMMAND_LINE, Problem
-from compactord.config.source import Node, References
 from compactord.errors import UsageError
 from compactord.redaction import redact_text
+from compactord.references import ReferenceMissing, resolve
 
 # The name of the catalog of a warehouse that is given without a configuration.
 NAMELESS = "warehouse"
@@ -20,18 +18,24 @@ def warehouse_config(args: argparse.Namespace) -> LoadedConfig:
     """The defaults for the one catalog that the arguments name. Raises `UsageError`."""
     if not args.warehouse:
         raise UsageError("--warehouse is empty")
-    options = {
-        key: resolved(value, f"--catalog-option {key}")
-        for key, value in pairs(args.catalog_option, "--catalog-option").items()
-    }
+    options = pairs(args.catalog_option, "--catalog-option")
+    for key, value in options.items():
+        # Catalogs resolve what stands in their options when they are opened.
+        resolved(value, f"--catalog-option {key}")
     metastore = args.metastore or "filesystem"
-    return config_of_warehouse(NAMELESS, args.warehouse, metastore=metastore, options=options)
+    return config_of_warehouse(
+        NAMELESS,
+        args.warehouse,
+        metastore=metastore,
+        options=options,
+        unlocked_writers=args.unlocked_writers,
+    )
 
 
 def refuse_catalog_arguments(args: argparse.Namespace) -> None:
     """Raises `UsageError` where they are given without --warehouse."""
-    if args.metastore is not None or args.catalog_option:
-        raise UsageError("--metastore and --catalog-option need --warehouse")
+    if args.metastore is not None or args.catalog_option or args.unlocked_writers is not None:
+        raise UsageError("--metastore, --catalog-option and --unlocked-writers need --warehouse")
 
 
 def pairs(texts: Sequence[str], argument: str) -> Mapping[str, str]:
@@ -48,9 +52,7 @@ def pairs(texts: Sequence[str], argument: str) -> Mapping[str, str]:
 
 def resolved(text: str, argument: str) -> str:
     """Resolves references to secrets as `serve` does: all users of a machine can see arguments."""
-    problems: list[Problem] = []
-    node = Node(content=text, origin=COMMAND_LINE)
-    References(os.environ, problems).resolve(node)
-    for problem in problems:
-        raise UsageError(f"{argument} has {problem.value}: expected {problem.expected}")
-    return str(node.content)
+    try:
+        return resolve(text)
+    except ReferenceMissing as error:
+        raise UsageError(f"{argument} has {error}") from None

@@ -49,6 +49,11 @@ def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
             raise UsageError(f"--spark-conf {name} has no effect: {instead}")
 
 
+def is_local(master: str | None) -> bool:
+    """Whether workers are processes that this one starts, with its environment."""
+    return master is None or _LOCAL.fullmatch(master) is not None
+
+
 def what_instead(setting: str, master: str | None) -> str | None:
     """What to do instead of setting something that has no effect; None for other settings."""
     instead = _INSTEAD.get(setting)

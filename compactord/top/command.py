@@ -8,6 +8,7 @@ import threading
 from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
 from compactord.config.amounts import duration_ms, duration_text
+from compactord.config.choices import UnlockedWriters
 from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.errors import UsageError
 from compactord.top.daemon import DaemonSource
@@ -40,7 +41,12 @@ def _source(args: argparse.Namespace, stop: threading.Event) -> Source:
         refuse_catalog_arguments(args)
         return DaemonSource(args.url)
     one = warehouse_config(args).config.catalogs[NAMELESS]
-    catalog = open_catalog(one.warehouse, metastore=one.metastore, options=one.options)
+    catalog = open_catalog(
+        one.warehouse,
+        metastore=one.metastore,
+        options=one.options,
+        is_guarded=one.unlocked_writers is UnlockedWriters.GUARDED,
+    )
     return WarehouseSource(catalog, clock=SystemClock(), stop=stop)
 
 

@@ -88,9 +88,10 @@ def filled() -> tuple[Catalog, dict[int, int], Counter[StorageOp]]:
         storage, path = _open_ours(location, options)
         return MeteredStorage(storage, report, VirtualClock()), path
 
-    catalog = open_catalog("mem://lake/wh", metered)
+    catalog = open_catalog("mem://lake/wh", metered, is_guarded=True)
     table = builders.keyed_table(catalog.storage, f"{catalog.warehouse}/db.db/t")
     rows = builders.fill_keyed(builders.writer(catalog.storage, table), commits=6)
+    catalog.check_commits()
     asked.clear()
     return catalog, rows, asked
 

@@ -214,5 +214,5 @@ def test_a_probe_that_fails_removes_what_it_made() -> None:
 
     storage = _lake()
     with pytest.raises(StorageError):
-        probe(FilesystemCatalog(HookedStorage(storage, before=fail), "/w"))
+        probe(HookedStorage(storage, before=fail), "/w")
     assert storage.objects == _lake().objects

@@ -142,6 +142,8 @@ def test_cold_keys_are_told_from_hot_ones() -> None:
         "catalogs.lake.warehouse",
         "catalogs.new.metastore",
         "catalogs.new.options",
+        "catalogs.new.unlocked_writers",
+        "catalogs.new.settle",
         "catalogs.new.warehouse",
     }
     assert cold_differences(new, new) == ()
