@@ -142,6 +142,8 @@ class Silent:
 
     def committed(self, committed: Committed) -> None: ...
 
+    def waiting(self, wait_ms: int) -> None: ...
+
 
 def one_shot(
     storage: Storage,

@@ -32,11 +32,12 @@ class Process:
         owner: Owner = FIRST,
         storage: Storage | None = None,
         clock: Clock | None = None,
+        settle_ms: int = 0,
     ) -> None:
         self.table = table
         self.storage = storage or table.storage
         clock = clock or VirtualClock()
-        publisher = StorePublisher(self.storage)
+        publisher = StorePublisher(self.storage, settle_ms=settle_ms)
         self.lost_commits = LostCommits(self.storage, publisher, TABLE.location, clock)
         self.follower = Follower(
             self.storage,

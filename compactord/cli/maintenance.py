@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import structlog
 
 from compactord import ids
 from compactord.cli.choice import Target
@@ -17,6 +20,8 @@ from compactord.table.report import count_text, size_text
 from compactord.table.session import SessionRequest, TableSession
 from compactord.table.subcompactions import WorkerSpec
 
+_log = structlog.get_logger()
+
 
 def open_supported(storage: Storage, ref: TableRef, overrides: Mapping[str, str]) -> OpenTable:
     """The table, as the service opens it before it compacts, expires or sweeps anything.
@@ -28,11 +33,12 @@ def open_supported(storage: Storage, ref: TableRef, overrides: Mapping[str, str]
     return table
 
 
-def looked_back(target: Target, clock: Clock) -> TableSession:
+def looked_back(target: Target, clock: Clock, stop: threading.Event) -> TableSession:
     """The table as the service has it before it expires anything; it knows `why_keep`.
 
-    A commit of a writer that a late rename lost is known from the snapshots alone. Raises what
-    `open_supported` raises.
+    A commit of a writer that a late rename lost is known from the snapshots alone. Waits while the
+    newest snapshot may still be replaced, unless `stop` is set. Raises what `open_supported`
+    raises.
     """
     session = TableSession(
         target.ref,
@@ -43,6 +49,11 @@ def looked_back(target: Target, clock: Clock) -> TableSession:
         worker=WorkerSpec(owner=ids.this_process(), memory_bytes=0, zone=clock.time_zone),
     )
     session.refresh()
+    wait_ms = session.wait_ms()
+    if wait_ms:
+        _log.info("commit_settling", table=target.full_name, seconds=round(wait_ms / 1000, 1))
+        stop.wait(wait_ms / 1000)
+        session.refresh()
     session.look_back(busy=(), may_commit=False)
     return session
 

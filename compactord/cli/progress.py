@@ -58,5 +58,8 @@ class EventProgress:
     def committed(self, committed: Committed) -> None:
         _log.info("commit_succeeded", snapshot=committed.snapshot_id)
 
+    def waiting(self, wait_ms: int) -> None:
+        _log.info("commit_settling", seconds=round(wait_ms / 1000, 1))
+
     def close(self) -> None:
         """Nothing is left on the screen."""

@@ -64,6 +64,7 @@ from compactord.paimon.snapshot import (
     still_stands,
 )
 from compactord.state.follower import Follower, lost_text
+from compactord.state.guard import BuildGuard
 from compactord.state.table_state import TableState, data_manifests
 from compactord.storage.base import Storage
 
@@ -77,7 +78,10 @@ def commit_user(owner: Owner, prefix: str | None) -> str:
 
 
 class Committer:
-    """Commits to one table as the user of its follower; identifiers increase and are unique."""
+    """Commits to one table as the user of its follower; identifiers increase and are unique.
+
+    It gives the follower its guard, which says how long the next commit waits for the last one.
+    """
 
     def __init__(
         self,
@@ -90,6 +94,7 @@ class Committer:
         jitter: random.Random | None = None,
     ) -> None:
         self.follower = follower
+        self.follower.guard = BuildGuard(clock, publisher.settle_ms)
         self._storage = storage
         self._clock = clock
         self._jitter = jitter or random.Random()
@@ -118,7 +123,12 @@ class Committer:
         Raises `CommitGaveUp` when retries or time are used up and `StorageError` when metadata
         cannot be written: the table is unchanged, and the caller has to delete the output files of
         `changes`. Raises `CommitUnknown`: then no file may be deleted.
+
+        Waits as long as the guard says: whoever has other work asks that before.
         """
+        wait_ms = self.follower.guard.wait_ms()
+        if wait_ms:
+            self._clock.sleep(wait_ms / 1000)
         options = settings.options
         identifier = 0 if again else self._next_identifier(options.full_compaction_delta_commits)
         files = self._metadata_files(state, settings)
@@ -197,11 +207,15 @@ class Committer:
         try:
             is_published = self._publication.published(state.table, snapshot, files)
         except CommitUnknown:
-            self.follower.published(snapshot, state.snapshot, self._clock.steady_ms())
+            self._note_published(state, snapshot)
             raise
         if is_published:
-            self.follower.published(snapshot, state.snapshot, self._clock.steady_ms())
+            self._note_published(state, snapshot)
         return is_published
+
+    def _note_published(self, state: TableState, snapshot: Snapshot) -> None:
+        self.follower.published(snapshot, state.snapshot, self._clock.steady_ms())
+        self.follower.guard.published(snapshot)
 
     def _manifests(self, state: TableState) -> tuple[ManifestFile, ...]:
         """The manifests of the state's snapshot."""
@@ -297,7 +311,7 @@ class Committer:
                 return newest, None
             if found.uuid != snapshot.uuid:
                 why_lost = lost_text(snapshot, found)
-                self.follower.report_lost(state.table, why_lost, is_replaced=True)
+                self.follower.report_lost(state.table, why_lost, is_replaced=True, ours=snapshot)
                 return self.follower.newest_after(newest), why_lost
             if trouble is not None:
                 self.follower.report_lost(state.table, trouble, is_replaced=False)

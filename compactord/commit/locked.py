@@ -45,6 +45,7 @@ class LockedPublisher:
 
     # The lock has a time limit: who stops for longer while holding it may replace a snapshot.
     excludes_writers = False
+    settle_ms = 0
 
     def __init__(self, publisher: SnapshotPublisher, lock: CatalogLock) -> None:
         self.lock = lock

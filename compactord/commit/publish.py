@@ -25,6 +25,15 @@ class SnapshotPublisher(Protocol):
         """
         ...
 
+    @property
+    def settle_ms(self) -> int:
+        """How long a snapshot of ours has to stand before we build on it; 0: not at all.
+
+        More than the longest time between a writer's look and the end of its copy, where nothing
+        excludes writers (`state/guard.py`).
+        """
+        ...
+
     def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
         """Make `snapshot` the table's unless its id is taken. Temporary files are named by `owner`.
 
@@ -39,12 +48,14 @@ class SnapshotPublisher(Protocol):
 class StorePublisher:
     """Create-if-absent of a store: it never replaces a snapshot of another writer.
 
-    Java's own publication there is a rename after a look, and replaces what came in between.
+    Java's own publication there is a rename after a look, and replaces what came in between. Where
+    that rename takes long, as on object stores, snapshots of ours stand for `settle_ms` first.
     """
 
     excludes_writers = False
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *, settle_ms: int = 0) -> None:
+        self.settle_ms = settle_ms
         self._storage = storage
 
     def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:

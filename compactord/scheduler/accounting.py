@@ -190,7 +190,7 @@ def take_in(
         return
     scheduled.look_failures = 0
     scheduled.last_poll_ms = now_ms
-    if not scheduled.first_poll_ms:
+    if not (scheduled.first_poll_ms or cycle.wait_ms):
         scheduled.first_poll_ms = now_ms
     scheduled.error = ""
     if cycle.planned is not None:

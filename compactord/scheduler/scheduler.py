@@ -179,6 +179,12 @@ class Scheduler:
         if cycle.planned is not None:
             self._take_offered(scheduled, now_ms)
             scheduled.expire_due = True
+        if cycle.wait_ms:
+            # What was offered was planned before our newest snapshot, and is planned again.
+            scheduled.held_until_ms = now_ms + cycle.wait_ms
+            scheduled.offered.clear()
+            scheduled.head_until_ms = 0
+            self.poll_due(name, now_ms)
         if scheduled.offered:
             self._slots.want(scheduled)
         self._want_cycle(scheduled)
@@ -367,6 +373,8 @@ class Scheduler:
             if scheduled.job is not None:
                 # It wants a cycle again when its running job ends.
                 del self._cycle_wanted[name]
+                continue
+            if scheduled.held_until_ms > now_ms and not self.is_ending:
                 continue
             may_poll = not (self.is_draining or scheduled.is_leaving)
             is_polled = scheduled.poll_due_ms is not None

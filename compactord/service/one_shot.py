@@ -56,6 +56,8 @@ _CYCLE_ATTEMPTS = 3
 _RETRY_WAIT_S = 0.5
 # How long cancelled work may take to remove its outputs before the engine is closed.
 _CANCEL_WAIT_S = 10
+# How soon a signal is heard while nothing can be done.
+_STOP_POLL_S = 0.2
 # A run is short: what failed is not tried again, and the caller hears of every failure.
 _RETRY = Retry(
     backoff=Backoff.model_validate({"min": "365 d", "max": "365 d"}),
@@ -148,7 +150,7 @@ class OneShot:
         self._observer.begin()
         try:
             while not self._stop.is_set() and (
-                self._carry_out() or self._receive() or self._look_again()
+                self._carry_out() or self._receive() or self._stand_by() or self._look_again()
             ):
                 pass
         except EngineUnavailable:
@@ -236,7 +238,7 @@ class OneShot:
                 each.partition: rest_text(each.rewrite, now_ms - each.rewrite.time_ms)
                 for each in cycle.planned.resting
             }
-        if not self._is_planned:
+        if not self._is_planned and cycle.planned is not None:
             self._is_planned = True
             self._note_absent_partitions()
         if cycle.merge_error is not None:
@@ -288,6 +290,17 @@ class OneShot:
         while outcome is not None:
             self._take_in(outcome)
             outcome = self._running_engine().next_outcome(timeout_s=0)
+        return True
+
+    def _stand_by(self) -> bool:
+        """Wait while our last snapshot may still be replaced; False when there is no need to."""
+        wait_ms = self._table.held_until_ms - self._clock.steady_ms()
+        if wait_ms <= 0:
+            return False
+        self._progress.waiting(wait_ms)
+        while wait_ms > 0 and not self._stop.is_set():
+            self._clock.sleep(min(wait_ms / 1000, _STOP_POLL_S))
+            wait_ms = self._table.held_until_ms - self._clock.steady_ms()
         return True
 
     def _look_again(self) -> bool:

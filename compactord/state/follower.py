@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from compactord.clock import SystemClock
 from compactord.errors import CompactordError
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import Snapshot
 from compactord.paimon.table import TableRef
+from compactord.state.guard import BuildGuard
 from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
 from compactord.storage.base import Storage
@@ -48,6 +50,8 @@ class Follower:
         self, storage: Storage, *, user: str, looked_back: PublishedSnapshots | None = None
     ) -> None:
         self.user = user
+        # What publishes for this user sets another one where snapshots must stand first.
+        self.guard = BuildGuard(SystemClock(), 0)
         self._looked_back = looked_back
         # Texts about the user's snapshots that other writers replaced, until a caller takes them.
         self.lost_snapshots: list[str] = []
@@ -79,7 +83,8 @@ class Follower:
             is_replaced = newest is not None and newest.id >= refreshed.lost.id
             if is_replaced and self._looked_back:
                 is_replaced = not self._looked_back.was_rolled_back(refreshed.lost)
-            self.report_lost(state.table, lost_text(refreshed.lost, None), is_replaced=is_replaced)
+            why = lost_text(refreshed.lost, None)
+            self.report_lost(state.table, why, is_replaced=is_replaced, ours=refreshed.lost)
         return refreshed.state
 
     def published(self, snapshot: Snapshot, base: Snapshot | None, now_ms: int) -> None:
@@ -95,8 +100,17 @@ class Follower:
             _log.warning("refresh_failed", reason=str(error))
             return state
 
-    def report_lost(self, table: TableRef, why: str, *, is_replaced: bool) -> None:
-        """Note a lost snapshot that was not found by a refresh."""
+    def report_lost(
+        self, table: TableRef, why: str, *, is_replaced: bool, ours: Snapshot | None = None
+    ) -> None:
+        """Note a lost snapshot.
+
+        With `ours`, nothing but that one is lost: it is no more than work to be done again if
+        nothing had been built on it yet, as long as the guard expects that.
+        """
+        if ours is not None and not self.guard.has_relied_on(ours):
+            _log.warning("snapshot_replaced_early", table=table.full_name, reason=why)
+            return
         self.lost_snapshots.append(why)
         self.replaced_snapshots += is_replaced
         _log.error("snapshot_lost", table=table.full_name, reason=why)

@@ -22,6 +22,8 @@ _log = structlog.get_logger()
 _REMEMBERED_MAX = 1000
 # How many of those that nobody looks back at any more are kept to tell a rollback by.
 _OLD_MAX = 10
+# Stores tell changes in whole seconds: files made longer apart than this have different times.
+_TIMES_DIFFER_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +112,11 @@ class PublishedSnapshots:
         except ObjectNotFound:
             return False
 
-    def replaced(self) -> tuple[ReplacedSnapshot, ...]:
+    def replaced(self, now_ms: int) -> tuple[ReplacedSnapshot, ...]:
         """Those whose id another snapshot has now, by id.
 
-        One listing; reads those alone whose file is not known to hold them. Ids that are gone
+        One listing; reads those alone whose file is not known to hold them, where its time would
+        tell of a later one. `now_ms` is steady. Ids that are gone
         (expired, rolled back) are passed over. Raises what listing and reading raise.
         """
         with self._lock:
@@ -125,12 +128,12 @@ class PublishedSnapshots:
         for snapshot_id, each in sorted(remembered.items()):
             status = files.get(snapshot_id)
             if status is not None:
-                other = self._other(each, status)
+                other = self._other(each, status, now_ms)
                 if other is not None:
                     found.append(ReplacedSnapshot(known=each.snapshot, found=other))
         return tuple(found)
 
-    def _other(self, remembered: _Remembered, status: ObjectStatus) -> Snapshot | None:
+    def _other(self, remembered: _Remembered, status: ObjectStatus, now_ms: int) -> Snapshot | None:
         seen, known = (status.size_bytes, status.changed_ms), remembered.snapshot
         if remembered.checked == seen:
             return None
@@ -144,5 +147,6 @@ class PublishedSnapshots:
             return None
         if found.identity != known.identity:
             return found
-        remembered.checked = seen
+        if now_ms - remembered.since_ms > _TIMES_DIFFER_MS:
+            remembered.checked = seen
         return None

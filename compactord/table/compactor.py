@@ -99,6 +99,8 @@ class Cycle:
     outrun: Mapping[int, bool] = field(default_factory=dict)
     # What writers lost to late renames, committed again or not.
     lost_commits: tuple[LostCommit, ...] = ()
+    # How long nothing may be built on our newest snapshot; `planned` is None meanwhile.
+    wait_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,17 +187,17 @@ class TableCompactor:
             self._session.discard(failed=failed)
             if finished:
                 self.phase = Phase.COMMIT
-                settled = self._session.settle(finished)
+                settled = self._session.settle(finished, busy=self._busy().keys())
                 commit_seconds = self._clock.monotonic_s() - start
                 in_commit = False
             self.phase = Phase.PLAN
             self._release(ended)
-            planned = self._plan(skip)
+            planned = None if self._session.wait_ms() else self._plan(skip)
             for each in failed:
                 found_out = self._is_outrun(each)
                 if found_out is not None:
                     outrun[each.number] = found_out
-            if settled is None and self._is_idle(skip):
+            if settled is None and not self._session.wait_ms() and self._is_idle(skip):
                 start = self._clock.monotonic_s()
                 settled, merge_error = self._merged_manifests()
                 commit_seconds = self._clock.monotonic_s() - start
@@ -223,6 +225,7 @@ class TableCompactor:
             merge_error=merge_error,
             info=planned.info if planned is not None else None,
             outrun=outrun,
+            wait_ms=self._session.wait_ms(),
         )
 
     def dispatch(
@@ -308,6 +311,10 @@ class TableCompactor:
         is_new = session.refresh()
         before = session.state
         session.look_back(busy=self._busy().keys(), may_commit=skip.may_commit)
+        if session.wait_ms():
+            # Another process has just published, or a lost commit was made again.
+            self._is_stale = True
+            return None
         is_new = is_new or session.state is not before
         context = session.plan_context()
         options = session.table.options

@@ -83,7 +83,7 @@ class LostCommits:
         """Why no snapshot may expire now, or None. Raises what listing and reading raise."""
         if self.published is None:
             return None
-        if self._is_first or self._pending or self.published.replaced():
+        if self._is_first or self._pending or self.published.replaced(self._clock.steady_ms()):
             return "another writer replaced a snapshot, and it is not yet known what that lost"
         return None
 
@@ -109,6 +109,7 @@ class LostCommits:
         """
         now_ms = self._clock.steady_ms()
         is_due = self._is_first or follower.suspects or now_ms >= self._next_look_ms
+        is_due = is_due or follower.guard.is_unread
         if self.published is None or not is_due:
             return at.state
         if at.state.snapshot is None:
@@ -117,12 +118,14 @@ class LostCommits:
         self._next_look_ms = now_ms + interval_ms
         self.published.forget_before(now_ms - writer_delay_ms)
         try:
-            return self._looked(at, at.state.snapshot, self.published, follower, committer)
+            state = self._looked(at, at.state.snapshot, self.published, follower, committer)
         except CommitUnknown:
             raise
         except CompactordError as error:
             _log.warning("look_back_failed", table=at.state.table.full_name, reason=str(error))
             return at.state
+        follower.guard.read_back()
+        return state
 
     def _looked(
         self,
@@ -133,7 +136,7 @@ class LostCommits:
         committer: Committer,
     ) -> TableState:
         ancestry = Ancestry(self._storage, self._location)
-        known, replaced = published.known(), published.replaced()
+        known, replaced = published.known(), published.replaced(self._clock.steady_ms())
         rolled_back = {each.id for each in follower.suspects if published.was_rolled_back(each)}
         for pair in replaced:
             original = self._healed.pop(pair.known.id, None)
@@ -141,7 +144,7 @@ class LostCommits:
                 self._pending[original.id] = original
                 why = lost_text(pair.known, pair.found)
                 unsafe = not published.was_rolled_back(pair.known)
-                follower.report_lost(at.state.table, why, is_replaced=unsafe)
+                follower.report_lost(at.state.table, why, is_replaced=unsafe, ours=pair.known)
         self._healed = {key: each for key, each in self._healed.items() if key in known}
         said = frozenset(self._pending)
         candidates = {**self._still_pending(), **{pair.found.id: pair.found for pair in replaced}}
@@ -241,8 +244,8 @@ class LostCommits:
         suspects, follower.suspects = follower.suspects, []
         for ours in suspects:
             if ours.id not in lost:
-                is_replaced = ours.id not in rolled_back
-                follower.report_lost(state.table, lost_text(ours, None), is_replaced=is_replaced)
+                why, is_replaced = lost_text(ours, None), ours.id not in rolled_back
+                follower.report_lost(state.table, why, is_replaced=is_replaced, ours=ours)
         for key, ours in gone.items():
             if ours.commit_user == follower.user:
                 why = lost_text(ours, lost[key].snapshot)
@@ -265,7 +268,7 @@ class LostCommits:
             del self._pending[key]
             return state
         entries = changes.entries if isinstance(changes, LostChanges) else self._entries(each)
-        if not at.may_commit:
+        if not at.may_commit or committer.follower.guard.wait_ms():
             _log.warning("writer_commit_pending", **_named(state, each.snapshot))
             return state
 

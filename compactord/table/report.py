@@ -322,6 +322,7 @@ class TerminalProgress:
         self._shown = self._stream is not None and self._stream.isatty()
         self._planned = self._finished = self._snapshots = 0
         self._bytes_planned = self._bytes_finished = 0
+        self._waited = False
 
     def starting(self, where: str) -> None:
         """`where` is the Spark master, as it may be shown."""
@@ -346,16 +347,20 @@ class TerminalProgress:
         self._snapshots += 1
         self._show()
 
+    def waiting(self, wait_ms: int) -> None:
+        self._waited = True
+        self._show(f"; waiting {wait_ms / 1000:.0f} s until writers cannot replace the last one")
+
     def close(self) -> None:
-        if self._shown and self._planned:
+        if self._shown and (self._planned or self._waited):
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
-    def _show(self) -> None:
+    def _show(self, then: str = "") -> None:
         if self._shown:
             self._stream.write(
                 f"\r\x1b[K{self._finished} of {count_text(self._planned, 'compaction')}, "
                 f"{size_text(self._bytes_finished)} of {size_text(self._bytes_planned)}, "
-                f"{count_text(self._snapshots, 'snapshot')}"
+                f"{count_text(self._snapshots, 'snapshot')}{then}"
             )
             self._stream.flush()

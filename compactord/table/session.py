@@ -148,6 +148,7 @@ class TableSession:
             owner=worker.owner,
         )
         self.state: TableState | None = None
+        self._is_first = True
         # Snapshots that seemed to be replaced because the table had been made anew.
         self._excused = 0
         self._replaced_before = 0
@@ -181,7 +182,16 @@ class TableSession:
 
     def why_keep(self) -> str | None:
         """Why no snapshot may expire now, or None; any thread may ask."""
+        if self.wait_ms():
+            return (
+                "our newest snapshot may still be replaced by a writer, which would need the "
+                "files that it removed"
+            )
         return self._lost_commits.why_keep()
+
+    def wait_ms(self) -> int:
+        """How long nothing may be built on what we published last; any thread may ask."""
+        return self._follower.guard.wait_ms()
 
     def look_back(self, *, busy: Collection[BucketId], may_commit: bool) -> None:
         """Find commits of writers that a late rename lost, if it is time to look.
@@ -225,6 +235,9 @@ class TableSession:
             self.state = self._follower.loaded(self.ref)
         else:
             self.state = self._follower.refreshed(known)
+        if self._is_first:
+            self._follower.guard.opened(self.state.snapshot)
+            self._is_first = False
         is_checked = self._checked == (self._request, schema.id, _identity(self.state))
         if is_checked and schema_ids(self._storage, self.ref.location)[-1:] == (schema.id,):
             return False
@@ -305,17 +318,21 @@ class TableSession:
         assert self.state is not None, "refreshed before"
         return index_entries(self._storage, self.state)
 
-    def settle(self, finished: Sequence[Finished]) -> Settled:
+    def settle(self, finished: Sequence[Finished], *, busy: Collection[BucketId]) -> Settled:
         """Publish finished compactions in one snapshot; files of those that cannot be are removed.
 
-        Raises what `refresh` and `Committer.commit` raise; but for `CommitUnknown`, no file of
-        theirs is left.
+        Where a writer may have replaced what we published last, that is looked at before; `busy` as
+        for `look_back`. Raises what `refresh` and `Committer.commit` raise; but for
+        `CommitUnknown`, no file of theirs is left.
         """
         by_change = {id(each.change): each for each in finished}
         try:
             if self.state is None:
                 # Forgotten, because the outcome of the last commit is unknown.
                 self.refresh()
+            if self._follower.guard.is_unread and not self.wait_ms():
+                self.refresh()
+                self.look_back(busy=busy, may_commit=True)
             assert self.state is not None, "just refreshed"
             outcome, self.state = self._committer.commit(
                 self.state, [each.change for each in finished], self.table.commit_settings

@@ -134,6 +134,9 @@ class _Timeline:
     def committed(self, committed: Committed) -> None:
         self.committed_s = time.perf_counter()
 
+    def waiting(self, wait_ms: int) -> None:
+        raise AssertionError("nothing waits on a local path")
+
 
 def table_ref(path: Path) -> TableRef:
     return TableRef(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from compactord.model import LossOutcome, LostCommit
 from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_ids
-from tests.builders import FIRST, SECOND
+from tests.builders import FIRST, SECOND, VirtualClock
 from tests.late import Process
 from tests.lineage import TABLE, Lineage
 from tests.storages import Call, Schedule, StoppingStorage, all_schedules
 
 Ends = Counter[str]
+SETTLE_MS = 10_000
 
 
 class _Writer:
@@ -100,6 +102,88 @@ def test_whenever_two_writers_rename_no_row_is_lost_unnamed_and_none_is_there_tw
     print(seen)
     assert seen["goes on: healed"] > 0
     assert seen["restarted: healed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("is_keyed", "buckets"),
+    [(True, (0,)), (True, (1,)), (True, (2,)), (False, (0,)), (True, (0, 1))],
+)
+def test_a_rename_while_our_snapshot_still_has_to_stand_loses_nothing_but_our_work(
+    *, is_keyed: bool, buckets: tuple[int, int]
+) -> None:
+    """As above; but before we publish again, our snapshot stands for a while and is read back.
+
+    What a writer renames in that time is there afterwards, unless a second writer built on ours;
+    and nothing has to be committed again. What it renames later is found as ever.
+    """
+    table = Lineage(is_keyed=is_keyed)
+    left, right = table.append(2, bucket=0), table.append(2, bucket=1)
+    seen: Ends = Counter()
+
+    def run(schedule: Schedule) -> None:
+        fork = table.fork()
+        before = +fork.expected
+        happened: list[str] = []
+        clock = _StoppingClock(schedule, happened)
+        ours = Process(
+            fork,
+            storage=StoppingStorage(fork.storage, "us", schedule, _publications),
+            clock=clock,
+            settle_ms=SETTLE_MS,
+        )
+        writers = [_Writer(fork, user, bucket) for user, bucket in zip("ab", buckets, strict=False)]
+
+        def compact() -> None:
+            for bucket, files in ((0, left), (1, right)):
+                ours.commit(fork.change(files, owner=FIRST, bucket=bucket))
+            happened.append("published")
+
+        def write(name: str, writer: _Writer) -> None:
+            writer.look()
+            schedule.wait(name, "rename")
+            writer.rename()
+            happened.append(name)
+
+        actors = {
+            name: partial(write, name, each) for name, each in zip("ab", writers, strict=False)
+        }
+        schedule.run({"us": compact, **actors})
+        in_time = set(happened[: happened.index("stood")])
+        # Until then nothing is committed again either.
+        clock.sleep(SETTLE_MS / 1000 + 1)
+        restarted = fork.fork()
+        for end, process in (
+            ("goes on", _without_schedule(ours)),
+            ("restarted", Process(restarted, owner=SECOND)),
+        ):
+            found = process.look()
+            ends = _judged(process.table, before, writers, found, (end, happened, schedule.trace))
+            for name, how in zip("ab", ends, strict=False):
+                seen[f"{'in time' if name in in_time else 'late'}: {how}"] += 1
+            if len(in_time) == len(writers):
+                assert process.follower.replaced_snapshots == 0, "it cost only work"
+
+    for schedule in all_schedules(run):
+        assert schedule.trace
+    print(seen)
+    assert seen["in time: there"] > 0
+    assert seen["late: healed"] > 0
+    if len(buckets) == 1:
+        assert {how for how in seen if how.startswith("in time")} == {"in time: there"}
+
+
+class _StoppingClock(VirtualClock):
+    """Others may do something whenever we have waited for a snapshot of ours to stand."""
+
+    def __init__(self, schedule: Schedule, happened: list[str]) -> None:
+        super().__init__()
+        self._schedule, self._happened = schedule, happened
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if seconds == SETTLE_MS / 1000:
+            self._schedule.wait("us", "stood")
+            self._happened.append("stood")
 
 
 def _without_schedule(process: Process) -> Process:

@@ -209,6 +209,9 @@ class _Silent:
     def committed(self, committed: Committed) -> None:
         pass
 
+    def waiting(self, wait_ms: int) -> None:
+        pass
+
 
 def compact(
     path: Path,

@@ -78,6 +78,8 @@ class Rules:
         self._failures: Counter[tuple[TableName, BucketId]] = Counter()
         self._rests_until: dict[tuple[TableName, BucketId], int] = {}
         self._halts: dict[TableName, Halt] = {}
+        # Until when nothing may be built on the table's newest snapshot.
+        self._held_until: dict[TableName, int] = {}
 
     # -- effects
 
@@ -91,9 +93,12 @@ class Rules:
                     assert not self._is_unsafe(name), f"a commit to {name}, which is unsafe"
                 if isinstance(effect, StartCycle) and effect.skip.may_commit:
                     assert not self._is_unsafe(name), f"{name} is unsafe, and might be changed"
+                if isinstance(effect, StartCycle):
+                    assert not self._is_held(name), f"{name} has to wait for its last snapshot"
                 self._job(name, "cycle")
                 self._hand_back(name, ended)
             case StartDispatch():
+                assert not self._is_held(effect.name), "planned before its last snapshot"
                 self._job(effect.name, "dispatch")
                 self._begin(effect)
             case StartExpire(name=name, keep_from=keep_from):
@@ -113,6 +118,7 @@ class Rules:
                 assert name not in self._maintenance, "forgotten while it is being swept"
                 assert name not in map(self.table_of.get, self.active), "forgotten in flight"
                 self._halts.pop(name, None)
+                self._held_until.pop(name, None)
                 for key in [key for key in self._rests_until if key[0] == name]:
                     del self._rests_until[key], self._failures[key]
                 for counter in (self.ended_of, self.answered):
@@ -150,6 +156,9 @@ class Rules:
     def finished_late(self, key: tuple[int, int]) -> None:
         """A worker has written its files although its compaction was given up."""
         self._late.add(key)
+
+    def _is_held(self, name: TableName) -> bool:
+        return self._world.now_ms < self._held_until.get(name, 0)
 
     def _is_unsafe(self, name: TableName) -> bool:
         halt = self._halts.get(name)
@@ -264,6 +273,8 @@ class Rules:
         self.discarded(name, ended)
         if cycle.error is None:
             self._looked_at[name] = self._world.now_ms
+        if cycle.wait_ms:
+            self._held_until[name] = self._world.now_ms + cycle.wait_ms
         if cycle.settled is not None:
             published = {id(each) for each in cycle.settled.published}
             for each in ended:

@@ -103,10 +103,16 @@ def subcompaction_of(number: int, index: int, *paths: str) -> Subcompaction:
 
 
 class SimTable:
-    """`is_keyed`: a bucket is worked on by one compaction at a time, else by several."""
+    """`is_keyed`: a bucket is worked on by one compaction at a time, else by several.
 
-    def __init__(self, buckets: Iterable[Bucket], *, is_keyed: bool = True) -> None:
+    After a commit nothing is planned for `settle_ms`.
+    """
+
+    def __init__(
+        self, buckets: Iterable[Bucket], *, is_keyed: bool = True, settle_ms: int = 0
+    ) -> None:
         self._replaced = 0
+        self._settle_ms = settle_ms
         self.buckets = dict(enumerate(buckets))
         self.is_keyed = is_keyed
         self.snapshot_id = 1
@@ -152,9 +158,11 @@ class SimTable:
         if error is None and finished:
             settled = self._settle(finished, conflicts)
         self.release(ended)
-        planned = None
+        planned, wait_ms = None, 0
         if error is not None:
             self._is_changed = True
+        elif self._settle_ms and settled is not None and settled.committed is not None:
+            self._is_changed, wait_ms = True, self._settle_ms
         elif self._is_changed or skip != self._skip:
             planned = self._plan(skip)
             self._is_changed, self._skip = False, skip
@@ -168,6 +176,7 @@ class SimTable:
             error=error,
             in_commit=error is not None and bool(finished),
             lost_commits=(lost_commit(late),) if late and skip.may_commit else (),
+            wait_ms=wait_ms,
         )
 
     def _settle(self, finished: Sequence[Finished], conflicts: frozenset[int]) -> Settled:

@@ -102,7 +102,7 @@ class RandomWorkload:
             buckets=draw.choice([1, 2, 20]),
             until_ms=self.world.now_ms + LOAD_MS,
         )
-        table = SimTable(buckets, is_keyed=is_keyed)
+        table = SimTable(buckets, is_keyed=is_keyed, settle_ms=draw.choice([0, 0, 3_000]))
         self.world.add(f"t{self._names}", table, plan, rules=self._policy())
 
     def _policy(self) -> TablePolicy:

@@ -35,6 +35,7 @@ class Pointers:
     """
 
     excludes_writers = True
+    settle_ms = 0
 
     def __init__(self, storage: Storage) -> None:
         self.newest: dict[TableRef, int] = {}

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from compactord import ids
+from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.cli.choice import Target
 from compactord.cli.command import _parser
+from compactord.cli.maintenance import looked_back
 from compactord.cli.orphans import orphans
 from compactord.cli.plan import plan
 from compactord.clock import SystemClock
+from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
 from tests import builders
 from tests.e2e.tables import digest
+from tests.simulation.world import policy
 from tests.unit.cli.warehouses import LOCAL, answered, append, configuration, keyed, said
 
 KEEP_ONE = {"snapshot_num__retained_min": "1", "snapshot_time__retained": "1 ms"}
@@ -175,3 +181,20 @@ def test_nothing_expires_while_a_late_rename_has_lost_a_writers_commit(
         assert found["snapshots"] == 0
         assert "another writer replaced a snapshot" in found["why_not"]
     assert digest(folder) == before
+
+
+def test_expiry_waits_until_the_newest_snapshot_of_ours_has_stood(tmp_path: Path) -> None:
+    ref = keyed(tmp_path, "d.t", commits=6, **KEEP_ONE)
+    builders.one_shot(LOCAL, ref, clock=builders.VirtualClock(SystemClock().now_ms())).run()
+    catalog = FilesystemCatalog(LOCAL, str(tmp_path))
+    catalog.publisher = StorePublisher(LOCAL, settle_ms=500)
+    target = Target(catalog_name="", catalog=catalog, ref=ref, policy=policy())
+    clock, stop = SystemClock(), threading.Event()
+    start_s = clock.monotonic_s()
+    session = looked_back(target, clock, stop)
+    assert clock.monotonic_s() - start_s >= 0.5
+    assert session.why_keep() is None
+    stop.set()
+    why = looked_back(target, clock, stop).why_keep()
+    assert why is not None
+    assert "may still be replaced" in why

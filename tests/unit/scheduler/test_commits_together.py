@@ -8,6 +8,7 @@ from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
 
 DELAY_MS = 5_000
+SETTLE_MS = 10_000
 
 
 def _stage(*, buckets: int, slots: int = 2, delay_ms: int = DELAY_MS) -> Stage:
@@ -127,5 +128,67 @@ def test_what_waits_when_the_service_ends_is_discarded() -> None:
     first, _ = _begun(stage, 2)
     stage.ends(first)
     stage.scheduler.drain(stage.now)
+    stage.scheduler.end()
+    assert isinstance(only(stage.decide()), Discard)
+
+
+def _committed_and_held(*, buckets: int) -> tuple[Stage, list[Submit]]:
+    """One compaction is published and has to stand; the others are at the engine."""
+    stage = Stage(slots=buckets)
+    stage.add(buckets=buckets, settle_ms=SETTLE_MS)
+    stage.cycle_ended(only(stage.decide()))
+    first, *others = _begun(stage, buckets)
+    stage.ends(first)
+    stage.cycle_ended(only(stage.decide()))
+    return stage, others
+
+
+def test_while_a_snapshot_of_ours_has_to_stand_its_table_waits_and_takes_no_thread() -> None:
+    stage, (other,) = _committed_and_held(buckets=2)
+    stage.poll()
+    assert stage.decide(SETTLE_MS - 1) == []
+    stage.ends(other)
+    assert stage.decide() == [], "it is published later"
+    table = stage.scheduler.tables[NAME]
+    assert table.job is None
+    cycle = only(stage.decide(1))
+    assert _commits([cycle]) == [1]
+    # That has to stand, too; then the table is planned anew.
+    stage.cycle_ended(cycle)
+    assert stage.decide(SETTLE_MS - 1) == []
+    assert _commits(stage.decide(1)) == [0]
+
+
+def test_what_was_planned_before_a_snapshot_that_has_to_stand_is_not_begun_after_it() -> None:
+    stage = Stage(slots=1)
+    stage.add(buckets=3, settle_ms=SETTLE_MS)
+    stage.cycle_ended(only(stage.decide()))
+    (first,) = _begun(stage, 1)
+    assert stage.scheduler.tables[NAME].offered
+    stage.ends(first)
+    for effect in stage.decide():
+        match effect:
+            case StartCycle():
+                stage.cycle_ended(effect)
+            case StartDispatch():
+                stage.dispatched(effect)
+    while stage.scheduler.tables[NAME].held_until_ms <= stage.now:
+        for effect in stage.decide(10):
+            match effect:
+                case StartDispatch():
+                    stage.dispatched(effect)
+                case Submit():
+                    stage.ends(effect)
+                case StartCycle():
+                    stage.cycle_ended(effect)
+    assert stage.scheduler.tables[NAME].offered == {}
+    assert isinstance(only(stage.decide(SETTLE_MS)), StartCycle)
+
+
+def test_a_stop_does_not_wait_for_a_snapshot_that_has_to_stand() -> None:
+    stage, (other,) = _committed_and_held(buckets=2)
+    stage.ends(other)
+    stage.scheduler.drain(stage.now)
+    assert stage.decide() == [], "there may be time to publish it"
     stage.scheduler.end()
     assert isinstance(only(stage.decide()), Discard)

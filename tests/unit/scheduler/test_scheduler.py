@@ -70,9 +70,16 @@ class Stage:
         self.now = NOW
 
     def add(
-        self, name: TableName = NAME, *, buckets: int = 1, size: int = MIB, **settings: object
+        self,
+        name: TableName = NAME,
+        *,
+        buckets: int = 1,
+        size: int = MIB,
+        settle_ms: int = 0,
+        **settings: object,
     ) -> SimTable:
-        table = self.tables[name] = SimTable([Bucket() for _ in range(buckets)])
+        made = SimTable([Bucket() for _ in range(buckets)], settle_ms=settle_ms)
+        table = self.tables[name] = made
         for _ in range(5):
             table.commit(dict.fromkeys(range(buckets), size), self.now)
         ref = TableRef(database=name.database, name=name.table, location="/t")

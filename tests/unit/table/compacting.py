@@ -29,6 +29,7 @@ def compactor_of(
     overrides: Mapping[str, str] | None = None,
     append_wait_ms: int | None = None,
     quiet_for_ms: int = 0,
+    settle_ms: int = 0,
 ) -> TableCompactor:
     clock = clock or VirtualClock()
     return TableCompactor(
@@ -37,7 +38,7 @@ def compactor_of(
             overrides=overrides or {}, append_wait_ms=append_wait_ms, quiet_for_ms=quiet_for_ms
         ),
         storage=storage,
-        publisher=StorePublisher(storage),
+        publisher=StorePublisher(storage, settle_ms=settle_ms),
         clock=clock,
         worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=VirtualClock().time_zone),
         stop_trigger_fallback=3,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
 
+from compactord.commit.publish import StorePublisher
 from compactord.model import Committed, LossOutcome
 from compactord.paimon import paths
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
@@ -20,6 +23,9 @@ from tests.unit.table.compacting import ALL, compactor_of, outcome_of
 
 WHERE = "/warehouse/db.db/t"
 LATE = {7: 70, 8: 80}
+SETTLE_MS = 10_000
+# The tests' writer names its files as we do: what it wrote must not seem to be ours, and new.
+AN_HOUR_LATER_MS = builders.NOW_MS + 3_600_000
 
 
 def late_write(
@@ -84,6 +90,97 @@ def test_a_cycle_commits_again_what_a_late_rename_took_and_plans_with_it() -> No
     assert cycle.planned.snapshot_id == lost.again_id == latest_snapshot_id(storage, WHERE)
     assert compactor.expire(keep_from=None).why_not is None
     assert compactor.cycle((), ALL).lost_commits == ()
+
+
+def test_nothing_is_planned_committed_or_expired_while_our_snapshot_has_to_stand() -> None:
+    storage, table, _ = _filled()
+    clock = VirtualClock(AN_HOUR_LATER_MS)
+    compactor = compactor_of(storage, table, clock=clock, settle_ms=SETTLE_MS)
+    first = compactor.cycle((), ALL)
+    assert first.planned is not None
+    assert first.wait_ms == 0
+    one, other = (
+        compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        for number, pending in enumerate(first.planned.offered, 1)
+    )
+    assert one is not None
+    assert other is not None
+    published = compactor.cycle([outcome_of(one)], ALL)
+    assert published.settled is not None
+    assert published.settled.committed is not None
+    assert (published.planned, published.wait_ms) == (None, SETTLE_MS)
+    why_not = compactor.expire(keep_from=None).why_not
+    assert why_not is not None
+    assert "may still be replaced" in why_not
+    clock.sleep(3)
+    assert compactor.cycle((), ALL).wait_ms == SETTLE_MS - 3_000
+    # Whoever does not wait is made to wait.
+    before_ms = clock.steady_ms()
+    published = compactor.cycle([outcome_of(other)], ALL)
+    assert clock.steady_ms() - before_ms == SETTLE_MS - 3_000
+    assert published.wait_ms == SETTLE_MS
+    clock.sleep(SETTLE_MS / 1000)
+    last = compactor.cycle((), ALL)
+    assert last.planned is not None
+    assert (last.planned.snapshot_id, last.wait_ms) == (8, 0)
+    assert compactor.expire(keep_from=None).why_not is None
+
+
+def test_a_rename_over_our_snapshot_while_it_has_to_stand_is_neither_unsafe_nor_a_loss() -> None:
+    storage, table, expected = _filled()
+    clock = VirtualClock(AN_HOUR_LATER_MS)
+    snapshot_id, rename = late_write(storage, table, rows_of(LATE.items()))
+    compactor = compactor_of(storage, table, clock=clock, settle_ms=SETTLE_MS)
+    planned = compactor.cycle((), ALL).planned
+    assert planned is not None
+    dispatched = [
+        compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        for number, pending in enumerate(planned.offered, 1)
+    ]
+    one, other = (outcome_of(each) for each in dispatched if each is not None)
+    settled = compactor.cycle([one], ALL).settled
+    assert settled is not None
+    assert settled.committed is not None
+    assert settled.committed.snapshot_id == snapshot_id
+    rename()
+    clock.sleep(SETTLE_MS / 1000)
+    # The other bucket is published on top of what the writer put in the place of the first.
+    cycle = compactor.cycle([other], ALL)
+    assert cycle.error is None
+    assert (cycle.replaced_snapshots, cycle.lost_snapshots, cycle.lost_commits) == (0, (), ())
+    assert builders.read_keyed(storage, table) == {**expected, **LATE}
+    clock.sleep(SETTLE_MS / 1000)
+    planned = compactor.cycle((), ALL).planned
+    assert planned is not None
+    assert [each.bucket for each in planned.offered] == [one.compaction.bucket]
+
+
+def test_a_rename_after_our_snapshot_has_stood_and_was_looked_at_is_unsafe() -> None:
+    """The operator's `settle` is too short for these writers."""
+    storage, table, _ = _filled()
+    clock = VirtualClock(AN_HOUR_LATER_MS)
+    _, rename = late_write(storage, table, rows_of(LATE.items()))
+    compactor = compactor_of(storage, table, clock=clock, settle_ms=SETTLE_MS)
+    planned = compactor.cycle((), ALL).planned
+    assert planned is not None
+    dispatch = compactor.dispatch(planned.offered[0].bucket, number=1, free_slots=1)
+    assert dispatch is not None
+    compactor.cycle([outcome_of(dispatch)], ALL)
+    clock.sleep(SETTLE_MS / 1000)
+    compactor.cycle((), ALL)
+    rename()
+    assert compactor.cycle((), ALL).replaced_snapshots == 1
+
+
+def test_a_process_that_starts_lets_stand_what_another_one_has_just_published() -> None:
+    storage, table, _ = _filled()
+    assert _publish_each_bucket(compactor_of(storage, table)) == 2
+    clock = VirtualClock()
+    compactor = compactor_of(storage, table, clock=clock, settle_ms=SETTLE_MS)
+    cycle = compactor.cycle((), ALL)
+    assert (cycle.planned, cycle.wait_ms) == (None, SETTLE_MS)
+    clock.sleep(SETTLE_MS / 1000)
+    assert compactor.cycle((), ALL).planned is not None
 
 
 def test_a_table_that_must_not_be_changed_keeps_what_was_lost_until_it_may() -> None:
@@ -178,3 +275,50 @@ def test_a_snapshot_that_was_replaced_where_it_stood_counts_as_unsafe() -> None:
     _rolled_back(storage, table, to=7)
     writer(storage, table).write(rows_of([(1, 1)]))
     assert compactor.cycle((), ALL).replaced_snapshots == 1
+
+
+def test_a_run_waits_for_each_snapshot_to_stand_says_so_and_looks_at_the_last_one() -> None:
+    inner = MemoryStorage()
+    table = keyed_table(inner, WHERE, buckets=2)
+    expected = builders.fill_keyed(writer(inner, table), commits=6)
+    snapshot_id, rename = late_write(inner, table, rows_of(LATE.items()))
+
+    class Late(builders.Silent):
+        """The writer renames while the run waits for the first time."""
+
+        waits: ClassVar[list[int]] = []
+
+        def waiting(self, wait_ms: int) -> None:
+            if not self.waits:
+                rename()
+            self.waits.append(wait_ms)
+
+    clock = VirtualClock(AN_HOUR_LATER_MS)
+    publisher = StorePublisher(inner, settle_ms=SETTLE_MS)
+    totals = builders.compact(inner, table, publisher=publisher, clock=clock, progress=Late())
+    assert totals.failures == totals.lost_commits == totals.lost_snapshots == []
+    # Lost, and done again on top of what the writer brought.
+    assert totals.snapshots == [snapshot_id, snapshot_id + 1]
+    assert Late.waits == [SETTLE_MS, SETTLE_MS]
+    assert max(clock.sleeps) <= 0.2, "a signal is heard"
+    assert builders.read_keyed(inner, table) == {**expected, **LATE}
+
+
+def test_a_run_that_is_stopped_does_not_wait_to_the_end() -> None:
+    inner = MemoryStorage()
+    table = keyed_table(inner, WHERE, buckets=2)
+    builders.fill_keyed(writer(inner, table), commits=6)
+    stop = threading.Event()
+
+    class Stopping(builders.Silent):
+        def waiting(self, wait_ms: int) -> None:
+            stop.set()
+
+    clock = VirtualClock(AN_HOUR_LATER_MS)
+    publisher = StorePublisher(inner, settle_ms=SETTLE_MS)
+    totals = builders.compact(
+        inner, table, publisher=publisher, clock=clock, progress=Stopping(), stop=stop
+    )
+    assert totals.stopped
+    assert len(totals.snapshots) == 1
+    assert clock.sleeps == []

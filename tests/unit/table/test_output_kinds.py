@@ -120,7 +120,7 @@ def test_a_commit_refuses_a_kind_that_it_cannot_list_and_no_file_is_left(case: C
     finished = case.settled(_with_audit(case.subcompaction))
     assert isinstance(finished, Finished)
     with pytest.raises(CommitError, match="is of kind audit, which no manifest lists"):
-        case.session.settle([finished])
+        case.session.settle([finished], busy=())
     assert case.storage.objects == case.before
 
 
@@ -129,7 +129,7 @@ def test_a_file_of_any_kind_that_is_lost_before_its_commit_takes_the_others_alon
     finished = case.settled(result)
     assert isinstance(finished, Finished)
     case.storage.delete(f"{case.subcompaction.write.folder}/{result.outputs[1].file.file_name}")
-    settled = case.session.settle([finished])
+    settled = case.session.settle([finished], busy=())
     ((_, drop),) = settled.dropped
     assert (settled.committed, drop.conflict) == (None, Conflict.OUTPUT_LOST)
     assert case.storage.objects == case.before

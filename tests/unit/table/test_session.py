@@ -95,7 +95,7 @@ def _round(session: TableSession) -> Settled | None:
     """Refresh, merge what is due and publish it; None when nothing is."""
     session.refresh()
     finished = _finished(session)
-    return session.settle(finished) if finished else None
+    return session.settle(finished, busy=()) if finished else None
 
 
 def _alter(storage: Storage, table: TableRef, **changed: Any) -> None:
@@ -128,7 +128,7 @@ def test_files_of_other_columns_that_came_during_a_merge_are_refused() -> None:
     session.refresh()
     finished = _finished(session)
     stale.write(rows_of([(1, 1)]))
-    assert session.settle(finished).committed is not None
+    assert session.settle(finished, busy=()).committed is not None
     with pytest.raises(UnsupportedTable, match="files of schema 0 have other columns"):
         session.refresh()
 
@@ -142,7 +142,7 @@ def test_a_table_made_anew_during_a_merge_is_opened_anew() -> None:
     target = writer(storage, table)
     for commit in range(8):
         target.write(rows_of([(1, commit)]))
-    assert len(session.settle(finished).dropped) == 2
+    assert len(session.settle(finished, busy=()).dropped) == 2
     assert session.refresh()
     assert session.table.kind is TableKind.APPEND_UNAWARE
     assert leftovers(storage, table, [FIRST]) == set()
