@@ -19,13 +19,18 @@ from compactord.storage.base import Storage
 
 
 class FilesystemCatalog:
-    """Tables below `warehouse`, a path of `storage`, which publishes their snapshots itself."""
+    """Tables below `warehouse`, a path of `storage`, which publishes their snapshots itself.
 
-    def __init__(self, storage: Storage, warehouse: str) -> None:
+    Snapshots stand for `settle_ms` before anything is built on them (`SnapshotPublisher`).
+    """
+
+    def __init__(self, storage: Storage, warehouse: str, *, settle_ms: int = 0) -> None:
         self.storage = storage
         self.warehouse = warehouse
         self._proof = StoreProof(storage)
-        self.publisher: SnapshotPublisher = proved(StorePublisher(storage), self._proof)
+        self.publisher: SnapshotPublisher = proved(
+            StorePublisher(storage, settle_ms=settle_ms), self._proof
+        )
 
     def find_table(self, name: str) -> TableRef:
         storage, warehouse = self.storage, self.warehouse

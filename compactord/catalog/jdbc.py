@@ -34,7 +34,10 @@ _TABLES = "paimon_tables"
 
 
 class JdbcCatalog:
-    """Tables of one `catalog-key`; `lock` is None where the options turn it off."""
+    """Tables of one `catalog-key`; `lock` is None where the options turn it off.
+
+    Without it snapshots stand for `settle_ms` before anything is built on them.
+    """
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class JdbcCatalog:
         database: Database,
         catalog_key: str,
         lock: JdbcLock | None,
+        settle_ms: int = 0,
     ) -> None:
         self.storage = storage
         self.warehouse = warehouse
@@ -51,7 +55,7 @@ class JdbcCatalog:
         self._key = catalog_key
         self._lock = lock
         self._proof = StoreProof(storage)
-        publisher = proved(StorePublisher(storage), self._proof)
+        publisher = proved(StorePublisher(storage, settle_ms=settle_ms), self._proof)
         self.publisher: SnapshotPublisher = (
             publisher if lock is None else LockedPublisher(publisher, lock)
         )
@@ -124,10 +128,12 @@ def open_jdbc(
     *,
     clock: Clock,
     zone: tzinfo | None,
+    settle_ms: int = 0,
 ) -> JdbcCatalog:
     """The catalog that the options describe; asks its database nothing.
 
-    `zone` is that of the writers, None the machine's. Raises `CatalogOptionInvalid`.
+    `settle_ms` holds where it has no lock. `zone` is that of the writers, None the machine's.
+    Raises `CatalogOptionInvalid`.
     """
     given: JdbcOptions = jdbc_options(options, is_object_store=storage.is_object_store)
     address = jdbc_address(given.uri, given.properties)
@@ -138,4 +144,5 @@ def open_jdbc(
         database=database,
         catalog_key=given.catalog_key,
         lock=JdbcLock(database, given, clock) if given.is_locked else None,
+        settle_ms=settle_ms,
     )

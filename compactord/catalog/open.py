@@ -58,7 +58,7 @@ def open_catalog(
         check_filesystem_options(own)
         if is_exposed and not is_guarded:
             return RefusedCatalog(storage, path)
-        return FilesystemCatalog(storage, path)
+        return FilesystemCatalog(storage, path, settle_ms=settle_ms)
     try:
         from compactord.catalog.jdbc import open_jdbc
     except ImportError as error:
@@ -66,7 +66,7 @@ def open_catalog(
             f"metastore jdbc needs packages that are not installed ({error.name}): "
             "pip install 'compactord[jdbc]'"
         ) from None
-    catalog = open_jdbc(storage, path, own, clock=SystemClock(), zone=zone)
+    catalog = open_jdbc(storage, path, own, clock=SystemClock(), zone=zone, settle_ms=settle_ms)
     if is_exposed and not is_guarded and not catalog.has_lock:
         return RefusedCatalog(storage, path)
     return catalog

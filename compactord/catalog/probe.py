@@ -101,6 +101,7 @@ class ProvedPublisher:
 
     def __init__(self, publisher: SnapshotPublisher, proof: StoreProof) -> None:
         self.excludes_writers = publisher.excludes_writers
+        self.settle_ms = publisher.settle_ms
         self._publisher = publisher
         self._proof = proof
 

@@ -47,8 +47,9 @@ class LoadedConfig:
 
     `origins` has an entry for every effective value, by dotted key. `references` are the texts, as
     written, of values that were given as `${env:…}` or `${file:…}`: what is shown in their place.
-    `digest` changes with the file's bytes and with the values of its references. It is only for
-    comparing: it was computed from secrets, too.
+    `digest` changes with the file's bytes and with the values of its references, `late` has one
+    for each value that stays a reference until it is used. Both are only for comparing: they were
+    computed from secrets, too.
     """
 
     path: str  # NO_FILE if there is none
@@ -56,6 +57,7 @@ class LoadedConfig:
     origins: Mapping[str, Origin] = field(repr=False)
     references: Mapping[str, str] = field(repr=False)
     digest: str = field(repr=False)
+    late: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def origin(self, key: str) -> Origin:
         """Where the value of a dotted key, or the first one below it, came from."""
@@ -133,6 +135,7 @@ def load_config(
         origins=origins,
         references=referring,
         digest=digest.hexdigest(),
+        late=references.late,
     )
 
 

@@ -6,6 +6,7 @@ Scalars are those of YAML 1.2's core schema: `off`, `no` and `01:00` are texts, 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -257,7 +258,8 @@ class References:
     """Resolves the references of texts (`compactord/references.py`).
 
     `resolved` has the references found, in order: the text of each and its value. Texts for which
-    `is_late` says so stay as they were written, once it is known that they can be resolved.
+    `is_late` says so stay as they were written, once it is known that they can be resolved; `late`
+    has a digest of what they stand for, by dotted key.
     """
 
     def __init__(
@@ -271,13 +273,17 @@ class References:
         self._problems = problems
         self._is_late = is_late
         self.resolved: list[tuple[str, str]] = []
+        self.late: dict[str, str] = {}
 
     def resolve(self, root: Node) -> None:
         """In place, in every text below `root`; values are not searched again."""
         for path, node in root.walk():
             if isinstance(node.content, str) and "${" in node.content:
                 node.reference, text = node.content, self._filled(node, path)
-                if not self._is_late(path):
+                if self._is_late(path):
+                    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+                    self.late[dotted(path)] = digest.hexdigest()
+                else:
                     node.content = text
 
     def _filled(self, node: Node, path: Path) -> str:

@@ -66,12 +66,29 @@ class Settings:
             return False
         old = self.config
         required = cold_differences(old, result.config)
+        required += _other_values(self.loaded, result, required)
         self.view = replace(self.view, last_reload_success_ms=now_ms, restart_required=required)
         keep = {"service": old.service, "spark": old.spark, "catalogs": old.catalogs}
-        self.loaded = replace(result, config=result.config.model_copy(update=keep))
+        config = result.config.model_copy(update=keep)
+        # Catalogs have the values that they were opened with.
+        self.loaded = replace(result, config=config, late=self.loaded.late)
         if self.config.log != old.log:
             self._apply_logs(self.loaded)
         if required:
             _log.warning("config_restart_required", keys=list(required))
         _log.info("config_loaded", path=result.path)
         return True
+
+
+def _other_values(old: LoadedConfig, new: LoadedConfig, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Keys of catalogs' databases whose references have other values now.
+
+    Stores read theirs again by themselves when a token expires.
+    """
+    return tuple(
+        key
+        for key, digest in new.late.items()
+        if old.late.get(key, digest) != digest
+        and key not in known
+        and key.split(".options.")[-1].startswith(("uri", "jdbc."))
+    )

@@ -71,6 +71,7 @@ def test_a_catalog_without_a_lock_is_refused_where_java_replaces(
         is_guarded=is_guarded,
     )
     assert isinstance(catalog, RefusedCatalog) is is_refused
+    assert catalog.publisher.settle_ms == (10_000 if is_guarded else 0)
 
 
 def test_the_lock_of_a_jdbc_catalog_is_on_by_default_in_an_object_store(tmp_path: Path) -> None:

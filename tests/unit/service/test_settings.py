@@ -68,6 +68,33 @@ def test_what_cannot_change_while_running_stays_and_is_named(stage: Stage) -> No
     assert stage.settings.view.restart_required == ("spark.master",)
 
 
+def test_another_password_behind_a_reference_needs_a_restart(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    text = f"""\
+        catalogs:
+          lake:
+            warehouse: /wh
+            options:
+              jdbc.password: "${{file:{password}}}"
+              s3.session.token: "${{file:{password}}}"
+        """
+
+    def read() -> LoadedConfig:
+        return load(tmp_path, text, whole=True)
+
+    password.write_text("first")
+    settings = Settings(read(), read=read, apply_logs=lambda _: None, now_ms=NOW_MS)
+    for content, required in (
+        ("first", ()),
+        ("second", ("catalogs.lake.options.jdbc.password",)),
+        ("first", ()),
+    ):
+        password.write_text(content)
+        assert settings.take_in(settings.read_again(), asked=True, now_ms=LATER_MS)
+        assert settings.view.restart_required == required
+    assert "first" not in repr(settings.loaded)
+
+
 def test_a_file_that_cannot_be_used_changes_nothing_and_is_said_until_one_can(
     stage: Stage,
 ) -> None:
