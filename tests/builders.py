@@ -25,7 +25,7 @@ from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
-from compactord.service.one_shot import OneShot
+from compactord.service.one_shot import MAX_COMMIT_DELAY_MS, OneShot
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.in_flight import Finished
@@ -159,6 +159,7 @@ def one_shot(
     clock: VirtualClock | None = None,
     quiet_for_ms: int = 0,
     progress: Progress | None = None,
+    max_commit_delay_ms: int = MAX_COMMIT_DELAY_MS,
 ) -> OneShot:
     """A run with the inline engine and virtual time."""
     clock = clock or VirtualClock()
@@ -177,6 +178,7 @@ def one_shot(
         worker=WorkerSpec(owner=owner, memory_bytes=64 << 20, zone=clock.time_zone),
         progress=progress or Silent(),
         stop=stop or threading.Event(),
+        max_commit_delay_ms=max_commit_delay_ms,
     )
 
 

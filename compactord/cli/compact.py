@@ -66,8 +66,9 @@ def compact(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     check_arguments(args)
     choice = choose(args)
-    where = engine_arguments(args, choice.loaded.config)
-    refuse_literal_secrets(choice.loaded.config, where.master)
+    config = choice.loaded.config
+    where = engine_arguments(args, config)
+    refuse_literal_secrets(config, where.master)
     note_if_left_alone(args, choice, "it is compacted")
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(stop_on_signals())
@@ -89,6 +90,8 @@ def compact(args: argparse.Namespace) -> int:
                     progress=progress,
                     stop=stop,
                     limit=where.time_limit,
+                    max_commit_delay_ms=config.limits.max_commit_delay_ms,
+                    stop_trigger_fallback=config.alerts.stop_trigger_fallback,
                 )
                 result = _compacted(choice, target, run, engines, where.orphan_grace_ms)
             # A run takes long: people may watch it beside a program that waits for the object.

@@ -64,8 +64,11 @@ _RETRY = Retry(
     halt_after_consecutive_failures=2**31,
     halt_after_lost_snapshots=2**31,
 )
-# How long a subcompaction may run, where nobody says otherwise.
+# Where nobody says otherwise: how long a subcompaction may run, how long a compaction waits for
+# others, and how many runs count as a stall.
 TIME_LIMIT = time_limit(Limits())
+MAX_COMMIT_DELAY_MS = Limits().max_commit_delay_ms
+STOP_TRIGGER_FALLBACK = Alerts().stop_trigger_fallback
 _POLICY = TablePolicy(
     mode=Mode.AUTO,
     only_write_only=False,
@@ -101,6 +104,8 @@ class OneShot:
         progress: Progress,
         stop: threading.Event,
         limit: TimeLimit = TIME_LIMIT,
+        max_commit_delay_ms: int = MAX_COMMIT_DELAY_MS,
+        stop_trigger_fallback: int = STOP_TRIGGER_FALLBACK,
     ) -> None:
         self._start_engine = start_engine
         self._engine: Engine | None = None
@@ -116,7 +121,7 @@ class OneShot:
             publisher=publisher,
             clock=clock,
             worker=worker,
-            stop_trigger_fallback=Alerts().stop_trigger_fallback,
+            stop_trigger_fallback=stop_trigger_fallback,
         )
         self.totals = CompactTotals()
         # Whether workers of this run did not end: the engine must not be used for another one.
@@ -127,7 +132,7 @@ class OneShot:
             wall=WallTime(worker.zone),
             observer=self._observer,
             jobs_max=_JOBS_MAX,
-            max_commit_delay_ms=Limits().max_commit_delay_ms,
+            max_commit_delay_ms=max_commit_delay_ms,
             time_limit=limit,
             sweep_interval_ms=_YEAR_MS,
             expire_interval_ms=_YEAR_MS,

@@ -257,6 +257,16 @@ class _OneByOne(InlineEngine):
         return super().next_outcome(timeout_s) if timeout_s else None
 
 
+@pytest.mark.parametrize(("delay_ms", "snapshots"), [(5_000, [6]), (0, [6, 7])])
+def test_a_compaction_waits_for_others_as_long_as_it_may(
+    delay_ms: int, snapshots: list[int]
+) -> None:
+    storage, table, expected = _keyed()
+    totals = builders.compact(storage, table, start_engine=_OneByOne, max_commit_delay_ms=delay_ms)
+    assert totals.snapshots == snapshots
+    _check(storage, table, expected)
+
+
 def test_results_that_nobody_needs_any_more_are_told_as_such() -> None:
     storage, table, _ = _keyed(buckets=1)
     rivals = iter([True])
