@@ -9,6 +9,7 @@
     │   ├── StorageError          a call to a store failed
     │   │   ├── ObjectNotFound
     │   │   ├── AccessDenied      permissions or a read-only store (exit code 77)
+    │   │   ├── StoreMissing      no such bucket or container (exit code 2)
     │   │   ├── UnsafeStore       it replaces what it was told to create (exit code 2)
     │   │   ├── CatalogUnavailable  a catalog's database, or its lock; nothing was published
     │   │   ├── StoreFull         no space or quota left
@@ -87,6 +88,10 @@ class ObjectNotFound(StorageError):
 
 class AccessDenied(StorageError):
     """The store forbids it: permissions, or a read-only file system."""
+
+
+class StoreMissing(StorageError):
+    """There is no such bucket or container."""
 
 
 class UnsafeStore(StorageError):

@@ -11,6 +11,7 @@ from compactord.clock import Clock
 from compactord.errors import (
     AccessDenied,
     CompactordError,
+    StoreMissing,
     TableNotFound,
     TransientStorageError,
     UnsafeStore,
@@ -21,20 +22,24 @@ from compactord.errors import (
 LOOK_SECONDS_MAX = 10.0
 
 
+# What does not exist and what is forbidden stay so.
+_LASTING = TableNotFound | StoreMissing | AccessDenied | UnsafeStore | UsageError
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogTrouble:
     """Why a catalog cannot be used now.
 
-    `may_heal`: it may be otherwise in a minute, without anybody changing anything here. What does
-    not exist and what is forbidden stay so.
+    `may_heal`: it may be otherwise in a minute, without anybody changing anything here.
     """
 
     catalog: str
+    warehouse: str
     error: CompactordError
 
     @property
     def may_heal(self) -> bool:
-        return not isinstance(self.error, TableNotFound | AccessDenied | UnsafeStore | UsageError)
+        return not isinstance(self.error, _LASTING)
 
 
 def look_at(
@@ -75,5 +80,5 @@ def look_at(
         silent = TransientStorageError(catalog.warehouse, f"no answer within {seconds_max:.0f} s")
         error = found.get(name, silent)
         if error is not None:
-            troubles.append(CatalogTrouble(catalog=name, error=error))
+            troubles.append(CatalogTrouble(catalog=name, warehouse=catalog.warehouse, error=error))
     return tuple(troubles)

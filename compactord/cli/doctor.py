@@ -16,10 +16,10 @@ from typing import Any
 
 from compactord import __version__
 from compactord.catalog.base import Catalog
+from compactord.cli.catalog_checks import catalog_checks
 from compactord.cli.checks import (
     Check,
     Verdict,
-    catalog_checks,
     cores_check,
     java_check,
     master_check,

@@ -20,6 +20,7 @@ from compactord.errors import (
     CatalogOptionInvalid,
     CompactordError,
     ErrorAtPath,
+    StoreMissing,
     TableNotFound,
     UnsafeStore,
     UsageError,
@@ -128,6 +129,8 @@ def _problem_of(loaded: LoadedConfig, trouble: CatalogTrouble) -> Problem:
             expected = "a folder that exists: create it, or mount it first"
             if _is_url(catalog.warehouse):
                 expected = "a folder with something in it: correct the bucket or the path"
+        case StoreMissing() as error:
+            expected = f"a store that exists ({error})"
         case UsageError() | UnsafeStore() as error:
             expected = f"a warehouse whose snapshots are safe ({error})"
         case error if trouble.may_heal:

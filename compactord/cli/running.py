@@ -18,6 +18,7 @@ from compactord.errors import (
     AccessDenied,
     CompactordError,
     EngineUnavailable,
+    StoreMissing,
     TableNotFound,
     UnsafeStore,
     UsageError,
@@ -94,7 +95,7 @@ def say(text: str) -> None:
 def exit_code(error: CompactordError | KeyboardInterrupt) -> int:
     """The exit code of a command that this error ended."""
     match error:
-        case UsageError() | TableNotFound() | UnsafeStore():
+        case UsageError() | TableNotFound() | StoreMissing() | UnsafeStore():
             return USAGE
         case AccessDenied():
             return DENIED

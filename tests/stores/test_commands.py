@@ -132,11 +132,11 @@ def test_no_key_stands_in_a_task(moto: StoreServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("warehouse", "more", "expected"),
+    ("warehouse", "more", "expected", "advice"),
     [
-        ("s3://no-such-bucket/wh", {}, "there is no such bucket: check its name and the end"),
-        ("s3://lake/nothing-here", {}, "does not exist: s3://lake/nothing-here"),
-        ("s3://lake/wh", {"s3.endpoint": "http://127.0.0.1:1"}, "s3://lake/wh"),
+        ("s3://no-such-bucket/wh", {}, "there is no such bucket: check its", "correct the bucket"),
+        ("s3://lake/nothing-here", {}, "does not exist: s3://lake/not", "correct the path"),
+        ("s3://lake/wh", {"s3.endpoint": "http://127.0.0.1:1"}, "check the end", "the endpoint"),
     ],
 )
 def test_a_mistake_is_one_error_with_its_remedy(
@@ -145,10 +145,25 @@ def test_a_mistake_is_one_error_with_its_remedy(
     warehouse: str,
     more: dict[str, str],
     expected: str,
+    advice: str,
 ) -> None:
     where = (*_arguments(moto, warehouse, **more), "--unlocked-writers", "guarded")
     shown = _said(capsys, "doctor", *where, "--json", code=3)
     checks = json.loads(shown)["checks"]
     (found,) = [check for check in checks if check["check"].startswith("warehouse: ")]
     assert (found["verdict"], expected in found["found"]) == ("failed", True), found
-    assert found["advice"]
+    assert advice in found["advice"]
+
+
+def test_a_doctor_looks_at_everything_that_a_store_has_to_do(
+    moto: StoreServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = sqlite_database(tmp_path / "c.db", ["db.t"])
+    where = (*_arguments(moto, _filled(moto, "doctor"), uri=uri), "--metastore", "jdbc")
+    checks = json.loads(_said(capsys, "doctor", *where, "--json"))["checks"]
+    found = {check["check"]: check for check in checks if check["check"].startswith("warehouse: ")}
+    names = ("tables", "lock", "commits", "clock", "latency")
+    assert list(found) == [f"warehouse: {name}" for name in names]
+    assert {check["verdict"] for check in found.values()} == {"ok"}
+    assert " ms for a small request" in found["warehouse: latency"]["found"]
+    assert "1 table in s3://lake/doctor" in found["warehouse: tables"]["found"]

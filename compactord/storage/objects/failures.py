@@ -16,6 +16,7 @@ from compactord.errors import (
     ObjectNotFound,
     StorageError,
     StoreFull,
+    StoreMissing,
     TransientStorageError,
 )
 from compactord.redaction import redact_text
@@ -130,6 +131,8 @@ def storage_error(error: Exception, path: str, action: str) -> StorageError:
             return AccessDenied(path, message)
         case Failure.FULL:
             return StoreFull(path, message)
+        case Failure.NO_STORE:
+            return StoreMissing(path, message)
         case Failure.THROTTLED | Failure.TRANSIENT:
             return TransientStorageError(path, message)
     return StorageError(path, message)

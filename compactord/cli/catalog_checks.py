@@ -1,0 +1,212 @@
+"""The checks of `compactord doctor` on catalogs and their stores."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
+
+from compactord import ids
+from compactord.catalog.base import Catalog
+from compactord.catalog.look import CatalogTrouble, look_at
+from compactord.catalog.probe import probe
+from compactord.cli.checks import Check, Verdict, failed_check
+from compactord.cli.loading import is_of_database
+from compactord.clock import Clock, age_text
+from compactord.commit.locked import LockedPublisher
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    StoreMissing,
+    TableNotFound,
+    UsageError,
+)
+from compactord.paimon.schema import latest_schema
+from compactord.paimon.table import TableRef
+from compactord.table.report import count_text
+
+# Ages of left-over files are told by the store's clock; the shortest grace is ten minutes.
+_SKEW_MS_MAX = 30_000
+# A table may have a partition for every day of years; those of one have one owner.
+_FOLDERS_MAX = 100
+_PERMISSION = "give this user read and write permission there (docs/operations.md)"
+_STORE_PERMISSION = (
+    "correct the credentials, or give them the permissions of docs/operations.md on this bucket"
+)
+# A commit waits for some 20 small requests, one after the other.
+_LATENCY_REQUESTS = 5
+_LATENCY_MS_MAX = 200
+
+
+def catalog_checks(catalogs: Mapping[str, Catalog], clock: Clock) -> Iterator[Check]:
+    """Of each catalog: is it there, can its tables be read, are commits safe, do clocks agree."""
+    troubles = {trouble.catalog: trouble for trouble in look_at(catalogs, clock)}
+    for name, catalog in catalogs.items():
+        if name in troubles:
+            yield _trouble_check(name, troubles[name])
+            continue
+        yield from _table_checks(name, catalog)
+        yield from _lock_checks(name, catalog)
+        yield from _probe_checks(name, catalog, clock)
+        if catalog.storage.is_object_store:
+            yield _latency_check(name, catalog, clock)
+
+
+def _trouble_check(name: str, trouble: CatalogTrouble) -> Check:
+    error = trouble.error
+    if is_of_database(error):
+        advice = "correct uri, jdbc.user, jdbc.password or lock.enabled, or repair the database"
+        if isinstance(error, AccessDenied):
+            advice = "correct jdbc.user and jdbc.password, or let them in (docs/operations.md)"
+        return failed_check(f"{name}: catalog", str(error), advice)
+    return failed_check(f"{name}: warehouse", str(error), _advice(trouble))
+
+
+def _advice(trouble: CatalogTrouble) -> str:
+    error = trouble.error
+    is_url = "://" in trouble.warehouse
+    match error:
+        case StoreMissing():
+            return "correct the bucket or container, the account, or the endpoint"
+        case TableNotFound() if is_url:
+            return "correct the path, or let a writer create the first table"
+        case UsageError():
+            return "choose one of the two; both are in docs/operations.md"
+        case _ if not trouble.may_heal:
+            return _mend(error, is_url=is_url)
+        case _ if is_url:
+            return "correct the endpoint, open the way to it, or wait for it"
+    return "repair the storage, or wait for it"
+
+
+def _lock_checks(name: str, catalog: Catalog) -> Iterator[Check]:
+    """Whether the catalog's lock can be taken and given back, where it has one."""
+    publisher = catalog.publisher
+    if not isinstance(publisher, LockedPublisher):
+        return
+    # No table has such a name, so no writer waits.
+    nothing = TableRef(database=".compactord-probe", name=ids.random_uuid(), location="")
+    try:
+        was_ours = publisher.lock.acquire(nothing).release()
+    except CompactordError as error:
+        advice = "let this user insert into and delete from paimon_distributed_locks"
+        yield failed_check(f"{name}: lock", str(error), advice)
+        return
+    if was_ours:
+        found = "taken and given back; all writers of its tables must have lock.enabled, too"
+        yield Check(name=f"{name}: lock", verdict=Verdict.OK, found=found)
+    else:
+        found = "a lock that was taken did not stay"
+        advice = "compare lock-acquire-timeout and, with PostgreSQL, time zones with the writers'"
+        yield failed_check(f"{name}: lock", found, advice)
+
+
+def _table_checks(name: str, catalog: Catalog) -> Iterator[Check]:
+    """Whether every database can be listed, every table's schema read, every table written."""
+    mend = partial(_mend, is_url=catalog.storage.is_object_store)
+    try:
+        listed = catalog.list_tables()
+    except CompactordError as error:
+        yield failed_check(f"{name}: tables", str(error), mend(error))
+        return
+    unreadable: list[CompactordError] = list(listed.unreadable.values())
+    open_for: dict[str, bool | None] = {}
+    for ref in listed.tables:
+        try:
+            latest_schema(catalog.storage, ref.location)
+            open_for.update(_folders(catalog, ref))
+        except CompactordError as error:
+            unreadable.append(error)
+    count = count_text(len(listed.tables), "table")
+    if unreadable:
+        found = f"{count}; errors: {len(unreadable)}, first: {unreadable[0]}"
+        yield failed_check(f"{name}: tables", found, mend(unreadable[0]))
+    else:
+        found = f"{count} in {catalog.warehouse}, all readable"
+        yield Check(name=f"{name}: tables", verdict=Verdict.OK, found=found)
+    closed = [folder for folder, may_write in open_for.items() if may_write is False]
+    if closed:
+        folders = count_text(len(closed), "folder")
+        found = f"this user may not write in {folders}, first: {closed[0]}"
+        yield failed_check(f"{name}: permissions", found, _PERMISSION)
+    elif None not in open_for.values():
+        # Where only trying tells, that is the check of commits.
+        found = "this user may write in the tables' folders"
+        yield Check(name=f"{name}: permissions", verdict=Verdict.OK, found=found)
+
+
+def _folders(catalog: Catalog, ref: TableRef) -> Iterator[tuple[str, bool | None]]:
+    """Of folders in the table's, whether this user may create something there."""
+    storage = catalog.storage
+    children = (status for status in storage.list(ref.location) if status.is_folder)
+    # compactord writes no schema.
+    names = (status.name for status in children if status.name != "schema")
+    for folder in (f"{ref.location}/{name}" for name in islice(names, _FOLDERS_MAX)):
+        yield folder, storage.may_write(folder)
+
+
+def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
+    check = f"{name}: commits"
+    before_ms = clock.now_ms()
+    try:
+        probed = probe(catalog.storage, catalog.warehouse)
+    except AccessDenied:
+        yield Check(
+            name=check,
+            verdict=Verdict.WARNING,
+            found=f"not tried: this user may create nothing in {catalog.warehouse} itself",
+            advice="nothing, if it may in the tables' folders: compactord writes only there",
+        )
+        return
+    except CompactordError as error:
+        yield failed_check(check, str(error), _mend(error, is_url=catalog.storage.is_object_store))
+        return
+    after_ms = clock.now_ms()
+    if probed.is_exclusive:
+        found = "of two creations of one name the second was refused, as commits need it"
+        yield Check(name=check, verdict=Verdict.OK, found=found)
+    else:
+        found = "a second creation of one name replaced the first: snapshots would be lost"
+        advice = "do not commit to this storage; use one with link(2), such as a local disk"
+        if catalog.storage.is_object_store:
+            advice = (
+                "do not commit to this store; use one, or a release, that honours the condition"
+            )
+        yield failed_check(check, found, advice)
+    ahead_ms = max(probed.changed_ms - after_ms, before_ms - probed.changed_ms)
+    if ahead_ms <= _SKEW_MS_MAX:
+        yield Check(name=f"{name}: clock", verdict=Verdict.OK, found="the store's clock agrees")
+        return
+    where = "ahead of" if probed.changed_ms > after_ms else "behind"
+    yield Check(
+        name=f"{name}: clock",
+        verdict=Verdict.WARNING,
+        found=f"the store's clock is {age_text(ahead_ms)} {where} this machine's",
+        advice="set both by NTP: ages of left-over files are told by the store's clock",
+    )
+
+
+def _latency_check(name: str, catalog: Catalog, clock: Clock) -> Check:
+    """The median time of a small request; nothing is there, and no answer is shorter."""
+    absent = f"{catalog.warehouse}/.compactord-probe-{ids.random_uuid()}"
+    taken_ms = []
+    try:
+        for _ in range(_LATENCY_REQUESTS):
+            start_s = clock.monotonic_s()
+            catalog.storage.status(absent)
+            taken_ms.append((clock.monotonic_s() - start_s) * 1000)
+    except CompactordError as error:
+        return failed_check(f"{name}: latency", str(error), _mend(error, is_url=True))
+    median_ms = statistics.median(taken_ms)
+    found = f"{median_ms:.0f} ms for a small request (median of {_LATENCY_REQUESTS})"
+    if median_ms <= _LATENCY_MS_MAX:
+        return Check(name=f"{name}: latency", verdict=Verdict.OK, found=found)
+    advice = "run compactord in the region of the store: each commit waits for some 20 of them"
+    return Check(name=f"{name}: latency", verdict=Verdict.WARNING, found=found, advice=advice)
+
+
+def _mend(error: CompactordError, *, is_url: bool = False) -> str:
+    if isinstance(error, AccessDenied):
+        return _STORE_PERMISSION if is_url else _PERMISSION
+    return "correct the path" if is_url else "create or mount it, or correct the path"
