@@ -36,8 +36,8 @@ from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render
 from compactord.service.site import Site
 from compactord.storage.base import Storage
-from compactord.storage.metered import MeteredStorage
-from compactord.storage.open import open_storage
+from compactord.storage.metered import metered
+from compactord.storage.open import open_storage, scheme_of
 
 # The catalog of `--warehouse`.
 ONLY_CATALOG = "warehouse"
@@ -161,7 +161,8 @@ def _open_metered(
     options: Mapping[str, str],
 ) -> tuple[Storage, str]:
     storage, root = open_store(warehouse, options)
-    return MeteredStorage(storage, metrics.storage_request, clock), root
+    store = scheme_of(warehouse)
+    return metered(storage, metrics.storage_request, clock, store=store), root
 
 
 def _start_engine(loaded: LoadedConfig) -> Engine:

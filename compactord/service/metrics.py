@@ -28,7 +28,7 @@ from compactord.service.overflow import Overflow
 from compactord.service.service_metrics import ServiceMetrics
 from compactord.service.table_metrics import TableMetrics
 from compactord.service.view import ServiceView
-from compactord.storage.metered import StorageOp, StorageOutcome
+from compactord.storage.requests import StorageRequest
 
 MAX_TABLES = 2000
 TOP_BUCKETS = 20
@@ -108,9 +108,17 @@ class Metrics:
         self._discovery = self._summary(
             "discovery_duration_seconds", "Time to list a catalog's tables.", "catalog"
         )
-        self._requests = self._counter("storage_requests", "Requests to stores.", "op", "outcome")
+        self._requests = self._counter(
+            "storage_requests", "Requests to stores.", "store", "op", "outcome"
+        )
         self._request_seconds = self._summary(
-            "storage_request_duration_seconds", "Time of requests to stores.", "op"
+            "storage_request_duration_seconds", "Time of requests to stores.", "store", "op"
+        )
+        self._request_bytes = self._counter(
+            "storage_bytes", "Bytes read from stores (get) and written to them.", "store", "op"
+        )
+        self._retries = self._counter(
+            "storage_retries", "Requests to stores that failed and were repeated.", "store", "op"
         )
 
     # The library takes name, help, labels, namespace, subsystem, unit, and where to list them.
@@ -165,10 +173,15 @@ class Metrics:
         """A catalog was listed; whether it succeeded is in the view."""
         self._discovery.labels(catalog).observe(seconds)
 
-    def storage_request(self, op: StorageOp, outcome: StorageOutcome, seconds: float) -> None:
-        """What `MeteredStorage` reports."""
-        self._requests.labels(op.value, outcome.value).inc()
-        self._request_seconds.labels(op.value).observe(seconds)
+    def storage_request(self, request: StorageRequest) -> None:
+        """What stores report (`compactord/storage/metered.py`)."""
+        store, op = request.store, request.op.value
+        self._requests.labels(store, op, request.outcome.value).inc()
+        self._request_seconds.labels(store, op).observe(request.seconds)
+        if request.size_bytes:
+            self._request_bytes.labels(store, op).inc(request.size_bytes)
+        if request.is_repeated:
+            self._retries.labels(store, op).inc()
 
     def expose(self, view: ServiceView, accept: str = "") -> tuple[bytes, str]:
         """The text of a scrape and its content type: OpenMetrics for those who `accept` it."""

@@ -1,59 +1,57 @@
-"""A store that reports each request's operation, outcome and duration."""
+"""Stores that report each request: its operation, outcome, duration and bytes."""
 
 from __future__ import annotations
 
 import contextlib
-import enum
 from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
 from compactord.clock import Clock
 from compactord.errors import ObjectNotFound
 from compactord.storage.base import Creation, ObjectStatus, Storage, StorageSpec
+from compactord.storage.requests import Report, StorageOp, StorageOutcome, StorageRequest
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class StorageOp(enum.Enum):
-    """Requests as object stores name them."""
+@runtime_checkable
+class ReportsItself(Protocol):
+    """A store that reports its requests itself, each attempt of those that it repeats included."""
 
-    GET = "get"
-    PUT = "put"
-    PUT_IF_ABSENT = "put_if_absent"
-    LIST = "list"
-    DELETE = "delete"
-    HEAD = "head"
+    def reporting(self, report: Report) -> Storage:
+        """The same store, which reports."""
+        ...
 
 
-class StorageOutcome(enum.Enum):
-    """The outcome of a request; a missing object is an answer, hence `ok`."""
+def metered(storage: Storage, report: Report, clock: Clock, *, store: str) -> Storage:
+    """The store, reporting its requests; `store` is the scheme that they are counted under.
 
-    OK = "ok"
-    ERROR = "error"
-    PRECONDITION_FAILED = "precondition_failed"
-
-
-Report = Callable[[StorageOp, StorageOutcome, float], None]
+    `report` is called in the caller's thread after each request, failed ones included; it must not
+    raise. The spec is that of the store: who opens it in another process reports nothing.
+    """
+    if isinstance(storage, ReportsItself):
+        return storage.reporting(report)
+    return MeteredStorage(storage, report, clock, store)
 
 
 class MeteredStorage:
-    """Another store, each call reported with its operation, outcome and seconds.
+    """Another store, each call reported as one request.
 
-    `report` is called in the caller's thread after each call, failed ones included; it must not
-    raise. For streams only the time of opening and closing counts: a read is reported when its
-    stream is open, a write when its stream is closed, and an abandoned write never. A listing is
-    reported when it ends. The spec is that of the inner store: workers report no calls.
+    For streams only the time of opening and closing counts: a read is reported when its stream is
+    open, without bytes; a write when its stream is closed, and an abandoned write never. A listing
+    is reported when it ends.
     """
 
-    __slots__ = ("_inner", "_now_s", "_report")
+    __slots__ = ("_inner", "_now_s", "_send", "_store")
 
-    def __init__(self, inner: Storage, report: Report, clock: Clock) -> None:
+    def __init__(self, inner: Storage, report: Report, clock: Clock, store: str) -> None:
         self._inner = inner
-        self._report = report
+        self._send = report
         self._now_s = clock.monotonic_s
+        self._store = store
 
     @property
     def spec(self) -> StorageSpec:
@@ -85,12 +83,13 @@ class MeteredStorage:
             closed -= self._now_s()
             yield stream
             closed += self._now_s()
+            size_bytes = 0 if stream.closed else stream.tell()
             try:
                 entered.close()
             except Exception as error:
                 self._report(StorageOp.PUT, _outcome(error), self._now_s() - closed)
                 raise
-            self._report(StorageOp.PUT, StorageOutcome.OK, self._now_s() - closed)
+            self._report(StorageOp.PUT, StorageOutcome.OK, self._now_s() - closed, size_bytes)
 
     def status(self, path: str) -> ObjectStatus | None:
         return self._timed(StorageOp.HEAD, self._inner.status, path)
@@ -147,8 +146,19 @@ class MeteredStorage:
             raise
         is_taken = result is Creation.EXISTS
         outcome = StorageOutcome.PRECONDITION_FAILED if is_taken else StorageOutcome.OK
-        self._report(op, outcome, self._now_s() - started)
+        moved = (each for each in (result, *args) if isinstance(each, bytes))
+        size_bytes = 0 if is_taken else sum(map(len, moved))
+        self._report(op, outcome, self._now_s() - started, size_bytes)
         return result
+
+    def _report(
+        self, op: StorageOp, outcome: StorageOutcome, seconds: float, size_bytes: int = 0
+    ) -> None:
+        self._send(
+            StorageRequest(
+                store=self._store, op=op, outcome=outcome, seconds=seconds, size_bytes=size_bytes
+            )
+        )
 
 
 def _outcome(error: Exception) -> StorageOutcome:

@@ -20,6 +20,12 @@ STORES: Mapping[str, Locate] = {
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 
+def scheme_of(location: str) -> str:
+    """The scheme of a location's store, by which its requests are counted."""
+    found = _SCHEME.fullmatch(location)
+    return found[1].lower() if found is not None and found[2].startswith("//") else "file"
+
+
 def open_storage(
     location: str, options: Mapping[str, str], stores: Mapping[str, Locate] = STORES
 ) -> tuple[Storage, str]:

@@ -16,8 +16,9 @@ from compactord.engine.inline import InlineEngine
 from compactord.errors import AccessDenied, UsageError
 from compactord.model import Subcompaction
 from compactord.storage.base import Storage
-from compactord.storage.metered import MeteredStorage, StorageOp, StorageOutcome
-from compactord.storage.open import STORES, open_storage
+from compactord.storage.metered import metered
+from compactord.storage.open import STORES, open_storage, scheme_of
+from compactord.storage.requests import StorageOp, StorageRequest
 from tests import builders
 from tests.builders import FIRST, VirtualClock
 from tests.storages import MemoryStorage
@@ -81,14 +82,15 @@ def filled() -> tuple[Catalog, dict[int, int], Counter[StorageOp]]:
     _ENVIRONMENT["key"] = _KEY
     asked: Counter[StorageOp] = Counter()
 
-    def report(op: StorageOp, outcome: StorageOutcome, seconds: float) -> None:
-        asked[op] += 1
+    def report(request: StorageRequest) -> None:
+        assert request.store == "mem"
+        asked[request.op] += 1
 
-    def metered(location: str, options: Mapping[str, str]) -> tuple[Storage, str]:
+    def open_metered(location: str, options: Mapping[str, str]) -> tuple[Storage, str]:
         storage, path = _open_ours(location, options)
-        return MeteredStorage(storage, report, VirtualClock()), path
+        return metered(storage, report, VirtualClock(), store=scheme_of(location)), path
 
-    catalog = open_catalog("mem://lake/wh", metered, is_guarded=True)
+    catalog = open_catalog("mem://lake/wh", open_metered, is_guarded=True)
     table = builders.keyed_table(catalog.storage, f"{catalog.warehouse}/db.db/t")
     rows = builders.fill_keyed(builders.writer(catalog.storage, table), commits=6)
     catalog.check_commits()

@@ -54,6 +54,11 @@ class Failure(enum.Enum):
         """Whether another attempt may succeed."""
         return self in (Failure.THROTTLED, Failure.EXPIRED, Failure.TRANSIENT)
 
+    @property
+    def had_no_effect(self) -> bool:
+        """Whether the store's answer says that it did nothing."""
+        return self in _REFUSALS
+
 
 _BY_KIND = {
     "ConditionNotMatch": Failure.EXISTS,
@@ -81,6 +86,13 @@ _BY_CODE = {
     "XMinioStorageFull": Failure.FULL,
     "RequestTimeTooSkewed": Failure.DENIED,
 }
+_REFUSALS = (
+    Failure.NOT_FOUND,
+    Failure.EXISTS,
+    Failure.EXPIRED,
+    Failure.DENIED,
+    Failure.NO_STORE,
+)
 _NO_STORE = "there is no such bucket: check its name and the endpoint"
 _MEANINGS = {
     Failure.NOT_FOUND: "no such object",

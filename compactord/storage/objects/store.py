@@ -1,4 +1,4 @@
-"""Objects of S3, GCS, Azure and OSS."""
+"""Objects of S3, GCS, Azure and OSS. Imported only where such a store is used."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from compactord.clock import Clock, SystemClock
+from compactord.clock import SystemClock
 from compactord.errors import ObjectNotFound, StorageError, TransientStorageError
 from compactord.storage.base import Creation, ObjectStatus
 from compactord.storage.objects.connection import connection_of, forget
+from compactord.storage.objects.failures import (
+    LIBRARY_ERRORS,
+    Failure,
+    failure_of,
+    storage_error,
+)
+from compactord.storage.objects.listing import Listing
+from compactord.storage.objects.meter import Meter
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.streams import RangeReader, Upload
+from compactord.storage.requests import Report, StorageOp
 from compactord.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -27,8 +36,8 @@ T = TypeVar("T")
 _PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 2
 _PAGE_ENTRIES = 1000
-# By which an upload whose outcome is unknown is recognised.
-# Letters only: Azure takes no hyphen, some proxies no underscore.
+# By which an upload whose outcome is unknown is recognised. Letters only: Azure takes no hyphen,
+# some proxies no underscore.
 _UPLOAD_MARK = "compactordupload"
 _FOLDER_MARK = "hdi_isfolder"
 # An object that the store gives no time counts as just written: nothing deletes it for its age.
@@ -43,11 +52,20 @@ class ObjectStorage:
     """
 
     def __init__(
-        self, spec: ObjectSpec, clock: Clock | None = None, policy: RetryPolicy | None = None
+        self, spec: ObjectSpec, policy: RetryPolicy | None = None, report: Report | None = None
     ) -> None:
         self._spec = spec
-        self._policy = policy or RetryPolicy(clock=clock or SystemClock())
+        self._policy = policy or RetryPolicy(clock=SystemClock())
+        self._report = report
         connection_of(spec)
+
+    def reporting(self, report: Report) -> ObjectStorage:
+        """The same store; `report` gets each request (`compactord/storage/metered.py`).
+
+        An upload and a listing count as one request each, when they end: parts, pages and their
+        repetitions are the library's. An upload that is given up is not reported.
+        """
+        return ObjectStorage(self._spec, self._policy, report)
 
     @property
     def spec(self) -> ObjectSpec:
@@ -59,13 +77,17 @@ class ObjectStorage:
 
     def read(self, path: str) -> bytes:
         key = self._spec.key_of(path)
-        return self._tried(path, "read", lambda store: store.read(key))
+        return self._tried(path, "read", StorageOp.GET, lambda store: store.read(key))
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
         if size == 0:
             return b""
         key = self._spec.key_of(path)
-        data = self._tried(path, "read", lambda store: store.read(key, offset=start, size=size))
+
+        def read(store: Operator) -> bytes:
+            return store.read(key, offset=start, size=size)
+
+        data = self._tried(path, "read", StorageOp.GET, read)
         if len(data) != size:
             raise StorageError(path, f"read failed ({len(data)} of {size} bytes from {start} on)")
         return data
@@ -84,7 +106,8 @@ class ObjectStorage:
         key = self._spec.key_of(path)
         mark = uuid.uuid4().hex
         store = connection_of(self._spec).retrying
-        with self._named(path, "create"):
+        meter = self._meter(StorageOp.PUT)
+        with self._named(path, "create", meter):
             file = store.open(
                 key,
                 "wb",
@@ -93,12 +116,13 @@ class ObjectStorage:
                 if_not_exists=True,
                 user_metadata={_UPLOAD_MARK: mark},
             )
-        upload = Upload(file, lambda call: self._guarded(path, call))
+        upload = Upload(file, lambda call: self._send(path, call, meter))
         del file
         try:
             with pa.PythonFile(upload, mode="w") as stream:
                 yield stream
             self._publish(path, key, upload, mark)
+            meter.report(size_bytes=upload.size_bytes)
         finally:
             upload.drop()
 
@@ -107,7 +131,7 @@ class ObjectStorage:
         if not key:
             return None
         try:
-            found = self._tried(path, "status", lambda store: store.stat(key))
+            found = self._tried(path, "status", StorageOp.HEAD, lambda store: store.stat(key))
         except ObjectNotFound:
             return None
         return _status(key.rpartition("/")[2], found)
@@ -116,27 +140,33 @@ class ObjectStorage:
         prefix = self._prefix(path)
 
         def look(store: Operator) -> bool:
-            return next(iter(store.list(prefix, limit=1)), None) is not None
+            with Listing(store.to_async_operator(), prefix, 1) as listing:
+                return bool(listing.page())
 
-        return self._tried(path, "list", look)
+        return self._tried(path, "list", StorageOp.LIST, look)
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         prefix = self._prefix(folder)
-        store = connection_of(self._spec).retrying
+        connection = connection_of(self._spec)
+        store = connection.retrying.to_async_operator()
+        meter = self._meter(StorageOp.LIST)
         folders: set[str] = set()
-        with self._named(folder, "list"):
-            for entry in store.list(prefix, limit=_PAGE_ENTRIES):
-                found = _listed(entry, prefix)
-                if found is None:
-                    continue
-                if found.is_folder:
-                    if found.name in folders:
+        with Listing(store, prefix, _PAGE_ENTRIES) as listing:
+            while True:
+                with self._named(folder, "list", meter), connection.slots:
+                    page = listing.page()
+                if not page:
+                    break
+                for entry in page:
+                    found = _listed(entry, prefix)
+                    # Some stores repeat a folder on each page, some programs mark one by an empty
+                    # object of its name.
+                    if found is None or (not found.size_bytes and found.name in folders):
                         continue
-                    folders.add(found.name)
-                # Some programs mark a folder by an empty object of its name.
-                elif not found.size_bytes and found.name in folders:
-                    continue
-                yield found
+                    if found.is_folder:
+                        folders.add(found.name)
+                    yield found
+        meter.report()
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
         """One conditional request; `temporary` is not used.
@@ -144,20 +174,24 @@ class ObjectStorage:
         The library would take its own first attempt for another's, so it repeats nothing. What an
         attempt without a clear answer did is found out by reading the object back.
         """
-        return self._create(path, data, "publish")
+        return self._create(path, data, "publish", StorageOp.PUT_IF_ABSENT)
 
     def write_new(self, path: str, data: bytes) -> None:
-        if self._create(path, data, "write") is Creation.EXISTS:
+        if self._create(path, data, "write", StorageOp.PUT) is Creation.EXISTS:
             raise StorageError(path, "write failed (exists)")
 
     def overwrite(self, path: str, data: bytes) -> None:
         key = self._spec.key_of(path)
-        self._tried(path, "overwrite", lambda store: store.write(key, data))
+
+        def write(store: Operator) -> None:
+            store.write(key, data)
+
+        self._tried(path, "overwrite", StorageOp.PUT, write, size_bytes=len(data))
 
     def delete(self, path: str) -> None:
         key = self._spec.key_of(path)
         with contextlib.suppress(ObjectNotFound):
-            self._tried(path, "delete", lambda store: store.delete(key))
+            self._tried(path, "delete", StorageOp.DELETE, lambda store: store.delete(key))
 
     def remove_empty_folder(self, path: str) -> bool:
         """A folder without objects is not there."""
@@ -170,32 +204,35 @@ class ObjectStorage:
         key = self._spec.key_of(folder)
         return f"{key}/" if key else "/"
 
-    def _create(self, path: str, data: bytes, action: str) -> Creation:
-        from compactord.storage.objects.failures import LIBRARY_ERRORS, Failure, failure_of
-
+    def _create(self, path: str, data: bytes, action: str, op: StorageOp) -> Creation:
         key = self._spec.key_of(path)
-        is_first = True
+        # Whether an earlier attempt may have its effect yet.
+        is_pending = False
         for is_last in self._policy.attempts():
             connection = connection_of(self._spec)
+            meter = self._meter(op)
             try:
-                with connection.slots:
+                with connection.slots, meter:
                     connection.once.write(key, data, if_not_exists=True)
+                meter.report(size_bytes=len(data))
                 return Creation.CREATED
             except LIBRARY_ERRORS as error:
-                failure, raised = failure_of(error), self._error(error, path, action)
-            if failure is Failure.EXISTS and is_first:
+                failure, raised = failure_of(error), storage_error(error, path, action)
+            is_over = is_last or not failure.may_heal
+            meter.report(failure, is_repeated=not is_over)
+            if failure is Failure.EXISTS and not is_pending:
                 return Creation.EXISTS
-            if failure in (Failure.DENIED, Failure.NOT_FOUND, Failure.NO_STORE):
-                raise raised
-            is_first = False
             if failure is Failure.EXPIRED:
                 forget(self._spec, connection)
-            elif (there := self._read_back(path, raised)) is not None:
-                return Creation.CREATED if there == data else Creation.EXISTS
-            if not failure.may_heal:
-                raise raised
-            if is_last:
+            if is_pending or not failure.had_no_effect:
+                there = self._read_back(path, raised)
+                if there is not None:
+                    return Creation.CREATED if there == data else Creation.EXISTS
+            is_pending = is_pending or (failure.may_heal and not failure.had_no_effect)
+            if is_over and is_pending:
                 raise TransientStorageError(path, f"{raised.message}; it may appear yet")
+            if is_over:
+                raise raised
         raise AssertionError("the last attempt returns or raises")
 
     def _read_back(self, path: str, error: StorageError) -> bytes | None:
@@ -217,7 +254,7 @@ class ObjectStorage:
             upload.publish()
         except StorageError:
             try:
-                found = self._tried(path, "status", lambda store: store.stat(key))
+                found = self._tried(path, "status", StorageOp.HEAD, lambda store: store.stat(key))
             except StorageError:
                 found = None
             if found is None or found.content_length != upload.size_bytes:
@@ -228,41 +265,53 @@ class ObjectStorage:
             if marks.get(_UPLOAD_MARK, unmarked) != mark:
                 raise
 
-    def _tried(self, path: str, action: str, call: Callable[[Operator], T]) -> T:
-        """A call that may be repeated: nothing is different if its effect comes twice."""
-        from compactord.storage.objects.failures import LIBRARY_ERRORS, Failure, failure_of
+    def _tried(
+        self,
+        path: str,
+        action: str,
+        op: StorageOp,
+        call: Callable[[Operator], T],
+        *,
+        size_bytes: int = 0,
+    ) -> T:
+        """A call that may be repeated: nothing is different if its effect comes twice.
 
+        `size_bytes` is what it writes.
+        """
         for is_last in self._policy.attempts():
             connection = connection_of(self._spec)
+            meter = self._meter(op)
             try:
-                with connection.slots:
-                    return call(connection.once)
+                with connection.slots, meter:
+                    result = call(connection.once)
+                meter.report(size_bytes=len(result) if isinstance(result, bytes) else size_bytes)
+                return result
             except LIBRARY_ERRORS as error:
-                failure = failure_of(error)
-                if is_last or not failure.may_heal:
-                    raise self._error(error, path, action) from None
+                failure, raised = failure_of(error), storage_error(error, path, action)
+            is_over = is_last or not failure.may_heal
+            meter.report(failure, is_repeated=not is_over)
+            if is_over:
+                raise raised
             if failure is Failure.EXPIRED:
                 forget(self._spec, connection)
         raise AssertionError("the last attempt returns or raises")
 
-    def _guarded(self, path: str, call: Callable[[], object]) -> None:
-        with self._named(path, "write"), connection_of(self._spec).slots:
+    def _meter(self, op: StorageOp) -> Meter:
+        return Meter(self._spec.scheme, op, self._report, self._policy.clock.monotonic_s)
+
+    def _send(self, path: str, call: Callable[[], object], meter: Meter) -> None:
+        with self._named(path, "write", meter), connection_of(self._spec).slots:
             call()
 
     @contextlib.contextmanager
-    def _named(self, path: str, action: str) -> Iterator[None]:
-        from compactord.storage.objects.failures import LIBRARY_ERRORS
-
+    def _named(self, path: str, action: str, meter: Meter) -> Iterator[None]:
+        """Times a step of a longer request, whose failure is reported and raised as ours."""
         try:
-            yield
+            with meter:
+                yield
         except LIBRARY_ERRORS as error:
-            raise self._error(error, path, action) from None
-
-    @staticmethod
-    def _error(error: Exception, path: str, action: str) -> StorageError:
-        from compactord.storage.objects.failures import storage_error
-
-        return storage_error(error, path, action)
+            meter.report(failure_of(error))
+            raise storage_error(error, path, action) from None
 
 
 def _listed(entry: Entry, prefix: str) -> ObjectStatus | None:

@@ -14,7 +14,7 @@ from compactord.model import CompactReason, Conflict, WorkKind
 from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
 from compactord.service.view import ServiceView, TableStatus, TableView
-from compactord.storage.metered import StorageOp, StorageOutcome
+from compactord.storage.requests import StorageOp, StorageOutcome, StorageRequest
 from compactord.table.status import RunState, TableInfo, TableShape
 from tests.views import (
     NOW_MS,
@@ -28,7 +28,7 @@ from tests.views import (
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 # Per table and per service. Buckets, partitions, files, snapshots and texts are not among them.
-LABELS = {"catalog", "database", "table"} | {
+LABELS = {"store", "catalog", "database", "table"} | {
     *("kind", "outcome", "result", "conflict", "reason", "priority_class", "run_state", "op"),
     *("loop", "state", "rank", "version", "python", "pyspark", "pyarrow"),
     *("bucket_mode", "merge_engine", "changelog_producer", "write_only"),
@@ -79,7 +79,16 @@ def count_all(metrics: Metrics) -> None:
     metrics.discovered("lake", 0.5)
     for op in StorageOp:
         for outcome in StorageOutcome:
-            metrics.storage_request(op, outcome, 0.003)
+            metrics.storage_request(
+                StorageRequest(
+                    store="s3",
+                    op=op,
+                    outcome=outcome,
+                    seconds=0.003,
+                    size_bytes=9,
+                    is_repeated=True,
+                )
+            )
 
 
 def eventful_counters() -> TableCounters:
@@ -389,7 +398,9 @@ def test_what_happens_is_counted() -> None:
     metrics.compaction_finished(WorkKind.FULL, 7.0, input_bytes=3 << 20, output_bytes=1 << 20)
     metrics.committed(0.2, 3)
     metrics.scanned(0.1, manifests=4, kept=7, skipped=2)
-    metrics.storage_request(StorageOp.PUT, StorageOutcome.ERROR, 0.5)
+    put = StorageRequest(store="s3", op=StorageOp.PUT, outcome=StorageOutcome.ERROR, seconds=0.5)
+    metrics.storage_request(replace(put, is_repeated=True))
+    metrics.storage_request(replace(put, outcome=StorageOutcome.OK, size_bytes=77))
     metrics.discovered("lake", 0.25)
     found = samples(scrape(service_view(), metrics))
     duration = "compactord_compaction_duration_seconds"
@@ -401,8 +412,12 @@ def test_what_happens_is_counted() -> None:
     assert value(found, "compactord_scan_manifests_total") == 4
     assert value(found, "compactord_scan_entries_total", result="kept") == 7
     assert value(found, "compactord_scan_entries_total", result="skipped") == 2
-    assert value(found, "compactord_storage_requests_total", op="put", outcome="error") == 1
-    assert value(found, "compactord_storage_request_duration_seconds_sum", op="put") == 0.5
+    named = {"store": "s3", "op": "put"}
+    assert value(found, "compactord_storage_requests_total", **named, outcome="error") == 1
+    assert value(found, "compactord_storage_requests_total", **named, outcome="ok") == 1
+    assert value(found, "compactord_storage_request_duration_seconds_sum", **named) == 1.0
+    assert value(found, "compactord_storage_retries_total", **named) == 1
+    assert value(found, "compactord_storage_bytes_total", **named) == 77
     assert value(found, "compactord_discovery_duration_seconds_sum", catalog="lake") == 0.25
 
 

@@ -9,7 +9,8 @@ import pytest
 from compactord.errors import StorageError, TransientStorageError
 from compactord.storage.base import Creation
 from compactord.storage.local import LocalStorage
-from compactord.storage.metered import MeteredStorage, StorageOp, StorageOutcome
+from compactord.storage.metered import MeteredStorage, metered
+from compactord.storage.requests import Report, StorageRequest
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 
 
@@ -35,9 +36,12 @@ class TickingClock:
 class Log:
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, float]] = []
+        self.sizes: list[int] = []
 
-    def __call__(self, op: StorageOp, outcome: StorageOutcome, seconds: float) -> None:
-        self.lines.append((op.value, outcome.value, seconds))
+    def __call__(self, request: StorageRequest) -> None:
+        assert (request.store, request.is_repeated) == ("mem", False)
+        self.lines.append((request.op.value, request.outcome.value, request.seconds))
+        self.sizes.append(request.size_bytes)
 
 
 OBJECTS = {"t/a": b"1", "t/b": b"22"}
@@ -48,7 +52,7 @@ def use(call: Callable[[MeteredStorage], object], fault: Fault | None = None) ->
     memory = MemoryStorage(OBJECTS)
     log = Log()
     inner = memory if fault is None else FaultyStorage(memory, fault)
-    storage = MeteredStorage(inner, log, TickingClock())
+    storage = MeteredStorage(inner, log, TickingClock(), "mem")
     if fault is None:
         call(storage)
     else:
@@ -62,32 +66,39 @@ def write(storage: MeteredStorage) -> None:
         stream.write(b"333")
 
 
-CALLS: dict[str, tuple[Callable[[MeteredStorage], object], str]] = {
-    "read": (lambda s: s.read("t/a"), "get"),
-    "open_input": (lambda s: s.open_input("t/a"), "get"),
-    "open_output": (write, "put"),
-    "status": (lambda s: s.status("t/a"), "head"),
-    "list": (lambda s: list(s.list("t")), "list"),
-    "create_if_absent": (lambda s: s.create_if_absent("t/c", b"", temporary="x"), "put_if_absent"),
-    "write_new": (lambda s: s.write_new("t/c", b""), "put"),
-    "overwrite": (lambda s: s.overwrite("t/a", b""), "put"),
-    "delete": (lambda s: s.delete("t/a"), "delete"),
+# What is called, its operation, and the bytes that it reads or writes.
+CALLS: dict[str, tuple[Callable[[MeteredStorage], object], str, int]] = {
+    "read": (lambda s: s.read("t/a"), "get", 1),
+    "open_input": (lambda s: s.open_input("t/a"), "get", 0),
+    "open_output": (write, "put", 3),
+    "status": (lambda s: s.status("t/a"), "head", 0),
+    "list": (lambda s: list(s.list("t")), "list", 0),
+    "create_if_absent": (
+        lambda s: s.create_if_absent("t/c", b"22", temporary="x"),
+        "put_if_absent",
+        2,
+    ),
+    "write_new": (lambda s: s.write_new("t/c", b"4444"), "put", 4),
+    "overwrite": (lambda s: s.overwrite("t/a", b"55555"), "put", 5),
+    "delete": (lambda s: s.delete("t/a"), "delete", 0),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_each_call_is_reported_once_with_its_time(name: str) -> None:
-    call, op = CALLS[name]
-    ((reported, outcome, seconds),) = use(call).lines
-    assert (reported, outcome) == (op, "ok")
+    call, op, size = CALLS[name]
+    log = use(call)
+    ((reported, outcome, seconds),) = log.lines
+    assert (reported, outcome, log.sizes) == (op, "ok", [size])
     assert seconds > 0
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_fails_is_reported_as_an_error_and_fails_as_it_would(name: str) -> None:
-    call, op = CALLS[name]
-    ((reported, outcome, seconds),) = use(call, Fault(at=1, error=TransientStorageError)).lines
-    assert (reported, outcome) == (op, "error")
+    call, op, _ = CALLS[name]
+    log = use(call, Fault(at=1, error=TransientStorageError))
+    ((reported, outcome, seconds),) = log.lines
+    assert (reported, outcome, log.sizes) == (op, "error", [0])
     assert seconds > 0
 
 
@@ -99,7 +110,7 @@ def test_a_stream_whose_closing_fails_is_an_error() -> None:
 
 def test_a_stream_given_up_is_nobodys_request_and_leaves_nothing() -> None:
     memory, log = MemoryStorage(), Log()
-    storage = MeteredStorage(memory, log, TickingClock())
+    storage = MeteredStorage(memory, log, TickingClock(), "mem")
     with pytest.raises(RuntimeError, match="enough"), storage.open_output("t/new"):
         raise RuntimeError("enough")
     assert (log.lines, memory.objects) == ([], {})
@@ -107,7 +118,7 @@ def test_a_stream_given_up_is_nobodys_request_and_leaves_nothing() -> None:
 
 def test_the_time_of_a_stream_is_without_its_writers() -> None:
     clock, log = TickingClock(), Log()
-    storage = MeteredStorage(MemoryStorage(), log, clock)
+    storage = MeteredStorage(MemoryStorage(), log, clock, "mem")
     with storage.open_output("t/new"):
         clock.looks += 1000
     assert log.lines == [("put", "ok", 2.0)]
@@ -115,14 +126,14 @@ def test_the_time_of_a_stream_is_without_its_writers() -> None:
 
 def test_the_time_of_a_listing_is_without_its_readers() -> None:
     clock, log = TickingClock(), Log()
-    for _ in MeteredStorage(MemoryStorage(OBJECTS), log, clock).list("t"):
+    for _ in MeteredStorage(MemoryStorage(OBJECTS), log, clock, "mem").list("t"):
         clock.looks += 1000
     assert log.lines == [("list", "ok", 3.0)]
 
 
 def test_a_listing_that_is_left_early_is_reported() -> None:
     log = Log()
-    listing = MeteredStorage(MemoryStorage(OBJECTS), log, TickingClock()).list("t")
+    listing = MeteredStorage(MemoryStorage(OBJECTS), log, TickingClock(), "mem").list("t")
     next(listing)
     listing.close()  # type: ignore[attr-defined]
     assert log.lines == [("list", "ok", 1.0)]
@@ -135,7 +146,7 @@ def test_a_name_that_is_taken_is_a_failed_precondition() -> None:
 
 def test_that_nothing_is_there_is_an_answer() -> None:
     log = Log()
-    storage = MeteredStorage(MemoryStorage(), log, TickingClock())
+    storage = MeteredStorage(MemoryStorage(), log, TickingClock(), "mem")
     with pytest.raises(StorageError):
         storage.read("t/none")
     assert storage.status("t/none") is None
@@ -143,7 +154,7 @@ def test_that_nothing_is_there_is_an_answer() -> None:
 
 
 def test_results_are_those_of_the_store_inside() -> None:
-    storage = MeteredStorage(MemoryStorage(OBJECTS), Log(), TickingClock())
+    storage = MeteredStorage(MemoryStorage(OBJECTS), Log(), TickingClock(), "mem")
     assert storage.read("t/b") == b"22"
     assert {entry.name for entry in storage.list("t")} == {"a", "b"}
     write(storage)
@@ -152,8 +163,22 @@ def test_results_are_those_of_the_store_inside() -> None:
 
 
 def test_a_worker_gets_the_store_without_the_meter() -> None:
-    storage = MeteredStorage(LocalStorage(), Log(), TickingClock())
+    storage = MeteredStorage(LocalStorage(), Log(), TickingClock(), "mem")
     assert pickle.loads(pickle.dumps(storage.spec)).open() == LocalStorage()
+
+
+def test_a_store_that_reports_itself_is_not_reported_twice() -> None:
+    class Frank(MemoryStorage):
+        def reporting(self, report: Report) -> Frank:
+            other = Frank(self.objects)
+            other.report = report
+            return other
+
+    log = Log()
+    storage = metered(Frank(OBJECTS), log, TickingClock(), store="mem")
+    assert isinstance(storage, Frank)
+    assert storage.report is log
+    assert isinstance(metered(MemoryStorage(), log, TickingClock(), store="mem"), MeteredStorage)
 
 
 def test_metering_costs_microseconds() -> None:
@@ -163,7 +188,7 @@ def test_metering_costs_microseconds() -> None:
         def monotonic_s(self) -> float:
             return time.monotonic()
 
-    storage = MeteredStorage(memory, lambda op, outcome, seconds: None, RealClock())
+    storage = MeteredStorage(memory, lambda request: None, RealClock(), "mem")
 
     def best_s(read: Callable[[str], bytes]) -> float:
         spans = []

@@ -1,0 +1,56 @@
+"""Times requests and reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+from compactord.storage.objects.failures import Failure
+from compactord.storage.requests import Report, StorageOp, StorageOutcome, StorageRequest
+
+_OUTCOMES = {
+    Failure.NOT_FOUND: StorageOutcome.OK,
+    Failure.EXISTS: StorageOutcome.PRECONDITION_FAILED,
+    Failure.THROTTLED: StorageOutcome.THROTTLED,
+}
+
+
+class Meter:
+    """The time of one request, which is spent inside its context, in one go or in several."""
+
+    def __init__(
+        self, store: str, op: StorageOp, report: Report | None, now_s: Callable[[], float]
+    ) -> None:
+        self._store, self._op, self._send, self._now_s = store, op, report, now_s
+        self._seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._seconds -= self._now_s()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._seconds += self._now_s()
+
+    def report(
+        self, failure: Failure | None = None, *, size_bytes: int = 0, is_repeated: bool = False
+    ) -> None:
+        """`size_bytes`: what was read or written."""
+        if self._send is None:
+            return
+        outcome = StorageOutcome.OK
+        if failure is not None:
+            outcome = _OUTCOMES.get(failure, StorageOutcome.ERROR)
+        self._send(
+            StorageRequest(
+                store=self._store,
+                op=self._op,
+                outcome=outcome,
+                seconds=self._seconds,
+                size_bytes=size_bytes,
+                is_repeated=is_repeated,
+            )
+        )
