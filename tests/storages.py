@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from compactord.errors import ObjectNotFound, StorageError
-from compactord.storage.base import Creation, ObjectStatus, Storage, StorageSpec
+from compactord.storage.base import Creation, ObjectStatus, Storage, StorageSpec, UnfinishedUpload
 
 T = TypeVar("T")
 MUTATIONS = frozenset(
@@ -28,6 +28,7 @@ MUTATIONS = frozenset(
         "overwrite",
         "delete",
         "remove_empty_folder",
+        "abort_upload",
     }
 )
 
@@ -123,6 +124,15 @@ class WatchedStorage:
         return self._watch(
             "remove_empty_folder", path, lambda: self.inner.remove_empty_folder(path)
         )
+
+    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
+        found = self._watch(
+            "unfinished_uploads", folder, lambda: tuple(self.inner.unfinished_uploads(folder))
+        )
+        return iter(found)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        self._watch("abort_upload", upload.path, lambda: self.inner.abort_upload(upload))
 
     def may_write(self, folder: str) -> bool | None:
         return self._watch("may_write", folder, lambda: self.inner.may_write(folder))
@@ -305,6 +315,7 @@ class MemoryStorage:
 
     def __init__(self, objects: dict[str, bytes] | None = None) -> None:
         self.objects = dict(objects or {})
+        self.uploads: list[UnfinishedUpload] = []
         self.changed_ms: dict[str, int] = {}
         self.now_ms = 0
         self._lock = threading.Lock()
@@ -387,6 +398,13 @@ class MemoryStorage:
     def remove_empty_folder(self, path: str) -> bool:
         # Folders are what paths have in common: an empty one is not there.
         return not any(name.startswith(f"{path}/") for name in self.objects)
+
+    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
+        return (each for each in tuple(self.uploads) if each.path.startswith(folder + "/"))
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        with contextlib.suppress(ValueError):
+            self.uploads.remove(upload)
 
     def may_write(self, folder: str) -> bool | None:
         return None

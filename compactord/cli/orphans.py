@@ -28,7 +28,10 @@ def orphans(args: argparse.Namespace, clock: Clock | None = None) -> int:
         verb = "would remove" if args.dry_run else "removed"
         lines = [f"{name}: {verb} {orphans_text(found)}" if found else f"{name}: nothing left over"]
         if args.dry_run:
-            lines += [f"  {orphan.path}" for orphan in found]
+            lines += [
+                f"  {orphan.path}{' (unfinished upload)' if orphan.upload else ''}"
+                for orphan in found
+            ]
         answer = {"table": target.full_name, "dry_run": args.dry_run}
         return Result(lines=lines, found={**answer, "orphans": orphans_json(found)})
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from compactord.errors import ObjectNotFound, TransientStorageError
+from compactord.errors import CompactordError, ObjectNotFound, TransientStorageError
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.paimon import paths
 from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest_list
@@ -31,7 +31,7 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
     still_stands,
 )
-from compactord.storage.base import ObjectStatus, Storage
+from compactord.storage.base import ObjectStatus, Storage, UnfinishedUpload
 
 _log = structlog.get_logger()
 # A file whose owner is dead may just have been restored or copied before its snapshot.
@@ -42,11 +42,15 @@ _LISTINGS_MAX = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A file of ours that no living process needs; `size_bytes` is its length."""
+    """A file of ours that no living process needs; `size_bytes` is its length.
+
+    With `upload` it is none yet: somebody began to write it, and died.
+    """
 
     path: str
     name: str
     size_bytes: int
+    upload: UnfinishedUpload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +95,12 @@ def remove_orphans(
     """
     orphans = find_orphans(storage, location, partition_depth=partition_depth, rule=rule)
     for orphan in orphans:
-        storage.delete(orphan.path)
-        _log.info("orphan_removed", path=orphan.path, size_bytes=orphan.size_bytes)
+        if orphan.upload is None:
+            storage.delete(orphan.path)
+            _log.info("orphan_removed", path=orphan.path, size_bytes=orphan.size_bytes)
+        else:
+            storage.abort_upload(orphan.upload)
+            _log.info("upload_aborted", path=orphan.path)
     return orphans
 
 
@@ -105,16 +113,38 @@ def find_orphans(
     Raises what reading raises. Lists every bucket folder once; reads metadata only if there may be
     something to delete.
     """
+    uploads = _left_uploads(storage, location, rule)
     orphans = tuple(_orphans(storage, location, partition_depth, rule))
     if not orphans:
-        return ()
+        return uploads
     for root in _roots(storage, location):
         if not is_complete(storage, root):
             reason = f"{root} lacks snapshots: a restore or copy may be under way"
             _log.warning("sweep_skipped", table=location, reason=reason, files=len(orphans))
-            return ()
+            return uploads
     named = _named(storage, location, {orphan.name for orphan in orphans})
-    return tuple(orphan for orphan in orphans if orphan.name not in named)
+    return (*uploads, *(orphan for orphan in orphans if orphan.name not in named))
+
+
+def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> tuple[Orphan, ...]:
+    """Uploads that the rule lets go, by when they were started.
+
+    What they would have become is not there, so no metadata can need them. Listing them takes a
+    permission of its own, without which files are swept all the same.
+    """
+    found = []
+    try:
+        for upload in storage.unfinished_uploads(location):
+            name = upload.path.rpartition("/")[2]
+            started = ObjectStatus(
+                name=name, is_folder=False, size_bytes=0, changed_ms=upload.started_ms
+            )
+            if rule.lets_go(started):
+                found.append(Orphan(path=upload.path, name=name, size_bytes=0, upload=upload))
+    except CompactordError as error:
+        _log.warning("uploads_not_listed", table=location, reason=str(error))
+        return ()
+    return tuple(found)
 
 
 def _orphans(

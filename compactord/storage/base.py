@@ -36,6 +36,18 @@ class ObjectStatus:
     changed_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedUpload:
+    """An object that somebody began to write and that is not there yet.
+
+    `started_ms` is since the epoch, by the store's clock.
+    """
+
+    path: str
+    upload_id: str
+    started_ms: int
+
+
 class StorageSpec(Protocol):
     """How a store is opened, by the driver and by every worker for itself.
 
@@ -124,6 +136,14 @@ class Storage(Protocol):
 
     def remove_empty_folder(self, path: str) -> bool:
         """Remove a folder unless something is in it; returns whether it is gone now."""
+        ...
+
+    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
+        """Uploads of objects below a folder; nothing where the store has none or does not tell."""
+        ...
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """Free what an upload has sent. No error when it has been completed or aborted."""
         ...
 
     def may_write(self, folder: str) -> bool | None:

@@ -19,7 +19,7 @@ from compactord.errors import (
     TransientStorageError,
     UsageError,
 )
-from compactord.storage.base import Creation, ObjectStatus
+from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
 
 _URI = "file:"
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -202,6 +202,12 @@ class LocalStorage:
                     return False
                 raise
         return True
+
+    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
+        return iter(())
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        raise AssertionError("a file system has no uploads")
 
     def may_write(self, folder: str) -> bool | None:
         with named_errors(folder, "access"):

@@ -10,7 +10,13 @@ import pyarrow as pa
 
 from compactord.clock import Clock
 from compactord.errors import ObjectNotFound
-from compactord.storage.base import Creation, ObjectStatus, Storage, StorageSpec
+from compactord.storage.base import (
+    Creation,
+    ObjectStatus,
+    Storage,
+    StorageSpec,
+    UnfinishedUpload,
+)
 from compactord.storage.requests import Report, StorageOp, StorageOutcome, StorageRequest
 
 P = ParamSpec("P")
@@ -131,6 +137,12 @@ class MeteredStorage:
 
     def remove_empty_folder(self, path: str) -> bool:
         return self._timed(StorageOp.DELETE, self._inner.remove_empty_folder, path)
+
+    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
+        return self._timed(StorageOp.LIST, self._inner.unfinished_uploads, folder)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        self._timed(StorageOp.DELETE, self._inner.abort_upload, upload)
 
     def may_write(self, folder: str) -> bool | None:
         return self._timed(StorageOp.HEAD, self._inner.may_write, folder)

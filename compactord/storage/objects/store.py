@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from compactord.clock import SystemClock
-from compactord.errors import ObjectNotFound, StorageError, TransientStorageError
-from compactord.storage.base import Creation, ObjectStatus
+from compactord.errors import CompactordError, ObjectNotFound, StorageError, TransientStorageError
+from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.objects.connection import connection_of, forget
 from compactord.storage.objects.failures import (
     LIBRARY_ERRORS,
@@ -24,6 +24,7 @@ from compactord.storage.objects.listing import Listing
 from compactord.storage.objects.meter import Meter
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.streams import RangeReader, Upload
+from compactord.storage.objects.uploads import abort_upload, list_uploads
 from compactord.storage.requests import Report, StorageOp
 from compactord.storage.retry import RetryPolicy
 
@@ -122,9 +123,12 @@ class ObjectStorage:
             with pa.PythonFile(upload, mode="w") as stream:
                 yield stream
             self._publish(path, key, upload, mark)
-            meter.report(size_bytes=upload.size_bytes)
-        finally:
+        except BaseException:
             upload.drop()
+            if upload.size_bytes > _PART_BYTES:
+                self._abort(path, key)
+            raise
+        meter.report(size_bytes=upload.size_bytes)
 
     def status(self, path: str) -> ObjectStatus | None:
         key = self._spec.key_of(path)
@@ -197,6 +201,15 @@ class ObjectStorage:
         """A folder without objects is not there."""
         return True
 
+    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
+        """Those of S3. MinIO tells only of those of one object, and removes old ones itself."""
+        prefix = self._prefix(folder)
+        if self._spec.service == "s3":
+            yield from list_uploads(self._spec, folder, "" if prefix == "/" else prefix)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        abort_upload(self._spec, upload)
+
     def may_write(self, folder: str) -> bool | None:
         return None
 
@@ -264,6 +277,14 @@ class ObjectStorage:
             unmarked = mark if self._spec.service == "oss" else None
             if marks.get(_UPLOAD_MARK, unmarked) != mark:
                 raise
+
+    def _abort(self, path: str, key: str) -> None:
+        """Abort the uploads of one object, whose name nobody else uses; as far as that succeeds."""
+        if self._spec.service == "s3":
+            with contextlib.suppress(CompactordError):
+                for upload in list_uploads(self._spec, path, key):
+                    if upload.path == path:
+                        abort_upload(self._spec, upload)
 
     def _tried(
         self,

@@ -8,13 +8,20 @@ from dataclasses import replace
 import pytest
 
 from compactord.commit.discard import remove_outputs
-from compactord.errors import FormatError, ObjectNotFound, StorageError, TransientStorageError
+from compactord.errors import (
+    AccessDenied,
+    FormatError,
+    ObjectNotFound,
+    StorageError,
+    TransientStorageError,
+)
 from compactord.ids import Liveness, Owner
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.model import Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_ids, snapshot_json
 from compactord.state.table_state import delta_manifests
+from compactord.storage.base import UnfinishedUpload
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, data_outputs
 from tests.lineage import TABLE, Lineage
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, RecordingStorage
@@ -126,6 +133,55 @@ def test_what_the_dead_left_goes_ten_minutes_after_its_last_change() -> None:
     young = _leave(table, *_all_kinds(FIRST))
     assert _remove(table) == old
     assert young <= set(table.storage.objects)
+
+
+def test_what_the_dead_began_to_write_is_given_up_once_it_is_as_old_as_a_file_has_to_be() -> None:
+    """Uploads go by their start, whoever else may live, and whatever bears the same name."""
+    table = _table()
+    old_ms = NOW_MS - DEAD_GRACE_MS - 1
+    young_ms, ancient_ms = old_ms + 1, NOW_MS - DAY_MS - 1
+    cases = {
+        ("dead, old", FIRST, old_ms): True,
+        ("dead, young", FIRST, young_ms): False,
+        ("unknown, old", ALIVE, old_ms): False,
+        ("unknown, ancient", ALIVE, ancient_ms): True,
+        ("our own", SECOND, 0): False,
+        ("a writer's", None, 0): False,
+    }
+    for name, owner, started_ms in cases:
+        file = "data-0.parquet" if owner is None else f"data-{owner.unique_name()}-0.parquet"
+        path = f"{HOME}/bucket-0/{file}"
+        upload = UnfinishedUpload(path=path, upload_id=name, started_ms=started_ms)
+        table.storage.uploads.append(upload)
+    elsewhere = f"{HOME}2/bucket-0/data-{FIRST.unique_name()}-0.parquet"
+    table.storage.uploads.append(
+        UnfinishedUpload(path=elsewhere, upload_id="of another table", started_ms=0)
+    )
+    before = dict(table.storage.objects)
+    removed = _remove(table)
+    left = {upload.upload_id for upload in table.storage.uploads}
+    assert left == {"of another table", *(case[0] for case, goes in cases.items() if not goes)}
+    assert len(removed) == 2
+    assert table.storage.objects == before
+
+
+def test_our_own_uploads_go_when_they_are_from_before_all_that_is_under_way() -> None:
+    table = _table()
+    for started_ms in (99, 100):
+        path = f"{HOME}/bucket-0/data-{SECOND.unique_name()}-0.parquet"
+        upload = UnfinishedUpload(path=path, upload_id=str(started_ms), started_ms=started_ms)
+        table.storage.uploads.append(upload)
+    _remove(table, own_before_ms=100)
+    assert [upload.upload_id for upload in table.storage.uploads] == ["100"]
+
+
+def test_files_are_swept_where_uploads_may_not_be_listed() -> None:
+    table = _table()
+    left = _leave(table, f"bucket-0/data-{FIRST.unique_name()}-0.parquet")
+    fault = Fault(
+        at=1, error=AccessDenied, lasts=True, concerns=lambda c: c.method == "unfinished_uploads"
+    )
+    assert _remove(table, FaultyStorage(table.storage, fault)) == left
 
 
 @pytest.mark.parametrize("there", [(), ("LATEST",), ("LATEST", "snapshot-1")])
@@ -376,7 +432,7 @@ def test_a_table_without_leftovers_costs_listings_only() -> None:
         storage, HOME, partition_depth=0, rule=_rule(liveness=lambda owner: Liveness.UNKNOWN)
     )
     assert removed == ()
-    assert {call.method for call in storage.log} == {"list"}
+    assert {call.method for call in storage.log} == {"list", "unfinished_uploads"}
 
 
 def test_bucket_folders_are_found_below_the_partitions() -> None:
