@@ -16,9 +16,15 @@ from tests.deploy.rendering import CHART, VALUES, objects, template
 
 # The oldest that the chart says it runs on, and the newest that the schemas are there for.
 KUBERNETES = ("1.27", kubernetes_validate.latest_version())
-LOCAL, EVERYTHING, EXECUTORS, STANDALONE = (
+LOCAL, EVERYTHING, EXECUTORS, STANDALONE, S3 = (
     CHART / "ci" / f"{name}-values.yaml"
-    for name in ("local-on-volume", "everything", "spark-on-kubernetes", "standalone-spark")
+    for name in (
+        "local-on-volume",
+        "everything",
+        "spark-on-kubernetes",
+        "standalone-spark",
+        "s3-jdbc",
+    )
 )
 POD_MONITOR = ("--set", "serviceMonitor.enabled=false,podMonitor.enabled=true")
 every_values = pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
@@ -69,11 +75,12 @@ def loaded_config(values: Path, folder: Path) -> LoadedConfig:
     path = folder / "compactord.yaml"
     secret = folder / "archive"
     secret.write_text("/archive\n")
-    text = config_text(values).replace("/run/secrets/compactord/archive", str(secret))
+    text = re.sub(r"/run/secrets/compactord/[\w-]+", str(secret), config_text(values))
     path.write_text(text)
     # What the kubelet fills in.
     filled = {"POD_NAME": "compactord-0", "POD_IP": "10.1.2.3", "CORES": "2"}
-    environ = dict(filled)
+    # Of Secrets, whose names alone are known here.
+    environ = {**filled, **dict.fromkeys(re.findall(r"\$\{env:(\w+)\}", text), "secret")}
     for variable in container_of(values)["env"]:
         if "value" in variable:
             name = variable["name"]

@@ -36,8 +36,11 @@ from tests.tools.obtain import tool_path
 
 def test_each_part_of_the_chart_has_a_values_file_that_renders_it() -> None:
     assert {path.stem for path in VALUES} == {
+        "adls-values",
         "everything-values",
+        "gcs-values",
         "local-on-volume-values",
+        "s3-jdbc-values",
         "spark-on-kubernetes-values",
         "standalone-spark-values",
     }

@@ -20,6 +20,7 @@ from tests.deploy.rendered import (
     EXECUTORS,
     KUBERNETES,
     LOCAL,
+    S3,
     Object,
     container_of,
     executor_template,
@@ -177,3 +178,32 @@ def _spark_says(values: Path) -> Object:
         folder.rmdir()
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
+
+
+def test_executors_have_what_their_stores_need_and_no_password_of_a_database() -> None:
+    spec = executor_template(S3)["spec"]
+    (container,) = spec["containers"]
+    assert container["env"] == [{"name": "AWS_REGION", "value": "eu-central-1"}]
+    assert container["envFrom"] == [{"secretRef": {"name": "compactord-archive"}}]
+    assert not [volume for volume in spec["volumes"] if "secret" in volume]
+    accounts = {
+        found["metadata"]["name"]: found["metadata"].get("annotations", {})
+        for found in objects_of(S3)
+        if found["kind"] == "ServiceAccount"
+    }
+    roles = {name: role["eks.amazonaws.com/role-arn"] for name, role in accounts.items()}
+    assert roles == {
+        "compactord": "arn:aws:iam::111122223333:role/compactord",
+        "compactord-executor": "arn:aws:iam::111122223333:role/compactord-executor",
+    }
+
+
+def test_executors_read_files_of_secrets_where_the_daemon_does() -> None:
+    spec = executor_template(EVERYTHING)["spec"]
+    (volume,) = [volume for volume in spec["volumes"] if "secret" in volume]
+    assert volume["secret"]["secretName"] == "compactord-stores"
+    mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    daemon = {
+        mount["name"]: mount["mountPath"] for mount in container_of(EVERYTHING)["volumeMounts"]
+    }
+    assert mounts[volume["name"]] == daemon["secret"] == "/run/secrets/compactord"

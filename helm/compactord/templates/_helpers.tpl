@@ -160,8 +160,22 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- range $name, $catalog := $config.catalogs }}
 {{- if regexMatch "^[A-Za-z][A-Za-z0-9+.-]*:" $catalog.warehouse }}
-{{- if not (hasPrefix "file:" $catalog.warehouse) }}
-{{- fail (printf "config.catalogs.%s.warehouse: %s is not supported yet; only mounted file systems are" $name $catalog.warehouse) }}
+{{- if not (regexMatch "^(?i)(file|s3|s3a|s3n|gs|abfs|abfss|wasb|wasbs|oss):" $catalog.warehouse) }}
+{{- fail (printf "config.catalogs.%s.warehouse: %s is not supported yet; mounted file systems are, and s3://, gs://, abfss:// and oss://" $name $catalog.warehouse) }}
+{{- end }}
+{{- end }}
+{{- range $key, $value := dig "options" dict $catalog | default dict }}
+{{- if and $.Values.executors.enabled (regexMatch "^(s3|s3a|fs|gs|azure|hadoop)[.]" $key) }}
+{{- $text := $value | toString }}
+{{- if and (contains "${file:/run/secrets/compactord/" $text) (not $.Values.executors.existingSecret) }}
+{{- fail (printf "config.catalogs.%s.options.%s: executors read this file themselves; give executors.existingSecret" $name $key) }}
+{{- end }}
+{{- if and (contains "${env:" $text) (not $.Values.executors.extraEnv) (not $.Values.executors.extraEnvFrom) }}
+{{- fail (printf "config.catalogs.%s.options.%s: executors read this variable themselves; give executors.extraEnv or executors.extraEnvFrom" $name $key) }}
+{{- end }}
+{{- end }}
+{{- if and (regexMatch "(?i)(secret|password|token|access.?key|account.?key|[.]sas)" $key) (not (contains "${" ($value | toString))) (not (regexMatch "(?i)(provider|endpoint|token[.]file)" $key)) }}
+{{- fail (printf "config.catalogs.%s.options.%s: a ConfigMap is no place for a secret; write ${file:/run/secrets/compactord/NAME} with existingSecret, or ${env:NAME} with extraEnvFrom" $name $key) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -57,6 +57,14 @@ spec:
     {{- toYaml .Values.podSecurityContext | nindent 4 }}
   containers:
     - name: executor
+      {{- with $executors.extraEnv }}
+      env:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $executors.extraEnvFrom }}
+      envFrom:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       securityContext:
         {{- toYaml .Values.securityContext | nindent 8 }}
       resources:
@@ -67,6 +75,11 @@ spec:
         # The working directory: what the driver sends along is unpacked here.
         - name: home
           mountPath: /var/lib/compactord
+        {{- if $executors.existingSecret }}
+        - name: secret
+          mountPath: /run/secrets/compactord
+          readOnly: true
+        {{- end }}
         {{- with include "compactord.warehouseMount" . }}
         {{- . | nindent 8 }}
         {{- end }}
@@ -80,6 +93,12 @@ spec:
     - name: home
       emptyDir:
         sizeLimit: {{ $executors.scratchSize }}
+    {{- with $executors.existingSecret }}
+    - name: secret
+      secret:
+        secretName: {{ . }}
+        defaultMode: 0440
+    {{- end }}
     {{- with include "compactord.warehouseVolume" . }}
     {{- . | nindent 4 }}
     {{- end }}
