@@ -84,6 +84,7 @@ def prepare(
     schema_id = max(schema_ids(storage, location), default=None)
     if schema_id is None:
         raise TableNotFound(f"table {state.table.full_name} was dropped: {location} has no schema")
+    _refuse_later_schemas(state, changes, schema_id)
     snapshot = Snapshot(
         uuid=stamp.uuid,
         id=latest.id + 1,
@@ -105,6 +106,21 @@ def prepare(
         next_row_id=latest.next_row_id or 0,
     )
     return snapshot, merge
+
+
+def _refuse_later_schemas(
+    state: TableState, changes: Sequence[BucketChange], schema_id: int
+) -> None:
+    """Raises `CommitError` for outputs that nobody could read: their schema was rolled back."""
+    for change in changes:
+        for output in change.outputs:
+            file = output.file
+            if file.schema_id > schema_id:
+                raise CommitError(
+                    f"table {state.table.full_name}: {file.file_name} was written with schema "
+                    f"{file.schema_id}, which was rolled back meanwhile to {schema_id}; nothing "
+                    "was published, the next plan is made with that one"
+                )
 
 
 def _base_manifests(

@@ -138,7 +138,7 @@ class Committer:
         attempt, reason = 0, ""
         for attempt in self._attempts(options):
             try:
-                state = self.follower.refreshed(state)
+                state = self.follower.refreshed(state, checks_hint=True)
                 manifests = self._manifests(state)
                 pending, refused = self._publishable(state, pending, manifests, settings, again)
                 dropped += refused

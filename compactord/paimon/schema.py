@@ -5,11 +5,12 @@ Sources: schema/TableSchema.java, schema/SchemaSerializer.java, schema/SchemaMan
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compactord.errors import FormatError, TableNotFound, UnsupportedTable
+from compactord.errors import FormatError, ObjectNotFound, TableNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.types import (
     ArrayType,
@@ -191,8 +192,28 @@ def read_schema(storage: Storage, location: str, id_: int) -> TableSchema:
     return schema
 
 
-def latest_schema(storage: Storage, location: str) -> TableSchema:
-    """The schema of the largest id; `TableNotFound` when the location holds no schema at all."""
+def has_later_schema(storage: Storage, location: str, id_: int) -> bool:
+    """Whether the table has got another schema since this one was the latest: one small request.
+
+    Ids grow by one (schema/SchemaManager.java, commit).
+    """
+    return storage.status(paths.schema_path(location, id_ + 1)) is not None
+
+
+def latest_schema(
+    storage: Storage, location: str, *, known: TableSchema | None = None
+) -> TableSchema:
+    """The schema of the largest id; `TableNotFound` when the location holds no schema at all.
+
+    From the `known` id on the next ones are asked for. The folder is listed without it, and when it
+    is gone: a rollback deletes the latest schemas.
+    """
+    if known is not None:
+        newest_id = known.id
+        while has_later_schema(storage, location, newest_id):
+            newest_id += 1
+        with contextlib.suppress(ObjectNotFound):
+            return read_schema(storage, location, newest_id)
     ids = schema_ids(storage, location)
     if not ids:
         raise TableNotFound(f"not a Paimon table: {location} has no schema")

@@ -222,6 +222,20 @@ def latest_snapshot_id(storage: Storage, location: str) -> int | None:
     return max(snapshot_ids(storage, location), default=None)
 
 
+def hinted_snapshot_id(storage: Storage, location: str) -> int | None:
+    """What the hint LATEST names, None without one; whether it exists is not checked."""
+    return _read_hint(storage, paths.latest_hint(location))
+
+
+def has_no_snapshot(storage: Storage, location: str) -> bool:
+    """Whether a table that had no snapshot has none yet: no hint, and not the first one.
+
+    A table that is restored from a later one on, without its hint, has one for `latest_snapshot_id`
+    only, until a writer commits.
+    """
+    return hinted_snapshot_id(storage, location) is None and not _exists(storage, location, 1)
+
+
 def is_complete(storage: Storage, root: str) -> bool:
     """Whether there are snapshots, among them the one that the hint LATEST names.
 

@@ -69,12 +69,12 @@ class Follower:
         self._drift.add(refreshed)
         return refreshed.state
 
-    def refreshed(self, state: TableState) -> TableState:
+    def refreshed(self, state: TableState, *, checks_hint: bool = False) -> TableState:
         """The newest state; a snapshot of the user's that it does not build upon is reported.
 
-        Raises what `refresh_state` raises.
+        Arguments and errors as for `refresh_state`.
         """
-        refreshed = self._refresh(state)
+        refreshed = self._refresh(state, checks_hint=checks_hint)
         if refreshed.lost is not None and refreshed.lost.commit_user == self.user:
             newest = refreshed.state.snapshot
             if self._looked_back and newest is not None and newest.id > refreshed.lost.id:
@@ -126,8 +126,8 @@ class Follower:
         drift, self._drift = self._drift, Drift()
         return drift
 
-    def _refresh(self, state: TableState) -> Refreshed:
-        refreshed = refresh_state(self._storage, state)
+    def _refresh(self, state: TableState, *, checks_hint: bool = False) -> Refreshed:
+        refreshed = refresh_state(self._storage, state, checks_hint=checks_hint)
         self._drift.add(refreshed)
         return refreshed
 

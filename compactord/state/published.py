@@ -8,12 +8,13 @@ one. The newest snapshot alone does not show that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import structlog
 
 from compactord.errors import FormatError, ObjectNotFound
+from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_files
 from compactord.storage.base import ObjectStatus, Storage
 
@@ -22,6 +23,8 @@ _log = structlog.get_logger()
 _REMEMBERED_MAX = 1000
 # How many of those that nobody looks back at any more are kept to tell a rollback by.
 _OLD_MAX = 10
+# Up to so many are asked for one by one: a listing costs as much, or more.
+_ASKED_MAX = 4
 # Stores tell changes in whole seconds: files made longer apart than this have different times.
 _TIMES_DIFFER_MS = 2_000
 
@@ -115,15 +118,15 @@ class PublishedSnapshots:
     def replaced(self, now_ms: int) -> tuple[ReplacedSnapshot, ...]:
         """Those whose id another snapshot has now, by id.
 
-        One listing; reads those alone whose file is not known to hold them, where its time would
-        tell of a later one. `now_ms` is steady. Ids that are gone
+        A request for each of a few, else one listing; reads those alone whose file is not known to
+        hold them, where its time would tell of a later one. `now_ms` is steady. Ids that are gone
         (expired, rolled back) are passed over. Raises what listing and reading raise.
         """
         with self._lock:
             remembered = dict(self._remembered)
         if not remembered:
             return ()
-        files = snapshot_files(self._storage, self._location)
+        files = self._files(remembered)
         found = []
         for snapshot_id, each in sorted(remembered.items()):
             status = files.get(snapshot_id)
@@ -132,6 +135,16 @@ class PublishedSnapshots:
                 if other is not None:
                     found.append(ReplacedSnapshot(known=each.snapshot, found=other))
         return tuple(found)
+
+    def _files(self, wanted: Collection[int]) -> Mapping[int, ObjectStatus]:
+        """The files of the snapshots that are there, perhaps of more."""
+        if len(wanted) > _ASKED_MAX:
+            return snapshot_files(self._storage, self._location)
+        found = {
+            snapshot_id: self._storage.status(paths.snapshot_path(self._location, snapshot_id))
+            for snapshot_id in wanted
+        }
+        return {snapshot_id: status for snapshot_id, status in found.items() if status is not None}
 
     def _other(self, remembered: _Remembered, status: ObjectStatus, now_ms: int) -> Snapshot | None:
         seen, known = (status.size_bytes, status.changed_ms), remembered.snapshot

@@ -10,7 +10,7 @@ Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,8 @@ from compactord.paimon.manifest import (
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
+    has_no_snapshot,
+    hinted_snapshot_id,
     latest_snapshot_id,
     read_snapshot,
     still_stands,
@@ -40,6 +42,8 @@ from compactord.storage.base import Storage
 _LOAD_ATTEMPTS = 3
 # From this many new snapshots on, a full read is no slower than applying each delta.
 _MAX_FOLLOWED = 200
+# After so many the hint tells how many more there are.
+_ASKED_AFTER = 10
 # How many snapshots are read for a table's last rewrite, and for those of its partitions.
 _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
 
@@ -144,48 +148,81 @@ def _entries(
     )
 
 
-def refresh_state(storage: Storage, state: TableState) -> Refreshed:
+def refresh_state(storage: Storage, state: TableState, *, checks_hint: bool = False) -> Refreshed:
     """The newest state, updated from a known one if that is possible.
 
-    Without a new snapshot, the hint, a probe and one snapshot are read. With new snapshots, also
-    their delta manifests, and each snapshot below them again. Raises what `load_state` raises.
+    Without a new snapshot, the known one is read, and the next one asked for. With new snapshots,
+    also their delta manifests, and each snapshot below them again. The hint is read and the folder
+    listed only if the known one is gone, or far behind. A table without snapshots is asked for the
+    hint and for its first. Raises what `load_state` raises.
+
+    With `checks_hint` the hint must not name a later snapshot than the newest that was found, for
+    whoever is about to commit: an id that is missing in between (a damaged table) is no free one.
     """
     known = state.snapshot
     location = state.table.location
-    latest = latest_snapshot_id(storage, location)
     if known is None:
-        if latest is None:
+        if has_no_snapshot(storage, location):
             return Refreshed(state=state, changed=frozenset())
         return _reloaded(storage, state)
-    if latest is None or latest < known.id:
-        return _reloaded(storage, state, lost=known)
-    try:
-        found = read_snapshot(storage, location, known.id)
-    except ObjectNotFound:
-        # Expired, or rolled back and followed by others: unknown, so it cannot be built on.
-        return _reloaded(storage, state)
+    found = _if_there(storage, location, known.id)
+    if found is None:
+        # Rolled back, unless there are later ones. Then it may have expired, or it was rolled back
+        # and followed by others: unknown, so it cannot be built on.
+        latest = latest_snapshot_id(storage, location)
+        is_lost = latest is None or latest < known.id
+        return _reloaded(storage, state, lost=known if is_lost else None)
     if found.identity != known.identity:
         return _reloaded(storage, state, lost=known)
-    if latest - known.id > _MAX_FOLLOWED:
-        return _reloaded(storage, state)
     try:
-        followed = _follow(storage, state, known, latest)
+        followed = _follow(storage, state, known, checks_hint=checks_hint)
     except (ObjectNotFound, UnknownFile):
         followed = None
     return followed or _reloaded(storage, state)
 
 
-def _follow(storage: Storage, state: TableState, known: Snapshot, latest: int) -> Refreshed | None:
+def _if_there(storage: Storage, location: str, snapshot_id: int) -> Snapshot | None:
+    try:
+        return read_snapshot(storage, location, snapshot_id)
+    except ObjectNotFound:
+        return None
+
+
+def _later(
+    storage: Storage, location: str, known: Snapshot, *, checks_hint: bool
+) -> Iterator[Snapshot | None]:
+    """The snapshots after `known`, in order; then None if there are too many, or one is missing."""
+    newest_id = known.id
+    while True:
+        following = _if_there(storage, location, newest_id + 1)
+        if following is None:
+            hint = hinted_snapshot_id(storage, location) if checks_hint else None
+            if hint is None or hint <= newest_id:
+                return
+            # Published just now, or missing, or the hint is wrong.
+            following = _if_there(storage, location, newest_id + 1)
+        if following is not None and following.id == known.id + _ASKED_AFTER:
+            latest = latest_snapshot_id(storage, location) or 0
+            following = following if latest - known.id <= _MAX_FOLLOWED else None
+        if following is None or following.id - known.id > _MAX_FOLLOWED:
+            yield None
+            return
+        yield following
+        newest_id = following.id
+
+
+def _follow(
+    storage: Storage, state: TableState, known: Snapshot, *, checks_hint: bool
+) -> Refreshed | None:
     """Apply the deltas of later snapshots; None when they do not make an unbroken chain."""
     location = state.table.location
     files, rewrites = state.files, state.rewrites
     newest = known
     changed: set[BucketId] = set()
     appended_bytes = manifest_count = entry_count = skipped = 0
-    for snapshot_id in range(known.id + 1, latest + 1):
-        snapshot = read_snapshot(storage, location, snapshot_id)
+    for snapshot in _later(storage, location, known, checks_hint=checks_hint):
         # Checked after reading: a rollback meanwhile may have replaced the snapshot below.
-        if not still_stands(storage, location, newest):
+        if snapshot is None or not still_stands(storage, location, newest):
             return None
         expected = newest.total_record_count + snapshot.delta_record_count
         if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.total_record_count != expected:

@@ -77,13 +77,19 @@ class OpenTable:
         return paths.partition_text(values, fields)
 
 
-def open_table(storage: Storage, ref: TableRef, overrides: Mapping[str, str]) -> OpenTable:
+def open_table(
+    storage: Storage,
+    ref: TableRef,
+    overrides: Mapping[str, str],
+    *,
+    known: OpenTable | None = None,
+) -> OpenTable:
     """The table with the options of this run over its own.
 
-    Raises `UnsupportedTable` with every reason, before any data is read, and `UsageError` for what
-    only this run asks for.
+    `known` is what was opened before: no folder is listed then. Raises `UnsupportedTable` with
+    every reason, before any data is read, and `UsageError` for what only this run asks for.
     """
-    schema = latest_schema(storage, ref.location)
+    schema = latest_schema(storage, ref.location, known=known.schema if known else None)
     table = describe_table(storage, ref, schema, overrides)
     reasons = reasons_to_refuse(schema, table.options)
     if reasons:

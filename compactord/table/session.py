@@ -32,7 +32,7 @@ from compactord.model import (
     Subcompaction,
 )
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.paimon.schema import TableSchema, read_schema, schema_ids
+from compactord.paimon.schema import TableSchema, has_later_schema, read_schema
 from compactord.paimon.snapshot import SnapshotIdentity
 from compactord.paimon.table import TableRef
 from compactord.plan.table import BucketPlan, Strategy, settled_by
@@ -215,8 +215,9 @@ class TableSession:
         """Take in the newest snapshot and schema; whether anything is different.
 
         Raises `UnsupportedTable` for what we must not touch, `TableNotFound` for a table that is
-        gone, and what reading raises. Nothing new costs the hint, a probe, one snapshot and one
-        listing. On an append table the first look takes in its last snapshots.
+        gone, and what reading raises. Nothing new costs the known snapshot, and two requests for
+        what would be the next one and the next schema. On an append table the first look takes in
+        its last snapshots.
         """
         is_new = self._take_in()
         assert self.state is not None, "just taken in"
@@ -239,9 +240,10 @@ class TableSession:
             self._follower.guard.opened(self.state.snapshot)
             self._is_first = False
         is_checked = self._checked == (self._request, schema.id, _identity(self.state))
-        if is_checked and schema_ids(self._storage, self.ref.location)[-1:] == (schema.id,):
+        if is_checked and not has_later_schema(self._storage, self.ref.location, schema.id):
             return False
-        self.table = open_table(self._storage, self.ref, self._request.overrides)
+        overrides = self._request.overrides
+        self.table = open_table(self._storage, self.ref, overrides, known=self.table)
         if self._was_made_anew(schema):
             # Its snapshots were not replaced: they belonged to the table of that name before.
             self._follower.forgive_suspects(self.ref)
@@ -340,7 +342,9 @@ class TableSession:
         except CommitUnknown:
             raise
         except CompactordError:
-            # Certainly not published, and nothing needs these files any more.
+            # Certainly not published, and nothing needs these files any more. The schema may be
+            # why: a rollback that took it is not seen by asking for the next one.
+            self._checked = None
             for each in finished:
                 self._discard(each)
             raise

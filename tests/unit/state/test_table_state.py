@@ -46,8 +46,11 @@ def _manifests_read(history: History) -> list[str]:
 def test_a_table_without_snapshots_is_empty_and_can_be_refreshed() -> None:
     history, state = _history()
     assert (state.snapshot, state.files.file_count, state.files.bucket_ids()) == (None, 0, [])
+    history.storage.reads.clear()
     assert refresh_state(history.storage, state).changed == frozenset()
+    assert len(history.storage.reads) == 1, "and the first snapshot is asked for"
     history.commit([_file("a")])
+    history.storage.delete(paths.latest_hint(history.table.location))
     refreshed = refresh_state(history.storage, state)
     assert (_names(refreshed.state), refreshed.changed) == (["a"], None)
 
@@ -58,7 +61,48 @@ def test_an_unchanged_table_costs_two_small_reads() -> None:
     refreshed = refresh_state(history.storage, state)
     assert refreshed.state.files is state.files
     assert refreshed.changed == frozenset()
-    assert [path.rsplit("/", 1)[1] for path in history.storage.reads] == ["LATEST", "snapshot-2"]
+    asked = [path.rsplit("/", 1)[1] for path in history.storage.reads]
+    assert asked == ["snapshot-2", "snapshot-3"]
+    # A hint that is old, wrong or gone changes nothing.
+    for hint in (b"1", b"9", b"LATEST"):
+        history.storage.overwrite(paths.latest_hint(history.table.location), hint)
+        assert refresh_state(history.storage, state).changed == frozenset()
+
+
+@pytest.mark.parametrize("hint", [b"4", b"3", b"2", None])
+def test_whoever_commits_does_not_take_a_snapshot_that_is_missing_for_the_next_one(
+    hint: bytes | None,
+) -> None:
+    """Snapshots 2 and 4 are there: a table that somebody damaged."""
+    history, state = _history("a", "b")
+    location = history.table.location
+    history.commit([_file("c")])
+    history.commit([_file("d")])
+    history.storage.delete(paths.snapshot_path(location, 3))
+    path = paths.latest_hint(location)
+    if hint is None:
+        history.storage.delete(path)
+    else:
+        history.storage.overwrite(path, hint)
+    assert _names(refresh_state(history.storage, state).state) == ["a", "b"]
+    refreshed = refresh_state(history.storage, state, checks_hint=True)
+    is_told = hint in (b"4", b"3")
+    assert _names(refreshed.state) == (["a", "b", "c", "d"] if is_told else ["a", "b"])
+
+
+def test_what_is_published_between_the_probe_and_the_hint_is_followed() -> None:
+    history, state = _history("a", "b")
+    storage, read = history.storage, history.storage.read
+
+    def read_in_between(path: str) -> bytes:
+        if path == paths.latest_hint(history.table.location):
+            storage.read = read  # type: ignore[method-assign]
+            history.commit([_file("c")])
+        return read(path)
+
+    storage.read = read_in_between  # type: ignore[method-assign]
+    refreshed = refresh_state(storage, state, checks_hint=True)
+    assert (_names(refreshed.state), refreshed.changed) == (["a", "b", "c"], {BUCKET})
 
 
 def test_new_snapshots_cost_their_delta_lists_and_manifests_only() -> None:

@@ -441,19 +441,22 @@ def test_snapshots_of_other_compactors_and_jobs_alone_are_not_our_business() -> 
     assert Process(table).look() == []
 
 
-def test_a_look_costs_one_listing_and_after_the_first_reads_only_what_has_changed() -> None:
+@pytest.mark.parametrize(("commits", "asked"), [(2, ["status"] * 3), (4, ["list"])])
+def test_a_look_asks_for_a_few_or_lists_and_after_the_first_reads_only_what_has_changed(
+    commits: int, asked: list[str]
+) -> None:
     case = Case()
     storage = RecordingStorage(case.table.storage)
     ours = Process(case.table, storage=storage, clock=case.clock)
     ours.look()
-    for number in (0, 1):
-        ours.commit(case.table.change(case.table.files(number), owner=FIRST, bucket=number))
+    for number in range(commits):
+        ours.commit(case.table.change(case.table.files(number % 2), owner=FIRST, bucket=number % 2))
     case.clock.sleep(3)
     ours.look()
     state = ours.follower.loaded(TABLE)
     storage.log.clear()
     ours.look_at(state)
-    assert [call.method for call in storage.log] == ["list"]
+    assert [call.method for call in storage.log] == asked
     case.clock.sleep(DELAY_MS / 1000 + 1)
     storage.log.clear()
     ours.look_at(state)

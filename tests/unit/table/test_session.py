@@ -10,11 +10,12 @@ import pytest
 
 from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
-from compactord.errors import UnsupportedTable
+from compactord.errors import CommitError, UnsupportedTable
 from compactord.model import CompactReason
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import latest_schema, schema_json
+from compactord.paimon.snapshot import latest_snapshot_id
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy, TableKind
 from compactord.storage.base import Storage
@@ -313,3 +314,23 @@ def test_a_table_that_was_altered_is_not_taken_for_a_new_one() -> None:
     _alter(storage, table, options={**options, "target-file-size": "64 mb"})
     assert session.refresh()
     assert (len(session.lost_snapshots), session.replaced_snapshots) == (1, 1)
+
+
+def test_files_of_a_schema_that_was_rolled_back_are_not_published() -> None:
+    """Nobody could read them; Java's rollback allows it as long as no snapshot has that schema."""
+    storage, table, session = _filled()
+    _alter(storage, table, comment="new")
+    session.refresh()
+    finished = _finished(session)
+    assert {output.file.schema_id for each in finished for output in each.change.outputs} == {1}
+    storage.delete(paths.schema_path(table.location, 1))
+    newest = latest_snapshot_id(storage, table.location)
+    with pytest.raises(CommitError, match="schema 1, which was rolled back meanwhile to 0"):
+        session.settle(finished, busy=())
+    assert latest_snapshot_id(storage, table.location) == newest
+    assert leftovers(storage, table, [FIRST]) == set()
+    session.refresh()
+    assert session.table.schema.id == 0
+    again = session.settle(_finished(session), busy=())
+    assert again.committed is not None
+    assert len(again.published) == len(finished)

@@ -1,0 +1,121 @@
+"""How many requests a cycle makes of a table where nothing happens, and that it misses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from compactord.paimon import paths
+from compactord.paimon.schema import latest_schema, schema_json
+from compactord.paimon.table import TableRef
+from tests.builders import (
+    VirtualClock,
+    append_table,
+    compact,
+    fill_keyed,
+    keyed_table,
+    rows_of,
+    writer,
+)
+from tests.storages import MemoryStorage, RecordingStorage
+from tests.unit.table.compacting import ALL, Driver, compactor_of
+
+WHERE = "/warehouse/db.db/t"
+
+
+def _keyed(storage: MemoryStorage) -> TableRef:
+    table = keyed_table(storage, WHERE)
+    fill_keyed(writer(storage, table), commits=3)
+    return table
+
+
+def _keyed_with_work(storage: MemoryStorage) -> TableRef:
+    """What is offered waits for a slot."""
+    table = keyed_table(storage, WHERE)
+    fill_keyed(writer(storage, table), commits=6)
+    return table
+
+
+def _appended(storage: MemoryStorage) -> TableRef:
+    table = append_table(storage, WHERE)
+    target = writer(storage, table)
+    for number in range(3):
+        target.write(rows_of([(number, number)]))
+    return table
+
+
+def _altered(storage: MemoryStorage) -> TableRef:
+    table = _keyed(storage)
+    _alter(storage, table)
+    _alter(storage, table)
+    return table
+
+
+def _alter(storage: MemoryStorage, table: TableRef) -> None:
+    schema = latest_schema(storage, table.location)
+    schema = replace(schema, id=schema.id + 1, options={**schema.options, "snapshot.num": "1"})
+    storage.write_new(paths.schema_path(table.location, schema.id), schema_json(schema))
+
+
+def _empty(storage: MemoryStorage) -> TableRef:
+    return keyed_table(storage, WHERE)
+
+
+def _compacted(storage: MemoryStorage) -> TableRef:
+    table = _keyed_with_work(storage)
+    compact(storage, table)
+    return table
+
+
+TABLES = [_keyed, _keyed_with_work, _appended, _altered, _empty, _compacted]
+Made = Callable[[MemoryStorage], TableRef]
+
+
+@pytest.mark.parametrize("made", TABLES)
+def test_a_quiet_cycle_makes_three_small_requests_and_lists_nothing(made: Made) -> None:
+    storage = RecordingStorage(MemoryStorage())
+    table = made(storage.inner)  # type: ignore[arg-type]
+    clock = VirtualClock()
+    compactor = compactor_of(storage, table, clock=clock)
+    assert compactor.cycle((), ALL).planned is not None
+    for _ in range(20):
+        clock.sleep(5)
+        storage.log.clear()
+        assert compactor.cycle((), ALL).planned is None
+        assert {call.method for call in storage.log} <= {"read", "status"}, storage.log
+        assert len(storage.log) <= 3, storage.log
+
+
+def test_after_our_own_snapshots_a_quiet_cycle_lists_nothing_either() -> None:
+    """Once a minute, ours and those that they were built on are asked for, for ten minutes."""
+    storage = RecordingStorage(MemoryStorage())
+    table = _keyed_with_work(storage.inner)  # type: ignore[arg-type]
+    clock = VirtualClock()
+    compactor = compactor_of(storage, table, clock=clock)
+    Driver(compactor).run(cycles=3)
+    counts = []
+    for _ in range(180):
+        clock.sleep(5)
+        storage.log.clear()
+        assert compactor.cycle((), ALL).planned is None
+        assert {call.method for call in storage.log} <= {"read", "status"}, storage.log
+        counts.append(len(storage.log))
+    assert sum(count > 3 for count in counts) <= 10, "the looks"
+    assert max(counts) <= 3 + 2 * 2
+    assert set(counts[121:]) == {3}, "nothing is looked back at any more"
+
+
+@pytest.mark.parametrize("made", TABLES)
+def test_a_snapshot_and_a_schema_that_come_are_noticed_at_the_next_cycle(made: Made) -> None:
+    storage = MemoryStorage()
+    table = made(storage)
+    compactor = compactor_of(storage, table)
+    compactor.cycle((), ALL)
+    assert compactor.cycle((), ALL).planned is None
+    _alter(storage, table)
+    assert compactor.cycle((), ALL).planned is not None
+    writer(storage, table).write(rows_of([(1, 1)]))
+    assert compactor.cycle((), ALL).planned is not None
+    assert compactor.cycle((), ALL).planned is None
