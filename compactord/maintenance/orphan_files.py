@@ -12,9 +12,11 @@ deleted below a root, the table's or a branch's, whose snapshots are not complet
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import structlog
 
 from compactord.errors import CompactordError, ObjectNotFound, TransientStorageError
@@ -111,19 +113,24 @@ def find_orphans(
 
     `partition_depth` is the number of partition keys: bucket folders are that many folders deep.
     Raises what reading raises. Lists every bucket folder once; reads metadata only if there may be
-    something to delete.
+    something to delete, and lists again what nothing names. Only these files are in memory as
+    objects: of a table's others, most of which dead processes may have written, a number each.
     """
     uploads = _left_uploads(storage, location, rule)
-    orphans = tuple(_orphans(storage, location, partition_depth, rule))
-    if not orphans:
+    candidates = _Names(each.name for each in _old_files(storage, location, partition_depth, rule))
+    if not candidates.count:
         return uploads
     for root in _roots(storage, location):
         if not is_complete(storage, root):
             reason = f"{root} lacks snapshots: a restore or copy may be under way"
-            _log.warning("sweep_skipped", table=location, reason=reason, files=len(orphans))
+            _log.warning("sweep_skipped", table=location, reason=reason, files=candidates.count)
             return uploads
-    named = _named(storage, location, {orphan.name for orphan in orphans})
-    return (*uploads, *(orphan for orphan in orphans if orphan.name not in named))
+    _note_named(storage, location, candidates)
+    if candidates.are_all_named:
+        return uploads
+    again = _old_files(storage, location, partition_depth, rule)
+    # Only what was there before metadata was read.
+    return (*uploads, *(orphan for orphan in again if candidates.is_unnamed(orphan.name)))
 
 
 def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> tuple[Orphan, ...]:
@@ -147,9 +154,45 @@ def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> tuple[Orp
     return tuple(found)
 
 
-def _orphans(
+class _Names:
+    """Names of files by their hashes: a million take 9 MB. With the hash of another it is named."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._hashes = np.unique(_hashes(names))
+        self._is_named = np.zeros(len(self._hashes), dtype=np.bool_)
+
+    @property
+    def count(self) -> int:
+        return len(self._hashes)
+
+    @property
+    def are_all_named(self) -> bool:
+        return bool(self._is_named.all())
+
+    def note(self, names: Iterable[str]) -> None:
+        """These are named by metadata; many at once."""
+        found = _hashes(names)
+        places = np.searchsorted(self._hashes, found)
+        places[places == len(self._hashes)] = 0
+        self._is_named[places[self._hashes[places] == found]] = True
+
+    def is_unnamed(self, name: str) -> bool:
+        """Whether it is one of them, and no metadata names it."""
+        found = hash(name)
+        place = int(np.searchsorted(self._hashes, found))
+        if place == len(self._hashes) or self._hashes[place] != found:
+            return False
+        return not self._is_named[place]
+
+
+def _hashes(names: Iterable[str]) -> npt.NDArray[np.int64]:
+    return np.fromiter(map(hash, names), dtype=np.int64)
+
+
+def _old_files(
     storage: Storage, location: str, partition_depth: int, rule: OwnerRule
 ) -> Iterator[Orphan]:
+    """What the rule lets go, live or not."""
     folders = [paths.manifest_folder(location), paths.snapshot_folder(location)]
     for folder in (*folders, *_bucket_folders(storage, location, partition_depth)):
         for status in storage.list(folder):
@@ -169,65 +212,62 @@ def _bucket_folders(storage: Storage, folder: str, depth: int) -> Iterator[str]:
             yield path
 
 
-def _named(storage: Storage, location: str, names: set[str]) -> set[str]:
-    """Those of `names` that some snapshot, tag, branch or changelog of the table names."""
-    found: set[str] = set()
+def _note_named(storage: Storage, location: str, names: _Names) -> None:
+    """Note those of `names` that some snapshot, tag, branch or changelog of the table names."""
     seen: set[str] = set()
     for root in _roots(storage, location):
-        found |= _named_by_snapshots(storage, location, root, names, seen)
+        _note_named_by_snapshots(storage, location, root, names, seen)
         for name, tag in read_tags(storage, root).items():
             try:
-                found.update(_named_by(storage, location, tag, names, seen))
+                _note_named_by(storage, location, tag, names, seen)
             except ObjectNotFound:
                 # Deleted while we read it: it needs no files any more.
                 if read_tags(storage, root).get(name) == tag:
                     raise
         for changelog in read_changelogs(storage, root):
             # Some of its metadata may have been deleted with its snapshot.
-            found.update(_named_by(storage, location, changelog, names, seen, missing_ok=True))
-    return found
+            _note_named_by(storage, location, changelog, names, seen, missing_ok=True)
 
 
-def _named_by_snapshots(
-    storage: Storage, location: str, root: str, names: set[str], seen: set[str]
-) -> set[str]:
-    """Those of `names` that the snapshots of the table or of one branch name.
+def _note_named_by_snapshots(
+    storage: Storage, location: str, root: str, names: _Names, seen: set[str]
+) -> None:
+    """Note those of `names` that the snapshots of the table or of one branch name.
 
     Snapshots may expire while they are read; then they need no files, but a later one, which was
     not listed, may have the same files. Left-over files that a later one has are also in the newest
     that was listed. So that one is read first; if it is gone, all are listed again.
     """
-    found: set[str] = set()
     for _ in range(_LISTINGS_MAX):
         is_whole = True
         for number, snapshot_id in enumerate(reversed(snapshot_ids(storage, root))):
             snapshot: Snapshot | None = None
             try:
                 snapshot = read_snapshot(storage, root, snapshot_id)
-                found.update(_named_by(storage, location, snapshot, names, seen))
+                _note_named_by(storage, location, snapshot, names, seen)
             except ObjectNotFound:
                 if snapshot is not None and still_stands(storage, root, snapshot):
                     # It has not expired: the table is damaged.
                     raise
                 is_whole = is_whole and number > 0
         if is_whole:
-            return found
+            return
     raise TransientStorageError(
         paths.snapshot_folder(root),
         f"the newest snapshot expired {_LISTINGS_MAX} times while it was read",
     )
 
 
-def _named_by(
+def _note_named_by(
     storage: Storage,
     location: str,
     snapshot: Snapshot,
-    names: set[str],
+    names: _Names,
     seen: set[str],
     *,
     missing_ok: bool = False,
-) -> Iterator[str]:
-    """Those of `names` that a snapshot leads to. Manifests in `seen` have been checked before.
+) -> None:
+    """Note those of `names` that a snapshot leads to. Manifests in `seen` have been checked before.
 
     `missing_ok`: missing files name nothing. A changelog may always be missing: that of a tagged
     snapshot is deleted with the snapshot, and branches are made from tags.
@@ -238,7 +278,7 @@ def _named_by(
         (snapshot.base_manifest_list, snapshot.base_manifest_list_size, missing_ok),
     )
     metadata = (snapshot.index_manifest, *(name for name, *_ in lists))
-    yield from {name for name in metadata if name is not None} & names
+    names.note(name for name in metadata if name is not None)
     for name, size, is_optional in lists:
         may_miss = (ObjectNotFound,) if is_optional else ()
         manifests: tuple[ManifestFile, ...] = ()
@@ -246,12 +286,12 @@ def _named_by(
             with contextlib.suppress(*may_miss):
                 manifests = read_manifest_list(storage, paths.manifest_path(location, name), size)
         for manifest in manifests:
-            yield from {manifest.file_name, *manifest.extra_files} & names
+            names.note((manifest.file_name, *manifest.extra_files))
             if manifest.file_name in seen:
                 continue
             with contextlib.suppress(*may_miss):
-                for entry in read_entries(storage, location, manifest):
-                    yield from {entry.file.file_name, *entry.file.extra_files} & names
+                files = (entry.file for entry in read_entries(storage, location, manifest))
+                names.note(name for file in files for name in (file.file_name, *file.extra_files))
                 seen.add(manifest.file_name)
 
 

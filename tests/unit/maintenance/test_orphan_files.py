@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -21,10 +22,17 @@ from compactord.model import Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_ids, snapshot_json
 from compactord.state.table_state import delta_manifests
-from compactord.storage.base import UnfinishedUpload
+from compactord.storage.base import ObjectStatus, UnfinishedUpload
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, data_outputs
 from tests.lineage import TABLE, Lineage
-from tests.storages import Call, Fault, FaultyStorage, HookedStorage, RecordingStorage
+from tests.storages import (
+    Call,
+    Fault,
+    FaultyStorage,
+    HookedStorage,
+    MemoryStorage,
+    RecordingStorage,
+)
 
 HOME = TABLE.location
 DEAD_GRACE_MS = 600_000
@@ -501,3 +509,47 @@ def test_folders_that_are_no_partitions_are_not_searched() -> None:
     _leave(table, f"backup/bucket-0/{name}", f"dt=a/bucket-0/{name}/{name}")
     inside = _leave(table, f"dt=a/bucket-1/{name}")
     assert _remove(table, depth=1) == inside
+
+
+class _ManyFiles(MemoryStorage):
+    """A bucket of very many files that a dead process wrote, listed page by page."""
+
+    def list(self, folder: str) -> Iterator[ObjectStatus]:
+        yield from super().list(folder)
+        if folder.endswith("/bucket-0"):
+            owner = FIRST.unique_name()
+            for number in range(50_000):
+                name = f"data-{owner}-{number}.parquet"
+                yield ObjectStatus(name=name, is_folder=False, size_bytes=1, changed_ms=0)
+
+
+def test_a_sweep_holds_no_object_for_each_file_of_the_table() -> None:
+    """A day after a restart nearly every file of a table is one that a dead process wrote."""
+    table = _table()
+    _leave(table, "bucket-0/a file of a writer")
+    snapshot = paths.snapshot_path(HOME, 1)
+    storage = _ManyFiles({k: v for k, v in table.storage.objects.items() if k != snapshot})
+    tracemalloc.start()
+    try:
+        assert _remove(table, storage) == set()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 50_000 * 60
+
+
+def test_of_many_old_files_those_go_that_nothing_names() -> None:
+    table = Lineage(is_keyed=False)
+    left = _leave(table, *(f"bucket-0/data-{FIRST.unique_name()}-{n}.parquet" for n in range(500)))
+    published = {
+        output.file.file_name
+        for _ in range(20)
+        for change in _published(table).published
+        for output in change.outputs
+    }
+    assert len(published) == 20
+    table.storage.now_ms = 0
+    for path in [*table.storage.objects]:
+        table.storage.changed_ms[path] = 0
+    assert left <= (removed := _remove(table))
+    assert not published & {path.rsplit("/", 1)[1] for path in removed}
