@@ -93,8 +93,8 @@ def append_table(
     return table
 
 
-def writer(storage: Storage, table: TableRef) -> WriteOnlyWriter:
-    return WriteOnlyWriter(storage, table, owner=WRITER, clock=VirtualClock())
+def writer(storage: Storage, table: TableRef, *, owner: Owner = WRITER) -> WriteOnlyWriter:
+    return WriteOnlyWriter(storage, table, owner=owner, clock=VirtualClock())
 
 
 def data_outputs(*files: DataFile) -> tuple[Output, ...]:
