@@ -20,7 +20,7 @@ HISTORIES ?= 1000
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools stores lock manifests demo test test-fast lint bench bench-large soak compat compat-pypaimon \
+.PHONY: help setup tools stores lock manifests demo test test-fast lint bench bench-large soak contest compat compat-pypaimon \
 	compat-histories compat-oldest
 
 help: ## Show the targets
@@ -90,6 +90,10 @@ bench-large: setup ## Measure a bucket of 5 GB; needs 10 GB of disk
 
 soak: setup ## Ingestion beside a daemon that is killed once; SECONDS=600
 	$(BIN)/python -m tests.bench --soak --seconds $(SECONDS)
+
+contest: tools ## 200 commits of a Java writer and ours at once, on S3 under a JDBC catalog's lock
+	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m tests.oracle.on_s3
 
 compat: $(addprefix compat-,$(SPARKS)) compat-pypaimon ## Other Spark versions, Spark Connect, pypaimon beside us
 

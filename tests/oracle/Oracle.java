@@ -1,7 +1,9 @@
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
+import java.io.IOException;
 import java.io.StringReader;
 import java.io.StringWriter;
+import java.io.UncheckedIOException;
 import java.security.MessageDigest;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -15,6 +17,7 @@ import java.util.function.LongConsumer;
 import org.apache.paimon.Snapshot;
 import org.apache.paimon.append.AppendCompactCoordinator;
 import org.apache.paimon.append.AppendCompactTask;
+import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.data.BinaryArray;
 import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.GenericRow;
@@ -25,6 +28,7 @@ import org.apache.paimon.deletionvectors.DeletionVector;
 import org.apache.paimon.deletionvectors.DeletionVectorsIndexFile;
 import org.apache.paimon.deletionvectors.append.BaseAppendDeleteFileMaintainer;
 import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.fs.FileIO;
 import org.apache.paimon.fs.Path;
 import org.apache.paimon.index.DeletionVectorMeta;
 import org.apache.paimon.index.IndexFileHandler;
@@ -97,13 +101,28 @@ public class Oracle {
             String key = (String) keys.next();
             options.set(key, forced.get(key));
         }
-        return FileStoreTableFactory.create(new LateRenames(), options);
+        return FileStoreTableFactory.create(files(args), options);
     }
 
     static SchemaManager schemas(JsonNode args) {
         String branch = Rows.has(args, "branch") ? text(args, "branch") : "main";
         return new SchemaManager(
-                new LateRenames(), new Path(((JsonNode) args.get("path")).asText()), branch);
+                files(args), new Path(((JsonNode) args.get("path")).asText()), branch);
+    }
+
+    /** Those of this machine, or of the store that args describes by a catalog's options. */
+    private static FileIO files(JsonNode args) {
+        if (!Rows.has(args, "store")) {
+            return new LateRenames();
+        }
+        Options options = new Options(Rows.strings((JsonNode) args.get("store")));
+        try {
+            return FileIO.get(
+                    new Path(((JsonNode) args.get("path")).asText()),
+                    CatalogContext.create(options));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 
     public void createTable(String json) throws Exception {

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.oracle.judge import Judge
+from tests.stores.conftest import started as started
 
 HERE = Path(__file__).parent
 

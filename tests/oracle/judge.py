@@ -31,13 +31,20 @@ def _lines(text: str) -> list[Any]:
 class Judge:
     """One JVM with Java Paimon. Paths are table roots; `options` are dynamic table options.
 
-    `algorithms` answers questions that no table is needed for.
+    `algorithms` answers questions that no table is needed for. With `store`, the options of a
+    catalog, tables lie there and not on this machine; `jars` are what Java needs for it.
     """
 
     def __init__(
-        self, *, time_zone: str = "UTC", java_options: Sequence[str] = JAVA_OPTIONS
+        self,
+        *,
+        time_zone: str = "UTC",
+        java_options: Sequence[str] = JAVA_OPTIONS,
+        jars: Sequence[Path] = (),
+        store: Mapping[str, str] | None = None,
     ) -> None:
-        self._jvm = JudgeJvm(time_zone=time_zone, java_options=java_options)
+        self._jvm = JudgeJvm(time_zone=time_zone, java_options=java_options, jars=jars)
+        self._store = {} if store is None else {"store": dict(store)}
         self.algorithms = Algorithms(self._jvm)
 
     def __enter__(self) -> Judge:
@@ -52,6 +59,11 @@ class Judge:
 
     def stop(self) -> None:
         self._jvm.stop()
+
+    @property
+    def jvm(self) -> JudgeJvm:
+        """For programs of a test's own."""
+        return self._jvm
 
     @property
     def pid(self) -> int:
@@ -417,8 +429,8 @@ class Judge:
         """What the batch coordinator would rewrite: [{"partition": row, "files": [name]}]."""
         return self._ask("planAppend", {"path": str(path), "options": options})
 
-    def _call(self, method: str, arguments: Any, *texts: str) -> Any:
-        return self._jvm.call("Oracle", method, arguments, *texts)
+    def _call(self, method: str, arguments: Mapping[str, Any], *texts: str) -> Any:
+        return self._jvm.call("Oracle", method, {**arguments, **self._store}, *texts)
 
-    def _ask(self, method: str, arguments: Any) -> Any:
-        return self._jvm.ask("Oracle", method, arguments)
+    def _ask(self, method: str, arguments: Mapping[str, Any]) -> Any:
+        return self._jvm.ask("Oracle", method, {**arguments, **self._store})
