@@ -1,0 +1,121 @@
+"""Copies of one table in a store, each compacted by a process whose requests fail."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+from compactord.clock import SystemClock
+from compactord.errors import CompactordError
+from compactord.paimon.snapshot import snapshot_ids
+from compactord.paimon.table import TableRef
+from compactord.plan.table import Strategy
+from compactord.state.table_state import load_state
+from compactord.storage.base import Storage
+from compactord.storage.objects.store import ObjectStorage
+from compactord.storage.retry import RetryPolicy
+from compactord.table.totals import CompactTotals
+from tests import builders
+from tests.builders import FIRST, SECOND
+from tests.storages import WatchedStorage
+from tests.store_servers import StoreServer, s3
+from tests.tools.store_faults import Decide, Fault, Request
+from tests.tools.store_proxy import StoreProxy
+
+
+class Trials:
+    """A table of three runs whose compaction makes one snapshot; trials are run on copies.
+
+    `proxy` stands before the server, `direct` passes by it. `timeout_s` is that of a request.
+    """
+
+    def __init__(self, server: StoreServer, proxy: StoreProxy, *, timeout_s: float = 30) -> None:
+        self.proxy = proxy
+        self.direct = server.spec.open()
+        self._spec = replace(s3(proxy.port).spec, timeout_s=timeout_s)
+        self._folder = f"{server.root}/trials-{proxy.port}"
+        self._numbers = itertools.count()
+        # Of the last trial: requests that failed, and whether any asked for a change.
+        self.failed: list[Request] = []
+        self.has_changed = False
+        table = builders.keyed_table(self.direct, f"{self._folder}/template", buckets=1)
+        self.rows = builders.fill_keyed(builders.writer(self.direct, table), commits=3, keys=20)
+        self._objects = _objects(self.direct, table.location)
+
+    def copy(self) -> TableRef:
+        """The table as no trial has seen it."""
+        location = f"{self._folder}/{next(self._numbers)}"
+        for name, data in self._objects.items():
+            self.direct.write_new(f"{location}/{name}", data)
+        return TableRef(database="db", name="t", location=location)
+
+    def compact(
+        self, table: TableRef, decide: Decide | None, *, attempts: int | None = None
+    ) -> CompactTotals | CompactordError:
+        """A first process, while requests fail as decided; a call is tried `attempts` times."""
+        storage: Storage = self._spec.open()
+        if attempts is not None:
+            policy = RetryPolicy(clock=SystemClock(), attempts_max=attempts)
+            # Its workers use it as it is, too.
+            storage = WatchedStorage(ObjectStorage(self._spec, policy=policy))
+        self.proxy.reset()
+        self.proxy.fail(decide)
+        try:
+            return builders.compact(storage, table, owner=FIRST, strategy=Strategy.FULL)
+        except CompactordError as error:
+            return error
+        finally:
+            self.proxy.fail(None)
+            self.failed = list(self.proxy.failed)
+            self.has_changed = any(request.is_mutation for request in self.proxy.log)
+
+    def check_whole(self, table: TableRef, what: str) -> None:
+        """As it was or compacted, with the rows that it had."""
+        assert builders.read_keyed(self.direct, table) == self.rows, what
+        builders.check_chain(self.direct, table)
+        assert snapshot_ids(self.direct, table.location) in ((1, 2, 3), (1, 2, 3, 4)), what
+
+    def check_healed(self, table: TableRef, what: str) -> None:
+        """A second process sweeps and compacts what is left, and nothing else is there then."""
+        builders.remove_leftovers(self.direct, table, myself=SECOND)
+        totals = builders.compact(self.direct, table, owner=SECOND, strategy=Strategy.FULL)
+        assert (totals.failures, totals.lost_snapshots) == ([], []), what
+        self.check_whole(table, what)
+        assert builders.leftovers(self.direct, table, [FIRST, SECOND]) == set(), what
+        state = load_state(self.direct, table)
+        assert [state.files.summary(b).run_count for b in state.files.bucket_ids()] == [1], what
+
+
+def each_once(fault: Fault, *, stride: int, at: int, concerns: Callable[[Request], bool]) -> Decide:
+    """Of the requests that come, every `stride`-th from the `at`-th on fails, a first time only.
+
+    A request that is repeated is the same one.
+    """
+    seen: dict[tuple[str, str], int] = {}
+
+    def decide(request: Request) -> Fault | None:
+        identity = (request.method, request.target)
+        if identity in seen or not concerns(request):
+            return None
+        seen[identity] = len(seen)
+        return fault if seen[identity] % stride == at else None
+
+    return decide
+
+
+def _objects(storage: Storage, location: str) -> dict[str, bytes]:
+    """All objects of a table by their name in it."""
+    found: dict[str, bytes] = {}
+    folders = [location]
+    with contextlib.suppress(IndexError):
+        while True:
+            folder = folders.pop()
+            for child in storage.list(folder):
+                path = f"{folder}/{child.name}"
+                if child.is_folder:
+                    folders.append(path)
+                else:
+                    found[path.removeprefix(f"{location}/")] = storage.read(path)
+    return found
