@@ -150,6 +150,21 @@ class RecordingStorage(WatchedStorage):
         return effect()
 
 
+class RequestCounter(RecordingStorage):
+    """A store as if it were an object store: each call is a request, as `ObjectStorage` makes it.
+
+    A stream that is written is one request when it is closed: no test writes more than a part.
+    """
+
+    @property
+    def is_object_store(self) -> bool:
+        return True
+
+    @property
+    def requests(self) -> list[Call]:
+        return [call for call in self.log if call.method != "open_output"]
+
+
 class HookedStorage(WatchedStorage):
     """Asks `before` before each call takes effect and tells `after` afterwards."""
 

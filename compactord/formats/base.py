@@ -109,6 +109,10 @@ class CopyingOutput(OutputFile, Protocol):
 class Copier(Protocol):
     """Concatenates input files with as little decoding as possible."""
 
+    def expect(self, files: Sequence[InputFile]) -> None:
+        """These files are fetched next: a store may be asked for all of them at once."""
+        ...
+
     def fetch(self, file: InputFile) -> Any:
         """Read the whole file into memory; checks and errors as in `FileReader.batches`."""
         ...
@@ -139,6 +143,28 @@ class FileReader(Protocol):
         Raises `FormatError` when the file is not the one that `file` describes: its size differs,
         or a column is missing or has another type than declared.
         """
+
+    def held_bytes(self, file: InputFile, layout: Layout) -> tuple[int, int]:
+        """Fetched bytes of an open file that are in memory at least, and at most if it may."""
+        return 0, 0
+
+    def kept_bytes(self) -> int:
+        """Fetched bytes in memory of files that are read later."""
+        return 0
+
+    def expect(self, files: Sequence[InputFile]) -> None:
+        """Files of an object store will be needed soon: begin to fetch what is read first."""
+
+    def start(
+        self, file: InputFile, layout: Layout, row_range: RowRange | None, held_bytes: int
+    ) -> None:
+        """`batches` will be called with this: begin to fetch what is known to be read.
+
+        `held_bytes`: how many bytes that were fetched may be in memory at once.
+        """
+
+    def close(self) -> None:
+        """End what the reader has begun; no file is read afterwards."""
 
     def row_groups(self, file: InputFile, column: DataField | None) -> Sequence[RowGroup]:
         """The parts that can be read separately, with the bounds of `column` in each part."""

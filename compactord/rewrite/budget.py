@@ -7,6 +7,8 @@ With R runs in a section and w bytes of a decoded row, the memory of a subcompac
   + window       4 x window x w      buffered, one merged, one column's copies, codes and order;
                                      5 where the merge function needs all records: sorted, too
   + row groups   3 x group x w       filling, being encoded, encoded pages
+  + fetched      R x held            of files in object stores: what was fetched and not read yet
+  + uploads                          to object stores: parts that are being sent
 
 in addition to the idle worker (interpreter, numpy, pyarrow: about 90 MB, not counted). `budget`
 chooses window, batch and row group as large as is useful, else as large as the memory allows. If
@@ -41,7 +43,7 @@ _MIN_ROW_BYTES = 8.0
 class Budget:
     """Rows per decoded batch and run, per merge window, per row group; bytes of window and group.
 
-    `fan_in`: how many runs can be merged at once.
+    `fan_in`: how many runs can be merged at once. `held_bytes`: fetched bytes of an open file.
     """
 
     batch_rows: int
@@ -50,6 +52,7 @@ class Budget:
     group_rows: int
     group_bytes: int
     fan_in: int
+    held_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,8 @@ class Load:
     """The demand of a section. `largest_file`: bytes on disk; `runs`: at least 1.
 
     `open_bytes`: bytes of an open file besides its decoded rows. `needs_all`: the function needs
-    all records of a key.
+    all records of a key. `held_bytes`: of an open file that is fetched, at least and at most.
+    `upload_bytes`: of the output, parts that are being sent.
     """
 
     runs: int
@@ -66,6 +70,8 @@ class Load:
     largest_file: int
     decodes_ahead: bool
     needs_all: bool
+    held_bytes: tuple[int, int] = (0, 0)
+    upload_bytes: int = 0
 
 
 def budget(memory_bytes: int, load: Load) -> Budget:
@@ -98,6 +104,7 @@ def budget(memory_bytes: int, load: Load) -> Budget:
         group_rows=group,
         group_bytes=max(1 << 20, int(2 * group * row)),
         fan_in=fan_in,
+        held_bytes=_held(load, low),
     )
 
 
@@ -113,10 +120,16 @@ def _sizes(runs: int, share: float) -> tuple[int, int, int]:
     return batch, window, between(MIN_GROUP_ROWS, MAX_GROUP_ROWS)
 
 
+def _held(load: Load, share: float) -> int:
+    least, most = load.held_bytes
+    return int(least + share * (most - least))
+
+
 def _needed(load: Load, runs: int, row: float, share: float) -> int:
     batch, window, group = _sizes(runs, share)
-    reader = min(load.open_bytes, 3 * load.largest_file)
+    reader = min(load.open_bytes, 3 * load.largest_file) + _held(load, share)
     decoded = runs * batch * row * (2 if load.decodes_ahead else 1)
     copies = _WINDOW_COPIES + (_SORTED_COPIES if load.needs_all else 0)
     merging = copies * window * row if load.runs > 1 else 0
-    return int(runs * reader + decoded + merging + _GROUP_COPIES * group * row)
+    groups = _GROUP_COPIES * group * row
+    return int(runs * reader + decoded + merging + groups + load.upload_bytes)

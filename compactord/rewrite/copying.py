@@ -123,6 +123,7 @@ def copy_files(
     def fetched() -> Generator[list[Any], None, None]:
         for groups in planned:
             for group in groups:
+                copier.expect(group)
                 files = []
                 for file in group:
                     files.append(copier.fetch(file))

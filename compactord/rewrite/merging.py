@@ -55,7 +55,9 @@ def merged_rows(
     """Yield the rows to write, section by section; `budgets` has one item per section."""
     for section, sizes in zip(source.sections, budgets, strict=True):
         ordered, order = _ordered(section, source)
-        runs = [_file_run(run, reader, decoding, sizes.batch_rows) for run in ordered]
+        runs = [_file_run(run, reader, decoding, sizes) for run in ordered]
+        # More would not be in memory at once.
+        reader.expect(run[0] for run in ordered[: sizes.fan_in])
         last = _Pass(order=order, function=function)
         with contextlib.ExitStack() as stack:
             if len(runs) > sizes.fan_in:
@@ -103,13 +105,19 @@ def _ordered(section: SectionRuns, source: MergeSpec) -> tuple[SectionRuns, Merg
 
 
 def _file_run(
-    files: tuple[InputFile, ...], reader: InputReader, decoding: Decoding, batch_rows: int
+    files: tuple[InputFile, ...], reader: InputReader, decoding: Decoding, sizes: Budget
 ) -> Run:
     def read() -> Rows:
-        for file in files:
-            yield from reader.batches(file, batch_rows)
+        for place, file in enumerate(files):
+            reader.expect(files[place + 1 : place + 2])
+            yield from reader.batches(file, sizes.batch_rows, sizes.held_bytes)
 
-    return lambda: decoding.ahead(read())
+    def run() -> Rows:
+        # Of all runs of a section this comes before the first row of any.
+        reader.start(files[0], sizes.held_bytes)
+        return decoding.ahead(read())
+
+    return run
 
 
 def _merge(runs: Sequence[Run], how: _Pass, sizes: Budget) -> Rows:

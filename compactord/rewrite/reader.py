@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from compactord.storage.base import Storage
 
 # Number of inputs that are sampled before the merge.
 SAMPLE_FILES = 16
+# Fetched bytes of a file that may be in memory where nothing else is.
+HELD_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
@@ -79,13 +81,41 @@ class InputReader:
         """The parts of a file that can be read separately, with the bounds of a column."""
         return self.of(file.file_format).row_groups(file, column)
 
-    def batches(self, file: InputFile, batch_rows: int) -> Generator[pa.RecordBatch, None, None]:
+    def held_bytes(self, file: InputFile) -> tuple[int, int]:
+        """Fetched bytes of the open file that are in memory at least, and at most if it may."""
+        return self.of(file.file_format).held_bytes(file, self.layout)
+
+    def expect(self, files: Iterable[InputFile]) -> None:
+        """Begin to fetch what is read first of files that will be read soon."""
+        for file in files:
+            self.of(file.file_format).expect([file])
+
+    def start(self, file: InputFile, held_bytes: int) -> None:
+        """Begin to fetch the file, which `batches` reads next."""
+        self.of(file.file_format).start(file, self.layout, self.row_range, held_bytes)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of files that are not open and are in memory nevertheless."""
+        return sum(reader.kept_bytes() for reader in self.readers.values())
+
+    def close(self) -> None:
+        """End what the readers of all formats have begun."""
+        for reader in self.readers.values():
+            reader.close()
+
+    def batches(
+        self, file: InputFile, batch_rows: int, held_bytes: int = HELD_BYTES
+    ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the file's rows in their order, in the layout's row schema.
+
+        `held_bytes`: of a file in an object store, how many fetched bytes may be in memory at once.
 
         Raises `FormatError` when the file is not the one that `file` describes: its size or number
         of rows differs, or a column is missing or has another type than declared.
         """
         reader = self.of(file.file_format)
+        reader.start(file, self.layout, self.row_range, held_bytes)
         found = reader.batches(file, self.layout, batch_rows, self.row_range)
         with contextlib.closing(found) as batches:
             if self.row_range is None:

@@ -8,6 +8,7 @@ key column has few distinct values.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 
@@ -42,6 +43,8 @@ _BATCH_ROWS = 1 << 16
 # decodes all rows below its range; such a row costs about a third of a row in the range.
 _DECODE_SHARE = 1 / 3
 _FEW_GROUPS = 2.0
+# Files whose footers are fetched at once.
+_EXPECTED_FILES = 16
 
 
 def cut_ranges(
@@ -62,8 +65,9 @@ def cut_ranges(
     by_name = {field.name: field for field in fields}
     keys = tuple(by_name[name] for name in source.key_columns)
     reader = InputReader(storage, key_layout(keys), formats=formats)
-    groups = _number_groups(source, reader) if _is_number(keys) else None
-    bounds = groups.cut(count) if groups is not None else _cut_by_keys(source, reader, count)
+    with contextlib.closing(reader):
+        groups = _number_groups(source, reader) if _is_number(keys) else None
+        bounds = groups.cut(count) if groups is not None else _cut_by_keys(source, reader, count)
     edges = [None, *bounds, None]
     return tuple(KeyRange(lower=lower, upper=upper) for lower, upper in itertools.pairwise(edges))
 
@@ -135,7 +139,8 @@ def _number_groups(source: MergeSpec, reader: InputReader) -> _NumberGroups | No
     assert isinstance(field.type, AtomicType), "numbers are atomic"
     groups: list[tuple[int, int, int]] = []
     files = source.files
-    for file in files:
+    for place, file in enumerate(files):
+        reader.expect(files[place : place + _EXPECTED_FILES])
         for group in reader.row_groups(file, field):
             if group.bounds is None:
                 return None
@@ -153,6 +158,7 @@ def _cut_by_keys(source: MergeSpec, reader: InputReader, count: int) -> list[byt
     for section in source.sections:
         run = max(section, key=_row_count)
         files += len(run)
+        reader.expect(run[:_EXPECTED_FILES])
         groups += sum(len(reader.row_groups(file)) for file in run)
         sample = _sample(run, reader)
         samples += sample

@@ -42,6 +42,11 @@ from compactord.rewrite.outputs import Outputs, OutputSeries
 from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
 
+# Files of a concatenation that are expected while one is read.
+_EXPECTED_FILES = 4
+# Parts of an output that an object store has in memory: one that fills, two that are sent.
+_UPLOAD_BYTES = 24 << 20
+
 
 def run_subcompaction(subcompaction: Subcompaction, *, threaded: bool | None = None) -> TaskOutcome:
     """Call `rewrite` and convert its exceptions to a `TaskFailure`; the entry point of a worker.
@@ -96,22 +101,46 @@ def rewrite(
     clock = clock or SystemClock()
     meter = Meter()
     layout = task_layout(subcompaction)
-    files = subcompaction.source.files
     bounds = subcompaction.source.key_range if isinstance(subcompaction.source, MergeSpec) else None
     storage = subcompaction.storage.open()
     reader = InputReader(
         storage, layout, row_range(bounds, layout.key_fields) if bounds else None, formats
     )
+    outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
+    with contextlib.closing(reader):
+        _write_outputs(subcompaction, reader, outputs, functions, threaded)
+    written = tuple(outputs.finished)
+    return SubcompactionResult(
+        compaction=subcompaction.compaction,
+        index=subcompaction.index,
+        outputs=written,
+        stats=RewriteStats(
+            rows_in=reader.counts.rows,
+            rows_out=sum(file.row_count for file in data_files(written)),
+            bytes_in=reader.counts.size_bytes,
+            bytes_out=sum(output.file.file_size for output in written),
+            cpu_s=meter.cpu_s(),
+            peak_rss_bytes=meter.peak_rss_bytes(),
+        ),
+    )
+
+
+def _write_outputs(
+    subcompaction: Subcompaction,
+    reader: InputReader,
+    outputs: Outputs,
+    functions: MergeFunctions,
+    threaded: bool | None,
+) -> None:
+    files = subcompaction.source.files
     facts = reader.profile(files)
-    layout = layout.with_dictionaries(facts.dictionaries)
+    layout = reader.layout.with_dictionaries(facts.dictionaries)
     reader = dataclasses.replace(reader, layout=layout)
     if threaded is None:
         threaded = use_threads(sum(file.size_bytes for file in files))
     with (
         Decoding(threaded=threaded) as decoding,
-        Outputs(
-            storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock
-        ) as outputs,
+        outputs,
         Encoding(threaded=threaded) as encoding,
     ):
         data = outputs.series(
@@ -136,20 +165,6 @@ def rewrite(
                 for batch in rows:
                     writer.write(batch)
             writer.finish()
-    written = tuple(outputs.finished)
-    return SubcompactionResult(
-        compaction=subcompaction.compaction,
-        index=subcompaction.index,
-        outputs=written,
-        stats=RewriteStats(
-            rows_in=reader.counts.rows,
-            rows_out=sum(file.row_count for file in data_files(written)),
-            bytes_in=reader.counts.size_bytes,
-            bytes_out=sum(output.file.file_size for output in written),
-            cpu_s=meter.cpu_s(),
-            peak_rss_bytes=meter.peak_rss_bytes(),
-        ),
-    )
 
 
 def _rows(
@@ -162,15 +177,16 @@ def _rows(
     if isinstance(source, MergeSpec):
         function = function_named(source.merge_engine, functions)
         return merged_rows(source, function, reader, decoding, budgets)
-    return _concatenated(source, reader, decoding, budgets[0].batch_rows)
+    return _concatenated(source, reader, decoding, budgets[0])
 
 
 def _concatenated(
-    source: ConcatSpec, reader: InputReader, decoding: Decoding, batch_rows: int
+    source: ConcatSpec, reader: InputReader, decoding: Decoding, sizes: Budget
 ) -> Rows:
     def read() -> Rows:
-        for file in source.files:
-            yield from reader.batches(file, batch_rows)
+        for place, file in enumerate(source.files):
+            reader.expect(source.files[place : place + _EXPECTED_FILES])
+            yield from reader.batches(file, sizes.batch_rows, sizes.held_bytes)
 
     with contextlib.closing(decoding.ahead(read())) as rows:
         yield from rows
@@ -199,7 +215,11 @@ def _budgets(
 ) -> tuple[Budget, ...]:
     """One per section of a merge, one for a concatenation, which has one file open at a time."""
     largest = max(subcompaction.source.files, key=lambda file: file.size_bytes)
-    open_bytes = reader.open_bytes(largest)
+    open_bytes, held_bytes = reader.open_bytes(largest), reader.held_bytes(largest)
+    upload_bytes = 0
+    if reader.storage.is_object_store:
+        sizes = (file.size_bytes for file in subcompaction.source.files)
+        upload_bytes = min(_UPLOAD_BYTES, sum(sizes))
     if isinstance(subcompaction.source, MergeSpec):
         sections = subcompaction.source.sections
         needs_all = function_named(subcompaction.source.merge_engine, functions).needs is Needs.ALL
@@ -208,7 +228,7 @@ def _budgets(
         needs_all = False
     return tuple(
         budget(
-            subcompaction.memory_bytes,
+            subcompaction.memory_bytes - reader.kept_bytes,
             Load(
                 runs=len(section),
                 row_bytes=facts.row_bytes,
@@ -216,6 +236,8 @@ def _budgets(
                 largest_file=max(file.size_bytes for run in section for file in run),
                 decodes_ahead=decodes_ahead,
                 needs_all=needs_all,
+                held_bytes=held_bytes,
+                upload_bytes=upload_bytes,
             ),
         )
         for section in sections

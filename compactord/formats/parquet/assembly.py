@@ -184,7 +184,7 @@ def encoded_chunks(content: memoryview) -> list[EncodedChunk]:
                 meta=_moved(meta, -start, Meta.DATA_AT, Meta.DICTIONARY_AT),
                 locations=[
                     Location(offset - start, size, row)
-                    for offset, size, row in _locations(offset_index)
+                    for offset, size, row in decoded_locations(offset_index)
                 ],
                 column_index=column_index,
             )
@@ -209,7 +209,7 @@ def _moved(fields: Struct, distance: int, *names: int) -> Struct:
     return {**fields, **moved}
 
 
-def _locations(content: bytes) -> list[Location]:
+def decoded_locations(content: bytes) -> list[Location]:
     """The page locations of an encoded OffsetIndex; a fast path, as there is one for each page."""
     if content[0] != _LOCATION_LIST:
         return _any_locations(content)

@@ -29,15 +29,20 @@ class ParquetCopier:
 
     def __init__(
         self,
+        expect: Callable[[Sequence[InputFile]], None],
         fetch: Callable[[InputFile], WholeFile],
         layout: Layout,
         spec: WriteSpec,
         dictionary_columns: Sequence[str],
     ) -> None:
+        self._expect = expect
         self._fetch = fetch
         self._layout = layout
         self._spec = spec
         self._encoder = Encoder(layout, spec, dictionary_columns=dictionary_columns)
+
+    def expect(self, files: Sequence[InputFile]) -> None:
+        self._expect(files)
 
     def fetch(self, file: InputFile) -> WholeFile:
         return self._fetch(file)

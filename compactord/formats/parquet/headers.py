@@ -5,26 +5,28 @@ read one value more than the page has, or skip the page. Then the column's value
 rows, without an error. Each value of a header can be checked against the footer, the position of
 the next header or the page's levels.
 
-The check reads the headers of all row groups that are about to be read, one after the other. It
-does not use page indexes: no checksum covers them either, and they would be additional reads.
+Headers are read of all row groups that are about to be read, one after the other. In local files
+this happens before they are decoded, and without page indexes: no checksum covers them either, and
+they would be additional reads. In files of object stores headers are checked as they arrive. Where
+reading ends before a chunk does, its sums are not known: the headers so far must then agree with
+the page index, or the rest is read for its headers.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
 from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import Location
 from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.leaves import top_column
 from compactord.formats.parquet.levels import are_levels, begins_with_levels
+from compactord.formats.parquet.page_headers import MOST_BYTES, PageHeader, Pages, one_name
 from compactord.formats.parquet.structs import (
     Chunk,
     Codec,
@@ -38,42 +40,11 @@ from compactord.formats.parquet.structs import (
 )
 from compactord.formats.parquet.thrift import Kind, Struct, Typed, required
 
-# Headers by Java and by us take 30 bytes; with the statistics of other writers, any number.
-_USUAL_BYTES = 128
-_MOST_BYTES = 1 << 20
-# Kinds of the fields of statistics; a flag's kind is its value. Plain integers, for speed.
-_LAST_FLAG, _I64, _BINARY = Kind.FALSE.value, Kind.I64.value, Kind.BINARY.value
-# An encoded integer, and a header as most writers encode it: of a data page of version 1, with or
-# without a checksum, up to its statistics if there are any. Other headers are decoded field by
-# field, which takes ten times as long.
-_NUMBER = rb"\x15([\x80-\xff]{0,4}[\x00-\x7f])"
-_USUAL = re.compile(
-    rb"\x15\x00"
-    + 2 * _NUMBER
-    + rb"(?:\x15[\x80-\xff]{0,4}[\x00-\x7f]\x1c|\x2c)"
-    + _NUMBER
-    + rb"((?:\x15[\x00-\x7f]){3})(?:\x00\x00|(\x1c))"
-)
-
-
-class _Header(NamedTuple):
-    """A decoded page header. Sizes are in bytes; `stored_size` excludes the header's own `length`.
-
-    `is_plain`: the decoded size equals the stored one. `encodings`: of values, definition levels
-    and repetition levels. `version_2`: the fields of the header of such a page, else None.
-    """
-
-    length: int
-    type: int
-    is_plain: bool
-    stored_size: int
-    values: int
-    encodings: tuple[int, ...]
-    version_2: Struct | None = None
+_OF_LEVELS = frozenset({Encoding.RLE, Encoding.BIT_PACKED})
 
 
 def check_headers(
-    stream: pa.NativeFile,
+    pages: Pages,
     footer: Footer,
     groups: Iterable[int],
     row_schema: pa.Schema,
@@ -87,44 +58,126 @@ def check_headers(
     If the file and `row_schema` disagree on whether a column is nullable, either the table's schema
     has changed or the footer is damaged. Then a page is read to decide.
     """
-    names = frozenset(row_schema.names)
-    schema = footer.arrow.schema
-    leaves = [
-        (leaf, column)
-        for leaf in range(len(schema))
-        if top_column((column := schema.column(leaf)).path, names) is not None
-    ]
-    pages = _Pages(stream)
+    leaves = read_leaves(footer, row_schema.names)
     for group in groups:
-        rows = footer.arrow.row_group(group).num_rows
         # Arrow reads no pages of empty groups; its writer stores an empty dictionary and no data.
-        for leaf, column in leaves if rows else ():
-            meta = footer.chunk(group, leaf)[Chunk.META].value
-            try:
-                _check_chunk(pages, meta, column, rows)
-                if _is_doubtful(column, row_schema):
-                    _check_first_page(pages, meta, column.max_definition_level)
-            except ValueError as error:
-                message = f"column {column.path}, row group {group}: {error}"
-                raise FormatError(path, message) from error
+        for leaf in leaves if footer.arrow.row_group(group).num_rows else ():
+            check = ChunkCheck(pages, footer, group, leaf, row_schema, path)
+            check.require_inside()
+            check.advance(check.end)
 
 
-class _Pages:
-    """Reads and decodes page headers at given offsets of a file."""
+def read_leaves(footer: Footer, names: Iterable[str]) -> list[int]:
+    """The numbers of the Parquet columns of these row columns."""
+    wanted, schema = frozenset(names), footer.arrow.schema
+    return [
+        leaf
+        for leaf in range(len(schema))
+        if top_column(schema.column(leaf).path, wanted) is not None
+    ]
 
-    def __init__(self, stream: pa.NativeFile) -> None:
-        self._stream = stream
-        self.size_bytes: int = stream.size()
 
-    def read(self, start: int, size: int) -> bytes:
-        found: bytes = self._stream.read_at(size, start)
-        return found
+class ChunkCheck:
+    """Checks the headers of one column chunk as its bytes arrive.
 
-    def header(self, start: int) -> _Header:
+    `locations`: its data pages by its page index, if that is known.
+    """
+
+    def __init__(
+        self,
+        pages: Pages,
+        footer: Footer,
+        group: int,
+        leaf: int,
+        row_schema: pa.Schema,
+        path: str,
+        locations: Sequence[Location] = (),
+    ) -> None:
+        self._pages = pages
+        self._column = footer.arrow.schema.column(leaf)
+        self._meta: Struct = footer.chunk(group, leaf)[Chunk.META].value
+        self._rows: int = footer.arrow.row_group(group).num_rows
+        self._levels = (self._column.max_definition_level, self._column.max_repetition_level)
+        self._is_doubtful = _is_doubtful(self._column, row_schema)
+        self._where = f"column {self._column.path}, row group {group}"
+        self._path = path
+        self._position, self.end = extent(self._meta)
+        self._values = 0
+        self._encodings: Counter[tuple[int, ...]] = Counter()
+        # Only a flat column has a value for each row.
+        self._is_indexed = bool(locations) and not self._column.max_repetition_level
+        self._to_come = iter((*locations, Location(self.end, 0, self._rows)))
+        self._expected = next(self._to_come)
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the headers so far are right, whatever follows: the page index says the same."""
+        if self._position >= self.end:
+            return True
+        only = _only_encoding(self._meta)
+        return all(of_values == only for of_values, *_ in self._encodings) and self._is_expected(
+            self._position, self._values
+        )
+
+    def require_inside(self) -> None:
+        """Raise `FormatError` when the footer places the chunk outside the file."""
+        if self.end > self._pages.size_bytes:
+            raise FormatError(self._path, f"{self._where}: the footer places it outside the file")
+
+    def advance(self, limit: int) -> None:
+        """Check the headers before this offset, and what only all of them show at the end.
+
+        Raises `FormatError`.
+        """
         try:
-            return _header(self.read(start, _USUAL_BYTES))
-        except ValueError:
-            return _header(self.read(start, _MOST_BYTES))
+            self._check_pages(limit)
+            if self._is_doubtful and self._encodings:
+                # The header of the first data page is right.
+                self._is_doubtful = False
+                levels = self._column.max_definition_level
+                _check_first_page(self._pages, self._meta, levels)
+            if self._position >= self.end:
+                self._check_sums()
+            elif self._encodings:
+                _check_named(self._meta, self._encodings, self._levels)
+        except ValueError as error:
+            raise FormatError(self._path, f"{self._where}: {error}") from error
+
+    def _check_pages(self, limit: int) -> None:
+        pages, found = self._pages, self._encodings
+        is_plain = self._meta[Meta.CODEC].value == Codec.UNCOMPRESSED
+        position, values = self._position, self._values
+        while position < limit:
+            header = pages.header(position)
+            body = position + header.length
+            if is_plain and not header.is_plain:
+                raise ValueError("an uncompressed page has two different sizes")
+            if header.type != PageType.DICTIONARY:
+                if header.version_2 is not None:
+                    _check_version_2(pages, header, body, self._levels)
+                if self._is_indexed:
+                    self._is_indexed = self._is_expected(position, values)
+                    self._expected = next(self._to_come, self._expected)
+                found[header.encodings] += 1
+                values += header.values
+            position = body + header.stored_size
+        self._position, self._values = position, values
+
+    def _is_expected(self, position: int, values: int) -> bool:
+        """Whether the next data page begins where the page index says, and with which row."""
+        expected = self._expected
+        return self._is_indexed and (expected.offset, expected.first_row) == (position, values)
+
+    def _check_sums(self) -> None:
+        if self._position != self.end:
+            raise ValueError("its pages do not end where the footer says")
+        said = self._meta[Meta.VALUES].value
+        if self._values != said:
+            raise ValueError(f"its pages hold {self._values} values, the footer says {said}")
+        most = self._column.max_repetition_level
+        if not most and self._values != self._rows:
+            raise ValueError(f"it has {self._values} values for {self._rows} rows")
+        _check_encodings(self._meta, self._encodings, self._levels)
 
 
 def _is_doubtful(column: pq.ColumnSchema, row_schema: pa.Schema) -> bool:
@@ -136,11 +189,11 @@ def _is_doubtful(column: pq.ColumnSchema, row_schema: pa.Schema) -> bool:
     return is_nullable != bool(column.max_definition_level)
 
 
-def _check_first_page(pages: _Pages, meta: Struct, most: int) -> None:
+def _check_first_page(pages: Pages, meta: Struct, most: int) -> None:
     """Raise `ValueError` when the first page has levels but should not, or lacks them."""
-    position, end = _extent(meta)
+    position, end = extent(meta)
     while position < end:
-        fields, length = thrift.decode(pages.read(position, _MOST_BYTES))
+        fields, length = thrift.decode(pages.read(position, MOST_BYTES))
         stored_size = fields[Header.STORED_SIZE].value
         if fields[Header.TYPE].value == PageType.DATA:
             body = pages.read(position + length, stored_size)
@@ -153,68 +206,57 @@ def _check_first_page(pages: _Pages, meta: Struct, most: int) -> None:
         position += length + stored_size
 
 
-def _extent(meta: Struct) -> tuple[int, int]:
-    """The offsets of a chunk's first byte and of the byte after it."""
+def extent(meta: Struct) -> tuple[int, int]:
+    """The offsets of the first byte of a chunk (ColumnMetaData) and of the byte after it."""
     start = meta[Meta.DATA_AT].value
     if Meta.DICTIONARY_AT in meta and 0 < meta[Meta.DICTIONARY_AT].value < start:
         start = meta[Meta.DICTIONARY_AT].value
     return start, start + meta[Meta.STORED_SIZE].value
 
 
-def _check_chunk(pages: _Pages, meta: Struct, column: pq.ColumnSchema, rows: int) -> None:
-    """Check all headers of the chunk that `meta` describes. Raises `ValueError` for damage."""
-    start, end = _extent(meta)
-    if end > pages.size_bytes:
-        raise ValueError("the footer places it outside the file")
-    is_plain = meta[Meta.CODEC].value == Codec.UNCOMPRESSED
-    levels = (column.max_definition_level, column.max_repetition_level)
-    found: Counter[tuple[int, ...]] = Counter()
-    values = 0
-    position = start
-    while position < end:
-        header = pages.header(position)
-        body = position + header.length
-        if is_plain and not header.is_plain:
-            raise ValueError("an uncompressed page has two different sizes")
-        if header.type != PageType.DICTIONARY:
-            if header.version_2 is not None:
-                _check_version_2(pages, header, body, levels)
-            found[header.encodings] += 1
-            values += header.values
-        position = body + header.stored_size
-    if position != end:
-        raise ValueError("its pages do not end where the footer says")
-    if values != meta[Meta.VALUES].value:
-        said = meta[Meta.VALUES].value
-        raise ValueError(f"its pages hold {values} values, the footer says {said}")
-    if not column.max_repetition_level and values != rows:
-        raise ValueError(f"it has {values} values for {rows} rows")
-    _check_encodings(meta, found, levels)
-
-
 def _check_encodings(
     meta: Struct, found: Mapping[tuple[int, ...], int], levels: tuple[int, int]
 ) -> None:
-    listed = {_one_name(encoding) for encoding in meta[Meta.ENCODINGS].value.values}
-    by_values: Counter[int] = Counter()
-    for (of_values, *of_levels), count in found.items():
-        by_values[of_values] += count
-        # Levels that take no bytes are not decoded, and some writers do not list RLE for them.
-        used = {each for each, most in zip(of_levels, levels, strict=True) if most} - {Encoding.RLE}
-        if not used | {of_values} <= listed:
-            raise ValueError("a page has an encoding that the footer does not name")
+    """Check the encodings of all pages of a chunk."""
+    _check_named(meta, found, levels)
     # With a dictionary, PLAIN is that of the dictionary page or of pages after it became full.
-    if len(listed - {Encoding.RLE, Encoding.BIT_PACKED}) > 1 and Meta.ENCODING_STATS in meta:
-        counts: Counter[int] = Counter()
-        for each in meta[Meta.ENCODING_STATS].value.values:
-            if each[EncodingStats.PAGE_TYPE].value != PageType.DICTIONARY:
-                encoding = _one_name(each[EncodingStats.ENCODING].value)
-                counts[encoding] += each[EncodingStats.COUNT].value
-        if counts != by_values:
+    if len(_named(meta) - _OF_LEVELS) > 1 and Meta.ENCODING_STATS in meta:
+        by_values: Counter[int] = Counter()
+        for (of_values, *_), count in found.items():
+            by_values[of_values] += count
+        if _counted(meta) != by_values:
             raise ValueError("its pages have other encodings than the footer says")
 
 
-def _check_version_2(pages: _Pages, header: _Header, body: int, levels: tuple[int, int]) -> None:
+def _check_named(meta: Struct, found: Iterable[tuple[int, ...]], levels: tuple[int, int]) -> None:
+    named = _named(meta)
+    for of_values, *of_levels in found:
+        # Levels that take no bytes are not decoded, and some writers do not list RLE for them.
+        used = {each for each, most in zip(of_levels, levels, strict=True) if most} - {Encoding.RLE}
+        if not used | {of_values} <= named:
+            raise ValueError("a page has an encoding that the footer does not name")
+
+
+def _only_encoding(meta: Struct) -> int | None:
+    """The encoding of the values in all data pages; None if the footer does not name just one."""
+    found = set(_counted(meta)) if Meta.ENCODING_STATS in meta else _named(meta) - _OF_LEVELS
+    return found.pop() if len(found) == 1 else None
+
+
+def _named(meta: Struct) -> set[int]:
+    return {one_name(encoding) for encoding in meta[Meta.ENCODINGS].value.values}
+
+
+def _counted(meta: Struct) -> Counter[int]:
+    """The data pages of each encoding, by the footer."""
+    counts: Counter[int] = Counter()
+    for each in meta[Meta.ENCODING_STATS].value.values:
+        if each[EncodingStats.PAGE_TYPE].value != PageType.DICTIONARY:
+            counts[one_name(each[EncodingStats.ENCODING].value)] += each[EncodingStats.COUNT].value
+    return counts
+
+
+def _check_version_2(pages: Pages, header: PageHeader, body: int, levels: tuple[int, int]) -> None:
     """Check the lengths of levels, which precede the values; only the header has these lengths."""
     fields = header.version_2
     assert fields is not None, "the header of a page of version 2"
@@ -231,109 +273,3 @@ def _check_version_2(pages: _Pages, header: _Header, body: int, levels: tuple[in
         if not are_levels(pages.read(body, size), most, header.values):
             raise ValueError("a page's levels are not as long as its header says")
         body += size
-
-
-def _header(data: bytes) -> _Header:
-    """Decode the header at the start of `data`. Raises `ValueError` if there is none."""
-    usual = _USUAL.match(data)
-    if usual is None:
-        return _any_header(data)
-    size, stored_size, values, encodings, statistics = usual.groups()
-    end = usual.end()
-    if statistics is not None:
-        end = _statistics_end(data, end)
-        if data[end : end + 2] != b"\x00\x00":
-            return _any_header(data)
-        end += 2
-    return _checked(
-        _Header(
-            end,
-            PageType.DATA,
-            size == stored_size,
-            _number(stored_size),
-            _number(values),
-            _encodings(encodings),
-        )
-    )
-
-
-def _statistics_end(data: bytes, position: int) -> int:
-    """The end of statistics in `data`; 0 if they have unusual fields or are longer than `data`."""
-    try:
-        while head := data[position]:
-            kind = head & 0x0F
-            position += 1
-            # With a smaller byte, the field's id would follow.
-            if head < 0x10:
-                return 0
-            if kind == _BINARY and data[position] < 0x80:
-                position += 1 + data[position]
-            elif kind == _I64:
-                while data[position] >= 0x80:
-                    position += 1
-                position += 1
-            elif not 0 < kind <= _LAST_FLAG:
-                return 0
-    except IndexError:
-        return 0
-    return position + 1
-
-
-def _any_header(data: bytes) -> _Header:
-    fields, length = thrift.decode(data)
-    type_ = required(fields, Header.TYPE, Kind.I32)
-    stored_size = required(fields, Header.STORED_SIZE, Kind.I32)
-    is_plain = required(fields, Header.SIZE, Kind.I32) == stored_size
-    found = {
-        PageType.DATA: Header.DATA,
-        PageType.DICTIONARY: Header.DICTIONARY,
-        PageType.DATA_V2: Header.DATA_V2,
-    }
-    if type_ not in found:
-        raise ValueError(f"unknown page type {type_}")
-    part = required(fields, found[type_], Kind.STRUCT)
-    encodings = {
-        PageType.DATA: (DataHeader.ENCODING, DataHeader.DEFINITION, DataHeader.REPETITION),
-        PageType.DATA_V2: (DataHeaderV2.ENCODING,),
-    }
-    numbers = [required(part, field, Kind.I32) for field in encodings.get(type_, ())]
-    return _checked(
-        _Header(
-            length,
-            type_,
-            is_plain,
-            stored_size,
-            required(part, DataHeader.VALUES, Kind.I32),
-            (*map(_one_name, numbers), *[Encoding.RLE] * (3 - len(numbers))),
-            part if type_ == PageType.DATA_V2 else None,
-        )
-    )
-
-
-def _checked(header: _Header) -> _Header:
-    if header.stored_size < 0 or header.values < 0:
-        raise ValueError("negative size or value count in a page header")
-    return header
-
-
-def _number(encoded: bytes) -> int:
-    """Decode a Thrift integer of at most five bytes, without a loop over its groups of 7 bits."""
-    raw = int.from_bytes(encoded, "little")
-    value = (
-        (raw & 0x7F)
-        | (raw >> 1 & 0x7F << 7)
-        | (raw >> 2 & 0x7F << 14)
-        | (raw >> 3 & 0x7F << 21)
-        | (raw >> 4 & 0x7F << 28)
-    )
-    return (value >> 1) ^ -(value & 1)
-
-
-@lru_cache(1 << 10)
-def _encodings(encoded: bytes) -> tuple[int, ...]:
-    return tuple(_one_name(_number(encoded[n : n + 1])) for n in (1, 3, 5))
-
-
-def _one_name(encoding: int) -> int:
-    """One number for the two encodings of dictionary indices, which mean the same."""
-    return Encoding.RLE_DICTIONARY if encoding == Encoding.PLAIN_DICTIONARY else encoding

@@ -8,16 +8,18 @@ size, so the first page is the estimate for all; it affects memory, never the re
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import Location, decoded_locations
+from compactord.formats.parquet.checked_footer import Footer
 from compactord.formats.parquet.leaves import top_column
-from compactord.formats.parquet.structs import DataHeader, Header, PageType
-from compactord.formats.parquet.thrift import Kind, required
+from compactord.formats.parquet.structs import Chunk, DataHeader, Header, Meta, PageType
+from compactord.formats.parquet.thrift import Kind, Struct, required
 
 # The assumed bytes of a page, stored and decoded, if its header cannot be read.
 UNKNOWN_BYTES = 2 << 20
@@ -54,6 +56,48 @@ def _chunk_bytes(stream: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> int:
         stream.seek(start)
         size += page_bytes(stream.read(_HEADER_BYTES))
     return size
+
+
+def estimated_pages_bytes(
+    footer: Footer, leaves: Collection[int], index: Callable[[int, int], bytes | memoryview | None]
+) -> int:
+    """As `open_pages_bytes`, without a read of the pages: by the footer and the page indexes.
+
+    `index` returns bytes of the file at an offset, or None where that would take a request.
+    """
+    if not footer.arrow.num_rows:
+        return 0
+    return sum(_estimated_chunk_bytes(footer.chunk(0, leaf), index) for leaf in leaves)
+
+
+def _estimated_chunk_bytes(
+    chunk: Struct, index: Callable[[int, int], bytes | memoryview | None]
+) -> int:
+    meta = chunk[Chunk.META].value
+    stored, size = meta[Meta.STORED_SIZE].value, meta[Meta.SIZE].value
+    found = page_locations(chunk, index)
+    if not found:
+        return int(min(UNKNOWN_BYTES, stored + size))
+    pages = found[0].size
+    if Meta.DICTIONARY_AT in meta:
+        pages += max(0, found[0].offset - meta[Meta.DICTIONARY_AT].value)
+    return int(pages + pages * size / max(1, stored))
+
+
+def page_locations(
+    chunk: Struct, index: Callable[[int, int], bytes | memoryview | None]
+) -> Sequence[Location]:
+    """The data pages of a chunk by its OffsetIndex; none if it has none or that is damaged."""
+    if Chunk.OFFSET_INDEX_AT not in chunk or Chunk.OFFSET_INDEX_LENGTH not in chunk:
+        return ()
+    start, size = chunk[Chunk.OFFSET_INDEX_AT].value, chunk[Chunk.OFFSET_INDEX_LENGTH].value
+    encoded = index(start, size)
+    if encoded is None or not 0 < size == len(encoded):
+        return ()
+    try:
+        return decoded_locations(bytes(encoded))
+    except (ValueError, LookupError, TypeError):
+        return ()
 
 
 def page_bytes(header: bytes) -> int:

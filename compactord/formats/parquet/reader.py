@@ -5,27 +5,31 @@ The reader keeps one batch of an open file in memory at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
 from compactord.formats.base import FileReader, InputProfile, NumberedBatches, RowGroup
+from compactord.formats.fetching import Fetcher, end_bytes
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
-from compactord.formats.opening import check_size, opened, reading
+from compactord.formats.opening import SMALL_FILE, check_size, opened, reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer, read_footer
 from compactord.formats.parquet.conversion import check_convertible, converted
 from compactord.formats.parquet.copying import ParquetCopier
 from compactord.formats.parquet.dictionaries import check_indices
 from compactord.formats.parquet.footer import check_file, check_sequences, profile
-from compactord.formats.parquet.headers import check_headers
-from compactord.formats.parquet.leaves import top_column
-from compactord.formats.parquet.pages import open_pages_bytes
+from compactord.formats.parquet.headers import check_headers, read_leaves
+from compactord.formats.parquet.page_headers import Pages
+from compactord.formats.parquet.pages import estimated_pages_bytes, open_pages_bytes
+from compactord.formats.parquet.ranged import RangedParquet, extents, fetched_footer
 from compactord.formats.parquet.row_groups import groups_in_range, row_groups
 from compactord.formats.parquet.whole_file import WholeFile
+from compactord.formats.ranges import held_limits
 from compactord.model import InputFile, WriteSpec
 from compactord.paimon.arrow import FIELD_ID
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
@@ -43,53 +47,113 @@ class ParquetReader(FileReader):
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._footers: dict[str, Footer] = {}
+        self._fetcher = Fetcher(storage)
+        self._ranged: dict[str, RangedParquet] = {}
+        self._held_bytes: dict[str, int] = {}
 
     def footer(self, file: InputFile) -> pq.FileMetaData:
         """The file's footer, cached until the file is read."""
+        return self._footer(file).arrow
+
+    def _footer(self, file: InputFile) -> Footer:
         if file.path not in self._footers:
-            with (
-                reading(file.path, NAME),
-                self._storage.open_input(file.path, file.size_bytes) as stream,
-            ):
-                self._footers[file.path] = _footer(stream, file)
-        return self._footers[file.path].arrow
+            with reading(file.path, NAME):
+                if self._fetcher.is_needed:
+                    self._footers[file.path] = fetched_footer(self._fetcher, file)
+                    self._fetcher.keep(file)
+                else:
+                    with self._storage.open_input(file.path, file.size_bytes) as stream:
+                        self._footers[file.path] = _read_footer(stream, file)
+        return self._footers[file.path]
 
     def profile(self, files: Sequence[InputFile], layout: Layout) -> InputProfile:
+        self.expect(files)
         return profile(files, layout, self.footer)
+
+    def expect(self, files: Sequence[InputFile]) -> None:
+        if self._fetcher.is_needed:
+            for file in files:
+                if file.path not in self._footers:
+                    self._fetcher.expect(file)
 
     def open_bytes(self, file: InputFile, layout: Layout) -> int:
         """Bytes of the buffers and of one page per column that is read, stored and decoded."""
-        footer = self.footer(file)
+        footer = self._footer(file)
         names = frozenset(layout.row_names)
-        leaves = sum(
-            top_column(footer.schema.column(leaf).path, names) is not None
-            for leaf in range(footer.num_columns)
-        )
-        with (
-            reading(file.path, NAME),
-            self._storage.open_input(file.path, file.size_bytes) as stream,
-        ):
-            return leaves * BUFFER_BYTES + open_pages_bytes(stream, footer, names)
+        leaves = read_leaves(footer, names)
+        buffers = len(leaves) * BUFFER_BYTES
+        if self._fetcher.is_needed and file.size_bytes > SMALL_FILE:
+            index = self._fetcher.end(file).read
+            return buffers + estimated_pages_bytes(footer, leaves, index)
+        with reading(file.path, NAME), self._opened(file) as stream:
+            return buffers + open_pages_bytes(stream, footer.arrow, names)
+
+    def held_bytes(self, file: InputFile, layout: Layout) -> tuple[int, int]:
+        if not self._fetcher.is_needed:
+            return 0, 0
+        least, most = end_bytes(file), end_bytes(file)
+        if file.size_bytes > SMALL_FILE:
+            footer = self._footer(file)
+            found = held_limits(extents(footer, range(len(footer.groups)), layout.row_names))
+            least, most = least + found[0], most + found[1]
+        return least, most
+
+    def kept_bytes(self) -> int:
+        return self._fetcher.kept_bytes
+
+    def start(
+        self, file: InputFile, layout: Layout, row_range: RowRange | None, held_bytes: int
+    ) -> None:
+        if not self._fetcher.is_needed or file.path in self._ranged:
+            return
+        self._held_bytes[file.path] = held_bytes
+        self.expect([file])
+        if file.size_bytes > SMALL_FILE and file.path in self._footers:
+            with reading(file.path, NAME):
+                self._ranged[file.path] = self._fetching(file, layout, row_range)
 
     def batches(
         self, file: InputFile, layout: Layout, batch_rows: int, row_range: RowRange | None
     ) -> NumberedBatches:
-        with reading(file.path, NAME), opened(self._storage, file) as stream:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(reading(file.path, NAME))
+            ranged: RangedParquet | None = None
+            if self._fetcher.is_needed and file.size_bytes > SMALL_FILE:
+                ranged = self._ranged.pop(file.path, None) or self._fetching(
+                    file, layout, row_range
+                )
+                stack.callback(ranged.close)
+                stream = stack.enter_context(ranged.stream())
+            else:
+                stream = stack.enter_context(self._opened(file))
             footer, parquet = self._open(stream, file, layout)
             columns = _matched(parquet.schema_arrow, layout, file.path)
             if SEQUENCE_NUMBER.name in columns:
                 check_sequences(file, footer.arrow)
-            groups = list(range(footer.arrow.num_row_groups))
-            if row_range is not None:
-                groups = groups_in_range(footer.arrow, row_range, file.path)
-            check_headers(stream, footer, groups, layout.row_schema, file.path)
+            groups = _groups(footer, row_range, file.path)
+            if ranged is None:
+                check_headers(Pages.of(stream), footer, groups, layout.row_schema, file.path)
             row = sum(footer.arrow.row_group(i).num_rows for i in range(groups[0] if groups else 0))
-            for batch in parquet.iter_batches(
-                batch_size=batch_rows, row_groups=groups, columns=columns, use_threads=False
-            ):
-                check_indices(batch, layout.dictionaries, file.path)
-                yield row, converted(batch, layout.row_schema, file.path)
-                row += batch.num_rows
+            # Ranges are given back group by group.
+            for part in [groups] if ranged is None else [[group] for group in groups]:
+                for batch in parquet.iter_batches(
+                    batch_size=batch_rows, row_groups=part, columns=columns, use_threads=False
+                ):
+                    check_indices(batch, layout.dictionaries, file.path)
+                    found = converted(batch, layout.row_schema, file.path)
+                    if ranged is not None and _reaches_end(found, row_range):
+                        ranged.stop(part[0])
+                        yield row, found
+                        return
+                    yield row, found
+                    row += batch.num_rows
+                if ranged is not None:
+                    ranged.finish(part[0])
+
+    def close(self) -> None:
+        for ranged in self._ranged.values():
+            ranged.close()
+        self._fetcher.close()
 
     def row_groups(self, file: InputFile, column: DataField | None) -> Sequence[RowGroup]:
         footer = self.footer(file)
@@ -100,26 +164,58 @@ class ParquetReader(FileReader):
         self, layout: Layout, spec: WriteSpec, dictionary_columns: Sequence[str]
     ) -> ParquetCopier:
         return ParquetCopier(
-            lambda file: self._whole(file, layout), layout, spec, dictionary_columns
+            self._fetcher.expect_whole,
+            lambda file: self._whole(file, layout),
+            layout,
+            spec,
+            dictionary_columns,
         )
 
     def _whole(self, file: InputFile, layout: Layout) -> WholeFile:
         with reading(file.path, NAME):
-            with self._storage.open_input(file.path, file.size_bytes) as stream:
-                check_size(file, stream.size())
-                content = stream.read_buffer()
+            if self._fetcher.is_needed:
+                content = pa.py_buffer(self._fetcher.whole(file))
+            else:
+                with self._storage.open_input(file.path, file.size_bytes) as stream:
+                    check_size(file, stream.size())
+                    content = stream.read_buffer()
             stream = pa.BufferReader(content)
             footer, parquet = self._open(stream, file, layout)
             _matched(parquet.schema_arrow, layout, file.path)
             groups = range(len(footer.groups))
-            check_headers(stream, footer, groups, layout.row_schema, file.path)
+            check_headers(Pages.of(stream), footer, groups, layout.row_schema, file.path)
         content = memoryview(content).cast("B")
         return WholeFile(input=file, content=content, footer=footer, parquet=parquet)
+
+    @contextlib.contextmanager
+    def _opened(self, file: InputFile) -> Iterator[pa.NativeFile]:
+        """A file that is local or small."""
+        if not self._fetcher.is_needed:
+            with opened(self._storage, file) as stream:
+                yield stream
+            return
+        yield pa.BufferReader(self._fetcher.end(file).data)
+
+    def _fetching(
+        self, file: InputFile, layout: Layout, row_range: RowRange | None
+    ) -> RangedParquet:
+        """The ranges of a file that is not small; they are fetched from now on."""
+        footer = self._footer(file)
+        return RangedParquet(
+            self._fetcher,
+            file,
+            footer,
+            self._fetcher.taken_end(file),
+            groups=_groups(footer, row_range, file.path),
+            row_schema=layout.row_schema,
+            held_bytes=self._held_bytes.pop(file.path, 0),
+        )
 
     def _open(
         self, stream: pa.NativeFile, file: InputFile, layout: Layout
     ) -> tuple[Footer, pq.ParquetFile]:
-        footer = self._footers.pop(file.path, None) or _footer(stream, file)
+        footer = self._footers.pop(file.path, None) or _read_footer(stream, file)
+        self._fetcher.release(file)
         check_file(file, stream.size(), footer.arrow)
         parquet = pq.ParquetFile(
             stream,
@@ -133,10 +229,24 @@ class ParquetReader(FileReader):
         return footer, parquet
 
 
-def _footer(stream: pa.NativeFile, file: InputFile) -> Footer:
+def _read_footer(stream: pa.NativeFile, file: InputFile) -> Footer:
     size = stream.size()
     check_size(file, size)
     return read_footer(lambda start, length: stream.read_at(length, start), size, file.path)
+
+
+def _groups(footer: Footer, row_range: RowRange | None, path: str) -> list[int]:
+    """The row groups to read."""
+    if row_range is None:
+        return list(range(footer.arrow.num_row_groups))
+    return groups_in_range(footer.arrow, row_range, path)
+
+
+def _reaches_end(batch: pa.RecordBatch, row_range: RowRange | None) -> bool:
+    """Whether the batch's last row is at or above the end of the range: no later one is in it."""
+    if row_range is None or row_range.upper is None or not batch.num_rows:
+        return False
+    return not row_range.below_upper(batch.slice(batch.num_rows - 1)).num_rows
 
 
 def _matched(found: pa.Schema, layout: Layout, path: str) -> list[str]:

@@ -58,5 +58,19 @@ def test_too_little_for_two_runs_is_an_error_that_names_the_need():
         budget(1 << 20, LOAD)
 
 
+def test_fetched_bytes_of_open_files_take_memory():
+    fetched = load(held_bytes=(1 << 20, 16 << 20))
+    assert budget(1 << 30, fetched).held_bytes == 16 << 20
+    less = budget(300 << 20, fetched)
+    assert 1 << 20 <= less.held_bytes < 16 << 20
+    assert less.window_rows < budget(300 << 20, LOAD).window_rows
+
+
+def test_runs_whose_fetched_bytes_do_not_fit_are_merged_in_passes():
+    sizes = budget(512 << 20, load(runs=100, open_bytes=1 << 20, held_bytes=(8 << 20, 9 << 20)))
+    assert 2 <= sizes.fan_in < 100
+    assert sizes.held_bytes >= 8 << 20
+
+
 def test_one_run_needs_no_window():
     assert budget(64 << 20, load(runs=1)).fan_in == 1

@@ -1,0 +1,148 @@
+"""Fetches files of object stores in threads: their ends with the footers, small ones as a whole.
+
+A request takes ten milliseconds or more, whatever its size, so that many are under way at once.
+Local files are not fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from compactord.formats.opening import SMALL_FILE, check_size
+from compactord.formats.ranges import REQUEST_BYTES
+from compactord.model import InputFile
+from compactord.storage.base import Storage
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Requests under way at once, over all files that are open.
+_THREADS = 16
+# The end of a file that is not small: most footers, with the page indexes before them.
+END_BYTES = 64 << 10
+# Ends that stay in memory until their files are read; beyond, they are fetched again.
+KEPT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileEnd:
+    """The bytes of a file from `start` on; of a small file all of them."""
+
+    start: int
+    data: bytes
+
+    def read(self, start: int, size: int) -> memoryview | None:
+        """Some bytes of the file; None if they are not all among these."""
+        if start < self.start:
+            return None
+        return memoryview(self.data)[start - self.start : start - self.start + size]
+
+
+class Fetcher:
+    """Fetches for one reader, in threads of its own, which `close` ends."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._pool: ThreadPoolExecutor | None = None
+        self._ends: dict[str, Future[FileEnd]] = {}
+        self._kept: dict[str, int] = {}
+        self._bodies: dict[str, list[Future[bytes]]] = {}
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether files have to be fetched at all."""
+        return self._storage.is_object_store
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of ends that wait for their files to be read."""
+        return sum(self._kept.values())
+
+    def expect(self, file: InputFile) -> None:
+        """Begin to fetch the file's end unless that was done."""
+        if file.path not in self._ends:
+            self._ends[file.path] = self._submit(self._fetched_end, file)
+
+    def expect_whole(self, files: Sequence[InputFile]) -> None:
+        """Begin to fetch all bytes of files; a local store is not asked."""
+        for file in files if self.is_needed else ():
+            self.expect(file)
+            if file.path not in self._bodies:
+                starts = range(0, file.size_bytes - end_bytes(file), REQUEST_BYTES)
+                self._bodies[file.path] = [
+                    self.range(file, start, min(REQUEST_BYTES, starts.stop - start))
+                    for start in starts
+                ]
+
+    def end(self, file: InputFile) -> FileEnd:
+        """The file's end, fetched unless it is there. Raises what reading raises.
+
+        It stays until `keep` or `release`.
+        """
+        self.expect(file)
+        return self._ends[file.path].result()
+
+    def keep(self, file: InputFile) -> None:
+        """The file is read later: its end is kept unless too many bytes are."""
+        size = end_bytes(file)
+        if file.path in self._kept or self.kept_bytes + size <= KEPT_BYTES:
+            self._kept[file.path] = size
+        else:
+            del self._ends[file.path]
+
+    def taken_end(self, file: InputFile) -> FileEnd:
+        """The file's end if it is there, which is then forgotten; else no bytes."""
+        found = self._ends.get(file.path)
+        self.release(file)
+        return FileEnd(file.size_bytes, b"") if found is None else found.result()
+
+    def release(self, file: InputFile) -> None:
+        """Forget the file's end."""
+        self._ends.pop(file.path, None)
+        self._kept.pop(file.path, None)
+
+    def range(self, file: InputFile, start: int, size: int) -> Future[bytes]:
+        """Begin to fetch some bytes."""
+        return self._submit(self._storage.read_range, file.path, start, size)
+
+    def whole(self, file: InputFile) -> bytes:
+        """All bytes of a file, which are then forgotten."""
+        self.expect_whole([file])
+        end, body = self.end(file), self._bodies.pop(file.path)
+        self.release(file)
+        return b"".join([*(part.result() for part in body), end.data]) if body else end.data
+
+    def check_size(self, file: InputFile) -> None:
+        """After an error: raise `FormatError` if the file's size is not that in the manifest."""
+        status = self._storage.status(file.path)
+        if status is not None:
+            check_size(file, status.size_bytes)
+
+    def close(self) -> None:
+        """Wait for the requests under way; make no others."""
+        self._ends.clear()
+        self._kept.clear()
+        self._bodies.clear()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _fetched_end(self, file: InputFile) -> FileEnd:
+        if file.size_bytes <= SMALL_FILE:
+            data = self._storage.read(file.path)
+            check_size(file, len(data))
+            return FileEnd(0, data)
+        start = file.size_bytes - END_BYTES
+        return FileEnd(start, self._storage.read_range(file.path, start, END_BYTES))
+
+    def _submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS, "fetch")
+        return self._pool.submit(call, *args, **kwargs)
+
+
+def end_bytes(file: InputFile) -> int:
+    """Bytes of a file that are fetched before anything else of it is known."""
+    return file.size_bytes if file.size_bytes <= SMALL_FILE else END_BYTES

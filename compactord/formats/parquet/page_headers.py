@@ -1,0 +1,176 @@
+"""Decodes the headers of stored pages: sizes, number of values, encodings.
+
+No checksum covers a header; `headers` compares all of them with the footer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.structs import DataHeader, DataHeaderV2, Encoding, Header, PageType
+from compactord.formats.parquet.thrift import Kind, Struct, required
+
+# Headers by Java and by us take 30 bytes; with the statistics of other writers, any number.
+_USUAL_BYTES = 128
+MOST_BYTES = 1 << 20
+# Kinds of the fields of statistics; a flag's kind is its value. Plain integers, for speed.
+_LAST_FLAG, _I64, _BINARY = Kind.FALSE.value, Kind.I64.value, Kind.BINARY.value
+# An encoded integer, and a header as most writers encode it: of a data page of version 1, with or
+# without a checksum, up to its statistics if there are any. Other headers are decoded field by
+# field, which takes ten times as long.
+_NUMBER = rb"\x15([\x80-\xff]{0,4}[\x00-\x7f])"
+_USUAL = re.compile(
+    rb"\x15\x00"
+    + 2 * _NUMBER
+    + rb"(?:\x15[\x80-\xff]{0,4}[\x00-\x7f]\x1c|\x2c)"
+    + _NUMBER
+    + rb"((?:\x15[\x00-\x7f]){3})(?:\x00\x00|(\x1c))"
+)
+
+
+class PageHeader(NamedTuple):
+    """A decoded page header. Sizes are in bytes; `stored_size` excludes the header's own `length`.
+
+    `is_plain`: the decoded size equals the stored one. `encodings`: of values, definition levels
+    and repetition levels. `version_2`: the fields of the header of such a page, else None.
+    """
+
+    length: int
+    type: int
+    is_plain: bool
+    stored_size: int
+    values: int
+    encodings: tuple[int, ...]
+    version_2: Struct | None = None
+
+
+class Pages:
+    """Reads and decodes page headers at given offsets of a file."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size_bytes: int) -> None:
+        self.read = read
+        self.size_bytes = size_bytes
+
+    @classmethod
+    def of(cls, stream: pa.NativeFile) -> Pages:
+        """The pages of a file that can be read anywhere at little cost."""
+        return cls(lambda start, size: stream.read_at(size, start), stream.size())
+
+    def header(self, start: int) -> PageHeader:
+        """Decode the header at an offset. Raises `ValueError` if there is none."""
+        try:
+            return _header(self.read(start, _USUAL_BYTES))
+        except ValueError:
+            return _header(self.read(start, MOST_BYTES))
+
+
+def _header(data: bytes) -> PageHeader:
+    """Decode the header at the start of `data`. Raises `ValueError` if there is none."""
+    usual = _USUAL.match(data)
+    if usual is None:
+        return _any_header(data)
+    size, stored_size, values, encodings, statistics = usual.groups()
+    end = usual.end()
+    if statistics is not None:
+        end = _statistics_end(data, end)
+        if data[end : end + 2] != b"\x00\x00":
+            return _any_header(data)
+        end += 2
+    return _checked(
+        PageHeader(
+            end,
+            PageType.DATA,
+            size == stored_size,
+            _number(stored_size),
+            _number(values),
+            _encodings(encodings),
+        )
+    )
+
+
+def _statistics_end(data: bytes, position: int) -> int:
+    """The end of statistics in `data`; 0 if they have unusual fields or are longer than `data`."""
+    try:
+        while head := data[position]:
+            kind = head & 0x0F
+            position += 1
+            # With a smaller byte, the field's id would follow.
+            if head < 0x10:
+                return 0
+            if kind == _BINARY and data[position] < 0x80:
+                position += 1 + data[position]
+            elif kind == _I64:
+                while data[position] >= 0x80:
+                    position += 1
+                position += 1
+            elif not 0 < kind <= _LAST_FLAG:
+                return 0
+    except IndexError:
+        return 0
+    return position + 1
+
+
+def _any_header(data: bytes) -> PageHeader:
+    fields, length = thrift.decode(data)
+    type_ = required(fields, Header.TYPE, Kind.I32)
+    stored_size = required(fields, Header.STORED_SIZE, Kind.I32)
+    is_plain = required(fields, Header.SIZE, Kind.I32) == stored_size
+    found = {
+        PageType.DATA: Header.DATA,
+        PageType.DICTIONARY: Header.DICTIONARY,
+        PageType.DATA_V2: Header.DATA_V2,
+    }
+    if type_ not in found:
+        raise ValueError(f"unknown page type {type_}")
+    part = required(fields, found[type_], Kind.STRUCT)
+    encodings = {
+        PageType.DATA: (DataHeader.ENCODING, DataHeader.DEFINITION, DataHeader.REPETITION),
+        PageType.DATA_V2: (DataHeaderV2.ENCODING,),
+    }
+    numbers = [required(part, field, Kind.I32) for field in encodings.get(type_, ())]
+    return _checked(
+        PageHeader(
+            length,
+            type_,
+            is_plain,
+            stored_size,
+            required(part, DataHeader.VALUES, Kind.I32),
+            (*map(one_name, numbers), *[Encoding.RLE] * (3 - len(numbers))),
+            part if type_ == PageType.DATA_V2 else None,
+        )
+    )
+
+
+def _checked(header: PageHeader) -> PageHeader:
+    if header.stored_size < 0 or header.values < 0:
+        raise ValueError("negative size or value count in a page header")
+    return header
+
+
+def _number(encoded: bytes) -> int:
+    """Decode a Thrift integer of at most five bytes, without a loop over its groups of 7 bits."""
+    raw = int.from_bytes(encoded, "little")
+    value = (
+        (raw & 0x7F)
+        | (raw >> 1 & 0x7F << 7)
+        | (raw >> 2 & 0x7F << 14)
+        | (raw >> 3 & 0x7F << 21)
+        | (raw >> 4 & 0x7F << 28)
+    )
+    return (value >> 1) ^ -(value & 1)
+
+
+@lru_cache(1 << 10)
+def _encodings(encoded: bytes) -> tuple[int, ...]:
+    return tuple(one_name(_number(encoded[n : n + 1])) for n in (1, 3, 5))
+
+
+def one_name(encoding: int) -> int:
+    """One number for the two encodings of dictionary indices, which mean the same."""
+    return Encoding.RLE_DICTIONARY if encoding == Encoding.PLAIN_DICTIONARY else encoding

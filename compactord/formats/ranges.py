@@ -1,0 +1,330 @@
+"""A file of an object store, read by ranges that are planned before the first byte is asked for.
+
+Readers of columnar formats know from a file's footer which bytes they will read: some column
+chunks of some row groups, all columns of a group side by side. These bytes are cut into ranges,
+one request each. Ranges are fetched ahead in the order in which they will be needed, as many as may
+be in memory at once, and given back as soon as every column has passed them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple, TypeAlias
+
+# The most bytes of a request. Several small requests are quicker than a large one.
+REQUEST_BYTES = 8 << 20
+# Bytes that nobody reads between two columns are fetched rather than asking twice.
+GAP_BYTES = 1 << 20
+# A column that does not fit in is fetched in pieces: one being read and one ahead. Smaller ones
+# would cost more in requests than they save in memory, larger ones bring nothing.
+MIN_PIECE_BYTES = 64 << 10
+MAX_PIECE_BYTES = 1 << 20
+_PIECES = 2
+
+Fetch: TypeAlias = Callable[[int, int], "Future[bytes]"]
+
+
+class Extent(NamedTuple):
+    """A column chunk that will be read: the bytes from `start` to before `end` of a file."""
+
+    group: int
+    leaf: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+class Span(NamedTuple):
+    """The bytes of one request."""
+
+    start: int
+    end: int
+
+
+# Called before the first bytes of a column up to a limit are handed out.
+Check: TypeAlias = Callable[[Extent, int], None]
+
+
+def held_limits(extents: Sequence[Extent]) -> tuple[int, int]:
+    """The bytes of ranges that an open file needs at least, and that it can use at most."""
+    groups = _by_group(extents)
+    if not groups:
+        return 0, 0
+    columns = max(len(group) for group in groups)
+    whole = max(_size(groups[place : place + 2]) for place in range(len(groups)))
+    return (
+        min(whole, columns * _PIECES * MIN_PIECE_BYTES),
+        min(whole, columns * _PIECES * MAX_PIECE_BYTES),
+    )
+
+
+def planned(extents: Sequence[Extent], held_bytes: int) -> list[Span]:
+    """The requests for all extents, in the order in which their bytes are needed.
+
+    If a row group and the next one fit into `held_bytes`, columns are fetched together. Otherwise
+    each column is fetched in pieces, so that a part of each is in memory.
+    """
+    groups = _by_group(extents)
+    spans: list[Span] = []
+    for place, group in enumerate(groups):
+        if _size(groups[place : place + 2]) <= held_bytes:
+            spans += _joined(group)
+        else:
+            spans += _pieces(group, held_bytes)
+    return spans
+
+
+def _by_group(extents: Sequence[Extent]) -> list[list[Extent]]:
+    found = [extent for extent in extents if extent.size]
+    ordered = sorted(found, key=lambda extent: (extent.group, extent.start))
+    return [list(group) for _, group in itertools.groupby(ordered, lambda extent: extent.group)]
+
+
+def _size(groups: Sequence[Sequence[Extent]]) -> int:
+    return sum(span.end - span.start for group in groups for span in _joined(group))
+
+
+def _joined(group: Sequence[Extent]) -> list[Span]:
+    """The extents with the gaps between them, where those are small, in requests of even size."""
+    joined: list[Span] = []
+    for extent in group:
+        if joined and extent.start - joined[-1].end <= GAP_BYTES:
+            joined[-1] = Span(joined[-1].start, max(joined[-1].end, extent.end))
+        else:
+            joined.append(Span(extent.start, extent.end))
+    return [part for span in joined for part in _cut(span, REQUEST_BYTES)]
+
+
+def _cut(span: Span, most: int) -> list[Span]:
+    size = span.end - span.start
+    count = max(1, -(-size // most))
+    edges = [span.start + size * place // count for place in range(count + 1)]
+    return [Span(*pair) for pair in itertools.pairwise(edges)]
+
+
+def _pieces(group: Sequence[Extent], held_bytes: int) -> list[Span]:
+    """Each column in pieces; columns advance together, so the first pieces of all come first."""
+    most = min(MAX_PIECE_BYTES, max(MIN_PIECE_BYTES, held_bytes // (_PIECES * len(group))))
+    found: list[tuple[float, Span]] = []
+    for extent in group:
+        parts = _cut(Span(extent.start, extent.end), most)
+        last = found[-1][1] if found else None
+        if (
+            len(parts) == 1
+            and last is not None
+            and last.end == extent.start
+            and found[-1][0] == 0.0
+            and extent.end - last.start <= most
+        ):
+            # Small columns side by side are in memory as a whole anyway.
+            found[-1] = (0.0, Span(last.start, extent.end))
+            continue
+        found += [(place / len(parts), part) for place, part in enumerate(parts)]
+    return [span for _, span in sorted(found)]
+
+
+class _Range:
+    """A span with its bytes, once they are asked for. `users`: columns that still need it."""
+
+    __slots__ = ("data", "span", "users")
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.users = 0
+        self.data: Future[bytes] | None = None
+
+    @property
+    def size(self) -> int:
+        return self.span.end - self.span.start
+
+
+class _Column:
+    """An extent and its ranges. `passed`: how many were read; `checked`: up to which byte."""
+
+    __slots__ = ("checked", "extent", "passed", "ranges")
+
+    def __init__(self, extent: Extent, ranges: list[_Range]) -> None:
+        self.extent = extent
+        self.ranges = ranges
+        self.passed = 0
+        self.checked = extent.start
+
+
+class RangedFile:
+    """A seekable stream of a file for Arrow (`pyarrow.PythonFile`), one thread at a time.
+
+    `fetch` asks for a number of bytes from an offset on. Each column is to be read from its start
+    to its end; other bytes, and those given back already, are asked for again. Reads end at the end
+    of a column. `check` is called for each next part of a column before it is handed out.
+    """
+
+    closed = False
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        extents: Sequence[Extent],
+        check: Check,
+        *,
+        size_bytes: int,
+        held_bytes: int,
+    ) -> None:
+        self._size_bytes = size_bytes
+        self._check_part = check
+        self._fetch = fetch
+        self._position = 0
+        self._held = 0
+        self._held_bytes = held_bytes
+        self._ahead = [_Range(span) for span in planned(extents, held_bytes)]
+        self._ahead.reverse()
+        by_start = sorted(self._ahead, key=lambda each: each.span.start)
+        self._columns = [
+            _Column(extent, _overlapping(by_start, extent))
+            for extent in sorted(extents, key=lambda extent: extent.start)
+        ]
+        self._of_extent = {column.extent: column for column in self._columns}
+        self._starts = [column.extent.start for column in self._columns]
+        for column in self._columns:
+            for each in column.ranges:
+                each.users += 1
+        self._fetch_ahead()
+
+    def read(self, size: int = -1) -> bytes | memoryview:
+        """The next bytes, `size` at most, and fewer at the end of a column."""
+        start = self._position
+        end = self._size_bytes if size < 0 else min(start + size, self._size_bytes)
+        if end <= start:
+            return b""
+        column = self._column_at(start)
+        if column is None:
+            data: bytes | memoryview = self._fetch(start, end - start).result()
+        else:
+            end = min(end, column.extent.end)
+            self._check(column, end)
+            data = self._bytes(column, start, end)
+            self._pass(column, end)
+        self._position = start + len(data)
+        return data
+
+    def peek(self, extent: Extent, start: int, size: int) -> bytes:
+        """`size` bytes of a column, fewer at its end; they do not count as read."""
+        column = self._of_extent[extent]
+        return bytes(self._bytes(column, start, min(start + size, extent.end)))
+
+    def stop(self) -> None:
+        """Nothing is fetched any more but what is read."""
+        self._ahead.clear()
+
+    def finish(self, extents: Iterable[Extent]) -> None:
+        """Check what is left of these columns and give it back."""
+        for column in (self._of_extent[extent] for extent in extents):
+            for each in column.ranges[column.passed :]:
+                end = min(each.span.end, column.extent.end)
+                self._check(column, end)
+                self._pass(column, end)
+
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
+        """As files do."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size_bytes}
+        self._position = base[whence] + position
+        return self._position
+
+    def tell(self) -> int:
+        """The offset of the next byte."""
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Give back all ranges; requests that have not begun are not made."""
+        self.closed = True
+        self._ahead.clear()
+        for column in self._columns:
+            for each in column.ranges:
+                if each.data is not None:
+                    each.data.cancel()
+                    each.data = None
+
+    def _column_at(self, position: int) -> _Column | None:
+        place = bisect.bisect_right(self._starts, position) - 1
+        if place < 0 or position >= self._columns[place].extent.end:
+            return None
+        return self._columns[place]
+
+    def _bytes(self, column: _Column, start: int, end: int) -> bytes | memoryview:
+        pieces = []
+        for each in column.ranges:
+            low, high = max(start, each.span.start), min(end, each.span.end)
+            if low < high:
+                data = memoryview(self._data(each))
+                pieces.append(data[low - each.span.start : high - each.span.start])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _data(self, wanted: _Range) -> bytes:
+        if wanted.data is None:
+            self._ask(wanted)
+        assert wanted.data is not None, "just asked for"
+        return wanted.data.result()
+
+    def _check(self, column: _Column, end: int) -> None:
+        for each in column.ranges[column.passed :]:
+            if column.checked >= end:
+                return
+            limit = min(each.span.end, column.extent.end)
+            if limit > column.checked:
+                self._check_part(column.extent, limit)
+                column.checked = limit
+
+    def _pass(self, column: _Column, position: int) -> None:
+        """The column was read up to `position`: give back what nobody needs any more."""
+        before = self._held
+        while column.passed < len(column.ranges):
+            each = column.ranges[column.passed]
+            if min(each.span.end, column.extent.end) > position:
+                break
+            column.passed += 1
+            each.users -= 1
+            if not each.users and each.data is not None:
+                each.data.cancel()
+                each.data = None
+                self._held -= each.size
+        if self._held < before:
+            self._fetch_ahead()
+
+    def _fetch_ahead(self) -> None:
+        while self._ahead:
+            each = self._ahead[-1]
+            if each.data is None and each.users:
+                if self._held and self._held + each.size > self._held_bytes:
+                    return
+                self._ask(each)
+            self._ahead.pop()
+
+    def _ask(self, wanted: _Range) -> None:
+        self._held += wanted.size
+        wanted.data = self._fetch(wanted.span.start, wanted.size)
+
+
+def _overlapping(by_start: Sequence[_Range], extent: Extent) -> list[_Range]:
+    first = bisect.bisect_right(by_start, extent.start, key=lambda each: each.span.end)
+    return list(
+        itertools.takewhile(lambda each: each.span.start < extent.end, _from(by_start, first))
+    )
+
+
+def _from(ranges: Sequence[_Range], first: int) -> Iterator[_Range]:
+    return itertools.islice(ranges, first, None)
