@@ -85,6 +85,9 @@ def prepare(
     if schema_id is None:
         raise TableNotFound(f"table {state.table.full_name} was dropped: {location} has no schema")
     _refuse_later_schemas(state, changes, schema_id)
+    statistics = _statistics(storage, location, latest, schema_id)
+    # What was read meanwhile did not depend on the files.
+    files.wait()
     snapshot = Snapshot(
         uuid=stamp.uuid,
         id=latest.id + 1,
@@ -101,7 +104,7 @@ def prepare(
         total_record_count=latest.total_record_count + delta_rows,
         delta_record_count=delta_rows,
         watermark=latest.watermark,
-        statistics=_statistics(storage, location, latest, schema_id),
+        statistics=statistics,
         properties=_properties(state, changes, settings.options),
         next_row_id=latest.next_row_id or 0,
     )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from compactord.errors import StorageError, TransientStorageError, UnsupportedTable
 from compactord.paimon import paths
@@ -18,14 +21,16 @@ from compactord.paimon.manifest import (
 )
 from compactord.paimon.types import DataType
 from compactord.storage.base import Storage
+from compactord.storage.parallel import AT_ONCE
 
 
 class MetadataFiles:
     """Writes manifests and manifest lists of one commit, named `unique_name` and a number.
 
-    Every file is created exclusively and durable when the call returns. Commits that share a
-    `unique_name` share `numbers`, too; without them the numbers start at 0. Writing raises
-    `UnsupportedTable` for entries that cannot be written together.
+    Every file is created exclusively and durable once `wait` has returned. No file needs another
+    one before a snapshot names them all, so those of an object store are written at once. Commits
+    that share a `unique_name` share `numbers`, too; without them the numbers start at 0. Writing
+    raises `UnsupportedTable` for entries that cannot be written together.
     """
 
     def __init__(
@@ -49,6 +54,8 @@ class MetadataFiles:
         self._manifest_names = self._names("manifest")
         self._list_names = self._names("manifest-list")
         self._written: list[str] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._under_way: deque[tuple[str, Future[None]]] = deque()
 
     def write_manifests(self, entries: Iterable[ManifestEntry]) -> tuple[ManifestFile, ...]:
         """Write entries in order into as many manifests as needed; none without entries."""
@@ -73,12 +80,29 @@ class MetadataFiles:
         self._write(name, data)
         return name, len(data)
 
+    def wait(self) -> None:
+        """Wait for all files. Raises the error of the first that could not be written."""
+        failure: StorageError | None = None
+        while self._under_way:
+            try:
+                self._wait_for_one()
+            except StorageError as error:
+                failure = failure or error
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+        if failure is not None:
+            raise failure
+
     def take_back(self, *, only: Collection[str] | None = None, keep: Collection[str] = ()) -> None:
         """Delete the written files: all of them, or `only` these names; never those in `keep`.
 
         Only for files that were certainly not published. A later orphan sweep finds those that
         cannot be deleted now.
         """
+        # Of some files the others are still needed: that one of them failed must be heard.
+        with contextlib.suppress(StorageError) if only is None else contextlib.nullcontext():
+            self.wait()
         for name in tuple(self._written):
             if name in keep or (only is not None and name not in only):
                 continue
@@ -98,8 +122,25 @@ class MetadataFiles:
             raise UnsupportedTable(self._location, [str(error)]) from error
 
     def _write(self, name: str, data: bytes) -> None:
+        path = paths.manifest_path(self._location, name)
+        if not self._storage.is_object_store:
+            self._note(name, partial(self._storage.write_new, path, data))
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(AT_ONCE, "metadata")
+        self._under_way.append((name, self._pool.submit(self._storage.write_new, path, data)))
+        if len(self._under_way) > AT_ONCE:
+            # As many wait in memory.
+            self._wait_for_one()
+
+    def _wait_for_one(self) -> None:
+        name, writing = self._under_way.popleft()
+        self._note(name, writing.result)
+
+    def _note(self, name: str, written: Callable[[], None]) -> None:
+        """Remember a file that exists, or may exist, after the call."""
         try:
-            self._storage.write_new(paths.manifest_path(self._location, name), data)
+            written()
         except TransientStorageError:
             # It may exist nevertheless. After other errors it may belong to another process.
             self._written.append(name)

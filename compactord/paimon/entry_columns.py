@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -32,6 +33,7 @@ from compactord.paimon.foreign import ForeignColumns, foreign_columns
 from compactord.paimon.manifest import ManifestFile, entries_of, open_manifest, require_counts
 from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_VERSION, plain_of, table_of
 from compactord.storage.base import Storage
+from compactord.storage.parallel import results_of
 
 SmallInts = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -129,13 +131,13 @@ def read_entry_columns(
 ) -> Iterator[EntryColumns]:
     """The manifests' entries in order, in batches of whole manifests.
 
-    Sizes and counts are checked as `manifest.read_entries` does. One batch is in memory at a time;
-    its `records` share the memory of the decompressed blocks. A batch of no more than `min_cursors`
+    Sizes and counts are checked as `manifest.read_entries` does. One batch is in memory at a time,
+    and of an object store a few manifests ahead; its `records` share the memory of the decompressed
+    blocks. A batch of no more than `min_cursors`
     blocks (of the longest one's length) is decoded by fastavro, else by vectors.
     """
     pending: list[_Opened] = []
-    for manifest in manifests:
-        opened = _open(storage, location, manifest)
+    for opened in results_of(storage, partial(_open, storage, location), manifests):
         if pending and opened.layout != pending[0].layout:
             yield _decode(pending, min_cursors)
             pending = []

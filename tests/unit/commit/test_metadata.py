@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import pytest
 
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import StorageError, TransientStorageError
 from compactord.paimon.avro import codec_of
+from compactord.storage.base import Storage
 from tests.builders import FIRST
-from tests.storages import Fault, FaultyStorage, MemoryStorage
+from tests.storages import Fault, FaultyStorage, MemoryStorage, RequestCounter
 from tests.unit.paimon.table_builder import data_file, entry
 
 LOCATION = "/w/db.db/t"
@@ -36,6 +38,7 @@ def test_files_are_written_below_manifest_and_taken_back_again() -> None:
     files = _files(storage, unique_name="u")
     (manifest,) = files.write_manifests([ENTRY])
     name, size = files.write_list([manifest])
+    files.wait()
     assert set(storage.objects) == {
         f"{LOCATION}/manifest/manifest-u-0",
         f"{LOCATION}/manifest/manifest-list-u-1",
@@ -61,6 +64,7 @@ def test_what_was_let_go_stays() -> None:
     storage = MemoryStorage()
     files = _files(storage)
     name, _ = files.write_list([])
+    files.wait()
     files.let_go()
     files.take_back()
     assert _names(storage) == {name}
@@ -89,8 +93,9 @@ def test_a_write_in_doubt_is_taken_back(after_effect: bool) -> None:
         concerns=lambda call: call.method == "write_new",
     )
     files = _files(FaultyStorage(storage, fault))
+    files.write_list([])
     with pytest.raises(TransientStorageError):
-        files.write_list([])
+        files.wait()
     assert len(storage.objects) == int(after_effect)
     files.take_back()
     assert storage.objects == {}
@@ -98,11 +103,14 @@ def test_a_write_in_doubt_is_taken_back(after_effect: bool) -> None:
 
 def test_a_file_that_was_there_before_is_never_taken_back() -> None:
     storage = MemoryStorage()
-    _files(storage, unique_name="same").write_list([])
+    files = _files(storage, unique_name="same")
+    files.write_list([])
+    files.wait()
     (path,) = storage.objects
     rival = _files(storage, unique_name="same")
+    rival.write_list([])
     with pytest.raises(StorageError):
-        rival.write_list([])
+        rival.wait()
     rival.take_back()
     assert set(storage.objects) == {path}
 
@@ -113,4 +121,38 @@ def test_commits_that_share_a_name_and_numbers_never_share_a_name() -> None:
     for _ in range(3):
         files = _files(storage, unique_name="u", numbers=numbers)
         files.write_list(files.write_manifests([ENTRY]))
+        files.wait()
     assert len(storage.objects) == 6
+
+
+class _Meeting(RequestCounter):
+    """Lets a file be written once another one is."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self._both = threading.Barrier(2, timeout=30)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        self._both.wait()
+        super().write_new(path, data)
+
+
+def test_files_of_an_object_store_are_written_at_once() -> None:
+    storage = _Meeting(MemoryStorage())
+    files = _files(storage)
+    files.write_list(files.write_manifests([ENTRY]))
+    files.wait()
+    assert len(storage.requests) == 2
+
+
+def test_a_file_that_failed_is_heard_of_when_others_are_taken_back() -> None:
+    fault = Fault(
+        at=1, error=TransientStorageError, concerns=lambda call: call.method == "write_new"
+    )
+    storage = MemoryStorage()
+    files = _files(FaultyStorage(storage, fault))
+    files.write_list([])
+    with pytest.raises(TransientStorageError):
+        files.take_back(only=["another"])
+    files.take_back()
+    assert storage.objects == {}

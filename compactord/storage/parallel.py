@@ -1,0 +1,39 @@
+"""Several calls to a store at once, where each call is a request over a network."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from compactord.storage.base import Storage
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Requests of one caller under way at once; as many results may wait in memory.
+AT_ONCE = 8
+
+
+def results_of(storage: Storage, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """`call` of each item, in order; up to `AT_ONCE` of them ahead if the store is an object store.
+
+    Raises what the first call that failed raises, once those under way have ended.
+    """
+    if not storage.is_object_store or len(items) < 2:
+        yield from map(call, items)
+        return
+    pool = ThreadPoolExecutor(min(AT_ONCE, len(items)), "request")
+    try:
+        left = iter(items)
+        ahead: deque[Future[R]] = deque(
+            pool.submit(call, item) for item in itertools.islice(left, AT_ONCE)
+        )
+        while ahead:
+            result = ahead.popleft().result()
+            ahead.extend(pool.submit(call, item) for item in itertools.islice(left, 1))
+            yield result
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
