@@ -239,6 +239,7 @@ class WriteOnlyWriter:
             base, base_size = metadata.write_list(
                 data_manifests(self._storage, location, latest) if latest else ()
             )
+            metadata.wait()
             snapshot = Snapshot(
                 uuid=random_uuid(),
                 id=latest.id + 1 if latest else 1,

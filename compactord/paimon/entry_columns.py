@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -30,7 +29,7 @@ from compactord.paimon.avro_columns import (
 )
 from compactord.paimon.data_file import DataFile, EntryKind, FileIdentity, ManifestEntry
 from compactord.paimon.foreign import ForeignColumns, foreign_columns
-from compactord.paimon.manifest import ManifestFile, entries_of, open_manifest, require_counts
+from compactord.paimon.manifest import ManifestFile, entries_of, manifest_of, require_counts
 from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_VERSION, plain_of, table_of
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
@@ -137,7 +136,10 @@ def read_entry_columns(
     blocks (of the longest one's length) is decoded by fastavro, else by vectors.
     """
     pending: list[_Opened] = []
-    for opened in results_of(storage, partial(_open, storage, location), manifests):
+    names = [paths.manifest_path(location, manifest.file_name) for manifest in manifests]
+    found = results_of(storage, storage.read, names)
+    for manifest, path, data in zip(manifests, names, found, strict=True):
+        opened = _open(data, path, manifest)
         if pending and opened.layout != pending[0].layout:
             yield _decode(pending, min_cursors)
             pending = []
@@ -167,8 +169,8 @@ class _Opened:
         return sum(block.count for block in self.blocks)
 
 
-def _open(storage: Storage, location: str, manifest: ManifestFile) -> _Opened:
-    container = open_manifest(storage, location, manifest)
+def _open(data: bytes, path: str, manifest: ManifestFile) -> _Opened:
+    container = manifest_of(data, path, manifest)
     layout = plain_of(container.schema), foreign_columns(container.schema, MANIFEST)
     return _Opened(manifest, container.path, container.schema, layout, tuple(container.blocks()))
 

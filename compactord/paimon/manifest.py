@@ -115,7 +115,11 @@ def read_entries(
 def open_manifest(storage: Storage, location: str, manifest: ManifestFile) -> Container:
     """The manifest's frame and schema, checked; entries are still encoded."""
     path = paths.manifest_path(location, manifest.file_name)
-    data = storage.read(path)
+    return manifest_of(storage.read(path), path, manifest)
+
+
+def manifest_of(data: bytes, path: str, manifest: ManifestFile) -> Container:
+    """As `open_manifest`, of what was read."""
     _require_size(path, found=len(data), recorded=manifest.file_size)
     container = open_container(data, path)
     require_readable(container.schema, MANIFEST, path)

@@ -1,0 +1,86 @@
+"""How many requests the compaction of a small table in an object store takes, and which.
+
+Five files of 60 KB, from the plan to the snapshot:
+
+| requests | of | at once |
+|---|---|---|
+| 5 | the inputs, each as a whole | yes |
+| 2 | the output: written in one request, then asked for its size | |
+| 4 | the newest snapshot: the hint, this snapshot, the one after it, its content | |
+| 2 | its lists of manifests | |
+| 1 | whether the output is still there | |
+| 4 | the base list, the manifest, its list; the ids of the schemas | yes |
+| 1 | whether the snapshot below is still there | |
+| 1 | the new snapshot, if it is absent | |
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+from compactord.paimon.table import TableRef
+from tests import builders
+from tests.storages import Call, MemoryStorage, RequestCounter
+from tests.unit.table.compacting import ALL, compactor_of, outcome_of
+
+LOCATION = "/w/db.db/t"
+FILES, ROWS = 5, 4_200
+# What is asked for between the last plan and the snapshot.
+FROM_PLAN_TO_SNAPSHOT = {
+    ("read", "bucket-0"): FILES,
+    ("close_output", "bucket-0"): 1,
+    ("status", "bucket-0"): 2,
+    ("read", "snapshot"): 3,
+    ("status", "snapshot"): 2,
+    ("read", "manifest"): 2,
+    ("write_new", "manifest"): 3,
+    ("list", "schema"): 1,
+    ("create_if_absent", "snapshot"): 1,
+}
+# From opening the table to the first plan: schema, newest snapshot, manifests, the look back at
+# what writers may have lost.
+TO_THE_PLAN_MOST = 35
+
+
+def small_table(storage: MemoryStorage) -> TableRef:
+    """A table whose only bucket has five files of 60 KB."""
+    table = builders.keyed_table(storage, LOCATION, buckets=1)
+    writer = builders.writer(storage, table)
+    seeded = random.Random(1)
+    for _ in range(FILES):
+        keys = sorted(seeded.sample(range(1 << 40), ROWS))
+        writer.write(builders.rows_of([(key, seeded.randrange(1 << 60)) for key in keys]))
+    sizes = [len(data) for path, data in storage.objects.items() if "/bucket-0/" in path]
+    assert len(sizes) == FILES
+    assert all(50_000 < size < 120_000 for size in sizes), sizes
+    return table
+
+
+def kinds(calls: Sequence[Call]) -> Counter[tuple[str, str]]:
+    """Methods with the folder of the table that they concern."""
+    return Counter(
+        (call.method, call.path.removeprefix(f"{LOCATION}/").split("/")[0]) for call in calls
+    )
+
+
+def test_five_small_files_take_few_requests() -> None:
+    memory = MemoryStorage()
+    counter = RequestCounter(memory)
+    compactor = compactor_of(counter, small_table(memory))
+    looked = compactor.cycle([], ALL)
+    assert looked.error is None
+    assert looked.planned is not None
+    (pending,) = looked.planned.offered
+    assert len(counter.requests) <= TO_THE_PLAN_MOST
+    counter.log.clear()
+    dispatched = compactor.dispatch(pending.bucket, number=1, free_slots=1)
+    assert dispatched is not None
+    settled = compactor.cycle([outcome_of(dispatched)], ALL).settled
+    assert settled is not None
+    assert settled.committed is not None
+    methods = [call.method for call in counter.requests]
+    published = methods.index("create_if_absent") + 1
+    assert kinds(counter.requests[:published]) == FROM_PLAN_TO_SNAPSHOT
+    assert published <= 25
