@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import tests.fsspec_files  # noqa: F401 - registers exclusive:// in each process
 from compactord.storage.base import Creation, Storage, StorageSpec
 
 RACERS, RACED_NAMES = 8, 20

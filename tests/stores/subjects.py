@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import tests.fsspec_files  # noqa: F401 - registers exclusive://
+from compactord.storage import fsspec_store
 from compactord.storage.base import Storage, StorageSpec
 from compactord.storage.local import LocalStorage
 from tests.storages import MemoryStorage
 from tests.store_servers import SERVERS, StoreServer
 
-NAMES = ("local", "memory", *SERVERS)
+NAMES = ("local", "memory", "fsspec", *SERVERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,5 +36,8 @@ def subject(name: str, started: Callable[[str], StoreServer], own: str, scratch:
         return Subject(name=name, storage=local, folder=f"{scratch}/{own}", spec=local)
     if name == "memory":
         return Subject(name=name, storage=MemoryStorage(), folder=f"/{own}", spec=None)
+    if name == "fsspec":
+        fsspec, folder = fsspec_store.locate(f"exclusive://{scratch}/{own}", {})
+        return Subject(name=name, storage=fsspec.open(), folder=folder, spec=fsspec)
     spec = started(name).spec
     return Subject(name=name, storage=spec.open(), folder=f"{spec.root}/{own}", spec=spec)

@@ -137,7 +137,9 @@ def test_a_name_is_created_once(store: Subject) -> None:
     create = store.storage.create_if_absent
     assert create(path, b"mine", temporary=temporary) is Creation.CREATED
     assert create(path, b"another's", temporary=temporary) is Creation.EXISTS
-    assert create(path, b"mine", temporary=temporary) is Creation.EXISTS
+    # fsspec repeats requests itself: what has our content is taken for ours.
+    again = Creation.CREATED if store.name == "fsspec" else Creation.EXISTS
+    assert create(path, b"mine", temporary=temporary) is again
     assert store.storage.read(path) == b"mine"
     assert listed(store, f"{store.folder}/snapshot") == {"snapshot-1": False}
 
@@ -229,12 +231,14 @@ def test_arrow_reads_and_writes_through_streams(store: Subject) -> None:
         assert stream.read(4) == b"PAR1"
 
 
-def test_a_folder_that_is_empty_is_gone(store: Subject) -> None:
+def test_a_folder_that_is_empty_is_removed(store: Subject) -> None:
     path = put(store, "p=1/bucket-0/file")
     store.storage.delete(path)
-    assert store.storage.remove_empty_folder(f"{store.folder}/p=1/bucket-0")
-    assert store.storage.remove_empty_folder(f"{store.folder}/p=1")
-    assert listed(store, store.folder) == {}
+    for folder in (f"{store.folder}/p=1/bucket-0", f"{store.folder}/p=1"):
+        is_gone = store.storage.remove_empty_folder(folder)
+        assert is_gone is not store.storage.folder_exists(folder)
+        # fsspec's folders stay, as some implementations take a folder for its bucket.
+        assert is_gone is (store.name != "fsspec")
 
 
 def test_it_says_whether_it_may_write(store: Subject) -> None:

@@ -1,0 +1,338 @@
+"""Stores of other schemes, through what fsspec knows. To be chosen for a catalog, never a default.
+
+fsspec leaves open whether an implementation creates a name only once, so each store has to prove it
+in a race before the first snapshot is published (`compactord/storage/creation_race.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from compactord.clock import SystemClock
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    ObjectNotFound,
+    StorageError,
+    TransientStorageError,
+    UsageError,
+)
+from compactord.redaction import redact_text
+from compactord.references import handed_over, resolve
+from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
+from compactord.storage.creation_race import prove_create_if_absent
+from compactord.storage.objects.streams import RangeReader
+from compactord.storage.retry import RetryPolicy
+
+T = TypeVar("T")
+OPTION_PREFIX = "fsspec."
+_LONGEST_TEXT = 200
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
+# An object without a time counts as just written: nothing deletes it for its age.
+_NEVER_OLD_MS = 1 << 53
+_proved: set[FsspecSpec] = set()
+_proving = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsspecSpec:
+    """A store by its URL without a path, and fsspec's options for it.
+
+    Values of options are references or JSON, and are read where the store is opened.
+    """
+
+    root: str
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+
+    @property
+    def protocol(self) -> str:
+        return self.root.partition(":")[0]
+
+    def open(self) -> FsspecStorage:
+        """Raises `UsageError` when fsspec, or its package for the scheme, is not installed."""
+        try:
+            import fsspec
+
+            options = {name: _value(resolve(text)) for name, text in self.options}
+            # Instances are shared otherwise, and listings kept.
+            found = fsspec.filesystem(
+                self.protocol, skip_instance_cache=True, use_listings_cache=False, **options
+            )
+        except ImportError as error:
+            raise UsageError(
+                f"{self.root}: {self.protocol}:// needs packages that are not installed ({error}): "
+                "pip install 'compactord[stores]' and fsspec's package for the scheme"
+            ) from None
+        except (TypeError, ValueError) as error:
+            reason = redact_text(str(error))[:_LONGEST_TEXT]
+            raise UsageError(f"{self.root}: fsspec cannot open it ({reason})") from None
+        return FsspecStorage(self, found)
+
+
+def locate(location: str, options: Mapping[str, str]) -> tuple[FsspecSpec, str]:
+    """The store of a URL, and the URL without slashes at its end.
+
+    Options of the catalog that begin with `fsspec.` are fsspec's. Raises `UsageError`.
+    """
+    scheme, mark, rest = location.partition("://")
+    authority, _, path = rest.partition("/")
+    if not mark or not rest.strip("/"):
+        raise UsageError(f"{location}: expected a URL such as {scheme}://host/warehouse")
+    given = {
+        name.removeprefix(OPTION_PREFIX): handed_over(text)
+        for name, text in options.items()
+        if name.startswith(OPTION_PREFIX)
+    }
+    root = f"{scheme.lower()}://{authority}"
+    path = path.strip("/")
+    spec = FsspecSpec(root=root, options=tuple(sorted(given.items())))
+    return spec, f"{root}/{path}" if path else root
+
+
+class FsspecStorage:
+    """A file system of fsspec; paths are full URLs.
+
+    Outputs are written to a temporary file of this machine first: what fsspec's own streams do when
+    their writer fails, differs. A listing holds a whole folder, since fsspec knows no pages.
+    """
+
+    def __init__(self, spec: FsspecSpec, files: Any, policy: RetryPolicy | None = None) -> None:
+        self._spec = spec
+        self._files = files
+        self._policy = policy or RetryPolicy(clock=SystemClock())
+
+    @property
+    def spec(self) -> FsspecSpec:
+        return self._spec
+
+    @property
+    def is_object_store(self) -> bool:
+        return True
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._tried(path, "read", lambda name: self._files.cat_file(name)))
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        def read(name: str) -> bytes:
+            return bytes(self._files.cat_file(name, start=start, end=start + size))
+
+        data = self._tried(path, "read", read) if size else b""
+        if len(data) != size:
+            raise StorageError(path, f"read failed ({len(data)} of {size} bytes from {start} on)")
+        return data
+
+    def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
+        if size_bytes is None:
+            found = self.status(path)
+            if found is None:
+                raise ObjectNotFound(path, "open failed (no such object)")
+            size_bytes = found.size_bytes
+        reader = RangeReader(lambda start, size: self.read_range(path, start, size), size_bytes)
+        return pa.PythonFile(reader, mode="r")
+
+    @contextlib.contextmanager
+    def open_output(self, path: str) -> Iterator[pa.NativeFile]:
+        if self.status(path) is not None:
+            raise StorageError(path, "create failed (it exists)")
+        with tempfile.TemporaryDirectory(prefix="compactord-") as folder:
+            local = os.path.join(folder, "output")
+            with pa.OSFile(local, "wb") as stream:
+                yield stream
+            size_bytes = os.path.getsize(local)
+            self._into_folder(path, "write", lambda name: self._files.put_file(local, name))
+            written = self.status(path)
+            if written is None or written.size_bytes != size_bytes:
+                raise StorageError(
+                    path, f"write failed (it has not the {size_bytes} bytes written)"
+                )
+
+    def status(self, path: str) -> ObjectStatus | None:
+        try:
+            found = self._tried(path, "status", lambda name: self._files.info(name))
+        except ObjectNotFound:
+            return None
+        return _status(path.rpartition("/")[2], found)
+
+    def folder_exists(self, path: str) -> bool:
+        return bool(self._tried(path, "status", lambda name: self._files.isdir(name)))
+
+    def list(self, folder: str) -> Iterator[ObjectStatus]:
+        try:
+            found = self._tried(folder, "list", lambda name: self._files.ls(name, detail=True))
+        except ObjectNotFound:
+            return
+        own = self._name(folder, "list").rstrip("/")
+        for entry in found:
+            path = str(entry["name"]).rstrip("/")
+            # A folder's own mark, and of a file the file itself.
+            if path.strip("/") != own.strip("/"):
+                yield _status(path.rpartition("/")[2], entry)
+
+    def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
+        """Raises `StorageError` where the store has not proved that it creates a name once."""
+        with _proving:
+            if self._spec not in _proved:
+                folder = path.rpartition("/")[0]
+                require_exclusive_creation(self._files, self._spec.root)
+                prove_create_if_absent(self._racer, self.delete, folder)
+                _proved.add(self._spec)
+        return self._create(path, data, "publish")
+
+    def write_new(self, path: str, data: bytes) -> None:
+        if self._create(path, data, "write") is Creation.EXISTS:
+            raise StorageError(path, "write failed (exists)")
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        self._into_folder(path, "overwrite", lambda name: self._files.pipe_file(name, data))
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(ObjectNotFound):
+            self._tried(path, "delete", lambda name: self._files.rm_file(name))
+
+    def remove_empty_folder(self, path: str) -> bool:
+        """Says only whether it is gone: some implementations take a folder for its bucket."""
+        return not self.folder_exists(path)
+
+    def unfinished_uploads(self, folder: str) -> Iterator[UnfinishedUpload]:
+        return iter(())
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        raise AssertionError("none has been listed")
+
+    def may_write(self, folder: str) -> bool | None:
+        return None
+
+    def _racer(self) -> Callable[[str, bytes], Creation]:
+        """Creates names over a connection of its own."""
+        other = self._spec.open()
+        return lambda path, data: other._create(path, data, "publish")
+
+    def _create(self, path: str, data: bytes, action: str) -> Creation:
+        """What exists afterwards decides: implementations repeat requests, and then find their own.
+
+        Callers write data that nobody else writes.
+        """
+        try:
+            self._into_folder(
+                path, action, lambda name: self._files.pipe_file(name, data, mode="create")
+            )
+        except (AccessDenied, ObjectNotFound):
+            raise
+        except StorageError as error:
+            try:
+                there = self.read(path)
+            except ObjectNotFound:
+                raise error from None
+            except StorageError as unread:
+                message = f"{error.message}; whether it exists is unknown: {unread.message}"
+                raise TransientStorageError(path, message) from error
+            return Creation.CREATED if there == data else Creation.EXISTS
+        return Creation.CREATED
+
+    def _into_folder(self, path: str, action: str, call: Callable[[str], object]) -> None:
+        """A write, once; where folders have to be made first, again after that."""
+        name = self._name(path, action)
+        try:
+            with named_errors(path, action):
+                call(name)
+        except ObjectNotFound:
+            with named_errors(path, action):
+                self._files.makedirs(name.rpartition("/")[0], exist_ok=True)
+                call(name)
+
+    def _tried(self, path: str, action: str, call: Callable[[str], T]) -> T:
+        name = self._name(path, action)
+        for is_last in self._policy.attempts():
+            try:
+                with named_errors(path, action):
+                    return call(name)
+            except TransientStorageError:
+                if is_last:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _name(self, path: str, action: str) -> str:
+        if path != self._spec.root and not path.startswith(self._spec.root + "/"):
+            raise StorageError(path, f"{action} failed (outside the store {self._spec.root})")
+        return str(self._files._strip_protocol(path))
+
+
+def require_exclusive_creation(files: Any, root: str) -> None:
+    """Raises `StorageError` for implementations that only look whether a name exists."""
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractFileSystem
+
+    kind = type(files)
+    if isinstance(files, AsyncFileSystem) and files.async_impl:
+        is_own = kind._pipe_file is not AsyncFileSystem._pipe_file
+    else:
+        is_own = kind.pipe_file is not AbstractFileSystem.pipe_file
+    if not is_own:
+        raise StorageError(
+            root,
+            f"fsspec's {kind.__name__} cannot create a name only once, so two writers could "
+            "replace each other's snapshots; put the warehouse into a store that can",
+        )
+
+
+@contextlib.contextmanager
+def named_errors(path: str, action: str) -> Iterator[None]:
+    """Raise whatever an implementation raises as ours; their kinds of errors share no base."""
+    try:
+        yield
+    except CompactordError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        text = redact_text(str(error).split("\n", 1)[0])[:_LONGEST_TEXT]
+        message = f"{action} failed ({type(error).__name__}{': ' if text else ''}{text})"
+        match error:
+            case FileNotFoundError():
+                raise ObjectNotFound(path, f"{action} failed (no such object)") from None
+            case FileExistsError():
+                raise StorageError(path, f"{action} failed (it exists)") from None
+            case PermissionError():
+                raise AccessDenied(path, message) from None
+            case TimeoutError() | ConnectionError():
+                raise TransientStorageError(path, message) from None
+        raise StorageError(path, message) from None
+
+
+def _value(text: str) -> object:
+    """JSON, or else the text: options may be numbers, flags and mappings."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _status(name: str, found: Mapping[str, Any]) -> ObjectStatus:
+    is_folder = found.get("type") == "directory"
+    changed = next((found[key] for key in _TIMES if found.get(key) is not None), None)
+    return ObjectStatus(
+        name=name,
+        is_folder=is_folder,
+        size_bytes=0 if is_folder else int(found.get("size") or 0),
+        changed_ms=0 if is_folder else _changed_ms(changed),
+    )
+
+
+def _changed_ms(changed: object) -> int:
+    if isinstance(changed, str):
+        try:
+            changed = datetime.fromisoformat(changed.replace("Z", "+00:00"))
+        except ValueError:
+            return _NEVER_OLD_MS
+    if isinstance(changed, datetime):
+        aware = changed if changed.tzinfo else changed.replace(tzinfo=timezone.utc)
+        return int(aware.timestamp() * 1000)
+    return int(changed * 1000) if isinstance(changed, int | float) else _NEVER_OLD_MS

@@ -1,0 +1,150 @@
+"""Stores through fsspec: which may publish snapshots, how they are opened, what errors say."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tests.fsspec_files  # noqa: F401 - registers the schemes
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    ObjectNotFound,
+    StorageError,
+    TransientStorageError,
+    UsageError,
+)
+from compactord.storage.base import Creation
+from compactord.storage.creation_race import RACERS, Create, prove_create_if_absent
+from compactord.storage.fsspec_store import FsspecStorage, locate, named_errors
+from compactord.storage.open import STORES, open_storage
+from tests.storages import MemoryStorage
+
+
+def opened(scheme: str, folder: Path) -> tuple[FsspecStorage, str]:
+    spec, path = locate(f"{scheme}://{folder}/wh", {})
+    return spec.open(), path
+
+
+def test_a_store_that_creates_a_name_once_may_publish(tmp_path: Path) -> None:
+    storage, path = opened("exclusive", tmp_path)
+    outcomes = [
+        storage.create_if_absent(f"{path}/snapshot-1", data, temporary="")
+        for data in (b"mine", b"another's")
+    ]
+    assert outcomes == [Creation.CREATED, Creation.EXISTS]
+    assert [status.name for status in storage.list(path)] == ["snapshot-1"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "why"),
+    [("racy", "created one name at the same time"), ("looking", "cannot create a name only once")],
+)
+def test_one_that_does_not_is_refused_before_it_publishes_anything(
+    scheme: str, why: str, tmp_path: Path
+) -> None:
+    storage, path = opened(scheme, tmp_path)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=why):
+            storage.create_if_absent(f"{path}/snapshot-1", b"mine", temporary="")
+    assert storage.status(f"{path}/snapshot-1") is None
+
+
+def test_a_race_needs_exactly_one_winner_for_each_name() -> None:
+    def nobody(path: str, data: bytes) -> Creation:
+        return Creation.EXISTS
+
+    def all_of_them(path: str, data: bytes) -> Creation:
+        return Creation.CREATED
+
+    def broken(path: str, data: bytes) -> Creation:
+        raise AccessDenied(path, "publish failed")
+
+    memory = MemoryStorage()
+
+    def right(path: str, data: bytes) -> Creation:
+        return memory.create_if_absent(path, data, temporary="")
+
+    cases: list[tuple[Create, str]] = [
+        (nobody, "0 succeeded"),
+        (all_of_them, f"{RACERS} succeeded"),
+        (broken, "publish failed"),
+    ]
+    for create, why in cases:
+        with pytest.raises(StorageError, match=why):
+            prove_create_if_absent(lambda create=create: create, memory.delete, "/wh")  # type: ignore[misc]
+    prove_create_if_absent(lambda: right, memory.delete, "/wh")
+    assert memory.objects == {}
+
+
+def test_it_is_opened_where_the_scheme_was_chosen(tmp_path: Path) -> None:
+    url = f"exclusive://{tmp_path}/wh"
+    with pytest.raises(UsageError, match="exclusive"):
+        open_storage(url, {})
+    storage, path = open_storage(f"{url}/", {}, {**STORES, "exclusive": locate})
+    assert isinstance(storage, FsspecStorage)
+    assert path == url
+    assert pickle.loads(pickle.dumps(storage.spec)) == storage.spec
+
+
+def test_options_are_handed_over_unseen(tmp_path: Path) -> None:
+    options = {"fsspec.auto_mkdir": "true", "fsspec.token": "s3same", "s3.endpoint": "no"}
+    spec, _ = locate(f"exclusive://{tmp_path}/wh", options)
+    assert "s3same" not in repr(spec)
+    assert b"s3same" not in pickle.dumps(spec)
+    assert [name for name, _ in spec.options] == ["auto_mkdir", "token"]
+    assert spec.open()._files.auto_mkdir is True
+    assert spec.open()._files is not spec.open()._files
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("nosuchscheme://h/wh", "nosuchscheme"),
+        ("exclusive://", "expected a URL"),
+        ("exclusive:/wh", "expected a URL"),
+    ],
+)
+def test_what_cannot_be_opened_is_named(url: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        locate(url, {})[0].open()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (FileNotFoundError("x"), ObjectNotFound),
+        (PermissionError("denied"), AccessDenied),
+        (TimeoutError(), TransientStorageError),
+        (ConnectionResetError("gone"), TransientStorageError),
+        (RuntimeError("token=s3same https://u:s3same@h/?sig=s3same"), StorageError),
+        (AccessDenied("s3://b/x", "read failed"), AccessDenied),
+    ],
+)
+def test_errors_of_implementations_become_ours(
+    error: Exception, kind: type[CompactordError]
+) -> None:
+    def fail() -> None:
+        with named_errors("x://h/path", "read"):
+            raise error
+
+    with pytest.raises(StorageError) as raised:
+        fail()
+    assert type(raised.value) is kind
+    assert "s3same" not in str(raised.value)
+    assert raised.value.path in ("x://h/path", "s3://b/x")
+
+
+def test_paths_of_other_stores_are_refused(tmp_path: Path) -> None:
+    storage, _ = opened("exclusive", tmp_path)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: storage.read("s3://b/x"),
+        lambda: list(storage.list("/etc")),
+        lambda: storage.overwrite("racy:///x", b""),
+    )
+    for call in calls:
+        with pytest.raises(StorageError, match="outside the store"):
+            call()
