@@ -17,6 +17,7 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.stats import ColumnStatsMode
 from compactord.paimon.types import DataField
 from compactord.storage.base import StorageSpec
+from compactord.storage.requests import RequestTotal
 
 
 class CompactReason(enum.Enum):
@@ -272,6 +273,7 @@ class RewriteStats:
     bytes_out: int
     cpu_s: float
     peak_rss_bytes: int
+    requests: tuple[RequestTotal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,8 @@ from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
 from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
+from compactord.storage.metered import tallied
+from compactord.storage.requests import RequestTally
 
 # Files of a concatenation that are expected while one is read.
 _EXPECTED_FILES = 4
@@ -102,7 +104,8 @@ def rewrite(
     meter = Meter()
     layout = task_layout(subcompaction)
     bounds = subcompaction.source.key_range if isinstance(subcompaction.source, MergeSpec) else None
-    storage = subcompaction.storage.open()
+    tally = RequestTally()
+    storage = tallied(subcompaction.storage.open(), tally)
     reader = InputReader(
         storage, layout, row_range(bounds, layout.key_fields) if bounds else None, formats
     )
@@ -121,6 +124,7 @@ def rewrite(
             bytes_out=sum(output.file.file_size for output in written),
             cpu_s=meter.cpu_s(),
             peak_rss_bytes=meter.peak_rss_bytes(),
+            requests=tally.totals(),
         ),
     )
 

@@ -26,7 +26,7 @@ from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.ids import Owner
 from compactord.maintenance.expire import Expired
-from compactord.model import TableName, TaskOutcome
+from compactord.model import SubcompactionResult, TableName, TaskOutcome
 from compactord.scheduler import accounting
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS
 from compactord.scheduler.scheduler import Scheduler
@@ -365,6 +365,8 @@ class Daemon:
     def _subcompaction_has_ended(self, outcome: TaskOutcome) -> None:
         self._capacity.count_busy(self._scheduler.running_subcompactions)
         self._capacity.subcompaction_ended(outcome)
+        if isinstance(outcome, SubcompactionResult):
+            self._metrics.worker_requests(outcome.stats.requests)
         self._scheduler.subcompaction_ended(outcome, self._clock.steady_ms())
 
     def _expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:

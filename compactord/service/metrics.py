@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Iterable
 from importlib.metadata import version as installed_version
 
 from prometheus_client import (
@@ -28,7 +29,7 @@ from compactord.service.overflow import Overflow
 from compactord.service.service_metrics import ServiceMetrics
 from compactord.service.table_metrics import TableMetrics
 from compactord.service.view import ServiceView
-from compactord.storage.requests import StorageRequest
+from compactord.storage.requests import RequestTotal, StorageRequest
 
 MAX_TABLES = 2000
 TOP_BUCKETS = 20
@@ -112,7 +113,10 @@ class Metrics:
             "storage_requests", "Requests to stores.", "store", "op", "outcome"
         )
         self._request_seconds = self._summary(
-            "storage_request_duration_seconds", "Time of requests to stores.", "store", "op"
+            "storage_request_duration_seconds",
+            "Time of requests to stores, without those of workers.",
+            "store",
+            "op",
         )
         self._request_bytes = self._counter(
             "storage_bytes", "Bytes read from stores (get) and written to them.", "store", "op"
@@ -182,6 +186,16 @@ class Metrics:
             self._request_bytes.labels(store, op).inc(request.size_bytes)
         if request.is_repeated:
             self._retries.labels(store, op).inc()
+
+    def worker_requests(self, totals: Iterable[RequestTotal]) -> None:
+        """What a worker asked of its store for a merge that succeeded; without the time."""
+        for total in totals:
+            store, op = total.store, total.op.value
+            self._requests.labels(store, op, total.outcome.value).inc(total.requests)
+            if total.size_bytes:
+                self._request_bytes.labels(store, op).inc(total.size_bytes)
+            if total.repeated:
+                self._retries.labels(store, op).inc(total.repeated)
 
     def expose(self, view: ServiceView, accept: str = "") -> tuple[bytes, str]:
         """The text of a scrape and its content type: OpenMetrics for those who `accept` it."""

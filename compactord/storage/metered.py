@@ -17,7 +17,13 @@ from compactord.storage.base import (
     StorageSpec,
     UnfinishedUpload,
 )
-from compactord.storage.requests import Report, StorageOp, StorageOutcome, StorageRequest
+from compactord.storage.requests import (
+    Report,
+    RequestTally,
+    StorageOp,
+    StorageOutcome,
+    StorageRequest,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,6 +47,11 @@ def metered(storage: Storage, report: Report, clock: Clock, *, store: str) -> St
     if isinstance(storage, ReportsItself):
         return storage.reporting(report)
     return MeteredStorage(storage, report, clock, store)
+
+
+def tallied(storage: Storage, tally: RequestTally) -> Storage:
+    """The store of a worker, whose requests the driver counts; file systems report none there."""
+    return storage.reporting(tally.add) if isinstance(storage, ReportsItself) else storage
 
 
 class MeteredStorage:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class StorageOp(enum.Enum):
@@ -43,3 +44,40 @@ class StorageRequest:
 
 
 Report = Callable[[StorageRequest], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTotal:
+    """Requests that had the same outcome; sums of what `StorageRequest` says of one."""
+
+    store: str
+    op: StorageOp
+    outcome: StorageOutcome
+    requests: int = 0
+    size_bytes: int = 0
+    repeated: int = 0
+
+
+class RequestTally:
+    """Adds requests up, for a process that exposes no metrics itself. Any thread may report."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._totals: dict[tuple[str, StorageOp, StorageOutcome], RequestTotal] = {}
+
+    def add(self, request: StorageRequest) -> None:
+        key = (request.store, request.op, request.outcome)
+        with self._lock:
+            known = self._totals.get(key)
+            if known is None:
+                known = RequestTotal(store=key[0], op=key[1], outcome=key[2])
+            self._totals[key] = replace(
+                known,
+                requests=known.requests + 1,
+                size_bytes=known.size_bytes + request.size_bytes,
+                repeated=known.repeated + request.is_repeated,
+            )
+
+    def totals(self) -> tuple[RequestTotal, ...]:
+        with self._lock:
+            return tuple(self._totals.values())

@@ -97,7 +97,8 @@ def test_the_locked_packages_are_those_that_the_package_asks_for() -> None:
             r"^([\w.-]+)==([\w.]+)", (ROOT / "requirements" / "runtime.txt").read_text(), re.M
         )
     }
-    for text in project["dependencies"]:
+    extras = project["optional-dependencies"]
+    for text in (*project["dependencies"], *extras["jdbc"], *extras["stores"]):
         wanted = Requirement(text)
         name = wanted.name.replace(".", "-")
         assert name in locked, "run `make lock`"

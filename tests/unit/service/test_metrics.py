@@ -14,7 +14,7 @@ from compactord.model import CompactReason, Conflict, WorkKind
 from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
 from compactord.service.view import ServiceView, TableStatus, TableView
-from compactord.storage.requests import StorageOp, StorageOutcome, StorageRequest
+from compactord.storage.requests import RequestTotal, StorageOp, StorageOutcome, StorageRequest
 from compactord.table.status import RunState, TableInfo, TableShape
 from tests.views import (
     NOW_MS,
@@ -401,6 +401,15 @@ def test_what_happens_is_counted() -> None:
     put = StorageRequest(store="s3", op=StorageOp.PUT, outcome=StorageOutcome.ERROR, seconds=0.5)
     metrics.storage_request(replace(put, is_repeated=True))
     metrics.storage_request(replace(put, outcome=StorageOutcome.OK, size_bytes=77))
+    worker = RequestTotal(
+        store="s3",
+        op=StorageOp.PUT,
+        outcome=StorageOutcome.OK,
+        requests=5,
+        size_bytes=100,
+        repeated=2,
+    )
+    metrics.worker_requests((worker,))
     metrics.discovered("lake", 0.25)
     found = samples(scrape(service_view(), metrics))
     duration = "compactord_compaction_duration_seconds"
@@ -414,10 +423,10 @@ def test_what_happens_is_counted() -> None:
     assert value(found, "compactord_scan_entries_total", result="skipped") == 2
     named = {"store": "s3", "op": "put"}
     assert value(found, "compactord_storage_requests_total", **named, outcome="error") == 1
-    assert value(found, "compactord_storage_requests_total", **named, outcome="ok") == 1
+    assert value(found, "compactord_storage_requests_total", **named, outcome="ok") == 1 + 5
     assert value(found, "compactord_storage_request_duration_seconds_sum", **named) == 1.0
-    assert value(found, "compactord_storage_retries_total", **named) == 1
-    assert value(found, "compactord_storage_bytes_total", **named) == 77
+    assert value(found, "compactord_storage_retries_total", **named) == 1 + 2
+    assert value(found, "compactord_storage_bytes_total", **named) == 77 + 100
     assert value(found, "compactord_discovery_duration_seconds_sum", catalog="lake") == 0.25
 
 

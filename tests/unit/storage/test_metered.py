@@ -9,8 +9,14 @@ import pytest
 from compactord.errors import StorageError, TransientStorageError
 from compactord.storage.base import Creation
 from compactord.storage.local import LocalStorage
-from compactord.storage.metered import MeteredStorage, metered
-from compactord.storage.requests import Report, StorageRequest
+from compactord.storage.metered import MeteredStorage, metered, tallied
+from compactord.storage.requests import (
+    Report,
+    RequestTally,
+    StorageOp,
+    StorageOutcome,
+    StorageRequest,
+)
 from tests.storages import Fault, FaultyStorage, MemoryStorage
 
 
@@ -179,6 +185,37 @@ def test_a_store_that_reports_itself_is_not_reported_twice() -> None:
     assert isinstance(storage, Frank)
     assert storage.report is log
     assert isinstance(metered(MemoryStorage(), log, TickingClock(), store="mem"), MeteredStorage)
+
+
+def test_a_tally_adds_up_what_a_worker_asked_for() -> None:
+    class Frank(MemoryStorage):
+        def reporting(self, report: Report) -> MeteredStorage:
+            return MeteredStorage(self, report, TickingClock(), "mem")
+
+    tally = RequestTally()
+    storage = tallied(Frank(OBJECTS), tally)
+    for name in ("t/a", "t/b", "t/b"):
+        storage.read(name)
+    storage.create_if_absent("t/a", b"x", temporary="")
+    tally.add(
+        StorageRequest(
+            store="mem",
+            op=StorageOp.GET,
+            outcome=StorageOutcome.THROTTLED,
+            seconds=1.0,
+            is_repeated=True,
+        )
+    )
+    shown = {
+        (total.op.value, total.outcome.value): (total.requests, total.size_bytes, total.repeated)
+        for total in pickle.loads(pickle.dumps(tally.totals()))
+    }
+    assert shown == {
+        ("get", "ok"): (3, 5, 0),
+        ("put_if_absent", "precondition_failed"): (1, 0, 0),
+        ("get", "throttled"): (1, 0, 1),
+    }
+    assert tallied(LocalStorage(), tally) == LocalStorage()
 
 
 def test_metering_costs_microseconds() -> None:
