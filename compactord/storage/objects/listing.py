@@ -7,12 +7,19 @@ does not. So each listing has an event loop of its own, which runs while a page 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import time
 from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from opendal import AsyncOperator
     from opendal.types import Entry
+
+# The library's threads give back what they held of Python a moment after a page is there. One that
+# does so while the interpreter ends makes the process abort, so a process that ends waits for them.
+_EXIT_PAUSE_S = 0.1
+atexit.register(time.sleep, _EXIT_PAUSE_S)
 
 
 class Listing:
