@@ -99,14 +99,9 @@ def _set_environment(spec: ObjectSpec) -> None:
 
 def _connect(spec: ObjectSpec) -> Connection:
     os.environ.setdefault("TOKIO_WORKER_THREADS", "2")
-    try:
-        import opendal
-        from opendal import layers
-    except ImportError as error:
-        raise UsageError(
-            f"{spec.root}: object stores need packages that are not installed ({error.name}): "
-            "pip install 'compactord[stores]'"
-        ) from None
+    import opendal
+    from opendal import layers
+
     from compactord.storage.objects.failures import LIBRARY_ERRORS, storage_error
 
     _set_environment(spec)

@@ -127,7 +127,9 @@ def failure_of(error: Exception) -> Failure:
         return Failure.NO_STORE if has_no_bucket else Failure.NOT_FOUND
     if kind in _BY_KIND:
         return _BY_KIND[kind]
-    return Failure.FATAL if permanence == "permanent" else Failure.TRANSIENT
+    # The library takes a certificate that is not trusted for a connection that may succeed later.
+    is_lasting = permanence == "permanent" or "certificate" in str(error).lower()
+    return Failure.FATAL if is_lasting else Failure.TRANSIENT
 
 
 def storage_error(error: Exception, path: str, action: str) -> StorageError:

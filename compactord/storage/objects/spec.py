@@ -38,9 +38,14 @@ class ObjectSpec:
         return self.root.partition(":")[0]
 
     def open(self) -> ObjectStorage:
-        # Imported here: the package has to be usable without the extra.
-        from compactord.storage.objects.store import ObjectStorage
-
+        """Raises `UsageError` where the extra is not installed."""
+        try:
+            from compactord.storage.objects.store import ObjectStorage
+        except ImportError as error:
+            raise UsageError(
+                f"{self.root}: object stores need packages that are not installed "
+                f"({error.name}): pip install 'compactord[stores]'"
+            ) from None
         return ObjectStorage(self)
 
     def key_of(self, path: str) -> str:
