@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from compactord import ids
-from compactord.errors import CompactordError, StorageError
+from compactord.errors import CompactordError, UnsafeStore
 from compactord.storage.base import Creation
 
 RACERS, NAMES = 8, 20
@@ -22,7 +22,7 @@ def prove_create_if_absent(
 ) -> None:
     """Let eight connections create 20 names in `folder` at the same time, and remove them.
 
-    Raises `StorageError` when one of the names had not exactly one winner; what `connect` and the
+    Raises `UnsafeStore` when one of the names had not exactly one winner; what `connect` and the
     creations raise.
     """
     own = f"{folder}/.compactord-race-{ids.random_uuid()}"
@@ -52,7 +52,7 @@ def prove_create_if_absent(
     for name in range(NAMES):
         winners = sum(each[name] is Creation.CREATED for each in outcomes)
         if winners != 1:
-            raise StorageError(
+            raise UnsafeStore(
                 own,
                 f"of {RACERS} that created one name at the same time {winners} succeeded, so two "
                 "writers could replace each other's snapshots; put the warehouse into another "

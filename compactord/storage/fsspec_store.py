@@ -25,9 +25,10 @@ from compactord.errors import (
     ObjectNotFound,
     StorageError,
     TransientStorageError,
+    UnsafeStore,
     UsageError,
 )
-from compactord.redaction import redact_text
+from compactord.redaction import is_secret_key, redact_text
 from compactord.references import handed_over, resolve
 from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.creation_race import prove_create_if_absent
@@ -36,6 +37,8 @@ from compactord.storage.retry import RetryPolicy
 
 T = TypeVar("T")
 OPTION_PREFIX = "fsspec."
+# Nobody gets a store of this kind without asking for it.
+ENABLED = "fsspec.enabled"
 _LONGEST_TEXT = 200
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 # An object without a time counts as just written: nothing deletes it for its age.
@@ -82,16 +85,17 @@ class FsspecSpec:
 def locate(location: str, options: Mapping[str, str]) -> tuple[FsspecSpec, str]:
     """The store of a URL, and the URL without slashes at its end.
 
-    Options of the catalog that begin with `fsspec.` are fsspec's. Raises `UsageError`.
+    Options of the catalog that begin with `fsspec.` are fsspec's. Those with a secret's name are
+    handed over by the environment of this process. Raises `UsageError`.
     """
     scheme, mark, rest = location.partition("://")
     authority, _, path = rest.partition("/")
     if not mark or not rest.strip("/"):
         raise UsageError(f"{location}: expected a URL such as {scheme}://host/warehouse")
     given = {
-        name.removeprefix(OPTION_PREFIX): handed_over(text)
+        name.removeprefix(OPTION_PREFIX): handed_over(text) if is_secret_key(name) else text
         for name, text in options.items()
-        if name.startswith(OPTION_PREFIX)
+        if name.startswith(OPTION_PREFIX) and name != ENABLED
     }
     root = f"{scheme.lower()}://{authority}"
     path = path.strip("/")
@@ -278,7 +282,7 @@ def require_exclusive_creation(files: Any, root: str) -> None:
     else:
         is_own = kind.pipe_file is not AbstractFileSystem.pipe_file
     if not is_own:
-        raise StorageError(
+        raise UnsafeStore(
             root,
             f"fsspec's {kind.__name__} cannot create a name only once, so two writers could "
             "replace each other's snapshots; put the warehouse into a store that can",

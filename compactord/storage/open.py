@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from compactord.errors import UsageError
-from compactord.storage import local
+from compactord.errors import CatalogOptionInvalid, UsageError
+from compactord.storage import fsspec_store, local
 from compactord.storage.base import Storage, StorageSpec
 from compactord.storage.objects import spec as objects
 from compactord.storage.store_options import SCHEMES
@@ -31,21 +31,32 @@ def open_storage(
 ) -> tuple[Storage, str]:
     """The store that holds `location`, and the location's path in it.
 
-    `options` are those of the catalog, under Paimon's names.
+    `options` are those of the catalog, under Paimon's names. With `fsspec.enabled` a scheme that is
+    not among `stores` is opened by fsspec.
 
     Raises `UsageError` for schemes that are not among `stores` and for what their stores refuse.
     """
     found = _SCHEME.fullmatch(location)
+    by_fsspec = options.get(fsspec_store.ENABLED, "false").lower()
+    if by_fsspec not in ("true", "false"):
+        raise CatalogOptionInvalid(fsspec_store.ENABLED, "true or false")
     locate: Locate = local.locate
     if found is not None:
         scheme, rest = found[1].lower(), found[2]
         if scheme in stores:
             locate = stores[scheme]
+            if by_fsspec == "true":
+                raise CatalogOptionInvalid(
+                    fsspec_store.ENABLED, f"no such option: {scheme}: is opened without fsspec"
+                )
+        elif by_fsspec == "true" and rest.startswith("//"):
+            locate = fsspec_store.locate
         # Otherwise, without a slash, it is a file name with a colon in it.
         elif rest.startswith("/"):
             raise UsageError(
                 f"{location}: scheme {scheme}:// is not supported yet; local and mounted file "
-                f"systems are, and {', '.join(f'{name}://' for name in stores if name != 'file')}"
+                f"systems are, and {', '.join(f'{name}://' for name in stores if name != 'file')}; "
+                f"others by fsspec, with the option {fsspec_store.ENABLED}"
             )
     spec, path = locate(location, options)
     return spec.open(), path

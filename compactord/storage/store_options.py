@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compactord.errors import UsageError
+from compactord.redaction import is_secret_key
 from compactord.references import has_reference
 from compactord.storage.azure_options import azure_service
 from compactord.storage.gcs_options import gcs_service
@@ -19,7 +20,7 @@ S3, GCS, OSS = ("s3", "s3a", "s3n"), ("gs",), ("oss",)
 AZURE = ("abfs", "abfss", "wasb", "wasbs")
 SCHEMES = (*S3, *GCS, *AZURE, *OSS)
 # How the keys of stores begin, whichever store reads them.
-PREFIXES = ("s3.", "s3a.", "fs.", "gs.", "azure.", "hadoop.fs.")
+PREFIXES = ("s3.", "s3a.", "fs.", "gs.", "azure.", "hadoop.fs.", "fsspec.")
 
 
 def service_of(scheme: str, authority: str, options: Mapping[str, str]) -> StoreService:
@@ -46,6 +47,8 @@ def literal_secrets(location: str, options: Mapping[str, str]) -> tuple[str, ...
     """
     scheme, colon, rest = location.partition("://")
     if not colon or scheme.lower() not in SCHEMES:
-        return ()
+        # Those of fsspec have their names from whoever wrote the store.
+        named = (key for key in options if key.startswith("fsspec.") and is_secret_key(key))
+        return tuple(key for key in named if not has_reference(options[key]))
     found = service_of(scheme.lower(), rest.partition("/")[0], options)
     return tuple(key for key in found.secrets.values() if not has_reference(options[key]))

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 import tests.fsspec_files  # noqa: F401 - registers the schemes
+from compactord.catalog.base import Catalog
+from compactord.catalog.look import look_at
+from compactord.catalog.open import open_catalog
 from compactord.errors import (
     AccessDenied,
+    CatalogOptionInvalid,
     CompactordError,
     ObjectNotFound,
     StorageError,
     TransientStorageError,
+    UnsafeStore,
     UsageError,
 )
 from compactord.storage.base import Creation
 from compactord.storage.creation_race import RACERS, Create, prove_create_if_absent
 from compactord.storage.fsspec_store import FsspecStorage, locate, named_errors
 from compactord.storage.open import STORES, open_storage
+from compactord.storage.store_options import literal_secrets
+from tests.builders import VirtualClock
 from tests.storages import MemoryStorage
 
 
@@ -148,3 +155,35 @@ def test_paths_of_other_stores_are_refused(tmp_path: Path) -> None:
     for call in calls:
         with pytest.raises(StorageError, match="outside the store"):
             call()
+
+
+def test_a_catalog_has_to_ask_for_it_and_its_store_to_prove_itself(tmp_path: Path) -> None:
+    (tmp_path / "wh" / "d.db" / "t").mkdir(parents=True)
+    asked = {"fsspec.enabled": "true", "fsspec.auto_mkdir": "true"}
+
+    def catalog(scheme: str, options: Mapping[str, str], *, is_guarded: bool = True) -> Catalog:
+        location = f"{scheme}://{tmp_path}/wh"
+        return open_catalog(location, options=options, is_guarded=is_guarded)
+
+    with pytest.raises(UsageError, match=r"with the option fsspec\.enabled"):
+        catalog("exclusive", {})
+    with pytest.raises(UsageError, match="is refused"):
+        catalog("exclusive", asked, is_guarded=False).check_access()
+    with pytest.raises(CatalogOptionInvalid, match=r"fsspec\.enabled: .* s3: is opened without"):
+        open_catalog("s3://lake/wh", options=asked)
+    exclusive = catalog("exclusive", asked)
+    (trouble,) = look_at(
+        {"exclusive": exclusive, "racy": catalog("racy", asked)}, VirtualClock(), commits=True
+    )
+    assert (trouble.catalog, type(trouble.error)) == ("racy", UnsafeStore)
+    exclusive.check_commits()
+
+
+def test_a_secret_of_fsspec_stands_in_no_spec_and_another_option_does() -> None:
+    options = {"fsspec.enabled": "true", "fsspec.password": "hunter2", "fsspec.port": "80"}
+    spec, _ = locate("ftp://host/wh", options)
+    found = dict(spec.options)
+    assert found["port"] == "80"
+    assert found["password"].startswith("${env:")
+    assert b"hunter2" not in pickle.dumps(spec)
+    assert literal_secrets("ftp://host/wh", options) == ("fsspec.password",)

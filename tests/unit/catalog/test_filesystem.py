@@ -102,7 +102,8 @@ def test_a_table_whose_schemas_cannot_be_listed_is_found_and_its_own_error_says_
             "viewfs://bucket/w",
             "warehouse viewfs://bucket/w: scheme viewfs:// is not supported yet; "
             "local and mounted file systems are, and "
-            "s3://, s3a://, s3n://, gs://, abfs://, abfss://, wasb://, wasbs://, oss://",
+            "s3://, s3a://, s3n://, gs://, abfs://, abfss://, wasb://, wasbs://, oss://; "
+            "others by fsspec, with the option fsspec.enabled",
         ),
         ("file:w", "warehouse file:w: a file: URI needs an absolute path, as in file:///data/wh"),
     ],
