@@ -12,7 +12,8 @@ from tests.lineage import Lineage
 from tests.storages import Call, Schedule, StoppingStorage, all_schedules
 
 Build = Callable[[Lineage], tuple[BucketChange, BucketChange]]
-Races = Callable[[Call, int], bool]
+# From the newest snapshot at the start: which calls of one process race.
+Races = Callable[[int], Callable[[Call], bool]]
 
 
 def _two_buckets(table: Lineage) -> tuple[BucketChange, BucketChange]:
@@ -39,18 +40,27 @@ def _separate_appends(table: Lineage) -> tuple[BucketChange, BucketChange]:
     return table.change(files[:2], owner=FIRST), table.change(files[2:], owner=SECOND)
 
 
-def _writes_and_hints(call: Call, newest: int) -> bool:
+def _writes_and_hints(newest: int) -> Callable[[Call], bool]:
     """Publishing, the hint written, and each look for the newest snapshot."""
-    return "/snapshot/" in call.path and (
-        call.is_mutation or (call.method == "read" and call.path.endswith("LATEST"))
+    return lambda call: (
+        "/snapshot/" in call.path
+        and (call.is_mutation or (call.method == "read" and call.path.endswith("LATEST")))
     )
 
 
-def _writes_and_probes(call: Call, newest: int) -> bool:
-    """Publishing, and each question whether a snapshot exists that did not at the start."""
-    if call.method == "status" and "/snapshot-" in call.path:
-        return int(call.path.rpartition("-")[2]) > newest
-    return call.method == "create_if_absent"
+def _writes_and_probes(newest: int) -> Callable[[Call], bool]:
+    """Publishing, and the first question for each snapshot that did not exist at the start."""
+    asked: set[int] = set()
+
+    def races(call: Call) -> bool:
+        if call.method == "read" and "/snapshot-" in call.path:
+            number = int(call.path.rpartition("-")[2])
+            is_first = number > newest and number not in asked
+            asked.add(number)
+            return is_first
+        return call.method == "create_if_absent"
+
+    return races
 
 
 def _run_all(
@@ -71,9 +81,7 @@ def _run_all(
 
         def commit(name: str, number: int) -> None:
             owner = (FIRST, SECOND)[number]
-            storage = StoppingStorage(
-                fork.storage, name, schedule, lambda call: races(call, newest)
-            )
+            storage = StoppingStorage(fork.storage, name, schedule, races(newest))
             committer = fork.committer(owner, storage)
             outcomes[name], _ = committer.commit(state, [changes[number]], settings)
 
