@@ -11,9 +11,10 @@
 Cases: pk (with pk-bigint, pk-string and pk-three), append, small and buckets (32 of them) compare
 both sides; scan looks at reading a table's state, append-plan at planning very many small files,
 kernel at the merge kernel, rewrite at one subcompaction beside its floor, start at whole commands,
-from the start of the process to its end. Of the daemon, service-idle, service-memory,
-service-latency and service-load say what it costs and how soon it answers; they take 12 minutes of
-the half hour, service-memory alone 5.
+from the start of the process to its end. polls says how soon a thousand quiet tables in an object
+store are polled; contested lets four processes commit to one table, on each store of this machine.
+Of the daemon, service-idle, service-memory, service-latency and service-load say what it costs and
+how soon it answers; they take 12 minutes of the half hour, service-memory alone 5.
 """
 
 from __future__ import annotations
@@ -56,6 +57,14 @@ _LINES = {
     "rewrite": {
         _FULL: ["tests.bench.bench_rewrite", "--rows", "500000", "--files", "10", "--repeat", "5"],
         _QUICK: ["tests.bench.bench_rewrite", "--rows", "500", "--files", "2", "--repeat", "1"],
+    },
+    "polls": {
+        _FULL: ["tests.bench.bench_polls", "--tables", "1000"],
+        _QUICK: ["tests.bench.bench_polls", "--tables", "5", "--rounds", "1"],
+    },
+    "contested": {
+        _FULL: ["tests.bench.bench_contested", "--commits", "1000", "--few", "100"],
+        _QUICK: ["tests.bench.bench_contested", "--commits", "12", "--stores", "local"],
     },
 }
 _RATIOS = ("wall_ratio", "cpu_ratio")
@@ -246,7 +255,7 @@ def _line_figures(case: str, command: list[str], cores: list[int]) -> dict[str, 
     elif case == "start":
         ratios = {f"{line['case']}_{name}": line.get(name) for line in lines for name in _RATIOS}
         found |= {name: ratio for name, ratio in ratios.items() if ratio is not None}
-    elif case in _SERVICE:
+    elif case in _SERVICE or (case == "polls" and lines):
         found |= lines[0]
     return found
 

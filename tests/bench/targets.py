@@ -62,6 +62,8 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
         _at_most("plan_ms", 200),
         _at_most("look_10_files_ms", 50),
     ),
+    # Of a thousand tables on one core, 10 ms added to each request.
+    "polls": (_at_most("polls_s", 10), _at_most("requests_per_poll", 3)),
     # Beside 0.1.0 without an archive of classes; only with --base.
     "start": (_at_most("compact_wall_ratio", 0.6),),
     "large": (_at_most("peak_rss_mib", 1024),),

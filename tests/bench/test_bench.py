@@ -52,6 +52,14 @@ def test_small_files_are_planned_all_at_once_and_ten_more(tmp_path: Path) -> Non
     assert found["look_ms"] == found["lines"][-1]["look_ms"] > 0
 
 
+def test_quiet_tables_are_polled_and_contested_commits_made(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "polls", "contested")
+    for polled in found["polls"]["lines"]:
+        assert (polled["tables"], polled["requests_per_poll"]) == (5, 3)
+    (line,) = found["contested"]["lines"]
+    assert (line["store"], line["commits"]) == ("local", 12)
+
+
 def test_a_bucket_of_many_runs_is_made_and_compacted(tmp_path: Path) -> None:
     found = bench(tmp_path / "figures.json", "--large")["large"]
     assert found["rows_in"] > found["rows_out"] > 50_000

@@ -6,11 +6,14 @@ bring has no rows that could be read: a name stands for a row count.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import structlog
 
 from compactord import ids
 from compactord.clock import SystemClock
@@ -116,6 +119,8 @@ def check(storage: Storage, table: TableRef, found: Sequence[Done], *, commits: 
 
 
 def _commits(spec: StorageSpec, table: TableRef, each: int, barrier: Any, answers: Any) -> None:
+    # What loses a race says so, thousands of times.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     try:
         process = _Process(spec.open(), table)
         barrier.wait(_WAIT_SECONDS)
