@@ -7,6 +7,10 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from compactord.clock import SystemClock
 from compactord.errors import CompactordError
 from compactord.paimon.snapshot import snapshot_ids
@@ -26,7 +30,7 @@ from tests.tools.store_proxy import StoreProxy
 
 
 class Trials:
-    """A table of three runs whose compaction makes one snapshot; trials are run on copies.
+    """A table of several runs whose compaction makes one snapshot; trials are run on copies.
 
     `proxy` stands before the server, `direct` passes by it. `timeout_s` is that of a request.
     """
@@ -40,9 +44,25 @@ class Trials:
         # Of the last trial: requests that failed, and whether any asked for a change.
         self.failed: list[Request] = []
         self.has_changed = False
-        table = builders.keyed_table(self.direct, f"{self._folder}/template", buckets=1)
-        self.rows = builders.fill_keyed(builders.writer(self.direct, table), commits=3, keys=20)
+        table = self.make(f"{self._folder}/template")
+        self.rows = self.read(table)
+        self._commits = len(snapshot_ids(self.direct, table.location))
         self._objects = _objects(self.direct, table.location)
+
+    def make(self, location: str) -> TableRef:
+        """The table that trials get copies of."""
+        table = builders.keyed_table(self.direct, location, buckets=1)
+        builders.fill_keyed(builders.writer(self.direct, table), commits=3, keys=20)
+        return table
+
+    def read(self, table: TableRef) -> object:
+        """Its rows, to be compared."""
+        return builders.read_keyed(self.direct, table)
+
+    @property
+    def next_snapshot(self) -> int:
+        """The id of what a compaction of a copy publishes."""
+        return self._commits + 1
 
     def copy(self) -> TableRef:
         """The table as no trial has seen it."""
@@ -73,9 +93,10 @@ class Trials:
 
     def check_whole(self, table: TableRef, what: str) -> None:
         """As it was or compacted, with the rows that it had."""
-        assert builders.read_keyed(self.direct, table) == self.rows, what
+        assert self.read(table) == self.rows, what
         builders.check_chain(self.direct, table)
-        assert snapshot_ids(self.direct, table.location) in ((1, 2, 3), (1, 2, 3, 4)), what
+        count = len(snapshot_ids(self.direct, table.location))
+        assert count in (self._commits, self.next_snapshot), what
 
     def check_healed(self, table: TableRef, what: str) -> None:
         """A second process sweeps and compacts what is left, and nothing else is there then."""
@@ -84,8 +105,35 @@ class Trials:
         assert (totals.failures, totals.lost_snapshots) == ([], []), what
         self.check_whole(table, what)
         assert builders.leftovers(self.direct, table, [FIRST, SECOND]) == set(), what
+        assert self.unfinished(table) == [], what
         state = load_state(self.direct, table)
-        assert [state.files.summary(b).run_count for b in state.files.bucket_ids()] == [1], what
+        assert [state.files.summary(b).file_count for b in state.files.bucket_ids()] == [1], what
+
+    def unfinished(self, table: TableRef) -> list[str]:
+        """Paths of uploads that somebody has begun and nobody ended."""
+        return [upload.path for upload in self.direct.unfinished_uploads(table.location)]
+
+
+class LargeTrials(Trials):
+    """An append table whose files, compacted, are uploaded in several parts."""
+
+    def make(self, location: str) -> TableRef:
+        table = builders.append_table(self.direct, location)
+        target = builders.writer(self.direct, table)
+        random = np.random.default_rng(0)
+        for _ in range(6):
+            keys, values = random.integers(-(1 << 62), 1 << 62, (2, 130_000))
+            columns = {"k": keys, "v": values}
+            target.write(pa.table(columns, builders.rows_of([(0, 0)]).schema))
+        return table
+
+    def read(self, table: TableRef) -> object:
+        state = load_state(self.direct, table)
+        parts = [
+            pq.read_table(pa.BufferReader(self.direct.read(path)))
+            for path in builders.live_paths(self.direct, table, state)
+        ]
+        return pa.concat_tables(parts).combine_chunks().sort_by("k")
 
 
 def each_once(fault: Fault, *, stride: int, at: int, concerns: Callable[[Request], bool]) -> Decide:

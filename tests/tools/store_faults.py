@@ -18,8 +18,10 @@ class How(enum.Enum):
     HALF = "the connection is lost in the middle of the answer's body"
 
 
-# Names of errors as S3 has them; other stores go by the status.
+# Names of errors as S3 has them; other stores go by the status. An upload may end with an error
+# though its answer began with 200.
 CODES = {
+    200: "InternalError",
     403: "AccessDenied",
     409: "ConditionalRequestConflict",
     429: "TooManyRequests",
