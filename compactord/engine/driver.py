@@ -35,11 +35,12 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     # A merge allocates and frees buffers by the megabyte. If the allocator keeps them instead of
     # returning them to the system, a worker takes 5 % less time and, with one arena, 40 MB less
-    # memory; huge pages, where the system grants them, save another 5 %.
+    # memory; huge pages, where the system grants them, save another 5 %. With one arena for each
+    # of the threads that fetch from an object store, what they free would be kept sixteen times.
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": "1000000000",
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": "1000000000",
-    "spark.executorEnv.GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "spark.executorEnv.GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1",
 }
 # The driver only passes byte strings on: a small heap, a quick start, no extra threads or files.
 _EMBEDDED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"

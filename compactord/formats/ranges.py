@@ -22,7 +22,7 @@ GAP_BYTES = 1 << 20
 # A column that does not fit in is fetched in pieces: one being read and one ahead. Smaller ones
 # would cost more in requests than they save in memory, larger ones bring nothing.
 MIN_PIECE_BYTES = 64 << 10
-MAX_PIECE_BYTES = 1 << 20
+MAX_PIECE_BYTES = 512 << 10
 _PIECES = 2
 
 Fetch: TypeAlias = Callable[[int, int], "Future[bytes]"]
