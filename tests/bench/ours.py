@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.engine.base import Engine
-from compactord.ids import this_process
+from compactord.ids import Owner, this_process
 from compactord.model import Committed, Compaction
+from compactord.paimon.snapshot import Snapshot
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
+from compactord.storage.base import Creation, Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.in_flight import Finished
 from compactord.table.opening import OpenTable
@@ -43,8 +45,8 @@ class OurRun:
     `wall_s` goes from opening the table to the last snapshot and is the sum of `plan_s` (until the
     first decision), `work_s` (until the last subcompaction's answer) and `commit_s`. `end_s` is
     when a last look has found nothing more to do. `worker_cpu_s` is that of the subcompactions,
-    `subcompaction_cpu_s` that of the largest one, `tree_cpu_s` that of this process and all below
-    it, the JVM and its compiler included.
+    `subcompaction_cpu_s` that of the largest one, `driver_cpu_s` that of this process, `tree_cpu_s`
+    that of this process and all below it, the JVM and its compiler included.
     """
 
     wall_s: float
@@ -54,6 +56,7 @@ class OurRun:
     subcompaction_cpu_s: float
     end_s: float
     worker_cpu_s: float
+    driver_cpu_s: float
     tree_cpu_s: float
     peak_rss_bytes: int
     rows_in: int
@@ -72,17 +75,29 @@ class OurSide:
 
     def compact(self, path: Path, *, full: bool) -> OurRun:
         """Compact the table at `path` until nothing is left to do, as the command does."""
-        clock, storage = SystemClock(), LocalStorage()
-        timeline = _Timeline()
+        return self.compact_in(LocalStorage(), table_ref(path), full=full)
+
+    def compact_in(
+        self,
+        storage: Storage,
+        table: TableRef,
+        *,
+        full: bool,
+        watch: Callable[[str], None] = lambda step: None,
+    ) -> OurRun:
+        """As `compact`, in any store; `watch` hears of "planned" and "published"."""
+        clock = SystemClock()
+        timeline = _Timeline(watch)
         tree_cpu_s = tree_cpu_seconds(self._excluded)
+        driver_cpu_s = time.process_time()
         start = time.perf_counter()
         run = OneShot(
-            table_ref(path),
+            table,
             SessionRequest(
                 strategy=Strategy.FULL if full else Strategy.MINOR,
             ),
             storage=storage,
-            publisher=StorePublisher(storage),
+            publisher=_Watched(storage, watch),
             start_engine=lambda: self._engine,
             clock=clock,
             worker=WorkerSpec(
@@ -93,8 +108,9 @@ class OurSide:
         )
         totals = run.run()
         end = time.perf_counter()
+        driver_cpu_s = time.process_time() - driver_cpu_s
         if totals.failures or not totals.snapshots:
-            raise RuntimeError(f"nothing to measure at {path}: {totals.failures}")
+            raise RuntimeError(f"nothing to measure at {table.location}: {totals.failures}")
         return OurRun(
             wall_s=timeline.committed_s - start,
             plan_s=timeline.planned_s - start,
@@ -103,6 +119,7 @@ class OurSide:
             subcompaction_cpu_s=timeline.subcompaction_cpu_s,
             end_s=end - start,
             worker_cpu_s=totals.worker_cpu_s,
+            driver_cpu_s=driver_cpu_s,
             tree_cpu_s=tree_cpu_seconds(self._excluded) - tree_cpu_s,
             peak_rss_bytes=totals.peak_worker_rss_bytes,
             rows_in=totals.rows_in,
@@ -114,9 +131,10 @@ class OurSide:
 
 
 class _Timeline:
-    """A `Progress` that only looks at the clock."""
+    """A `Progress` that only looks at the clock, and tells `watch`."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Callable[[str], None]) -> None:
+        self._watch = watch
         self.planned_s = 0.0
         self.answered_s = 0.0
         self.committed_s = 0.0
@@ -124,6 +142,7 @@ class _Timeline:
 
     def planned(self, table: OpenTable, compaction: Compaction) -> None:
         self.planned_s = self.planned_s or time.perf_counter()
+        self._watch("planned")
 
     def finished(self, finished: Finished) -> None:
         self.answered_s = time.perf_counter()
@@ -136,6 +155,19 @@ class _Timeline:
 
     def waiting(self, wait_ms: int) -> None:
         raise AssertionError("nothing waits on a local path")
+
+
+class _Watched(StorePublisher):
+    """Tells `watch` of each snapshot as soon as it exists."""
+
+    def __init__(self, storage: Storage, watch: Callable[[str], None]) -> None:
+        super().__init__(storage)
+        self._watch = watch
+
+    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+        created = super().publish(table, snapshot, owner=owner)
+        self._watch("published")
+        return created
 
 
 def table_ref(path: Path) -> TableRef:

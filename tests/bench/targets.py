@@ -51,6 +51,17 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
     "append": (_at_least("java_wall_ratio", 3.5), _MEMORY),
     "small": (_at_most("wall_s", 0.15), _MEMORY),
     "buckets": (_at_most("snapshots", 3), _MEMORY),
+    # Beside the same table in local files, in turns; the delay is 10 ms for each request.
+    "pk-s3": (
+        _at_most("s3_cpu_ratio", 1.3),
+        _at_most("delayed_wall_ratio", 1.5),
+        _MEMORY,
+    ),
+    "small-s3": (
+        _at_most("delayed_wall_s", 1),
+        _at_most("requests", 25),
+        _MEMORY,
+    ),
     "scan": (
         _at_most("refresh_unchanged_ms", 5),
         _at_most("refresh_growth", 2),

@@ -37,6 +37,14 @@ def test_both_sides_compact_the_same_table_to_the_same_rows(case: str, tmp_path:
     )
 
 
+def test_a_table_in_a_store_is_compared_with_local_files_and_with_a_delay(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "small-s3")["small-s3"]
+    assert found["same_rows_as_local"]
+    assert 15 <= found["requests"] <= 25
+    assert found["delayed_wall_s"] > found["plain_copy_s"] > 0
+    assert found["peak_rss_mib"] > 0
+
+
 def test_scan_compares_a_table_with_one_a_hundred_times_smaller(tmp_path: Path) -> None:
     found = bench(tmp_path / "figures.json", "scan")["scan"]
     assert [line["files"] for line in found["lines"]] == [20, 2000]
