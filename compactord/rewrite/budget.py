@@ -18,7 +18,7 @@ even two runs fit, the subcompaction fails.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compactord.errors import TaskError
 
@@ -37,6 +37,8 @@ _WINDOW_COPIES = 4
 _SORTED_COPIES = 1
 _GROUP_COPIES = 3
 _MIN_ROW_BYTES = 8.0
+# The part of the memory that fetched bytes may take before anything else.
+_HELD_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,11 @@ def budget(memory_bytes: int, load: Load) -> Budget:
                 " raise --memory (spark.task_memory)"
             )
         fan_in = max(2, fan_in // 2)
+    most = load.held_bytes[1]
+    if fan_in * most <= memory_bytes // _HELD_SHARE:
+        # Fewer bytes of a file would mean more requests, and smaller windows cost less.
+        held = replace(load, held_bytes=(most, most))
+        load = held if _needed(held, fan_in, row, 0.0) <= memory_bytes else load
     low, high = 0.0, 1.0
     if _needed(load, fan_in, row, high) <= memory_bytes:
         low = high

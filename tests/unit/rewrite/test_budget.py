@@ -66,6 +66,12 @@ def test_fetched_bytes_of_open_files_take_memory():
     assert less.window_rows < budget(300 << 20, LOAD).window_rows
 
 
+def test_few_fetched_bytes_come_before_large_windows():
+    sizes = budget(300 << 20, load(held_bytes=(1 << 20, 7 << 20)))
+    assert sizes.held_bytes == 7 << 20
+    assert sizes.window_rows < budget(300 << 20, LOAD).window_rows
+
+
 def test_runs_whose_fetched_bytes_do_not_fit_are_merged_in_passes():
     sizes = budget(512 << 20, load(runs=100, open_bytes=1 << 20, held_bytes=(8 << 20, 9 << 20)))
     assert 2 <= sizes.fan_in < 100
