@@ -164,3 +164,36 @@ def test_without_the_extra_the_command_says_what_to_install() -> None:
     assert "pip install 'compactord[stores]'" in asked.stderr
     assert "Traceback" not in asked.stderr
     assert SECRET_KEY not in asked.stderr
+
+
+_IDENTITY = {
+    "fs.azure.account.auth.type": "OAuth",
+    "fs.azure.account.oauth.provider.type": "MsiTokenProvider",
+}
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "options", "environment", "expected"),
+    [
+        ("s3://lake/wh", {}, {}, "region of the bucket is not known: set s3.endpoint.region"),
+        (
+            "abfss://box@acc.dfs.core.windows.net/wh",
+            {**_IDENTITY, "fs.azure.account.oauth2.client.id": "mine"},
+            {"AZURE_CLIENT_ID": "another"},
+            "AZURE_CLIENT_ID of the environment is another one than the catalog's",
+        ),
+    ],
+)
+def test_what_the_environment_lacks_or_contradicts_is_told(
+    warehouse: str, options: dict[str, str], environment: dict[str, str], expected: str
+) -> None:
+    given = [text for pair in options.items() for text in ("--catalog-option", "=".join(pair))]
+    others = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
+    asked = subprocess.run(
+        [sys.executable, "-m", "compactord", "tables", "--warehouse", warehouse, *given],
+        env={**others, "AWS_EC2_METADATA_DISABLED": "true", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (asked.returncode, expected in asked.stderr) == (2, True), asked.stderr
