@@ -27,7 +27,7 @@ class FilesystemCatalog:
     def __init__(self, storage: Storage, warehouse: str, *, settle_ms: int = 0) -> None:
         self.storage = storage
         self.warehouse = warehouse
-        self._proof = StoreProof(storage)
+        self._proof = StoreProof(storage, warehouse)
         self.publisher: SnapshotPublisher = proved(
             StorePublisher(storage, settle_ms=settle_ms), self._proof
         )
@@ -59,7 +59,7 @@ class FilesystemCatalog:
 
     def check_commits(self) -> None:
         """See `Catalog`."""
-        self._proof.require_if_allowed(self.warehouse)
+        self._proof.require_if_allowed()
 
     def list_tables(self) -> TableList:
         """See `Catalog`.

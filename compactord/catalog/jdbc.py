@@ -54,7 +54,7 @@ class JdbcCatalog:
         self._database = database
         self._key = catalog_key
         self._lock = lock
-        self._proof = StoreProof(storage)
+        self._proof = StoreProof(storage, warehouse)
         publisher = proved(StorePublisher(storage, settle_ms=settle_ms), self._proof)
         self.publisher: SnapshotPublisher = (
             publisher if lock is None else LockedPublisher(publisher, lock)
@@ -73,7 +73,7 @@ class JdbcCatalog:
 
     def check_commits(self) -> None:
         """See `Catalog`."""
-        self._proof.require_if_allowed(self.warehouse)
+        self._proof.require_if_allowed()
 
     def list_tables(self) -> TableList:
         """See `Catalog`; tables are those of the database, whatever lies in the warehouse."""

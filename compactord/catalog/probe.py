@@ -12,7 +12,7 @@ from compactord.errors import AccessDenied, StorageError, UnsafeStore
 from compactord.ids import Owner
 from compactord.paimon.snapshot import Snapshot
 from compactord.paimon.table import TableRef
-from compactord.storage.base import Creation, Storage
+from compactord.storage.base import Creation, Storage, StorageSpec
 
 _FIRST, _SECOND = b"first\n", b"second\n"
 
@@ -53,39 +53,54 @@ def probe(storage: Storage, below: str) -> Probed:
     )
 
 
+# The stores that are known to keep it, for all catalogs of this process.
+_kept: set[StorageSpec] = set()
+
+
 class StoreProof:
     """That an object store creates only what is absent; tried until it is known, then no more.
 
     File systems need no proof: link(2) either does it or is refused.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, warehouse: str) -> None:
         self._storage = storage
+        self._warehouse = warehouse
+        # Of one store, so that another one that hangs keeps nobody waiting.
         self._lock = threading.Lock()
-        self._is_known = not self.is_needed
 
     @property
     def is_needed(self) -> bool:
-        return self._storage.is_object_store
+        return self._storage.is_object_store and self._storage.spec not in _kept
 
-    def require(self, below: str) -> None:
-        """Raises `UnsafeStore` for a store that replaces, and what the store raises."""
+    def require(self, *, or_below: str | None = None) -> None:
+        """Try it below the warehouse, and where that is forbidden below `or_below`.
+
+        Raises `UnsafeStore` for a store that replaces, `AccessDenied` where nothing may be created
+        in either, and what the store raises.
+        """
         with self._lock:
-            if self._is_known:
+            if not self.is_needed:
                 return
-            if not probe(self._storage, below).is_exclusive:
+            try:
+                probed = probe(self._storage, self._warehouse)
+            except AccessDenied:
+                if or_below is None:
+                    raise
+                probed = probe(self._storage, or_below)
+            if not probed.is_exclusive:
                 raise UnsafeStore(
-                    below,
+                    self._warehouse,
                     "the store ignores that an object must not be there yet (If-None-Match or the "
                     "like), so that snapshots would be lost: use a release or a product that "
                     "honours it",
                 )
-            self._is_known = True
+            _kept.add(self._storage.spec)
 
-    def require_if_allowed(self, below: str) -> None:
+    def require_if_allowed(self) -> None:
         """As `require`; where nothing may be created nothing is known, and nothing raised."""
         with contextlib.suppress(AccessDenied):
-            self.require(below)
+            self.require()
 
 
 def proved(publisher: SnapshotPublisher, proof: StoreProof) -> SnapshotPublisher:
@@ -94,10 +109,7 @@ def proved(publisher: SnapshotPublisher, proof: StoreProof) -> SnapshotPublisher
 
 
 class ProvedPublisher:
-    """Publishes by another publisher once the store's proof is there.
-
-    A proof that was not allowed in the warehouse's own folder is tried in that of a table.
-    """
+    """Publishes by another publisher once the store's proof is there."""
 
     def __init__(self, publisher: SnapshotPublisher, proof: StoreProof) -> None:
         self.excludes_writers = publisher.excludes_writers
@@ -107,5 +119,5 @@ class ProvedPublisher:
 
     def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
         """See `SnapshotPublisher`."""
-        self._proof.require(table.location)
+        self._proof.require(or_below=table.location)
         return self._publisher.publish(table, snapshot, owner=owner)

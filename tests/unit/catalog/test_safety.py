@@ -106,6 +106,8 @@ def test_a_store_is_tried_once() -> None:
     assert calls
     calls.clear()
     catalog.check_commits()
+    # Another catalog of the same store.
+    _stored(storage).check_commits()
     assert calls == []
 
 
