@@ -5,9 +5,10 @@ Options of other kinds of stores are not looked at, as each of Paimon's FileIOs 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 
-from compactord.errors import UsageError
+from compactord.errors import CatalogOptionInvalid, UsageError
 from compactord.redaction import is_secret_key
 from compactord.references import has_reference
 from compactord.storage.azure_options import azure_service
@@ -19,6 +20,7 @@ from compactord.storage.s3_options import s3_service
 S3, GCS, OSS = ("s3", "s3a", "s3n"), ("gs",), ("oss",)
 AZURE = ("abfs", "abfss", "wasb", "wasbs")
 SCHEMES = (*S3, *GCS, *AZURE, *OSS)
+_FAMILIES = ("fs.s3a.", "fs.gs.", "fs.azure.", "fs.wasb.", "fs.oss.")
 # How the keys of stores begin, whichever store reads them.
 PREFIXES = ("s3.", "s3a.", "fs.", "gs.", "azure.", "hadoop.fs.", "fsspec.")
 
@@ -31,6 +33,12 @@ def service_of(scheme: str, authority: str, options: Mapping[str, str]) -> Store
     """
     if not authority:
         raise UsageError(f"{scheme}://: a bucket is missing, as in {scheme}://bucket/wh")
+    for key in options:
+        bare = key.removeprefix("hadoop.")
+        if bare.startswith("fs.") and not bare.startswith(_FAMILIES):
+            near = difflib.get_close_matches(bare[: bare.find(".", 3) + 1], _FAMILIES, n=1)
+            hint = f"; did you mean {near[0]}*?" if near else ""
+            raise CatalogOptionInvalid(key, f"one of {'*, '.join(_FAMILIES)}*{hint}")
     if scheme in AZURE:
         return azure_service(scheme, authority, options)
     if scheme in GCS:

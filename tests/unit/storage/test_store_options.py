@@ -269,6 +269,8 @@ def test_oss(options: dict[str, str], expected: dict[str, str]) -> None:
     [
         ("s3", {"s3.acess-key": "x"}, "s3.acess-key: .*did you mean s3.access-key"),
         ("s3", {"fs.s3a.path.style.acces": "true"}, "did you mean s3.path.style.access"),
+        ("s3", {"fs.s3.access.key": "x"}, r"fs.s3.access.key: .*did you mean fs.s3a.\*"),
+        ("gs", {"fs.defaultFS": "x"}, "fs.defaultFS: expected one of fs.s3a."),
         ("s3", {"s3.endpoint": "http://h:port"}, "s3.endpoint: expected a host"),
         ("s3", {"s3.endpoint": "https://me:pw@h"}, "s3.endpoint: expected a host"),
         ("s3", {"s3.path.style.access": "yes"}, "expected true or false"),
