@@ -83,7 +83,9 @@ def add_bucket_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_place_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--warehouse", help="root folder of the warehouse")
+    where.add_argument(
+        "--warehouse", help="the warehouse: a folder, or s3://bucket/wh, gs://, abfss://, oss://"
+    )
     where.add_argument(
         "--config",
         metavar="FILE",
@@ -198,7 +200,7 @@ def add_grace_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup
 
 def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--warehouse", help="root folder of a warehouse to be checked, too")
+    where.add_argument("--warehouse", help="a warehouse to be checked, too")
     where.add_argument("--config", metavar="FILE", help="check for this configuration of serve")
     add_catalog_arguments(parser)
     parser.add_argument(

@@ -8,6 +8,9 @@ examples:
   compactord compact --warehouse /data/wh --table logs.raw --option target-file-size=512mb --json
   compactord compact --warehouse /data/wh --table sales.orders --master spark://head:7077 \\
       --spark-conf spark.cores.max=16
+  compactord compact --warehouse s3://bucket/wh --table sales.orders --metastore jdbc \\
+      --catalog-option uri=jdbc:postgresql://db/paimon --catalog-option jdbc.user=me \\
+      --catalog-option 'jdbc.password=${file:/run/secrets/db}'
   compactord compact --config compactord.yaml --catalog lake --table sales.orders
   compactord compact --config compactord.yaml --tables 'sales\\..*'
   compactord compact --config compactord.yaml     # one pass over all tables that serve works on
@@ -91,6 +94,7 @@ DOCTOR_EXAMPLES = """\
 examples:
   compactord doctor
   compactord doctor --warehouse /data/wh
+  compactord doctor --warehouse gs://bucket/wh --unlocked-writers guarded
   compactord doctor --config /etc/compactord/compactord.yaml --json
 
 Run it as the user, and on the machine or in the pod, that serve runs as. It starts no Spark. In

@@ -72,7 +72,7 @@ def _add_config_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--warehouse",
         metavar="W",
-        help="root folder of the only warehouse, without a file: catalog `warehouse`, all defaults",
+        help="the only warehouse, without a file: catalog `warehouse`, all defaults",
     )
     add_catalog_arguments(parser)
     parser.add_argument(

@@ -21,7 +21,7 @@ def add_top_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that `top` reads."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--url", help="the address of a running daemon")
-    what.add_argument("--warehouse", help="root folder of a warehouse, read without a daemon")
+    what.add_argument("--warehouse", help="a warehouse, read without a daemon")
     add_catalog_arguments(parser)
     parser.add_argument(
         "--interval",
