@@ -16,8 +16,9 @@ _LONGEST_DELAY_S = 5.0
 class RetryPolicy:
     """How often and how long a call is repeated.
 
-    The n-th pause lasts between half and all of `0.1 * 2**n` seconds, at most 5. No attempt begins
-    later than `give_up_after_s` seconds after the first one. `jitter` returns numbers from 0 to 1.
+    The n-th pause lasts between half and all of `0.1 * 2**n` seconds, at most 5. An attempt that
+    begins `give_up_after_s` seconds or more after the first one is the last. `jitter` returns
+    numbers from 0 to 1.
     """
 
     clock: Clock

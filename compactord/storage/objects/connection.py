@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import opendal
+from opendal import layers
 
 from compactord.errors import StorageError, UsageError
 from compactord.references import resolve
-
-if TYPE_CHECKING:
-    from opendal import Operator
-
-    from compactord.storage.objects.spec import ObjectSpec
+from compactord.storage.objects.failures import LIBRARY_ERRORS, storage_error
+from compactord.storage.objects.spec import ObjectSpec
 
 # Of the library's own retries, which only streams and listings use.
 _RETRIES_MAX = 6
@@ -34,8 +33,8 @@ class Connection:
     `slots` bounds the calls at once.
     """
 
-    once: Operator
-    retrying: Operator
+    once: opendal.Operator
+    retrying: opendal.Operator
     slots: threading.BoundedSemaphore
 
 
@@ -45,11 +44,11 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.connections: dict[ObjectSpec, Connection] = {}
-        self.is_forked = False
+        self.is_used = self.is_forked = False
 
     def after_fork(self) -> None:
         self.lock = threading.Lock()
-        self.is_forked = self.is_forked or bool(self.connections)
+        self.is_forked = self.is_used
 
 
 _process = _Process()
@@ -59,8 +58,8 @@ os.register_at_fork(after_in_child=_process.after_fork)
 def connection_of(spec: ObjectSpec) -> Connection:
     """This process's connection to a store, made at the first call.
 
-    Raises `UsageError` when the extra is not installed or a reference cannot be resolved,
-    `StorageError` in a child of a process that has used an object store.
+    Raises `UsageError` when a reference cannot be resolved, `StorageError` in a child of a process
+    that has used an object store.
     """
     if _process.is_forked:
         raise StorageError(
@@ -71,6 +70,7 @@ def connection_of(spec: ObjectSpec) -> Connection:
     with _process.lock:
         found = _process.connections.get(spec)
         if found is None:
+            _process.is_used = True
             found = _process.connections[spec] = _connect(spec)
         return found
 
@@ -99,11 +99,6 @@ def _set_environment(spec: ObjectSpec) -> None:
 
 def _connect(spec: ObjectSpec) -> Connection:
     os.environ.setdefault("TOKIO_WORKER_THREADS", "2")
-    import opendal
-    from opendal import layers
-
-    from compactord.storage.objects.failures import LIBRARY_ERRORS, storage_error
-
     _set_environment(spec)
     options = {key: resolve(value) for key, value in spec.options}
     try:

@@ -33,6 +33,9 @@ LIBRARY_ERRORS: tuple[type[Exception], ...] = (
 _KIND = re.compile(r"(\w+) \((temporary|permanent|persistent)\)")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\bcode: \"([A-Za-z]\w*)|\breason\"?: ?\"([A-Za-z]\w*)")
 _SOURCE = re.compile(r"\nSource:\n((?:   .*\n?)+)")
+_NO_CREDENTIALS = "failed to load signing credential"
+# Which the library takes for a connection that may succeed later.
+_UNTRUSTED = "invalid peer certificate"
 _LONGEST_TEXT = 200
 
 
@@ -47,12 +50,13 @@ class Failure(enum.Enum):
     DENIED = "denied"
     FULL = "full"
     NO_STORE = "no such bucket"
+    NO_CREDENTIALS = "no credentials"
     FATAL = "fatal"
 
     @property
     def may_heal(self) -> bool:
         """Whether another attempt may succeed."""
-        return self in (Failure.THROTTLED, Failure.EXPIRED, Failure.TRANSIENT)
+        return self in _MAY_HEAL
 
     @property
     def had_no_effect(self) -> bool:
@@ -81,17 +85,20 @@ _BY_CODE = {
     "Throttling": Failure.THROTTLED,
     "RequestTimeout": Failure.TRANSIENT,
     "InternalError": Failure.TRANSIENT,
+    "NoSuchUpload": Failure.TRANSIENT,
     "ConditionalRequestConflict": Failure.TRANSIENT,
     "QuotaExceeded": Failure.FULL,
     "XMinioStorageFull": Failure.FULL,
     "RequestTimeTooSkewed": Failure.DENIED,
 }
+_MAY_HEAL = (Failure.THROTTLED, Failure.EXPIRED, Failure.TRANSIENT, Failure.NO_CREDENTIALS)
 _REFUSALS = (
     Failure.NOT_FOUND,
     Failure.EXISTS,
     Failure.EXPIRED,
     Failure.DENIED,
     Failure.NO_STORE,
+    Failure.NO_CREDENTIALS,
 )
 _NO_STORE = "there is no such bucket: check its name and the endpoint"
 _MEANINGS = {
@@ -100,6 +107,8 @@ _MEANINGS = {
     Failure.EXISTS: "it exists",
     Failure.DENIED: "permission denied: check the credentials and what they may do",
     Failure.EXPIRED: "the credentials have expired: renew them",
+    Failure.NO_CREDENTIALS: "no credentials were found: set keys among the catalog's options, or "
+    "run it where the environment, a profile or the machine's identity has some",
 }
 # Actions that find everything but the bucket.
 _NEED_NO_OBJECT = ("create", "list", "overwrite", "publish", "write")
@@ -111,6 +120,7 @@ _REMEDIES = {
     "SignatureDoesNotMatch": "the secret key does not fit: check the credentials",
     "AuthenticationFailed": "the store refuses the credentials: check them, and the clock",
     "AuthorizationFailure": "the store refuses the credentials: check them",
+    "NoSuchUpload": "somebody aborted the upload, such as a lifecycle rule of the bucket",
     "PermanentRedirect": "the bucket is in another region: set the region or the endpoint",
     "AuthorizationHeaderMalformed": "the bucket is in another region: set the region",
 }
@@ -121,15 +131,18 @@ def failure_of(error: Exception) -> Failure:
     code = _code(error)
     if code in _BY_CODE:
         return _BY_CODE[code]
+    text = str(error)
+    if _NO_CREDENTIALS in text:
+        return Failure.NO_CREDENTIALS
+    if _UNTRUSTED in text:
+        return Failure.FATAL
     kind, permanence = _kind(error)
     if kind == "NotFound":
-        has_no_bucket = "bucket does not exist" in str(error)
+        has_no_bucket = "bucket does not exist" in text
         return Failure.NO_STORE if has_no_bucket else Failure.NOT_FOUND
     if kind in _BY_KIND:
         return _BY_KIND[kind]
-    # The library takes a certificate that is not trusted for a connection that may succeed later.
-    is_lasting = permanence == "permanent" or "certificate" in str(error).lower()
-    return Failure.FATAL if is_lasting else Failure.TRANSIENT
+    return Failure.FATAL if permanence == "permanent" else Failure.TRANSIENT
 
 
 def storage_error(error: Exception, path: str, action: str) -> StorageError:

@@ -38,13 +38,14 @@ class ObjectSpec:
         return self.root.partition(":")[0]
 
     def open(self) -> ObjectStorage:
-        """Raises `UsageError` where the extra is not installed."""
+        """Raises `UsageError` when the extra is missing or a reference cannot be resolved."""
+        # Imported here: the package has to be usable without the extra.
         try:
             from compactord.storage.objects.store import ObjectStorage
         except ImportError as error:
             raise UsageError(
                 f"{self.root}: object stores need packages that are not installed "
-                f"({error.name}): pip install 'compactord[stores]'"
+                f"({error.name or error}): pip install 'compactord[stores]'"
             ) from None
         return ObjectStorage(self)
 

@@ -1,0 +1,170 @@
+"""How stores are opened: by each process for itself, with errors that say what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from compactord.errors import AccessDenied, StorageError, StoreMissing, TransientStorageError
+from compactord.storage.objects.connection import REQUESTS_AT_ONCE, connection_of
+from compactord.storage.objects.spec import ObjectSpec
+from compactord.storage.objects.store import ObjectStorage
+from compactord.storage.open import open_storage
+from compactord.storage.retry import RetryPolicy
+from tests.builders import VirtualClock
+from tests.store_servers import StoreServer, free_port, s3
+from tests.tools.store_proxy import StoreProxy
+
+KEY = "s3same-secret"
+
+
+def changed(spec: ObjectSpec, **options: str) -> ObjectSpec:
+    return dataclasses.replace(spec, options=tuple({**dict(spec.options), **options}.items()))
+
+
+def opened(spec: ObjectSpec) -> ObjectStorage:
+    return ObjectStorage(spec, RetryPolicy(clock=VirtualClock()))
+
+
+def calls_of(storage: ObjectStorage) -> tuple[Callable[[], object], ...]:
+    path = f"{storage.spec.root}/x"
+    return (
+        lambda: storage.read(path),
+        lambda: list(storage.list(path)),
+        lambda: storage.create_if_absent(path, b"x", temporary=""),
+        lambda: storage.delete(path),
+    )
+
+
+def test_keys_are_in_no_spec_and_are_found_where_it_is_opened(moto: StoreServer) -> None:
+    storage, path = open_storage(f"{moto.root}/keys", moto.options)
+    assert not any(key in repr(storage.spec) for key in moto.options.values() if "test" in key)
+    payload = pickle.dumps(storage.spec)
+    assert b"test-secret" not in payload
+    storage.write_new(f"{path}/x", b"1")
+    assert pickle.loads(payload).open().read(f"{path}/x") == b"1"
+
+
+@pytest.mark.parametrize("server", ["minio", "azurite"])
+def test_a_wrong_key_is_named_as_such(server: str, started: Callable[[str], StoreServer]) -> None:
+    spec = started(server).spec
+    name = "account_key" if server == "azurite" else "secret_access_key"
+    for call in calls_of(opened(changed(spec, **{name: "c2VjcmV0LXMzc2FtZQ=="}))):
+        with pytest.raises(AccessDenied, match=r"check the credentials|check them") as denied:
+            call()
+        assert "c2Vj" not in str(denied.value)
+
+
+@pytest.mark.parametrize("server", ["moto", "minio", "azurite", "fake_oss", "fake_gcs"])
+def test_a_bucket_that_does_not_exist_is_named_as_such(
+    server: str, started: Callable[[str], StoreServer]
+) -> None:
+    spec = started(server).spec
+    name = "container" if server == "azurite" else "bucket"
+    other = dataclasses.replace(
+        changed(spec, **{name: "nosuch"}), root=spec.root.replace("lake", "nosuch")
+    )
+    _, listing, create, _ = calls_of(opened(other))
+    for call in (listing, create):
+        with pytest.raises(StoreMissing, match="check its name"):
+            call()
+
+
+def test_an_endpoint_where_nobody_listens_is_named_after_all_attempts() -> None:
+    spec = changed(s3(free_port()).spec, secret_access_key=KEY)
+    read, _, create, delete = calls_of(opened(spec))
+    for call in (read, create, delete):
+        with pytest.raises(TransientStorageError, match="check the endpoint") as failed:
+            call()
+        assert KEY not in str(failed.value)
+        assert failed.value.path == "s3://lake/x"
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("s3://other/x", "outside the store"),
+        ("s3a://lake/x", "outside the store"),
+        ("s3://lake2/x", "outside the store"),
+        ("/lake/x", "outside the store"),
+        ("s3://lake/a//b", "cannot address"),
+        ("s3://lake/a/", "cannot address"),
+        ("s3://lake/ a", "cannot address"),
+        ("s3://lake/a ", "cannot address"),
+    ],
+)
+def test_names_that_would_become_others_are_refused(path: str, why: str, moto: StoreServer) -> None:
+    storage = moto.spec.open()
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: storage.read(path),
+        lambda: storage.status(path),
+        lambda: list(storage.list(path)),
+        lambda: storage.delete(path),
+        lambda: storage.overwrite(path, b""),
+        lambda: storage.open_output(path).__enter__(),
+    )
+    for call in calls:
+        with pytest.raises(StorageError, match=why):
+            call()
+
+
+def test_a_forked_child_gets_an_error_instead_of_waiting_for_ever(moto: StoreServer) -> None:
+    storage = moto.spec.open()
+    storage.write_new(f"{moto.root}/forked", b"1")
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        code = 1
+        try:
+            storage.read(f"{moto.root}/forked")
+        except StorageError as error:
+            code = 0 if "forked" in str(error) else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    assert storage.read(f"{moto.root}/forked") == b"1"
+
+
+def test_without_the_extra_all_else_works_and_the_error_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["opendal"] = None
+import compactord.cli.command
+from compactord.errors import UsageError
+from compactord.storage.open import open_storage
+open_storage("/tmp", {})
+try:
+    open_storage("s3://lake/wh", {"s3.endpoint": "http://127.0.0.1:9"})
+except UsageError as error:
+    assert "pip install 'compactord[stores]'" in str(error), error
+    sys.exit(42)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 42, done.stderr
+
+
+def test_requests_at_once_are_bounded(moto: StoreServer) -> None:
+    with StoreProxy(("127.0.0.1", moto.port)) as proxy:
+        storage = s3(proxy.port).spec.open()
+        storage.write_new(f"{moto.root}/bounded", b"1")
+        slots = connection_of(storage.spec).slots
+        taken = [slots.acquire(timeout=1) for _ in range(REQUESTS_AT_ONCE)]
+        assert all(taken)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(storage.read, f"{moto.root}/bounded")
+            time.sleep(0.2)
+            assert not waiting.done()
+            assert proxy.counts["get"] == 0
+            for _ in taken:
+                slots.release()
+            assert waiting.result(30) == b"1"
