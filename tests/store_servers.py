@@ -79,7 +79,8 @@ def minio() -> Iterator[StoreServer]:
         )
         command = (server_path("minio"), "server", "--quiet", *address, folder)
         with _running(*command, port=port, environment=secrets):
-            _await(lambda: _answers(port, "/minio/health/ready"), "MinIO is ready")
+            # It says that it is ready before it knows its users; then it refuses who is none.
+            _await(lambda: _answers(port, f"/{BUCKET}/none", 403), "MinIO is ready")
             yield s3(port)
 
 
@@ -228,9 +229,9 @@ def _running(
         process.wait(30)
 
 
-def _answers(port: int, path: str) -> bool:
+def _answers(port: int, path: str, status: int) -> bool:
     with contextlib.suppress(OSError, AssertionError):
-        request(port, "GET", path, expected=200)
+        request(port, "GET", path, expected=status)
         return True
     return False
 
