@@ -117,6 +117,7 @@ def test_names_that_would_become_others_are_refused(path: str, why: str, moto: S
             call()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_gets_an_error_instead_of_waiting_for_ever(moto: StoreServer) -> None:
     storage = moto.spec.open()
     storage.write_new(f"{moto.root}/forked", b"1")
