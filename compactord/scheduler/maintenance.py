@@ -52,6 +52,7 @@ def _is_expiry_due(
     return (
         scheduled.expire_due
         and policy.expire_snapshots is SnapshotExpiry.FROM_TABLE
+        and scheduled.held_until_ms <= now_ms
         and now_ms - scheduled.last_expire_ms >= expire_interval_ms
         and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
     )

@@ -153,8 +153,8 @@ class ScheduledTable:
     forgiven_snapshots: int = 0
     error: str = ""
     next_try_ms: int = 0
-    # Until when nothing is planned, dispatched or committed: our newest snapshot has to stand first
-    # where writers may replace it (`SnapshotPublisher.settle_ms`).
+    # Until when nothing is planned, dispatched, committed or expired: our newest snapshot has to
+    # stand first where writers may replace it (`SnapshotPublisher.settle_ms`).
     held_until_ms: int = 0
     # Several halts may hold at once; the end of one does not end the others.
     halts: dict[Lifted, Halt] = field(default_factory=dict)

@@ -103,6 +103,7 @@ class Rules:
                 self._begin(effect)
             case StartExpire(name=name, keep_from=keep_from):
                 self._care(name)
+                assert not self._is_held(name), "expiry may take what a replacement needs"
                 read = self._reads(name)
                 if read:
                     assert keep_from is not None, "what is read now is known"
