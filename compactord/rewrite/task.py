@@ -41,6 +41,7 @@ from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
 from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
+from compactord.storage.base import Storage
 from compactord.storage.metered import tallied
 from compactord.storage.requests import RequestTally
 
@@ -104,11 +105,9 @@ def rewrite(
     meter = Meter()
     layout = task_layout(subcompaction)
     bounds = subcompaction.source.key_range if isinstance(subcompaction.source, MergeSpec) else None
-    tally = RequestTally()
-    storage = tallied(subcompaction.storage.open(), tally)
-    reader = InputReader(
-        storage, layout, row_range(bounds, layout.key_fields) if bounds else None, formats
-    )
+    storage, tally = _opened(subcompaction)
+    rows_read = row_range(bounds, layout.key_fields) if bounds else None
+    reader = InputReader(storage, layout, rows_read, formats)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
     with contextlib.closing(reader):
         _write_outputs(subcompaction, reader, outputs, functions, threaded)
@@ -169,6 +168,12 @@ def _write_outputs(
                 for batch in rows:
                     writer.write(batch)
             writer.finish()
+
+
+def _opened(subcompaction: Subcompaction) -> tuple[Storage, RequestTally]:
+    """The store, and what it will have been asked for."""
+    tally = RequestTally()
+    return tallied(subcompaction.storage.open(), tally), tally
 
 
 def _rows(

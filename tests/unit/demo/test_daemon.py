@@ -33,4 +33,4 @@ def test_a_folder_of_our_name_in_the_working_folder_is_not_taken_for_the_program
     with DaemonProcess(tmp_path, "s3://bucket/wh", [table]) as daemon:
         said = _last_word(daemon)
     assert "exit code 2" in said, said
-    assert "not supported" in said, said
+    assert "region of the bucket is not known" in said, said

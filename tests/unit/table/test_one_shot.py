@@ -224,7 +224,7 @@ def test_inputs_that_are_gone_fail_unless_a_rival_replaced_them(*, is_replaced: 
     inputs = builders.live_paths(storage, table, load_state(storage, table))
 
     def outrun(call: Call) -> None:
-        if call.method == "open_input" and call.path in inputs and next(rivals, False):
+        if call.method == "read" and call.path in inputs and next(rivals, False):
             if is_replaced:
                 builders.compact(storage, table, owner=SECOND)
             for path in inputs:

@@ -6,7 +6,7 @@ Five files of 60 KB, from the plan to the snapshot:
 |---|---|---|
 | 5 | the inputs, each as a whole | yes |
 | 2 | the output: written in one request, then asked for its size | |
-| 4 | the newest snapshot: the hint, this snapshot, the one after it, its content | |
+| 3 | the newest snapshot: its content, the one after it, the hint | |
 | 2 | its lists of manifests | |
 | 1 | whether the output is still there | |
 | 4 | the base list, the manifest, its list; the ids of the schemas | yes |
@@ -32,8 +32,7 @@ FROM_PLAN_TO_SNAPSHOT = {
     ("read", "bucket-0"): FILES,
     ("close_output", "bucket-0"): 1,
     ("status", "bucket-0"): 2,
-    ("read", "snapshot"): 3,
-    ("status", "snapshot"): 2,
+    ("read", "snapshot"): 4,
     ("read", "manifest"): 2,
     ("write_new", "manifest"): 3,
     ("list", "schema"): 1,
