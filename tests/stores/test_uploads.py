@@ -43,7 +43,6 @@ def test_uploads_below_a_folder_are_found_and_aborted(moto: StoreServer) -> None
         begin(storage, path)
     found = list(storage.unfinished_uploads(f"{folder}/t"))
     assert sorted(upload.path for upload in found) == paths
-    assert all(abs(upload.started_ms - time.time() * 1000) < 60_000 for upload in found)
     for upload in (found[0], found[0]):
         storage.abort_upload(upload)
     assert len(unfinished(storage, f"{folder}/t")) == 2
@@ -56,17 +55,21 @@ def test_an_output_that_fails_leaves_no_upload(
 ) -> None:
     storage = started(server).spec.open()
     path = f"{storage.spec.root}/{uuid.uuid4().hex}/data.parquet"
+    key = storage.spec.key_of(path)
 
     def fail() -> None:
         with storage.open_output(path) as stream:
             for _ in range(20):
                 stream.write(bytes(LARGE // 20))
-            assert server == "minio" or unfinished(storage, path.rpartition("/")[0]) == [path]
+            (begun,) = list_uploads(storage.spec, path, key)
+            assert begun.path == path
+            # moto says that all were started in 2010.
+            age_ms = time.time() * 1000 - begun.started_ms
+            assert server == "moto" or abs(age_ms) < 120_000
             raise KeyError("of the writer")
 
     with pytest.raises(KeyError, match="of the writer"):
         fail()
-    key = storage.spec.key_of(path)
     assert list(list_uploads(storage.spec, path, key)) == []
 
 
