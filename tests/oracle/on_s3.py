@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compactord.catalog.open import open_catalog
-from compactord.storage.open import open_storage
+from compactord.commit.locked import LockedPublisher
 from tests.databases import run_sql
 from tests.oracle.contest import PROGRAM, Contest
 from tests.oracle.judge import Judge
@@ -60,7 +60,7 @@ def contest_under_lock(
         # Java's catalog leaves a statement open whose lock keeps others from writing without WAL.
         "uri": f"jdbc:sqlite:{folder}/catalog.db?journal_mode=WAL&busy_timeout=30000",
         "catalog-key": "lake",
-        "lock.enabled": "true",
+        # Nothing turns the lock on: on object stores it is, for both.
         "lock-check-max-sleep": "100 ms",
     }
     warehouse = f"{lake.root}/{folder.name}"
@@ -71,14 +71,10 @@ def contest_under_lock(
         commits=commits,
     )
     contest.create_table()
-    ours = open_catalog(
-        warehouse,
-        lambda location, _: open_storage(location, lake.options),
-        metastore="jdbc",
-        options=catalog,
-    )
+    ours = open_catalog(warehouse, metastore="jdbc", options={**catalog, **lake.options})
     published = contest.run(ours)
     location = ours.find_table("db.t").location
+    assert isinstance(ours.publisher, LockedPublisher)
     contest.check_snapshots(ours.storage, location, published)
     assert dict(judge.read(location)) == contest.rows()
     assert run_sql(folder / "catalog.db", "SELECT * FROM paimon_distributed_locks") == []
