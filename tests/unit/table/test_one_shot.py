@@ -221,7 +221,7 @@ def test_inputs_that_are_gone_fail_unless_a_rival_replaced_them(*, is_replaced: 
     for commit in range(3):
         target.write(builders.rows_of([(commit, commit)]))
     rivals = iter([True])
-    inputs = builders.live_paths(storage, table, load_state(storage, table))
+    inputs = set(builders.live_paths(storage, table, load_state(storage, table)))
 
     def outrun(call: Call) -> None:
         if call.method == "read" and call.path in inputs and next(rivals, False):
