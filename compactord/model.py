@@ -7,6 +7,7 @@ publishes.
 
 from __future__ import annotations
 
+import datetime
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -148,7 +149,11 @@ Compaction = MergeCompaction | AppendCompaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """What a worker needs to read one file; `path` is whole, `file_format` as in `formats`."""
+    """What a worker needs to read one file; `path` is whole, `file_format` as in `formats`.
+
+    `older_schema` is the place of the file's columns in `Subcompaction.older_schemas`; None: the
+    file has the columns of the latest schema.
+    """
 
     path: str
     file_format: str
@@ -156,6 +161,7 @@ class InputFile:
     row_count: int
     min_sequence_number: int
     max_sequence_number: int
+    older_schema: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,8 +240,10 @@ class WriteSpec:
 class Subcompaction:
     """One worker's share of a compaction; nothing else is needed to run it.
 
-    `fields` are the columns of the table's latest schema. `compaction` is the number of the
-    decision and `index` the place of this share in it, from 0: they come back in the answer.
+    `fields` are the columns of the table's latest schema. `older_schemas` are the columns of files
+    that were written with other schemas; `zone` is the time zone of casts between local times and
+    instants. `compaction` is the number of the decision and `index` the place of this share in it,
+    from 0: they come back in the answer.
     """
 
     table: str
@@ -247,6 +255,8 @@ class Subcompaction:
     storage: StorageSpec
     owner: Owner
     memory_bytes: int
+    older_schemas: tuple[tuple[DataField, ...], ...] = ()
+    zone: datetime.tzinfo = datetime.UTC
 
 
 # Rows of the table; what else a subcompaction may write is of another kind.

@@ -96,6 +96,15 @@ def task_layout(subcompaction: Subcompaction) -> Layout:
     return _layout(row_fields, tuple(zip(in_file, sources, strict=True)), keys, fields)
 
 
+def file_layout(
+    row_fields: tuple[DataField, ...],
+    key_fields: tuple[DataField, ...],
+    dictionaries: Collection[str],
+) -> Layout:
+    """The layout in which the files of an older schema are read, before rows are converted."""
+    return _layout(row_fields, (), key_fields, (), dictionaries)
+
+
 def key_layout(keys: tuple[DataField, ...]) -> Layout:
     """A layout with the key columns only, to read keys."""
     return _layout(keys, (), keys, keys)

@@ -220,16 +220,27 @@ def latest_schema(
     return read_schema(storage, location, ids[-1])
 
 
-def same_columns(left: TableSchema, right: TableSchema) -> bool:
-    """Whether files written with one schema have exactly the columns that the other asks for.
+class SchemaHistory:
+    """The schemas of a table by id. A schema file never changes, so each is read once."""
 
-    Ids, names, types, nullability and order count; descriptions, default values and options do not.
+    def __init__(self, storage: Storage, location: str, latest: TableSchema) -> None:
+        self._storage = storage
+        self._location = location
+        self._known = {latest.id: latest}
+
+    def schema(self, id_: int) -> TableSchema:
+        """Raises what `read_schema` raises."""
+        if id_ not in self._known:
+            self._known[id_] = read_schema(self._storage, self._location, id_)
+        return self._known[id_]
+
+
+def same_column(left: DataField, right: DataField) -> bool:
+    """Whether files have the column alike.
+
+    Ids, names, types and nullability count, at any depth; descriptions and default values do not.
     """
-    return (
-        tuple(_bare(field) for field in left.fields) == tuple(_bare(f) for f in right.fields)
-        and left.primary_keys == right.primary_keys
-        and left.partition_keys == right.partition_keys
-    )
+    return _bare(left) == _bare(right)
 
 
 def _bare(field: DataField) -> DataField:

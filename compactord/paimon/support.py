@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from compactord.paimon.casts import why_not_castable
 from compactord.paimon.option_catalogue import canonical_key, find
 from compactord.paimon.option_rules import value_reasons
 from compactord.paimon.options import ChangelogProducer, MergeEngine, TableOptions
-from compactord.paimon.schema import CURRENT_VERSION, TableSchema, same_columns
+from compactord.paimon.schema import CURRENT_VERSION, TableSchema
 from compactord.paimon.types import (
     ArrayType,
     AtomicType,
@@ -171,13 +172,25 @@ def reasons_in_files(
     latest: TableSchema, schemas: Iterable[TableSchema], formats: Iterable[str]
 ) -> tuple[str, ...]:
     """Why live files cannot be rewritten: `schemas` and `formats` are those of the live files."""
-    reasons = [
-        f"files of schema {schema.id} have other columns than schema {latest.id}"
-        for schema in schemas
-        if schema.id != latest.id and not same_columns(schema, latest)
-    ]
+    reasons = [reason for schema in schemas for reason in _evolution_reasons(schema, latest)]
     reasons += [f"it has files of format {name}" for name in formats if name not in FILE_FORMATS]
     return tuple(reasons)
+
+
+def _evolution_reasons(schema: TableSchema, latest: TableSchema) -> Iterator[str]:
+    """Why rows of files with `schema` cannot become rows of `latest`."""
+    for what, old, new in (
+        ("primary key", schema.key_fields, latest.key_fields),
+        ("partition columns", schema.partition_fields, latest.partition_fields),
+    ):
+        if [(f.id, f.type) for f in old] != [(f.id, f.type) for f in new]:
+            yield f"files of schema {schema.id} have another {what} than schema {latest.id}"
+    by_id = {field.id: field for field in schema.fields}
+    for field in latest.fields:
+        if field.id in by_id:
+            why = why_not_castable(by_id[field.id].type, field.type)
+            if why is not None:
+                yield f"files of schema {schema.id} have another type of column {field.name}: {why}"
 
 
 def warnings(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from compactord.formats.opening import check_rows
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.model import InputFile
 from compactord.paimon.types import DataField
+from compactord.rewrite.evolution import Build, Evolution
 from compactord.storage.base import Storage
 
 # Number of inputs that are sampled before the merge.
@@ -40,16 +41,31 @@ class ReadCounts:
 class InputReader:
     """Reads the inputs of one subcompaction.
 
-    `row_range` None: whole files are read. `counts` increases as batches are returned. `readers`
-    has a reader for each format used so far.
+    `row_range` None: whole files are read. `older` are the older schemas that files may have.
+    `counts` increases as batches are returned. `readers` has a reader for each format used so far.
     """
 
     storage: Storage
     layout: Layout
     row_range: RowRange | None = None
     formats: Formats = field(default_factory=lambda: FORMATS)
+    older: tuple[Build, ...] = ()
     readers: dict[str, FileReader] = field(default_factory=dict)
     counts: ReadCounts = field(default_factory=ReadCounts)
+    evolved: dict[int, Evolution | None] = field(default_factory=dict)
+
+    def with_layout(self, layout: Layout) -> InputReader:
+        """A reader of rows in another layout, which shares all but what depends on it."""
+        return replace(self, layout=layout, evolved={})
+
+    def evolution(self, file: InputFile) -> Evolution | None:
+        """How the file's rows become rows of the layout; None if they are read as such."""
+        number = file.older_schema
+        if number is None:
+            return None
+        if number not in self.evolved:
+            self.evolved[number] = self.older[number](self.layout)
+        return self.evolved[number]
 
     def of(self, file_format: str) -> FileReader:
         """The reader of a format. Raises `TaskError` for an unsupported one."""
@@ -60,10 +76,10 @@ class InputReader:
 
     def profile(self, files: Sequence[InputFile]) -> InputProfile:
         """Sampled facts about the files; of several formats, combined so that they hold for all."""
-        by_format: dict[str, list[InputFile]] = {}
+        alike: dict[tuple[str, int | None], list[InputFile]] = {}
         for file in sample(files):
-            by_format.setdefault(file.file_format, []).append(file)
-        found = [self.of(name).profile(sampled, self.layout) for name, sampled in by_format.items()]
+            alike.setdefault((file.file_format, file.older_schema), []).append(file)
+        found = [self._profile(name, sampled) for (name, _), sampled in alike.items()]
         paths = dict.fromkeys(path for each in found for path in each.dictionary_paths)
         return InputProfile(
             row_bytes=max(each.row_bytes for each in found),
@@ -73,17 +89,29 @@ class InputReader:
             plain_share=min(each.plain_share for each in found),
         )
 
+    def _profile(self, file_format: str, files: Sequence[InputFile]) -> InputProfile:
+        """Of files of one format and schema."""
+        evolution = self.evolution(files[0])
+        if evolution is None:
+            return self.of(file_format).profile(files, self.layout)
+        return evolution.profile(self.of(file_format).profile(files, evolution.layout))
+
     def open_bytes(self, file: InputFile) -> int:
         """Bytes of memory that the file takes while it is read, besides its decoded rows."""
-        return self.of(file.file_format).open_bytes(file, self.layout)
+        layout, _ = self._read_as(file)
+        return self.of(file.file_format).open_bytes(file, layout)
 
     def row_groups(self, file: InputFile, column: DataField | None = None) -> Sequence[RowGroup]:
-        """The parts of a file that can be read separately, with the bounds of a column."""
+        """The parts of a file that can be read separately, with the bounds of a key column."""
+        evolution = self.evolution(file)
+        if evolution is not None and column is not None:
+            column = evolution.stored(column)
         return self.of(file.file_format).row_groups(file, column)
 
     def held_bytes(self, file: InputFile) -> tuple[int, int]:
         """Fetched bytes of the open file that are in memory at least, and at most if it may."""
-        return self.of(file.file_format).held_bytes(file, self.layout)
+        layout, _ = self._read_as(file)
+        return self.of(file.file_format).held_bytes(file, layout)
 
     def expect(self, files: Iterable[InputFile]) -> None:
         """Begin to fetch what is read first of files that will be read soon."""
@@ -92,7 +120,8 @@ class InputReader:
 
     def start(self, file: InputFile, held_bytes: int) -> None:
         """Begin to fetch the file, which `batches` reads next."""
-        self.of(file.file_format).start(file, self.layout, self.row_range, held_bytes)
+        layout, bounds = self._read_as(file)
+        self.of(file.file_format).start(file, layout, bounds, held_bytes)
 
     @property
     def kept_bytes(self) -> int:
@@ -114,14 +143,26 @@ class InputReader:
         Raises `FormatError` when the file is not the one that `file` describes: its size or number
         of rows differs, or a column is missing or has another type than declared.
         """
-        reader = self.of(file.file_format)
-        reader.start(file, self.layout, self.row_range, held_bytes)
-        found = reader.batches(file, self.layout, batch_rows, self.row_range)
-        with contextlib.closing(found) as batches:
+        with contextlib.closing(self._batches(file, batch_rows, held_bytes)) as batches:
             if self.row_range is None:
                 yield from self._all(file, batches)
             else:
                 yield from self._within(file, batches, self.row_range)
+
+    def _read_as(self, file: InputFile) -> tuple[Layout, RowRange | None]:
+        """The layout in which the file itself is read, and the range in its names."""
+        evolution = self.evolution(file)
+        if evolution is None:
+            return self.layout, self.row_range
+        return evolution.layout, evolution.row_range(self.row_range)
+
+    def _batches(self, file: InputFile, batch_rows: int, held_bytes: int) -> NumberedBatches:
+        reader, evolution = self.of(file.file_format), self.evolution(file)
+        layout, bounds = self._read_as(file)
+        reader.start(file, layout, bounds, held_bytes)
+        with contextlib.closing(reader.batches(file, layout, batch_rows, bounds)) as batches:
+            for row, rows in batches:
+                yield row, rows if evolution is None else evolution.converted(rows, file.path)
 
     def _all(
         self, file: InputFile, batches: NumberedBatches

@@ -9,6 +9,7 @@ key column has few distinct values.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import itertools
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ from compactord.formats.values import cell, nanos_per_unit
 from compactord.model import InputFile, KeyRange, MergeSpec
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
+from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.reader import InputReader
 from compactord.storage.base import Storage
 
@@ -53,18 +55,23 @@ def cut_ranges(
     fields: Sequence[DataField],
     storage: Storage,
     *,
+    older: Sequence[tuple[DataField, ...]] = (),
     formats: Formats = FORMATS,
 ) -> tuple[KeyRange, ...]:
     """At most `count` ranges that cover all keys without overlap, in key order.
 
-    `fields` are the table's columns. Returns fewer ranges when there are too few keys. Reads the
-    footers of all inputs, or the key columns of one run per section; nothing when `count` is 1.
+    `fields` are the table's columns, `older` those of older schemas (as in `Subcompaction`).
+    Returns fewer ranges when there are too few keys. Reads the footers of all inputs, or the key
+    columns of one run per section; nothing when `count` is 1.
     """
     if count <= 1:
         return (KeyRange(),)
     by_name = {field.name: field for field in fields}
     keys = tuple(by_name[name] for name in source.key_columns)
-    reader = InputReader(storage, key_layout(keys), formats=formats)
+    # Keys keep their type: no time zone is needed to read them.
+    reader = InputReader(
+        storage, key_layout(keys), formats=formats, older=evolutions(older, datetime.UTC)
+    )
     with contextlib.closing(reader):
         groups = _number_groups(source, reader) if _is_number(keys) else None
         bounds = groups.cut(count) if groups is not None else _cut_by_keys(source, reader, count)

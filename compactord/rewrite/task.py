@@ -7,7 +7,6 @@ them are removed after any error.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import traceback
 from collections.abc import Sequence
 
@@ -36,6 +35,7 @@ from compactord.rewrite.ahead import Decoding, Encoding, use_threads
 from compactord.rewrite.budget import Budget, Load, budget
 from compactord.rewrite.copying import copy_files, is_worthwhile
 from compactord.rewrite.description import AppendedFile, Describe, MergedFile
+from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.merging import Rows, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
@@ -104,10 +104,8 @@ def rewrite(
     clock = clock or SystemClock()
     meter = Meter()
     layout = task_layout(subcompaction)
-    bounds = subcompaction.source.key_range if isinstance(subcompaction.source, MergeSpec) else None
     storage, tally = _opened(subcompaction)
-    rows_read = row_range(bounds, layout.key_fields) if bounds else None
-    reader = InputReader(storage, layout, rows_read, formats)
+    reader = _reader(subcompaction, layout, storage, formats)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
     with contextlib.closing(reader):
         _write_outputs(subcompaction, reader, outputs, functions, threaded)
@@ -138,7 +136,7 @@ def _write_outputs(
     files = subcompaction.source.files
     facts = reader.profile(files)
     layout = reader.layout.with_dictionaries(facts.dictionaries)
-    reader = dataclasses.replace(reader, layout=layout)
+    reader = reader.with_layout(layout)
     if threaded is None:
         threaded = use_threads(sum(file.size_bytes for file in files))
     with (
@@ -176,6 +174,19 @@ def _opened(subcompaction: Subcompaction) -> tuple[Storage, RequestTally]:
     return tallied(subcompaction.storage.open(), tally), tally
 
 
+def _reader(
+    subcompaction: Subcompaction, layout: Layout, storage: Storage, formats: Formats
+) -> InputReader:
+    bounds = subcompaction.source.key_range if isinstance(subcompaction.source, MergeSpec) else None
+    return InputReader(
+        storage,
+        layout,
+        row_range(bounds, layout.key_fields) if bounds else None,
+        formats,
+        evolutions(subcompaction.older_schemas, subcompaction.zone),
+    )
+
+
 def _rows(
     source: MergeSpec | ConcatSpec,
     functions: MergeFunctions,
@@ -209,6 +220,8 @@ def _copier(
     if not isinstance(source, ConcatSpec) or not is_worthwhile(subcompaction, source, facts):
         return None
     if any(file.file_format != spec.file_format for file in source.files):
+        return None
+    if any(reader.evolution(file) is not None for file in source.files):
         return None
     columns = _dictionary_columns(reader.layout, facts)
     return reader.of(spec.file_format).copier(reader.layout, spec, columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.options import TableOptions, parse_options
-from compactord.paimon.schema import TableSchema, latest_schema, read_schema
+from compactord.paimon.schema import SchemaHistory, TableSchema, latest_schema
 from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
 from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
@@ -41,12 +41,13 @@ class OpenTable:
     key_of: Callable[[bytes], Any] | None
     warnings: tuple[str, ...]
     keeps_encoding: bool
+    history: SchemaHistory = field(compare=False, repr=False)
 
     @property
     def commit_settings(self) -> CommitSettings:
         return CommitSettings(
             options=self.options.commit,
-            partition_types=tuple(field.type for field in self.schema.partition_fields),
+            partition_types=tuple(column.type for column in self.schema.partition_fields),
             key_of=self.key_of,
             bucket_folder=self.bucket_folder,
         )
@@ -73,7 +74,7 @@ class OpenTable:
     def partition_text(self, partition: bytes) -> str:
         """For people: `dt=2026-01-01, region=eu`, empty for a table without partitions."""
         fields = self.schema.partition_fields
-        values = decode_row(partition, [field.type for field in fields], source=self.manifests)
+        values = decode_row(partition, [column.type for column in fields], source=self.manifests)
         return paths.partition_text(values, fields)
 
 
@@ -86,14 +87,17 @@ def open_table(
 ) -> OpenTable:
     """The table with the options of this run over its own.
 
-    `known` is what was opened before: no folder is listed then. Raises `UnsupportedTable` with
-    every reason, before any data is read, and `UsageError` for what only this run asks for.
+    `known` is what was opened before: no folder is listed then, and if its schema is still the
+    latest, older ones are not read again. Raises `UnsupportedTable` with every reason, before any
+    data is read, and `UsageError` for what only this run asks for.
     """
     schema = latest_schema(storage, ref.location, known=known.schema if known else None)
     table = describe_table(storage, ref, schema, overrides)
     reasons = reasons_to_refuse(schema, table.options)
     if reasons:
         raise UnsupportedTable(ref.full_name, reasons)
+    if known is not None and known.schema == schema:
+        return replace(table, history=known.history)
     return table
 
 
@@ -113,7 +117,7 @@ def describe_table(
         kind = TableKind.APPEND_UNAWARE
     else:
         kind = TableKind.APPEND_BUCKETED
-    types = [field.type for field in schema.key_fields]
+    types = [key.type for key in schema.key_fields]
     return OpenTable(
         storage=storage,
         ref=ref,
@@ -124,6 +128,7 @@ def describe_table(
         if schema.primary_keys
         else None,
         warnings=warnings(schema, options),
+        history=SchemaHistory(storage, ref.location, schema),
         keeps_encoding=not overrides or options.files == parse_options(schema, {}).files,
     )
 
@@ -139,7 +144,7 @@ def _refuse_overrides(schema: TableSchema, options: TableOptions) -> None:
 def refuse_live_state(table: OpenTable, state: TableState) -> None:
     """Refuse what only the live files can tell: raises `UnsupportedTable`.
 
-    Columns that differ from the latest schema, index files that name data files.
+    Columns that cannot be cast to those of the latest schema, index files that name data files.
     """
     reasons = list(live_reasons(table, state))
     if reasons:
@@ -158,11 +163,7 @@ def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
     known = [schema_id for schema_id in state.files.schema_ids if schema_id <= table.schema.id]
     for schema_id in sorted(state.files.schema_ids - set(known)):
         yield f"live files have schema {schema_id}, newer than the latest, {table.schema.id}"
-    schemas = [
-        read_schema(table.storage, table.ref.location, schema_id)
-        for schema_id in sorted(known)
-        if schema_id != table.schema.id
-    ]
+    schemas = [table.history.schema(schema_id) for schema_id in sorted(known)]
     yield from reasons_in_files(table.schema, schemas, ())
     if state.snapshot is not None and state.snapshot.index_manifest is not None:
         entries = read_index_entries(

@@ -58,7 +58,7 @@ def subcompactions(
     Parquet footers of its inputs. `number` comes back in the outcomes. Raises `UnsupportedTable`
     for an input that cannot be rewritten, before it is read.
     """
-    folder = table.bucket_folder(compaction.bucket)
+    inputs = _Inputs(table, table.bucket_folder(compaction.bucket))
     sources: list[MergeSpec | ConcatSpec]
     match compaction:
         case MergeCompaction(actions=actions):
@@ -66,18 +66,18 @@ def subcompactions(
             sources = []
             for action in actions:
                 if isinstance(action, Rewrite):
-                    whole = _merge_spec(table, compaction, action, folder)
-                    sources += _cut(table, whole, action, free_slots)
+                    whole = _merge_spec(table, compaction, action, inputs)
+                    sources += _cut(table, whole, action, free_slots, inputs)
         case AppendCompaction(files=files, ordered=ordered):
             level = 0
             sources = [
                 ConcatSpec(
-                    files=tuple(_input(table, folder, file) for file in files),
+                    files=tuple(inputs.file(file) for file in files),
                     first_sequence_number=files[0].min_sequence_number,
                     continues_across_outputs=ordered,
                 )
             ]
-    write = write_spec(table, folder, level, worker, clock)
+    write = write_spec(table, inputs.folder, level, worker, clock)
     return tuple(
         Subcompaction(
             table=table.ref.full_name,
@@ -89,17 +89,19 @@ def subcompactions(
             storage=table.storage.spec,
             owner=worker.owner,
             memory_bytes=worker.memory_bytes,
+            older_schemas=inputs.older_schemas,
+            zone=worker.zone,
         )
         for index, source in enumerate(sources)
     )
 
 
 def _merge_spec(
-    table: OpenTable, compaction: MergeCompaction, rewrite: Rewrite, folder: str
+    table: OpenTable, compaction: MergeCompaction, rewrite: Rewrite, inputs: _Inputs
 ) -> MergeSpec:
     return MergeSpec(
         sections=tuple(
-            tuple(tuple(_input(table, folder, file) for file in run.files) for run in section.runs)
+            tuple(tuple(inputs.file(file) for file in run.files) for run in section.runs)
             for section in rewrite.sections
         ),
         merge_engine=table.options.merge_engine.value,
@@ -113,13 +115,15 @@ def _merge_spec(
 
 
 def _cut(
-    table: OpenTable, whole: MergeSpec, rewrite: Rewrite, free_slots: int
+    table: OpenTable, whole: MergeSpec, rewrite: Rewrite, free_slots: int, inputs: _Inputs
 ) -> list[MergeSpec | ConcatSpec]:
     size = sum(run.size_bytes for section in rewrite.sections for run in section.runs)
     count = min(free_slots, size // _MIN_BYTES)
     if count < 2:
         return [whole]
-    ranges = cut_ranges(whole, count, table.schema.fields, table.storage)
+    ranges = cut_ranges(
+        whole, count, table.schema.fields, table.storage, older=inputs.older_schemas
+    )
     return [_within(whole, key_range) for key_range in ranges]
 
 
@@ -164,22 +168,45 @@ def write_spec(
     )
 
 
-def _input(table: OpenTable, folder: str, file: DataFile) -> InputFile:
-    if file.external_path is not None:
-        reason = f"file {file.file_name} is outside the table, at {file.external_path}"
-        raise UnsupportedTable(table.ref.full_name, [reason])
-    if file.foreign:
-        columns = ", ".join(value.column for value in file.foreign)
-        reason = (
-            f"file {file.file_name} has values of columns that are not known, {columns}: "
-            "rewriting it would lose them"
+class _Inputs:
+    """Input files of one compaction, and the older schemas that they have, each once."""
+
+    def __init__(self, table: OpenTable, folder: str) -> None:
+        self.folder = folder
+        self._table = table
+        self._older: dict[tuple[DataField, ...], int] = {}
+
+    @property
+    def older_schemas(self) -> tuple[tuple[DataField, ...], ...]:
+        return tuple(self._older)
+
+    def file(self, file: DataFile) -> InputFile:
+        """Raises `UnsupportedTable` for a file that cannot be rewritten."""
+        if file.external_path is not None:
+            reason = f"file {file.file_name} is outside the table, at {file.external_path}"
+            raise UnsupportedTable(self._table.ref.full_name, [reason])
+        if file.foreign:
+            columns = ", ".join(value.column for value in file.foreign)
+            reason = (
+                f"file {file.file_name} has values of columns that are not known, {columns}: "
+                "rewriting it would lose them"
+            )
+            raise UnsupportedTable(self._table.ref.full_name, [reason])
+        return InputFile(
+            path=paths.data_file_path(self.folder, file),
+            file_format=paths.format_of(file.file_name),
+            size_bytes=file.file_size,
+            row_count=file.row_count,
+            min_sequence_number=file.min_sequence_number,
+            max_sequence_number=file.max_sequence_number,
+            older_schema=self._older_schema(file),
         )
-        raise UnsupportedTable(table.ref.full_name, [reason])
-    return InputFile(
-        path=paths.data_file_path(folder, file),
-        file_format=paths.format_of(file.file_name),
-        size_bytes=file.file_size,
-        row_count=file.row_count,
-        min_sequence_number=file.min_sequence_number,
-        max_sequence_number=file.max_sequence_number,
-    )
+
+    def _older_schema(self, file: DataFile) -> int | None:
+        """The place of the file's columns; None: it has those of the latest schema."""
+        if file.schema_id == self._table.schema.id and file.write_columns is None:
+            return None
+        columns = self._table.history.schema(file.schema_id).fields
+        if file.write_columns is not None:
+            columns = tuple(column for column in columns if column.name in file.write_columns)
+        return self._older.setdefault(columns, len(self._older))

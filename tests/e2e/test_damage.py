@@ -210,7 +210,7 @@ def _add_column(folder: Path) -> None:
     (folder / "schema-1").write_text(json.dumps(schema))
 
 
-def test_a_column_added_under_a_running_merge_is_told_and_costs_no_row(
+def test_a_column_added_under_a_running_merge_costs_nothing(
     commands: Commands, tmp_path: Path
 ) -> None:
     tables.large_keyed(tmp_path)
@@ -221,8 +221,7 @@ def test_a_column_added_under_a_running_merge_is_told_and_costs_no_row(
     command.wait_for_merge(tables.location(tmp_path))
     _add_column(Path(tables.location(tmp_path)) / "schema")
     outcome = command.outcome()
-    assert outcome.code == 3
-    assert "other columns than schema 1" in outcome.err
+    assert outcome.code == 0, outcome.err
     assert "Traceback" not in outcome.err
     assert tables.rows_of(tmp_path).equals(rows)
     assert tables.leftovers(tmp_path) == set()

@@ -363,11 +363,21 @@ def merged(table: LiveTable, files: Sequence[dict[str, Any]]) -> dict[str, Any]:
         facts["min_key"] = _extreme(table, types, [file["min_key"] for file in files], 0)
         facts["max_key"] = _extreme(table, types, [file["max_key"] for file in files], -1)
         facts["key_stats"] = _merged_stats(table, names, [file["key_stats"] for file in files])
+    # Statistics are of the columns of a file's own schema.
+    newest = max(file["schema_id"] for file in files)
+    files = [file for file in files if file["schema_id"] == newest]
     columns = files[0]["value_stats_cols"]
     if columns is None:
         columns = [name for name, _ in table.columns]
-    facts["value_stats"] = _merged_stats(table, columns, [file["value_stats"] for file in files])
+    if newest == _latest_schema_id(table):
+        stats = [file["value_stats"] for file in files]
+        facts["value_stats"] = _merged_stats(table, columns, stats)
     return facts
+
+
+def _latest_schema_id(table: LiveTable) -> int:
+    schemas = (table.path / "schema").glob("schema-*")
+    return max(int(path.name.removeprefix("schema-")) for path in schemas)
 
 
 def _extreme(table: LiveTable, types: Sequence[TypeName], rows: Sequence[str], which: int) -> Row:

@@ -114,6 +114,16 @@ class Algorithms:
         arguments = {"types": list(types), "rows": list(rows)}
         return [tuple(row) for row in self._ask("decodeRows", arguments)]
 
+    def casts(
+        self, cases: Sequence[tuple[TypeName, TypeName, Sequence[Value]]], *, zone: str = "UTC"
+    ) -> list[list[list[Value] | str] | None]:
+        """Values cast from the first type to the second, with `zone` as Java's default time zone.
+
+        None for a case without a rule; else for each value [result], or the text of the error.
+        """
+        arguments = {"zone": zone, "cases": [list(case) for case in cases]}
+        return self._jvm.ask("Casts", "casts", arguments)
+
     def sort_rows(self, types: Sequence[TypeName], rows: Sequence[Row]) -> list[int]:
         """Positions of the rows in Java's ascending (stable) order: nulls, NaN, bytes, all."""
         arguments = {"types": list(types), "rows": [list(row) for row in rows]}

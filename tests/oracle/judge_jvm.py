@@ -32,7 +32,7 @@ SPARK_JARS = (
     "lz4-java",
 )
 # In this order: a class sees those compiled before it.
-JAVA_SOURCES = ("Rows", "WholeManifests", "LateRenames", "Oracle", "Planner")
+JAVA_SOURCES = ("Rows", "WholeManifests", "LateRenames", "Oracle", "Planner", "Casts")
 JAVA_OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 

@@ -64,8 +64,8 @@ def compatibility_table() -> str:
         ("Column types", "all others", _code(REFUSED_TYPES)),
         (
             "Schema evolution",
-            "options, comments and default values may differ",
-            "live files whose columns differ from the latest schema's",
+            "columns added, dropped, renamed, moved, of other types, at any depth",
+            "types that Java has no cast for",
         ),
         ("File indexes", "", "`file-index.<type>.columns`"),
         ("Shredded maps", "", "`fields.<column>.map.storage-layout`"),

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from compactord.errors import FormatError, TableNotFound, UnsupportedTable
+from compactord.errors import FormatError, ObjectNotFound, TableNotFound, UnsupportedTable
 from compactord.paimon.schema import (
+    SchemaHistory,
     TableSchema,
     latest_schema,
     parse_schema,
     read_schema,
-    same_columns,
+    same_column,
     schema_ids,
     schema_json,
 )
-from compactord.paimon.types import parse_field
+from compactord.paimon.types import DataField, parse_field
 from compactord.storage.local import LocalStorage
 
 PATH = "/w/db.db/t/schema/schema-4"
@@ -141,10 +142,8 @@ def test_a_place_without_schemas_is_no_table(tmp_path: Path) -> None:
 
 
 def test_columns_are_the_same_whatever_is_said_about_them() -> None:
-    schema = parse()
     told = {**JSON["fields"][2], "description": "y", "defaultValue": "1"}
-    other = replace(schema, id=5, options={}, fields=(*schema.fields[:2], parse_field(told)))
-    assert same_columns(schema, other)
+    assert same_column(parse().fields[2], parse_field(told))
 
 
 @pytest.mark.parametrize(
@@ -158,13 +157,11 @@ def test_columns_are_the_same_whatever_is_said_about_them() -> None:
     ids=["id", "name", "element", "nullability"],
 )
 def test_columns_differ_by_id_name_type_and_nullability(field: dict[str, Any]) -> None:
-    schema = parse()
-    other = replace(schema, fields=(*schema.fields[:2], parse_field(field)))
-    assert not same_columns(schema, other)
+    assert not same_column(parse().fields[2], parse_field(field))
 
 
 def test_descriptions_inside_nested_types_make_no_difference() -> None:
-    def schema(inner: dict[str, Any]) -> TableSchema:
+    def columns(inner: dict[str, Any]) -> list[DataField]:
         row = {"type": "ROW", "fields": [{"id": 5, "name": "x", "type": "INT", **inner}]}
         kinds = [
             {"type": "ARRAY", "element": row},
@@ -173,7 +170,23 @@ def test_descriptions_inside_nested_types_make_no_difference() -> None:
             {"type": "VECTOR", "element": "INT", "length": 2},
         ]
         fields = [{"id": 10 + i, "name": f"c{i}", "type": kind} for i, kind in enumerate(kinds)]
-        return parse(fields=[*JSON["fields"], *fields])
+        return list(parse(fields=[*JSON["fields"], *fields]).fields[3:])
 
-    assert same_columns(schema({}), schema({"description": "d"}))
-    assert not same_columns(schema({}), schema({"name": "y"}))
+    plain, told, named = columns({}), columns({"description": "d"}), columns({"name": "y"})
+    assert [same_column(*pair) for pair in zip(plain, told, strict=True)] == [True] * 4
+    assert [same_column(*pair) for pair in zip(plain, named, strict=True)] == [False] * 3 + [True]
+
+
+def test_older_schemas_are_read_once(tmp_path: Path) -> None:
+    folder = tmp_path / "schema"
+    folder.mkdir()
+    for id_ in (0, 1):
+        (folder / f"schema-{id_}").write_bytes(schema_json(replace(parse(), id=id_)))
+    latest = latest_schema(LocalStorage(), str(tmp_path))
+    history = SchemaHistory(LocalStorage(), str(tmp_path), latest)
+    assert history.schema(0).id == 0
+    (folder / "schema-0").unlink()
+    (folder / "schema-1").unlink()
+    assert [history.schema(0).id, history.schema(1)] == [0, latest]
+    with pytest.raises(ObjectNotFound):
+        history.schema(2)

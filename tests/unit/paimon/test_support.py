@@ -253,14 +253,38 @@ def test_tables_of_paimon_0_8_without_a_format_hold_orc_files() -> None:
     assert "file.format=orc" in reasons_to_refuse(schema, parse_options(schema))[0]
 
 
-def test_live_files_must_have_the_latest_columns_and_a_known_format() -> None:
+def test_live_files_may_have_other_columns_and_must_have_a_known_format() -> None:
     latest = replace(table(), id=3)
     commented = replace(table({"bucket": "9"}), id=2)
     narrower = replace(table(columns=("INT NOT NULL",)), id=0)
-    assert reasons_in_files(latest, [latest, commented], ["parquet"]) == ()
+    assert reasons_in_files(latest, [latest, commented, narrower], ["parquet"]) == ()
     assert reasons_in_files(latest, [narrower], ["parquet", "orc"]) == (
-        "files of schema 0 have other columns than schema 3",
         "it has files of format orc",
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("INT", "DATE", "there is no cast from INT to DATE"),
+        ("TIME(0)", "TIME(3)", "there is no cast from TIME(0) to TIME(3)"),
+        ("DATE", "VARCHAR(10)", "there is no cast from DATE to VARCHAR(10)"),
+        ("TIMESTAMP(3)", "STRING NOT NULL", "no cast from TIMESTAMP(3) to STRING NOT NULL"),
+    ],
+)
+def test_columns_of_live_files_must_be_castable(old: str, new: str, why: str) -> None:
+    latest = replace(table(columns=("INT NOT NULL", new)), id=3)
+    older = replace(table(columns=("INT NOT NULL", old)), id=1)
+    [reason] = reasons_in_files(latest, [older], ["parquet"])
+    assert reason.startswith("files of schema 1 have another type of column c1: ")
+    assert why in reason
+
+
+def test_live_files_must_have_the_same_primary_key() -> None:
+    latest = replace(table(columns=("INT NOT NULL", "INT NOT NULL")), id=3)
+    older = replace(latest, id=1, primary_keys=("c1",))
+    assert reasons_in_files(latest, [older], ["parquet"]) == (
+        "files of schema 1 have another primary key than schema 3",
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
-from compactord.errors import CommitError, UnsupportedTable
+from compactord.errors import CommitError
 from compactord.model import CompactReason
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
@@ -117,7 +117,7 @@ def _drop(storage: MemoryStorage, table: TableRef) -> None:
         storage.delete(path)
 
 
-def test_files_of_other_columns_that_came_during_a_merge_are_refused() -> None:
+def test_files_of_older_columns_that_came_during_a_merge_are_merged_next() -> None:
     storage = MemoryStorage()
     table = keyed_table(storage, WHERE)
     stale = writer(storage, table)
@@ -130,8 +130,41 @@ def test_files_of_other_columns_that_came_during_a_merge_are_refused() -> None:
     finished = _finished(session)
     stale.write(rows_of([(1, 1)]))
     assert session.settle(finished, busy=()).committed is not None
-    with pytest.raises(UnsupportedTable, match="files of schema 0 have other columns"):
-        session.refresh()
+    for value in range(5):
+        stale.write(rows_of([(1, value)]))
+    settled = _round(session)
+    assert settled is not None
+    assert settled.committed is not None
+    assert session.state is not None
+    assert session.state.files.schema_ids == {1}
+
+
+def test_a_column_that_is_renamed_during_a_merge_costs_a_new_plan_and_nothing_else() -> None:
+    storage, table, session = _filled()
+    session.refresh()
+    finished = _finished(session)
+    _altered(storage, table)
+    settled = session.settle(finished, busy=())
+    assert settled.committed is not None
+    assert not settled.dropped
+    assert session.refresh()
+    assert session.table.schema.id == 1
+    target = writer(storage, table)
+    for commit in range(6):
+        target.write(rows_of([(key, commit) for key in range(9)]).rename_columns(["k", "w"]))
+    assert _round(session) is not None
+
+
+def test_older_schemas_are_read_once_while_the_latest_stays() -> None:
+    storage, table, session = _filled()
+    _altered(storage, table)
+    session.refresh()
+    assert session.table.history.schema(0).id == 0
+    known = session.table
+    writer(storage, table).write(rows_of([(1, 1)]).rename_columns(["k", "w"]))
+    assert session.refresh()
+    assert session.table is not known
+    assert session.table.history is known.history
 
 
 def test_a_table_made_anew_during_a_merge_is_opened_anew() -> None:

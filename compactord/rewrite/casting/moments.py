@@ -1,0 +1,214 @@
+"""Casts from and to dates, times and timestamps.
+
+A timestamp is milliseconds since the epoch and nanoseconds of the millisecond, as in Java. Casts
+between local times and instants use the time zone of the job, as Java uses its default zone.
+
+Sources: casting/{TimestampTo*,DateTo*,TimeTo*}CastRule.java, casting/NumericPrimitiveToTimestamp,
+utils/DateTimeUtils.java.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from compactord.errors import FormatError
+from compactord.kernels.columns import Bools, Int64s
+from compactord.paimon.arrow import arrow_type
+from compactord.paimon.java_text import cast_text
+from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.rewrite.casting.values import (
+    CastError,
+    by_value,
+    from_numbers,
+    nulls_of,
+    numbers_of,
+)
+from compactord.rewrite.casting.zones import offset_at_s, offset_of_local_s
+
+MILLIS_PER_DAY = 86_400_000
+_PER_MILLI = {"us": 1_000, "ns": 1_000_000}
+_NANOS_PER_MILLI = 1_000_000
+_INT64 = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Timestamps; `nanos` are 0 to 999,999. Values where `nulls` is set are undefined."""
+
+    millis: Int64s
+    nanos: Int64s
+    nulls: Bools
+
+
+def moments_of(array: pa.Array) -> Moments:
+    """The timestamps of an array in any unit."""
+    ticks = numbers_of(array)
+    nulls = nulls_of(array)
+    if array.type.unit == "ms":
+        return Moments(ticks, np.zeros_like(ticks), nulls)
+    per_milli = _PER_MILLI[array.type.unit]
+    millis = ticks // per_milli
+    return Moments(millis, (ticks - millis * per_milli) * (_NANOS_PER_MILLI // per_milli), nulls)
+
+
+def stored(moments: Moments, target: AtomicType) -> pa.Array:
+    """An array of `target`. Raises `CastError` for moments that its files cannot hold."""
+    wanted = arrow_type(target)
+    ticks = moments.millis
+    if wanted.unit != "ms":
+        per_milli = _PER_MILLI[wanted.unit]
+        units = moments.nanos // (_NANOS_PER_MILLI // per_milli)
+        limit = int(_INT64.max) // per_milli
+        for row in np.flatnonzero((np.abs(ticks) >= limit) & ~moments.nulls):
+            exact = int(ticks[row]) * per_milli + int(units[row])
+            if not _INT64.min <= exact <= _INT64.max:
+                raise CastError(f"{ticks[row]} milliseconds do not fit 64 bits of {wanted.unit}")
+        ticks = np.where(moments.nulls, 0, ticks) * per_milli + units
+    return from_numbers(ticks, moments.nulls, wanted)
+
+
+Shift = Callable[[int, datetime.tzinfo], int]
+
+
+def _shifted(moments: Moments, offset: Shift, sign: int, zone: datetime.tzinfo) -> Moments:
+    """Each moment moved by the offset at its second; `sign` is 1 or -1."""
+    seconds = np.where(moments.nulls, 0, moments.millis // 1000)
+    distinct, places = np.unique(seconds, return_inverse=True)
+    offsets = np.array([offset(second, zone) for second in distinct.tolist()], np.int64)
+    return Moments(moments.millis + sign * 1000 * offsets[places], moments.nanos, moments.nulls)
+
+
+def to_local(moments: Moments, zone: datetime.tzinfo) -> Moments:
+    """Local times, as if they were UTC, of instants."""
+    return _shifted(moments, offset_at_s, 1, zone)
+
+
+def to_instants(moments: Moments, zone: datetime.tzinfo) -> Moments:
+    """Instants of local times."""
+    return _shifted(moments, offset_of_local_s, -1, zone)
+
+
+def _local(array: pa.Array, source: AtomicType, zone: datetime.tzinfo) -> Moments:
+    moments = moments_of(array)
+    return to_local(moments, zone) if source.root is TypeRoot.TIMESTAMP_LTZ else moments
+
+
+def moment_to_moment(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    """Digits beyond the target's precision are cut off, milliseconds toward zero."""
+    moments = moments_of(array)
+    if source.root is not target.root:
+        is_local = source.root is TypeRoot.TIMESTAMP
+        moments = to_instants(moments, zone) if is_local else to_local(moments, zone)
+    precision = target.precision or 0
+    if (source.precision or 0) > precision:
+        moments = _cut_off(moments, precision)
+    return stored(moments, target)
+
+
+def _cut_off(moments: Moments, precision: int) -> Moments:
+    millis, nanos = moments.millis, moments.nanos
+    if precision <= 3:
+        millis = _cut(millis, 10 ** (3 - precision))
+        nanos = np.zeros_like(nanos)
+    else:
+        nanos = _cut(nanos, 10 ** (9 - precision))
+    return Moments(millis, nanos, moments.nulls)
+
+
+def _cut(numbers: Int64s, unit: int) -> Int64s:
+    """Toward zero to a multiple of `unit`."""
+    result: Int64s = numbers - np.fmod(numbers, unit)
+    return result
+
+
+def moment_to_date(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    """The day of the local time. Release 2.0.0 gives the day after for times before 1970."""
+    moments = _local(array, source, zone)
+    days = (moments.millis // MILLIS_PER_DAY).astype(np.int32)
+    return from_numbers(days, moments.nulls, pa.date32())
+
+
+def moment_to_time(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    moments = _local(array, source, zone)
+    times = (moments.millis % MILLIS_PER_DAY).astype(np.int32)
+    return from_numbers(times, moments.nulls, pa.time32("ms"))
+
+
+def moment_to_number(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    """Seconds since the epoch, toward zero; INT wraps."""
+    moments = moments_of(array)
+    seconds = _cut(moments.millis, 1000) // 1000
+    wanted = np.int32 if target.root is TypeRoot.INT else np.int64
+    return from_numbers(seconds.astype(wanted), moments.nulls, arrow_type(target))
+
+
+def number_to_moment(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    """Numbers are seconds. With a local time zone Java stores the local time as if it were UTC."""
+    seconds = numbers_of(array).astype(np.int64)
+    moments = Moments(seconds * 1000, np.zeros_like(seconds), nulls_of(array))
+    if target.root is TypeRoot.TIMESTAMP_LTZ:
+        moments = to_local(moments, zone)
+    return stored(moments, target)
+
+
+def date_to_moment(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    days = numbers_of(array).astype(np.int64)
+    moments = Moments(days * MILLIS_PER_DAY, np.zeros_like(days), nulls_of(array))
+    if target.root is TypeRoot.TIMESTAMP_LTZ:
+        moments = to_instants(moments, zone)
+    return stored(moments, target)
+
+
+def time_to_moment(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    """The time on 1970-01-01, in UTC in either case."""
+    times = numbers_of(array).astype(np.int64)
+    return stored(Moments(times, np.zeros_like(times), nulls_of(array)), target)
+
+
+def moment_to_text(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    moments = _local(array, source, zone)
+    as_local = AtomicType(root=TypeRoot.TIMESTAMP, precision=source.precision)
+    texts = [
+        None if null else _text(milli * _NANOS_PER_MILLI + nano, as_local)
+        for milli, nano, null in zip(
+            moments.millis.tolist(), moments.nanos.tolist(), moments.nulls.tolist(), strict=True
+        )
+    ]
+    return pa.array(texts, pa.string())
+
+
+def clock_to_text(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    """Of dates and times."""
+    return by_value(array, lambda value: _text(value, source).encode(), pa.string())
+
+
+def _text(value: int, type_: AtomicType) -> str:
+    try:
+        text = cast_text(value, type_)
+    except FormatError as error:
+        raise CastError(str(error)) from error
+    assert text is not None, "nulls are left out"
+    return text

@@ -1,0 +1,188 @@
+"""The cast from one type to another, at any depth."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from compactord.paimon.arrow import arrow_type
+from compactord.paimon.casts import (
+    BINARIES,
+    FLOATS,
+    INTEGERS,
+    MOMENTS,
+    STRING,
+    TEXTS,
+    same_type,
+    shares_fields,
+)
+from compactord.paimon.types import (
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    RowType,
+    TypeRoot,
+    type_text,
+)
+from compactord.rewrite.casting import moments, numbers, texts
+from compactord.rewrite.casting.nested_texts import array_texts, map_texts, row_texts
+from compactord.rewrite.casting.values import CastError, nulls_of, without_nulls
+
+Cast: TypeAlias = Callable[[pa.Array, AtomicType, AtomicType], pa.Array]
+ZonedCast: TypeAlias = Callable[[pa.Array, AtomicType, AtomicType, datetime.tzinfo], pa.Array]
+
+_NUMBERS = INTEGERS | FLOATS | {TypeRoot.DECIMAL}
+_BOOLEAN = frozenset({TypeRoot.BOOLEAN})
+_DECIMAL = frozenset({TypeRoot.DECIMAL})
+_DATE = frozenset({TypeRoot.DATE})
+_TIME = frozenset({TypeRoot.TIME})
+_SECONDS = frozenset({TypeRoot.INT, TypeRoot.BIGINT})
+_Roots: TypeAlias = frozenset[TypeRoot]
+
+_CASTS: tuple[tuple[_Roots, _Roots, Cast], ...] = (
+    (INTEGERS | FLOATS, INTEGERS | FLOATS, numbers.number_to_number),
+    (INTEGERS | FLOATS, _DECIMAL, numbers.number_to_decimal),
+    (_DECIMAL, _DECIMAL, numbers.decimal_to_decimal),
+    (_DECIMAL, INTEGERS | FLOATS, numbers.decimal_to_number),
+    (_BOOLEAN, _NUMBERS, numbers.boolean_to_number),
+    (INTEGERS, _BOOLEAN, numbers.number_to_boolean),
+    (_NUMBERS, TEXTS, texts.number_to_text),
+    (_BOOLEAN, TEXTS, texts.boolean_to_text),
+    (TEXTS, TEXTS, texts.text_to_text),
+    (BINARIES, TEXTS, texts.binary_to_text),
+    (TEXTS | BINARIES, BINARIES, texts.to_binary),
+    (TEXTS, _BOOLEAN, texts.text_to_boolean),
+    (TEXTS, _NUMBERS, texts.text_to_number),
+    (TEXTS, _DATE | _TIME, texts.text_to_clock),
+)
+_ZONED_CASTS: tuple[tuple[_Roots, _Roots, ZonedCast], ...] = (
+    (TEXTS, MOMENTS, texts.text_to_moment),
+    (MOMENTS, MOMENTS, moments.moment_to_moment),
+    (MOMENTS, _DATE, moments.moment_to_date),
+    (MOMENTS, _TIME, moments.moment_to_time),
+    (MOMENTS, _SECONDS, moments.moment_to_number),
+    (MOMENTS, TEXTS, moments.moment_to_text),
+    (_SECONDS, MOMENTS, moments.number_to_moment),
+    (_DATE, MOMENTS, moments.date_to_moment),
+    (_TIME, MOMENTS, moments.time_to_moment),
+    (_DATE | _TIME, TEXTS, moments.clock_to_text),
+)
+
+
+def cast(array: pa.Array, source: DataType, target: DataType, zone: datetime.tzinfo) -> pa.Array:
+    """The values in the Arrow type of `target`; those of a missing field are null.
+
+    `array` has the Arrow type of `source` and is not dictionary-encoded. Raises `CastError` for a
+    value that cannot be cast, and for null where `target` has a nested NOT NULL.
+    """
+    if not shares_fields(source, target):
+        return pa.nulls(len(array), arrow_type(target))
+    match source, target:
+        case AtomicType(), AtomicType():
+            if same_type(source, target):
+                return array
+            return _atomic(array, source, target, zone)
+        case RowType(), RowType():
+            return _row(array, source, target, zone)
+        case ArrayType(element=old), ArrayType(element=new):
+            array = _aligned(array)
+            values = _inside(array.values, old, new, zone, "element")
+            nulls = pa.array(nulls_of(array))
+            return pa.ListArray.from_arrays(
+                array.offsets, values, type=arrow_type(target), mask=nulls
+            )
+        case MapType(key=key, value=old), MapType(value=new):
+            array = _aligned(array)
+            keys = cast(array.keys, key, key, zone)
+            items = _inside(array.items, old, new, zone, "value")
+            return pa.MapArray.from_arrays(
+                array.offsets,
+                keys,
+                items,
+                type=arrow_type(target),
+                mask=pa.array(nulls_of(array)),
+            )
+        case _, AtomicType():
+            return texts.of_length(_to_text(array, source, zone), target)
+    return array
+
+
+def _aligned(array: pa.Array) -> pa.Array:
+    """A copy without an offset: children of a sliced array are not aligned with its rows."""
+    return array.take(pa.array(np.arange(len(array)))) if array.offset or len(array) else array
+
+
+def _row(array: pa.Array, source: RowType, target: RowType, zone: datetime.tzinfo) -> pa.Array:
+    array = _aligned(array)
+    nulls = nulls_of(array)
+    # Values inside of a null ROW are undefined: `flatten` makes them null.
+    old = {f.id: (f, child) for f, child in zip(source.fields, array.flatten(), strict=True)}
+    wanted = arrow_type(target)
+    children = []
+    for field in target.fields:
+        if field.id in old:
+            before, values = old[field.id]
+            child = _named_cast(values, before.type, field.type, zone, field.name)
+        else:
+            child = pa.nulls(len(array), wanted.field(field.name).type)
+        if not field.type.nullable and child.null_count:
+            if (nulls_of(child) & ~nulls).any():
+                raise CastError(f"field {field.name} is NOT NULL and its value is null")
+            child = without_nulls(child)
+        children.append(child)
+    return pa.StructArray.from_arrays(
+        children,
+        fields=[wanted.field(number) for number in range(wanted.num_fields)],
+        mask=pa.array(nulls),
+    )
+
+
+def _inside(
+    array: pa.Array, source: DataType, target: DataType, zone: datetime.tzinfo, name: str
+) -> pa.Array:
+    values = cast(array, source, target, zone)
+    if not target.nullable and values.null_count:
+        raise CastError(f"an {name} is NOT NULL and its value is null")
+    return values
+
+
+def _named_cast(
+    array: pa.Array, source: DataType, target: DataType, zone: datetime.tzinfo, name: str
+) -> pa.Array:
+    try:
+        return cast(array, source, target, zone)
+    except CastError as error:
+        raise CastError(f"field {name}: {error}") from error
+
+
+def _atomic(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    for sources, targets, plain in _CASTS:
+        if source.root in sources and target.root in targets:
+            return plain(array, source, target)
+    for sources, targets, zoned in _ZONED_CASTS:
+        if source.root in sources and target.root in targets:
+            return zoned(array, source, target, zone)
+    raise CastError(f"there is no cast from {type_text(source)} to {type_text(target)}")
+
+
+def _to_text(array: pa.Array, source: DataType, zone: datetime.tzinfo) -> pa.Array:
+    def inner(values: pa.Array, type_: DataType) -> pa.Array:
+        return _to_text(values, type_, zone)
+
+    match source:
+        case AtomicType():
+            return cast(array, source, STRING, zone)
+        case ArrayType(element=element):
+            return array_texts(_aligned(array), element, inner)
+        case MapType():
+            return map_texts(_aligned(array), source, inner)
+        case RowType():
+            return row_texts(_aligned(array), source, inner)
+    raise CastError(f"there is no cast from {type_text(source)} to STRING")

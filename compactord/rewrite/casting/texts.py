@@ -1,0 +1,190 @@
+"""Casts from texts and binaries, and from everything to texts.
+
+Sources: casting/{StringTo*,*ToString,Binary*}CastRule.java, utils/BinaryStringUtils.java,
+java.lang.Double.valueOf, java.math.BigDecimal.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from compactord.paimon.arrow import arrow_type
+from compactord.paimon.java_text import cast_text
+from compactord.paimon.types import MAX_LENGTH, AtomicType, TypeRoot
+from compactord.rewrite.casting.clock_texts import (
+    not_a,
+    parse_date,
+    parse_moment,
+    parse_time,
+    whole_number,
+)
+from compactord.rewrite.casting.moments import Moments, stored, to_instants
+from compactord.rewrite.casting.numbers import fitted
+from compactord.rewrite.casting.values import CastError, by_value
+
+_BITS = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
+_TRUE = ("t", "true", "y", "yes", "1")
+_FALSE = ("f", "false", "n", "no", "0")
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,10})?")
+_FLOAT = re.compile(
+    r"(?P<sign>[+-]?)(?:(?P<word>NaN|Infinity)"
+    r"|(?P<plain>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
+    r"|(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)"
+)
+# Half way between the largest float of 32 bits and the next, if there were one.
+_BEYOND_SINGLE = 2**128 - 2**103
+_BLANKS = "".join(map(chr, range(33)))
+
+
+def decoded(value: bytes) -> str:
+    """A text's bytes as Java decodes them."""
+    return value.decode(errors="replace")
+
+
+def text_to_boolean(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+    def convert(value: bytes) -> bool:
+        word = decoded(value).lower()
+        if word in _TRUE:
+            return True
+        if word in _FALSE:
+            return False
+        raise not_a("boolean", decoded(value))
+
+    return by_value(array, convert, pa.bool_())
+
+
+def text_to_number(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+    wanted = arrow_type(target)
+    if target.root is TypeRoot.DECIMAL:
+        return by_value(array, partial(_decimal, target), wanted)
+    if target.root in _BITS:
+        limit = 1 << (_BITS[target.root] - 1)
+        return by_value(
+            array, lambda value: whole_number(decoded(value), -limit, limit - 1), wanted
+        )
+    is_single = target.root is TypeRoot.FLOAT
+    return by_value(array, lambda value: _floating(decoded(value), is_single=is_single), wanted)
+
+
+def _decimal(target: AtomicType, value: bytes) -> Decimal | None:
+    text = decoded(value)
+    if _DECIMAL.fullmatch(text) is None:
+        raise not_a("decimal number", text)
+    try:
+        return fitted(Decimal(text), target)
+    except InvalidOperation as error:
+        raise not_a("decimal number", text) from error
+
+
+def _floating(text: str, *, is_single: bool) -> float:
+    found = _FLOAT.fullmatch(text.strip(_BLANKS))
+    if found is None:
+        raise not_a("number", text)
+    sign = found["sign"]
+    exact: Fraction | None
+    if found["word"]:
+        return float(sign + ("nan" if found["word"] == "NaN" else "inf"))
+    if found["hex"]:
+        try:
+            value = float.fromhex(sign + found["hex"])
+        except OverflowError:
+            return float(sign + "inf")
+        exact = Fraction(value)
+    else:
+        value = float(sign + found["plain"])
+        exact = None if np.isinf(value) else Fraction(Decimal(sign + found["plain"]))
+    return _single(value, exact) if is_single and exact is not None else value
+
+
+def _single(value: float, exact: Fraction) -> float:
+    """The float of 32 bits nearest to `exact`; `value` is the double nearest to it."""
+    with np.errstate(over="ignore"):
+        nearest = np.float32(value)
+        above = np.nextafter(nearest, np.float32(np.inf))
+        below = np.nextafter(nearest, np.float32(-np.inf))
+    if Fraction(value) == exact or (np.isinf(nearest) and abs(exact) > _BEYOND_SINGLE):
+        return float(nearest)
+    # Rounding twice goes wrong only where the double lies between two floats exactly.
+    candidates = [float(each) for each in (below, nearest, above) if np.isfinite(each)]
+    return min(candidates, key=lambda each: abs(Fraction(each) - exact))
+
+
+def text_to_clock(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+    """To DATE and TIME."""
+    parse = parse_date if target.root is TypeRoot.DATE else parse_time
+    return by_value(array, lambda value: parse(decoded(value)), arrow_type(target))
+
+
+def text_to_moment(
+    array: pa.Array, source: AtomicType, target: AtomicType, zone: datetime.tzinfo
+) -> pa.Array:
+    is_local = target.root is TypeRoot.TIMESTAMP_LTZ
+    encoded = array.view(pa.binary()).dictionary_encode()
+    found = [
+        parse_moment(decoded(value), target.precision or 0, is_local=is_local)
+        for value in encoded.dictionary.to_pylist()
+    ]
+    moments = Moments(
+        np.array([milli for milli, _ in found], np.int64),
+        np.array([nano for _, nano in found], np.int64),
+        np.zeros(len(found), np.bool_),
+    )
+    if is_local:
+        moments = to_instants(moments, zone)
+    return stored(moments, target).take(encoded.indices)
+
+
+def to_binary(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+    """BINARY is cut or filled with zeros, VARBINARY cut."""
+    length = target.precision or 0
+    array = array.view(pa.binary())
+    if target.root is TypeRoot.VARBINARY and length == MAX_LENGTH:
+        return array
+    if target.root is TypeRoot.VARBINARY:
+        return by_value(array, lambda value: value[:length], pa.binary())
+    return by_value(array, lambda value: value[:length].ljust(length, b"\0"), pa.binary())
+
+
+def binary_to_text(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+    """The same bytes, of any length, whether they are UTF-8 or not."""
+    return array.view(pa.string())
+
+
+def text_to_text(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+    return of_length(array, target)
+
+
+def number_to_text(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+    if pa.types.is_integer(array.type):
+        return of_length(array.cast(pa.string()), target)
+
+    def convert(value: float | Decimal) -> bytes:
+        text = cast_text(value, source)
+        assert text is not None, "nulls are left out"
+        return text.encode()
+
+    return of_length(by_value(array, convert, pa.string()), target)
+
+
+def boolean_to_text(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+    return of_length(array.cast(pa.string()), target)
+
+
+def of_length(texts: pa.Array, target: AtomicType) -> pa.Array:
+    """Texts cut to the type's length, CHAR filled with blanks; a length counts code points."""
+    length = target.precision or 0
+    if length == MAX_LENGTH:
+        return texts
+    try:
+        cut = pc.utf8_slice_codeunits(texts, 0, length)
+        return pc.utf8_rpad(cut, length, " ") if target.root is TypeRoot.CHAR else cut
+    except pa.ArrowInvalid as error:
+        raise CastError("a text is not UTF-8") from error
