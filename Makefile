@@ -21,7 +21,7 @@ SEED ?= 0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup tools stores lock manifests demo test test-fast lint bench bench-large soak contest compat compat-pypaimon \
-	compat-histories compat-oldest
+	compat-histories compat-oldest evolutions
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
@@ -81,6 +81,10 @@ lint: setup ## Style, formatting and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python -m mypy
+
+evolutions: setup ## Random histories of altered tables beside Java; HISTORIES=1000 SEED=0
+	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m tests.oracle.many_evolutions --first $(SEED) --count $(HISTORIES)
 
 bench: setup ## Measure against Java's core compaction and its Flink job; COMPARE=FILE
 	$(BIN)/python -m tests.bench $(if $(COMPARE),--compare $(COMPARE))

@@ -26,7 +26,7 @@ from compactord.paimon.casts import same_type, shares_fields
 from compactord.paimon.schema import same_column
 from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND, DataField, type_text
 from compactord.rewrite.casting.rules import cast
-from compactord.rewrite.casting.values import CastError
+from compactord.rewrite.casting.values import CastError, null_values
 
 _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
 # Assumed bytes of a text that values are cast to.
@@ -92,7 +92,7 @@ class Evolution:
         self, column: _Column, wanted: pa.DataType, batch: pa.RecordBatch, path: str
     ) -> pa.Array:
         if column.stored is None:
-            return pa.nulls(batch.num_rows, wanted)
+            return null_values(batch.num_rows, wanted)
         array = batch.column(column.stored.name)
         if column.is_unchanged and array.type == wanted:
             return array

@@ -300,6 +300,8 @@ def never_fails(source: DataType, target: DataType) -> bool:
         return target.root in TEXTS or target.root in BINARIES
     if target.root is TypeRoot.DECIMAL:
         return root is TypeRoot.BOOLEAN  # no NaN, and no overflow: Java fails on its own null
+    if root in BINARIES and target.root in TEXTS:
+        return False  # bytes that are not UTF-8 have other statistics in Java
     if root is TypeRoot.DATE:
         return False  # years that are printed as garbage or are beyond TIMESTAMP(6)
     if root is TypeRoot.TIMESTAMP and target.root is TypeRoot.DATE:

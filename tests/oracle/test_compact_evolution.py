@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from compactord.errors import UnsupportedTable
 from compactord.plan.table import Strategy
-from tests.oracle.differential import assert_same_files, assert_same_rows, canonical
+from tests.oracle.differential import (
+    LiveTable,
+    assert_same_files,
+    assert_same_rows,
+    canonical,
+    compact,
+)
 from tests.oracle.evolving import EvolvingTable
 from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import JudgeError, TypeName
 
+# `make evolutions` tries thousands.
 SEEDS = range(24)
 STEPS = 12
 
@@ -47,3 +56,51 @@ def compared(table: EvolvingTable, strategy: Strategy) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_alterations_change_no_row(judge: Judge, tmp_path: Path, seed: int) -> None:
     history(judge, tmp_path / "db.db" / "t", seed)
+
+
+def two_buckets(judge: Judge, path: Path, type_: TypeName) -> LiveTable:
+    return LiveTable(
+        judge=judge,
+        path=path,
+        columns=(("k", "INT NOT NULL"), ("v", type_)),
+        primary_key=("k",),
+        options={"bucket": "2"},
+    ).create()
+
+
+def test_a_value_that_cannot_be_cast_stops_its_bucket_alone(judge: Judge, tmp_path: Path) -> None:
+    table = two_buckets(judge, tmp_path / "db.db" / "t", "STRING")
+    for value in range(6):
+        judge.write(table.path, [(k, str(value)) for k in range(20)])
+    judge.write(table.path, [(3, "many")])
+    judge.change_column_type(table.path, "v", "INT")
+    totals = compact(table.path, Strategy.FULL)
+    [failure] = totals.failures
+    assert "column v cannot be cast from STRING to INT: 'many' is not a whole number" in failure
+    assert len({bucket for bucket, level in table.levels() if level == 5}) == 1
+    with pytest.raises(JudgeError, match="Failed to cast value for field 'v'"):
+        judge.compact(table.path, full=True)
+
+
+def test_a_column_without_a_cast_is_refused_as_java_cannot_read_it(
+    judge: Judge, tmp_path: Path
+) -> None:
+    table = two_buckets(judge, tmp_path / "db.db" / "t", "INT")
+    judge.write(table.path, [(1, 1)])
+    judge.change_column_type(table.path, "v", "STRING")
+    judge.change_column_type(table.path, "v", "DATE")
+    with pytest.raises(UnsupportedTable, match="column v: there is no cast from INT to DATE"):
+        compact(table.path, Strategy.FULL)
+    with pytest.raises(JudgeError, match="Cannot cast from type INT to type DATE"):
+        judge.read(table.path)
+
+
+def test_times_before_1970_become_the_day_that_they_are_on(judge: Judge, tmp_path: Path) -> None:
+    table = two_buckets(judge, tmp_path / "db.db" / "t", "TIMESTAMP(3)")
+    moments = ["-1:0", "-86400000:0", "-86400001:0", "86399999:0"]
+    judge.write(table.path, [(k, moment) for k, moment in enumerate(moments)])
+    judge.write(table.path, [(k, "0:0") for k in range(4, 20)])
+    judge.change_column_type(table.path, "v", "DATE")
+    table.settle(Strategy.FULL)
+    # Release 2.0.0 itself reads 0, -1, -1 and 0 from the file before.
+    assert [day for _, day in sorted(judge.read(table.path))[:4]] == [-1, -1, -2, 0]

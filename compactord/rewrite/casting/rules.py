@@ -31,7 +31,7 @@ from compactord.paimon.types import (
 )
 from compactord.rewrite.casting import moments, numbers, texts
 from compactord.rewrite.casting.nested_texts import array_texts, map_texts, row_texts
-from compactord.rewrite.casting.values import CastError, nulls_of, without_nulls
+from compactord.rewrite.casting.values import CastError, null_values, nulls_of, without_nulls
 
 Cast: TypeAlias = Callable[[pa.Array, AtomicType, AtomicType], pa.Array]
 ZonedCast: TypeAlias = Callable[[pa.Array, AtomicType, AtomicType, datetime.tzinfo], pa.Array]
@@ -81,7 +81,7 @@ def cast(array: pa.Array, source: DataType, target: DataType, zone: datetime.tzi
     value that cannot be cast, and for null where `target` has a nested NOT NULL.
     """
     if not shares_fields(source, target):
-        return pa.nulls(len(array), arrow_type(target))
+        return null_values(len(array), arrow_type(target))
     match source, target:
         case AtomicType(), AtomicType():
             if same_type(source, target):
@@ -129,7 +129,7 @@ def _row(array: pa.Array, source: RowType, target: RowType, zone: datetime.tzinf
             before, values = old[field.id]
             child = _named_cast(values, before.type, field.type, zone, field.name)
         else:
-            child = pa.nulls(len(array), wanted.field(field.name).type)
+            child = null_values(len(array), wanted.field(field.name).type)
         if not field.type.nullable and child.null_count:
             if (nulls_of(child) & ~nulls).any():
                 raise CastError(f"field {field.name} is NOT NULL and its value is null")

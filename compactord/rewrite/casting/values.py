@@ -91,3 +91,19 @@ def without_nulls(array: pa.Array) -> pa.Array:
     if t.is_list(type_):
         return pa.Array.from_buffers(type_, len(array), [None, buffers[1]], children=[array.values])
     return pa.Array.from_buffers(type_, len(array), [None, *buffers[1:]])
+
+
+def null_values(count: int, wanted: pa.DataType) -> pa.Array:
+    """Nulls of a type; NOT NULL fields of a ROW have undefined values, not nulls."""
+    if not t.is_struct(wanted):
+        return pa.nulls(count, wanted)
+    fields = [wanted.field(number) for number in range(wanted.num_fields)]
+    children = [null_values(count, field.type) for field in fields]
+    return pa.StructArray.from_arrays(
+        [
+            child if field.nullable else without_nulls(child)
+            for child, field in zip(children, fields, strict=True)
+        ],
+        fields=fields,
+        mask=pa.array(np.ones(count, np.bool_)),
+    )

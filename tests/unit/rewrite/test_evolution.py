@@ -137,6 +137,12 @@ def _row_type(*inner: tuple[int, str, Any], nullable: bool = True) -> dict[str, 
 A_INT, B_TEXT = (10, "a", "INT"), (11, "b", "STRING")
 NESTED = {
     "field added": (_row_type(A_INT), _row_type(A_INT, B_TEXT), {"a": 1}, {"a": 1, "b": None}),
+    "field with a NOT NULL inside added": (
+        _row_type(A_INT),
+        _row_type(A_INT, (12, "c", _row_type((13, "d", "STRING NOT NULL")))),
+        {"a": 1},
+        {"a": 1, "c": None},
+    ),
     "field dropped": (_row_type(A_INT, B_TEXT), _row_type(B_TEXT), {"a": 1, "b": "x"}, {"b": "x"}),
     "fields moved and renamed": (
         _row_type(A_INT, B_TEXT),
@@ -189,6 +195,11 @@ def test_a_not_null_field_of_a_row_that_is_null_is_not_looked_at(tmp_path):
     new = (column(0, "v", _row_type((10, "a", "INT NOT NULL"))),)
     rows = [{"v": {"a": "1"}}, {"v": None}]
     assert appended(tmp_path, old, rows, new) == [{"v": {"a": 1}}, {"v": None}]
+
+
+def test_an_added_row_with_a_not_null_field_is_null(tmp_path):
+    new = (column(0, "k", "INT"), column(1, "v", _row_type((10, "a", "BIGINT NOT NULL"))))
+    assert appended(tmp_path, new[:1], [{"k": 1}], new) == [{"k": 1, "v": None}]
 
 
 @pytest.mark.parametrize(
