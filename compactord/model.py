@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.options import RecordExpire
 from compactord.paimon.stats import ColumnStatsMode
 from compactord.paimon.types import DataField
 from compactord.storage.base import StorageSpec
@@ -34,6 +35,7 @@ class CompactReason(enum.Enum):
     DELTA_COMMITS = "delta_commits"
     FULL = "full"
     FORCED_REWRITE = "force_rewrite"
+    EXPIRED_RECORDS = "expired_records"
     APPEND_SMALL_FILES = "append_pack"
     APPEND_WAITED = "append_wait"
     APPEND_FULL = "append_full"
@@ -180,7 +182,8 @@ class MergeSpec:
     """How rows of one key become one row: sections of runs of files, and a merge function's name.
 
     `sections` are in key order. Records of a key are ordered by the sequence fields (nulls first
-    in both directions), then by sequence number, then as Java's loser tree meets them.
+    in both directions), then by sequence number, then as Java's loser tree meets them. Expired
+    records are left out before they are merged.
     `merge_engine` as in `kernels.functions`.
     """
 
@@ -192,6 +195,7 @@ class MergeSpec:
     ignore_delete: bool
     drop_deletes: bool
     key_range: KeyRange
+    record_expire: RecordExpire | None = None
 
     @property
     def files(self) -> tuple[InputFile, ...]:

@@ -43,6 +43,14 @@ class SequenceInit(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordExpire:
+    """Records expire `seconds` after the time in column `field` (io/RecordLevelExpire.java)."""
+
+    field: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOptions:
     """What planning depends on. Sizes in bytes, durations in milliseconds, None: not set."""
 
@@ -65,6 +73,7 @@ class CompactionOptions:
     min_file_num: int
     file_num_limit: int
     open_file_cost: int
+    record_expire: RecordExpire | None = None
 
     @property
     def small_file_size(self) -> int:
@@ -246,7 +255,17 @@ def _compaction(texts: OptionTexts, trigger: int, *, has_key: bool) -> Compactio
         min_file_num=texts.read("compaction.min.file-num", integer, 5),
         file_num_limit=texts.read("compaction.file-num-limit", integer, 100_000),
         open_file_cost=texts.read("source.split.open-file-cost", size, 4 * _MIB),
+        record_expire=_record_expire(texts) if has_key else None,
     )
+
+
+def _record_expire(texts: OptionTexts) -> RecordExpire | None:
+    """None also without a time field, for which the table is refused."""
+    expire_ms = texts.maybe("record-level.expire-time", option_values.duration_ms)
+    field = texts.maybe("record-level.time-field", str)
+    if expire_ms is None or field is None:
+        return None
+    return RecordExpire(field=field, seconds=expire_ms // 1000)
 
 
 def _delta_commits(texts: OptionTexts) -> int | None:

@@ -32,6 +32,12 @@ CHANGELOG_PRODUCERS = (ChangelogProducer.NONE, ChangelogProducer.INPUT)
 FILE_FORMATS = ("parquet",)
 CODECS = ("zstd", "snappy", "gzip", "lz4", "lz4_raw", "none")
 MANIFEST_CODECS = ("zstd", "zstandard", "null", "deflate", "snappy", "bzip2", "xz")
+EXPIRE_TIME_TYPES = (
+    TypeRoot.INT,
+    TypeRoot.BIGINT,
+    TypeRoot.TIMESTAMP,
+    TypeRoot.TIMESTAMP_LTZ,
+)
 REFUSED_TYPES = ("VARIANT", "BLOB", "VECTOR")
 
 
@@ -84,7 +90,6 @@ REFUSED_OPTIONS = (
     _on("query-auth.enabled", "reads are filtered by a catalog server"),
     _on("deletion-vectors.enabled", "deletion vectors are not applied yet"),
     _on("sequence.snapshot-ordering", "sequence numbers come from snapshots"),
-    _set("record-level.expire-time", "rows would have to expire while compacting"),
     _on("force-lookup", "lookup compaction is not done yet"),
     _on("row-tracking.enabled", _ROW_IDS),
     _on("data-evolution.enabled", _ROW_IDS),
@@ -161,6 +166,7 @@ def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, 
         *_column_reasons(schema),
         *_partition_reasons(schema, options),
         *_option_reasons(texts),
+        *_expire_reasons(schema, texts),
         *_external_path_reasons(texts),
         *_pattern_reasons(texts),
         *_format_reasons(texts),
@@ -301,6 +307,27 @@ def _option_reasons(texts: Mapping[str, str]) -> Iterator[str]:
         text = texts.get(rule.key)
         if text is not None and rule.refuses(text):
             yield f"option {rule.key}={text}: {rule.why}"
+
+
+def _expire_reasons(schema: TableSchema, texts: Mapping[str, str]) -> Iterator[str]:
+    """What Java refuses as it opens such a table; tables without a primary key expire nothing."""
+    time = texts.get("record-level.expire-time", "")
+    if not schema.primary_keys or not time.strip():
+        return
+    name = texts.get("record-level.time-field")
+    if name is None:
+        yield f"option record-level.expire-time={time} without record-level.time-field"
+        return
+    types = {field.name: field.type for field in schema.fields}
+    if name not in types:
+        yield f"option record-level.time-field={name} is not a column"
+        return
+    found = types[name]
+    if not isinstance(found, AtomicType) or found.root not in EXPIRE_TIME_TYPES:
+        yield (
+            f"option record-level.time-field={name} is a column of type {type_text(found)}, "
+            "not INT, BIGINT or TIMESTAMP"
+        )
 
 
 def _external_path_reasons(texts: Mapping[str, str]) -> Iterator[str]:

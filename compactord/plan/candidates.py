@@ -37,7 +37,7 @@ def candidates(
 
 def _full_merges(summary: BucketSummaries, options: CompactionOptions) -> Mask:
     has_files = summary.file_count > 0
-    if options.force_rewrite_all_files:
+    if options.force_rewrite_all_files or options.record_expire is not None:
         return has_files
     return has_files & ~_is_alone_on_top(summary, options)
 

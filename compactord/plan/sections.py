@@ -7,7 +7,7 @@ their level (MergeTreeCompactTask.java).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,18 +17,25 @@ from compactord.plan.runs import KeyOf
 from compactord.plan.universal import Pick
 
 
+def never_expired(file: DataFile) -> bool:
+    """For tables whose records do not expire."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionRules:
     """What decides between rewriting and upgrading.
 
     `max_level` is the highest level in effect, `small_file_size` in bytes. With `force_rewrite`
-    nothing is upgraded except files named in `settled`.
+    nothing is upgraded except files named in `settled`. Files with expired records are not upgraded
+    either.
     """
 
     max_level: int
     small_file_size: int
     force_rewrite: bool
     settled: Set[str] = frozenset()
+    is_expired: Callable[[DataFile], bool] = never_expired
 
 
 def interval_partition(files: Iterable[DataFile], key_of: KeyOf) -> tuple[Section, ...]:
@@ -96,7 +103,7 @@ def _lift(file: DataFile, output_level: int, rules: ActionRules) -> list[Rewrite
     # On the highest level readers need no deletions; old files may not record how many they have.
     may_hold_deletes = file.delete_row_count is None or file.delete_row_count > 0
     if (output_level == rules.max_level and may_hold_deletes) or (
-        rules.force_rewrite and file.file_name not in rules.settled
+        file.file_name not in rules.settled and (rules.force_rewrite or rules.is_expired(file))
     ):
         return [Rewrite(sections=(_alone(file),))]
     return [] if file.level == output_level else [Upgrade(file=file)]

@@ -8,14 +8,15 @@ empty. This ends unless writers are faster, because each decision leaves less to
 - a full pick leaves one run on the highest level, or none, where nothing is picked;
 - an append pick leaves fewer candidates than it takes (compactord.plan.append, unaware).
 
-Only `compaction.force-rewrite-all-files` has no such end: the command passes the names of its own
-outputs (`settled_by`), and these are not rewritten again. A later command rewrites them.
+Only `compaction.force-rewrite-all-files`, and records that go on expiring, have no such end: the
+command passes the names of its own outputs (`settled_by`), and these are not rewritten again. A
+later command rewrites them.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from compactord.model import (
@@ -31,7 +32,7 @@ from compactord.paimon.options import CompactionOptions
 from compactord.plan.append import pick_bucketed, pick_bucketed_full
 from compactord.plan.full import pick_full
 from compactord.plan.runs import KeyOf, bucket_runs, highest_level, level_count
-from compactord.plan.sections import ActionRules, cut_actions, rewrite_each
+from compactord.plan.sections import ActionRules, cut_actions, never_expired, rewrite_each
 from compactord.plan.unaware import PackedCompactions, pack_unaware, pack_unaware_full
 from compactord.plan.universal import Pick, last_full_compaction_ms, pick_universal
 from compactord.state.files_by_size import FilesBySize
@@ -63,7 +64,8 @@ class PlanRequest:
     for ever). `delta_commits_due` are buckets whose full compaction is due under MINOR, too.
     `last_full_ms` holds full compactions that the caller remembers, on a clock of its own that
     shows `steady_ms` now. `settled` names files made by the running command (`settled_by`).
-    `resting` are partitions that are skipped for now.
+    `resting` are partitions that are skipped for now. `is_expired` tells by statistics that a file
+    has expired records.
     """
 
     kind: TableKind
@@ -77,6 +79,7 @@ class PlanRequest:
     last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
     settled: Set[str] = frozenset()
     resting: Mapping[bytes, Rest] = field(default_factory=dict)
+    is_expired: Callable[[DataFile], bool] = never_expired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +183,7 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
             num_levels,
             force_rewrite=options.force_rewrite_all_files,
             settled=request.settled,
+            is_expired=request.is_expired,
             reason=CompactReason.DELTA_COMMITS if is_due else CompactReason.FULL,
         )
     elif len(runs) == 1 and runs[0].level == num_levels - 1:
@@ -206,7 +210,7 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
 def _merge_compaction(
     bucket: BucketFiles, request: PlanRequest, pick: Pick, num_levels: int, highest: int
 ) -> MergeCompaction:
-    if pick.reason is CompactReason.FORCED_REWRITE:
+    if pick.reason in (CompactReason.FORCED_REWRITE, CompactReason.EXPIRED_RECORDS):
         actions: tuple[Rewrite | Upgrade, ...] = rewrite_each(pick.files, request.key_of)
     else:
         rules = ActionRules(
@@ -214,6 +218,7 @@ def _merge_compaction(
             small_file_size=request.options.small_file_size,
             force_rewrite=request.options.force_rewrite_all_files,
             settled=request.settled,
+            is_expired=request.is_expired,
         )
         actions = cut_actions(pick, request.key_of, rules)
     assert actions, "a picked unit has a run that changes its level or is rewritten"

@@ -16,6 +16,7 @@ from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.model import InputFile
 from compactord.paimon.types import DataField
 from compactord.rewrite.evolution import Build, Evolution
+from compactord.rewrite.expiry import Expiry
 from compactord.storage.base import Storage
 
 # Number of inputs that are sampled before the merge.
@@ -42,6 +43,7 @@ class InputReader:
     """Reads the inputs of one subcompaction.
 
     `row_range` None: whole files are read. `older` are the older schemas that files may have.
+    `expiry` None: no record expires.
     `counts` increases as batches are returned. `readers` has a reader for each format used so far.
     """
 
@@ -50,6 +52,7 @@ class InputReader:
     row_range: RowRange | None = None
     formats: Formats = field(default_factory=lambda: FORMATS)
     older: tuple[Build, ...] = ()
+    expiry: Expiry | None = None
     readers: dict[str, FileReader] = field(default_factory=dict)
     counts: ReadCounts = field(default_factory=ReadCounts)
     evolved: dict[int, Evolution | None] = field(default_factory=dict)
@@ -136,7 +139,7 @@ class InputReader:
     def batches(
         self, file: InputFile, batch_rows: int, held_bytes: int = HELD_BYTES
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the file's rows in their order, in the layout's row schema.
+        """Yield the file's rows that have not expired in their order, in the layout's row schema.
 
         `held_bytes`: of a file in an object store, how many fetched bytes may be in memory at once.
 
@@ -145,9 +148,10 @@ class InputReader:
         """
         with contextlib.closing(self._batches(file, batch_rows, held_bytes)) as batches:
             if self.row_range is None:
-                yield from self._all(file, batches)
+                rows = self._all(file, batches)
             else:
-                yield from self._within(file, batches, self.row_range)
+                rows = self._within(file, batches, self.row_range)
+            yield from rows if self.expiry is None else self.expiry.alive(rows)
 
     def _read_as(self, file: InputFile) -> tuple[Layout, RowRange | None]:
         """The layout in which the file itself is read, and the range in its names."""

@@ -36,6 +36,7 @@ from compactord.rewrite.budget import Budget, Load, budget
 from compactord.rewrite.copying import copy_files, is_worthwhile
 from compactord.rewrite.description import AppendedFile, Describe, MergedFile
 from compactord.rewrite.evolution import evolutions
+from compactord.rewrite.expiry import expiry
 from compactord.rewrite.merging import Rows, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
@@ -105,7 +106,7 @@ def rewrite(
     meter = Meter()
     layout = task_layout(subcompaction)
     storage, tally = _opened(subcompaction)
-    reader = _reader(subcompaction, layout, storage, formats)
+    reader = _reader(subcompaction, layout, storage, formats, clock)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
     with contextlib.closing(reader):
         _write_outputs(subcompaction, reader, outputs, functions, threaded)
@@ -175,15 +176,18 @@ def _opened(subcompaction: Subcompaction) -> tuple[Storage, RequestTally]:
 
 
 def _reader(
-    subcompaction: Subcompaction, layout: Layout, storage: Storage, formats: Formats
+    subcompaction: Subcompaction, layout: Layout, storage: Storage, formats: Formats, clock: Clock
 ) -> InputReader:
-    bounds = subcompaction.source.key_range if isinstance(subcompaction.source, MergeSpec) else None
+    bounds = expire = None
+    if isinstance(subcompaction.source, MergeSpec):
+        bounds, expire = subcompaction.source.key_range, subcompaction.source.record_expire
     return InputReader(
         storage,
         layout,
         row_range(bounds, layout.key_fields) if bounds else None,
         formats,
         evolutions(subcompaction.older_schemas, subcompaction.zone),
+        expiry(expire, clock.now_ms()),
     )
 
 

@@ -25,6 +25,7 @@ from compactord.plan.table import (
 from compactord.state.rewrites import Rest, Rewrite
 from compactord.state.table_state import TableState, delta_entries, with_rewrites
 from compactord.storage.base import Storage
+from compactord.table.expired_files import expired_files
 from compactord.table.opening import OpenTable, refuse_formats
 from compactord.table.partition_texts import is_blank, partition_value
 
@@ -76,6 +77,7 @@ class StatePlanner:
             last_full_ms=context.last_full_ms,
             settled=context.settled,
             resting=context.resting,
+            is_expired=expired_files(table, now_s=context.now_ms // 1000),
         )
 
     def candidates(self) -> list[BucketId]:

@@ -111,6 +111,7 @@ def _merge_spec(
         ignore_delete=table.options.ignore_delete,
         drop_deletes=compaction.drop_deletes,
         key_range=KeyRange(),
+        record_expire=table.options.compaction.record_expire,
     )
 
 

@@ -65,11 +65,6 @@ CASES: dict[str, Refused] = {
         {**APPEND, "clustering.columns": "v", "clustering.incremental": "true"},
         key=(),
     ),
-    "record-expiry": Refused(
-        "record-level.expire-time",
-        {"record-level.expire-time": "1 h", "record-level.time-field": "v"},
-        column="INT NOT NULL",
-    ),
     "iceberg": Refused(
         "metadata.iceberg.storage", {"metadata.iceberg.storage": "table-location"}, is_filled=False
     ),

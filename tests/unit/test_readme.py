@@ -67,6 +67,11 @@ def compatibility_table() -> str:
             "columns added, dropped, renamed, moved, of other types, at any depth",
             "types that Java has no cast for",
         ),
+        (
+            "Record-level expire",
+            "`record-level.time-field` of type INT, BIGINT or TIMESTAMP",
+            "time fields of other types, or none",
+        ),
         ("File indexes", "", "`file-index.<type>.columns`"),
         ("Shredded maps", "", "`fields.<column>.map.storage-layout`"),
         (

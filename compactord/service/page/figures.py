@@ -25,6 +25,7 @@ _REASONS = {
     CompactReason.DELTA_COMMITS: "the table allows no more commits since the last full compaction",
     CompactReason.FULL: "a full compaction was requested",
     CompactReason.FORCED_REWRITE: "every file is to be rewritten",
+    CompactReason.EXPIRED_RECORDS: "files on the highest level have records that have expired",
     CompactReason.APPEND_SMALL_FILES: "enough small files to make a larger one",
     CompactReason.APPEND_WAITED: "small files have waited long enough",
     CompactReason.APPEND_FULL: "every file below the target size",

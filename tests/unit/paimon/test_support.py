@@ -242,6 +242,31 @@ def test_partitions_without_a_sure_folder_are_refused() -> None:
     assert reasons(columns=("INT NOT NULL", "TIMESTAMP_LTZ(3) NOT NULL"), **keys) == ()
 
 
+@pytest.mark.parametrize(
+    ("column", "field", "why"),
+    [
+        ("INT", None, "record-level.expire-time=1 h without record-level.time-field"),
+        ("INT", "w", "record-level.time-field=w is not a column"),
+        ("STRING", "c1", "of type STRING, not INT, BIGINT or TIMESTAMP"),
+        ("SMALLINT", "c1", "of type SMALLINT, not INT, BIGINT or TIMESTAMP"),
+    ],
+)
+def test_records_expire_by_a_time_field_only(column: str, field: str | None, why: str) -> None:
+    options = {"record-level.expire-time": "1 h"}
+    if field is not None:
+        options["record-level.time-field"] = field
+    found = reasons(options, columns=("INT NOT NULL", column))
+    assert len(found) == 1
+    assert why in found[0]
+    assert reasons(options, columns=("INT NOT NULL", column), primary_keys=()) == ()
+
+
+@pytest.mark.parametrize("column", ["INT", "BIGINT", "TIMESTAMP(3)", "TIMESTAMP_LTZ(6)"])
+def test_records_may_expire_by_these_types(column: str) -> None:
+    options = {"record-level.expire-time": "1 h", "record-level.time-field": "c1"}
+    assert reasons(options, columns=("INT NOT NULL", column)) == ()
+
+
 def test_newer_schemas_are_refused_for_that_reason_alone() -> None:
     assert reasons({"merge-engine": "first-row"}, version=4) == (
         "its schema has version 4, newer than 3",
