@@ -28,7 +28,7 @@ _FIRST_MILLIS = 1_000_000_000_000
 
 def seconds_of(times: pa.Array) -> Int64s:
     """Seconds since the epoch of a time column, milliseconds cut off; undefined where null."""
-    if pa.types.is_timestamp(times.type):
+    if not pa.types.is_integer(times.type):
         millis = moments_of(times).millis
         result: Int64s = (millis - np.fmod(millis, 1000)) // 1000
         return result
