@@ -45,8 +45,14 @@ def compared(table: EvolvingTable, strategy: Strategy) -> None:
     java = ours.copy(f"java-{len(table.steps)}-{strategy.name}")
     before = canonical(table.judge.read(ours.path))
     ours.settle(strategy)
-    java.java_settle(full=strategy is Strategy.FULL)
     assert_same_rows(canonical(table.judge.read(ours.path)), before)
+    try:
+        java.java_settle(full=strategy is Strategy.FULL)
+    except JudgeError as error:
+        # Its full compaction of a bucketed append table may add a file that it deletes as well.
+        if "already in the the map" not in str(error):
+            raise
+        return
     assert_same_rows(canonical(table.judge.read(java.path)), before)
     # Java's coordinator of tables without buckets knows no full compaction.
     if table.has_key or strategy is Strategy.MINOR or ours.options["bucket"] != "-1":
