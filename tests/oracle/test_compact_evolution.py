@@ -64,6 +64,34 @@ def test_random_alterations_change_no_row(judge: Judge, tmp_path: Path, seed: in
     history(judge, tmp_path / "db.db" / "t", seed)
 
 
+CHANGES: dict[str, dict[str, object]] = {
+    "added-column": {"change": "add", "column": ["w"], "type": "INT"},
+    "dropped-column": {"change": "drop", "column": ["v"]},
+    "renamed-column": {"change": "rename", "column": ["v"], "to": "w"},
+    "renamed-key": {"change": "rename", "column": ["k"], "to": "key"},
+    "widened-column": {"change": "type", "column": ["v"], "type": "BIGINT"},
+    "moved-column": {"change": "move_first", "column": ["v"]},
+    "nullability": {"change": "nullability", "column": ["v"], "nullable": True},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_alteration_alone_costs_no_row(judge: Judge, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "db.db" / "t"
+    columns = [("k", "INT NOT NULL"), ("v", "INT NOT NULL"), ("x", "INT")]
+    options = {"bucket": "1", "write-only": "true"}
+    judge.create_table(path, columns, primary_key=["k"], options=options)
+    for commit in range(6):
+        judge.write(path, [[key, commit, None] for key in range(commit, 9)])
+    judge.alter(path, CHANGES[name])
+    before = judge.read(path)
+    totals = compact(path, Strategy.FULL)
+    assert not totals.failures
+    assert judge.read(path) == before
+    [file] = judge.files(path)
+    assert (file["schema_id"], file["level"]) == (1, 5)
+
+
 def two_buckets(judge: Judge, path: Path, type_: TypeName) -> LiveTable:
     return LiveTable(
         judge=judge,

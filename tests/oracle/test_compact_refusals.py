@@ -119,36 +119,6 @@ def test_a_table_with_a_refused_feature_is_named_and_left_alone(
     assert folder_digest(path) == before
 
 
-CHANGES: dict[str, dict[str, object]] = {
-    "added-column": {"change": "add", "column": ["w"], "type": "INT"},
-    "dropped-column": {"change": "drop", "column": ["v"]},
-    "renamed-column": {"change": "rename", "column": ["v"], "to": "w"},
-    "widened-column": {"change": "type", "column": ["v"], "type": "BIGINT"},
-    "moved-column": {"change": "move_first", "column": ["v"]},
-    "nullability": {"change": "nullability", "column": ["v"], "nullable": True},
-}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_files_of_other_columns_than_the_latest_schema_are_left_alone(
-    judge: Judge, tmp_path: Path, name: str
-) -> None:
-    path = tmp_path / "db.db" / "t"
-    judge.create_table(
-        path,
-        [("k", "INT NOT NULL"), ("v", "INT NOT NULL"), ("x", "INT")],
-        primary_key=["k"],
-        options={"bucket": "1", "write-only": "true"},
-    )
-    for commit in range(6):
-        judge.write(path, [[1, commit, None]])
-    judge.alter(path, CHANGES[name])
-    before = folder_digest(path)
-    with pytest.raises(UnsupportedTable, match="files of schema 0 have other columns"):
-        compact(path, Strategy.FULL)
-    assert folder_digest(path) == before
-
-
 def test_files_of_another_format_than_the_options_name_are_left_alone(
     judge: Judge, tmp_path: Path
 ) -> None:
