@@ -21,7 +21,7 @@ SEED ?= 0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup tools stores lock manifests demo test test-fast lint bench bench-large soak contest compat compat-pypaimon \
-	compat-histories compat-oldest evolutions
+	compat-histories compat-oldest compat-releases evolutions
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
@@ -99,11 +99,16 @@ contest: tools ## 200 commits of a Java writer and ours at once, on S3 under a J
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.oracle.on_s3
 
-compat: $(addprefix compat-,$(SPARKS)) compat-pypaimon ## Other Spark versions, Spark Connect, pypaimon beside us
+compat: $(addprefix compat-,$(SPARKS)) compat-pypaimon compat-releases ## Other versions of Spark, pypaimon, Paimon
 
 compat-pypaimon: setup $(CACHE)/compat/pypaimon-2.1/.installed
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m pytest -m compat tests/compat $(PYTEST_ARGS)
+
+# Each release's jar is fetched once into the cache.
+compat-releases: setup ## Tables of Paimon 0.8 to 1.3, written and read by these releases beside us
+	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m pytest -m oracle tests/oracle/releases $(PARALLEL) $(PYTEST_ARGS)
 
 compat-histories: setup $(CACHE)/compat/pypaimon-2.1/.installed ## Random histories beside pypaimon; HISTORIES=1000 SEED=0
 	$(BIN)/python -m tests.oracle.judge_jar

@@ -213,6 +213,8 @@ class _Decoder:
                 raise FormatError(self._path, f"column {name} has an unknown Avro union branch")
             is_null = branch == null_branch
             null_count = int(np.count_nonzero(is_null))
+            if null_count and not name:
+                raise FormatError(self._path, "an Avro file whose values are not records")
             if null_count == len(at):
                 return at
             if not null_count:

@@ -132,6 +132,16 @@ def plain_type(type_: Json) -> Json:
             return kind
 
 
+def without_null(type_: Json) -> Json:
+    """The other branch, if the type is a union of null and one other type; else the type itself.
+
+    Releases before 0.9 write every record as such a union, the outermost too.
+    """
+    if isinstance(type_, list) and len(type_) == 2 and "null" in type_:
+        return next((branch for branch in type_ if branch != "null"), "null")
+    return type_
+
+
 def _takes_bytes(plain: Json) -> bool:
     match plain:
         case "null" | {"fixed": 0}:

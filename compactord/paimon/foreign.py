@@ -22,6 +22,7 @@ from compactord.paimon.avro_types import (
     plain_type,
     renamed,
     resolved_schema,
+    without_null,
 )
 from compactord.paimon.manifest_schema import plain_of, table_of
 
@@ -112,17 +113,28 @@ def foreign_columns(schema: AvroSchema, expected: AvroSchema) -> ForeignColumns 
         return None
     found = resolved_schema(schema.json, "")
     known = plain_of(expected)
-    layout = tuple(_layout(found, known, ""))
-    carried = {column: plain for column, plain, type_ in layout if type_ is not None}
     unknown = tuple(unknown_columns(plain_type(found), known))
     if not unknown:
         return None
+    if any(isinstance(record, list) for record in _records(found)):
+        # Releases whose records may be null are older than the columns of 2.0.0.
+        return ForeignColumns((), (), unknown)
+    layout = tuple(_layout(found, known, ""))
+    carried = {column: plain for column, plain, type_ in layout if type_ is not None}
     able = [
         path
         for path in unknown
         if ".".join(path) in carried and not is_recursive(carried[".".join(path)])
     ]
     return ForeignColumns(layout, tuple(able), tuple(path for path in unknown if path not in able))
+
+
+def _records(found: Json) -> Iterator[Json]:
+    """The type of a row, and of the record in it that may have unknown columns."""
+    yield found
+    for column in without_null(found)["fields"]:
+        if column["name"] == NESTED:
+            yield column["type"]
 
 
 def _layout(found: Json, known: Json, prefix: str) -> Iterator[tuple[str, Json, str | None]]:
@@ -148,7 +160,7 @@ def unknown_columns(found: Json, known: Json, place: _Path = ()) -> Iterator[_Pa
     """Where plain type `found` has columns that `known` lacks, at any depth."""
     match known:
         case {"record": columns}:
-            for name, type_ in found["record"].items():
+            for name, type_ in without_null(found)["record"].items():
                 if name not in columns:
                     yield (*place, name)
                 else:

@@ -266,6 +266,14 @@ def _require_version(record: Mapping[str, Any], path: str) -> None:
         raise UnsupportedTable(table_of(path), [f"{path} has entry version {version}"])
 
 
+def _record_in(record: Mapping[str, Any], column: str, path: str) -> Mapping[str, Any]:
+    """A nested record. Raises `FormatError` if it is null, which files of release 0.8 could say."""
+    found: Mapping[str, Any] | None = record[column]
+    if found is None:
+        raise FormatError(path, f"column {column} is null")
+    return found
+
+
 def _stats(record: Mapping[str, Any]) -> ColumnStats:
     return ColumnStats(
         min_values=record["_MIN_VALUES"],
@@ -291,7 +299,7 @@ def _manifest_file(
         file_size=record["_FILE_SIZE"],
         num_added_files=record["_NUM_ADDED_FILES"],
         num_deleted_files=record["_NUM_DELETED_FILES"],
-        partition_stats=_stats(record["_PARTITION_STATS"]),
+        partition_stats=_stats(_record_in(record, "_PARTITION_STATS", path)),
         schema_id=record["_SCHEMA_ID"],
         min_bucket=record.get("_MIN_BUCKET"),
         max_bucket=record.get("_MAX_BUCKET"),
@@ -335,8 +343,9 @@ def entries_of(
     """
     foreign = foreign_columns(schema, MANIFEST)
     for record, data in records:
+        file = _record_in(record, "_FILE", path)
         values = foreign.values(record, data, path) if foreign else ()
-        yield _entry(record, path, values)
+        yield _entry(record, file, path, values)
 
 
 def encoded_entries(
@@ -356,10 +365,12 @@ def encode_entry(entry: ManifestEntry, carried: CarriedColumns) -> bytes:
 
 
 def _entry(
-    record: Mapping[str, Any], path: str, foreign: tuple[ForeignValue, ...]
+    record: Mapping[str, Any],
+    file: Mapping[str, Any],
+    path: str,
+    foreign: tuple[ForeignValue, ...],
 ) -> ManifestEntry:
     _require_version(record, path)
-    file = record["_FILE"]
     try:
         kind = EntryKind(record["_KIND"])
     except ValueError as error:
@@ -375,8 +386,8 @@ def _entry(
             row_count=file["_ROW_COUNT"],
             min_key=file["_MIN_KEY"],
             max_key=file["_MAX_KEY"],
-            key_stats=_stats(file["_KEY_STATS"]),
-            value_stats=_stats(file["_VALUE_STATS"]),
+            key_stats=_stats(_record_in(file, "_KEY_STATS", path)),
+            value_stats=_stats(_record_in(file, "_VALUE_STATS", path)),
             min_sequence_number=file["_MIN_SEQUENCE_NUMBER"],
             max_sequence_number=file["_MAX_SEQUENCE_NUMBER"],
             schema_id=file["_SCHEMA_ID"],

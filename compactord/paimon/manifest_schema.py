@@ -13,7 +13,7 @@ from typing import Any
 
 from compactord.errors import FormatError
 from compactord.paimon.avro import AvroSchema, compile_schema
-from compactord.paimon.avro_types import plain_schema
+from compactord.paimon.avro_types import plain_schema, without_null
 
 Json = Any
 
@@ -192,13 +192,18 @@ def plain_of(schema: AvroSchema) -> Json:
 
 
 def _compare(found: Json, expected: Json, name: str) -> None:
-    """Walks both; a column may be missing or not nullable where ours is nullable."""
+    """Walks both; a column may be missing or not nullable where ours is nullable.
+
+    A record may be nullable in the schema; readers reject one that is null.
+    """
     if isinstance(expected, list):
         branches = [b for b in found if b != "null"] if isinstance(found, list) else [found]
         if len(branches) != 1:
             raise FormatError("", f"column {name} has the Avro type {found!r}")
         _compare(branches[0], expected[1], name)
         return
+    if isinstance(expected, dict) and "record" in expected:
+        found = without_null(found)
     if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() == found.keys():
         if "array" in expected:
             _compare(found["array"], expected["array"], name)

@@ -6,7 +6,6 @@ import java.util.Map;
 
 import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.BinaryString;
-import org.apache.paimon.data.BlobData;
 import org.apache.paimon.data.DataGetters;
 import org.apache.paimon.data.Decimal;
 import org.apache.paimon.data.GenericArray;
@@ -17,8 +16,6 @@ import org.apache.paimon.data.InternalMap;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.data.serializer.InternalRowSerializer;
-import org.apache.paimon.data.variant.GenericVariant;
-import org.apache.paimon.data.variant.Variant;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.core.JsonFactory;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.core.JsonGenerator;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.core.JsonParser;
@@ -130,10 +127,10 @@ public class Rows {
         } else if (root.equals("ROW")) {
             return row(node, (RowType) type);
         } else if (root.equals("VARIANT")) {
-            return new GenericVariant(
+            return NewerTypes.variant(
                     bytes((JsonNode) node.get(0)), bytes((JsonNode) node.get(1)));
         } else if (root.equals("BLOB")) {
-            return new BlobData(bytes(node));
+            return NewerTypes.blob(bytes(node));
         }
         throw new UnsupportedOperationException("no JSON form for " + type);
     }
@@ -225,13 +222,13 @@ public class Rows {
             RowType nested = (RowType) type;
             writeRow(out, row.getRow(pos, nested.getFieldCount()), nested);
         } else if (root.equals("VARIANT")) {
-            Variant variant = row.getVariant(pos);
+            byte[][] variant = NewerTypes.variant(row, pos);
             out.writeStartArray();
-            out.writeString("x:" + hex(variant.value()));
-            out.writeString("x:" + hex(variant.metadata()));
+            out.writeString("x:" + hex(variant[0]));
+            out.writeString("x:" + hex(variant[1]));
             out.writeEndArray();
         } else if (root.equals("BLOB")) {
-            out.writeString("x:" + hex(row.getBlob(pos).toData()));
+            out.writeString("x:" + hex(NewerTypes.blob(row, pos)));
         } else {
             throw new UnsupportedOperationException("no JSON form for " + type);
         }

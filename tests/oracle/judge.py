@@ -23,7 +23,7 @@ from tests.oracle.judge_algorithms import Algorithms
 from tests.oracle.judge_jvm import JAVA_OPTIONS, JudgeJvm, Row, TypeName, Value
 
 
-def _lines(text: str) -> list[Any]:
+def lines(text: str) -> list[Any]:
     # Not splitlines: strings may hold U+2028 and its like, which JSON leaves as they are.
     return [json.loads(line) for line in text.split("\n") if line]
 
@@ -254,7 +254,7 @@ class Judge:
         equal, not_equal, lt, le, gt, ge, is_null or is_not_null.
         """
         arguments = self._read_arguments(path, options, columns, filter)
-        return [tuple(row) for row in _lines(self._call("read", arguments))]
+        return [tuple(row) for row in lines(self._call("read", arguments))]
 
     def read_checksum(
         self,
@@ -306,7 +306,7 @@ class Judge:
     ) -> list[tuple[str, tuple[Value, ...]]]:
         """(kind, row) as a streaming reader sees them from snapshot `first` to the latest."""
         arguments = {"path": str(path), "first": first, "options": options}
-        return [(kind, tuple(row)) for kind, row in _lines(self._call("changes", arguments))]
+        return [(kind, tuple(row)) for kind, row in lines(self._call("changes", arguments))]
 
     def manifests(
         self, path: str | Path, id: int | None = None, *, options: Mapping[str, str] | None = None

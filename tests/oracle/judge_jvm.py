@@ -14,7 +14,7 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from tests.oracle.judge_jar import judge_jar
+from tests.oracle.judge_jar import PAIMON, Jar, judge_jar
 
 Value: TypeAlias = Any
 Row: TypeAlias = Sequence[Value]
@@ -31,8 +31,20 @@ SPARK_JARS = (
     "snappy-java",
     "lz4-java",
 )
+HERE = Path(__file__).parent
 # In this order: a class sees those compiled before it.
-JAVA_SOURCES = ("Rows", "WholeManifests", "LateRenames", "Oracle", "Planner", "Casts")
+JAVA_SOURCES = tuple(
+    HERE / f"{name}.java"
+    for name in (
+        "NewerTypes",
+        "Rows",
+        "WholeManifests",
+        "LateRenames",
+        "Oracle",
+        "Planner",
+        "Casts",
+    )
+)
 JAVA_OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -44,10 +56,10 @@ class JudgeError(RuntimeError):
         self.java_class = java_class
 
 
-def class_path() -> str:
-    """The jar of the judge and those of pyspark's own jars that it needs."""
+def class_path(paimon: Jar = PAIMON) -> str:
+    """The jar of Java Paimon and those of pyspark's own jars that it needs."""
     folder = Path(pyspark.__file__).parent / "jars"
-    jars = [judge_jar()]
+    jars = [judge_jar(paimon)]
     for name in SPARK_JARS:
         found = sorted(folder.glob(f"{name}-[0-9]*.jar"))
         if not found:
@@ -72,9 +84,16 @@ class JudgeJvm:
     """One JVM; `scratch` is a folder that lives as long."""
 
     def __init__(
-        self, *, time_zone: str, java_options: Sequence[str], jars: Sequence[Path] = ()
+        self,
+        *,
+        time_zone: str,
+        java_options: Sequence[str],
+        paimon: Jar = PAIMON,
+        sources: Sequence[Path] = JAVA_SOURCES,
+        jars: Sequence[Path] = (),
     ) -> None:
-        self._class_path = ":".join((class_path(), *map(str, jars)))
+        self._class_path = ":".join((class_path(paimon), *map(str, jars)))
+        self._sources = sources
         self._java_options = [*java_options, f"-Duser.timezone={time_zone}"]
         self._gateway: JavaGateway | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -96,8 +115,8 @@ class JudgeJvm:
             gateway_parameters=GatewayParameters(port=port, auth_token=token)
         )
         self._scratch = tempfile.TemporaryDirectory(prefix="judge-")
-        for name in JAVA_SOURCES:
-            self.load(Path(__file__).with_name(f"{name}.java"))
+        for source in self._sources:
+            self.load(source)
 
     def load(self, source: Path) -> None:
         """Compile a program, which sees those before it; its methods can be called then."""

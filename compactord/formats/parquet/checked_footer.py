@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
 from compactord.formats.parquet import int96, thrift
+from compactord.formats.parquet.maps import check_keys
 from compactord.formats.parquet.structs import (
     Chunk,
     Codec,
@@ -177,21 +178,23 @@ def read_footer(read: Callable[[int, int], bytes | memoryview], size: int, path:
     except ValueError as error:
         raise FormatError(path, f"not a readable Parquet file ({error})") from error
     try:
-        return _checked(encoded)
+        return _checked(encoded, path)
     except pa.ArrowMemoryError:
         raise
     except (ValueError, pa.ArrowException, OSError) as error:
         raise FormatError(path, f"the Parquet footer cannot be read ({error})") from error
 
 
-def _checked(encoded: bytes) -> Footer:
+def _checked(encoded: bytes, path: str) -> Footer:
     fields, end = thrift.decode(encoded)
     if end != len(encoded):
         raise ValueError("trailing bytes after the footer")
     _check_kinds(fields, _FILE_KINDS)
     # The first element is the root, which has none of these fields.
-    for element in required_list(fields, File.SCHEMA, Kind.STRUCT)[1:]:
+    elements = required_list(fields, File.SCHEMA, Kind.STRUCT)[1:]
+    for element in elements:
         _check_element(element)
+    check_keys(elements, path)
     groups = required_list(fields, File.GROUPS, Kind.STRUCT)
     for_arrow = _for_arrow(fields)
     arrow = as_arrow_reads(encoded if for_arrow is fields else thrift.encode(for_arrow))

@@ -29,7 +29,7 @@ class Element:
 class Logical:
     """LogicalType, a union: it has one field, whose id is the type."""
 
-    DECIMAL, TIME, TIMESTAMP, INTEGER = 5, 7, 8, 10
+    MAP, DECIMAL, TIME, TIMESTAMP, INTEGER = 2, 5, 7, 8, 10
 
 
 class Decimal:
@@ -141,6 +141,7 @@ class Type:
 class Converted:
     """ConvertedType, the older form of `Logical`."""
 
+    MAP = 1
     TIME_MILLIS, TIME_MICROS, TIMESTAMP_MILLIS, TIMESTAMP_MICROS = range(7, 11)
     UINT_8, UINT_16, UINT_32, UINT_64, INT_8, INT_16, INT_32, INT_64 = range(11, 19)
 
