@@ -14,6 +14,7 @@ import pyarrow as pa
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import Value, text_of, unscaled
 from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds, nanoseconds_of
 
 _TIMES = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
@@ -33,6 +34,8 @@ def scalar_value(scalar: pa.Scalar, type_: AtomicType) -> Value:
         return None
     if type_.root in (TypeRoot.DATE, TypeRoot.TIME):
         return scalar.value
+    if scalar.type == WIDE_TIMESTAMP:
+        return nanoseconds_of(scalar)
     if type_.root in _TIMES:
         return scalar.value * nanos_per_unit(type_)
     if type_.root in _STRINGS:
@@ -51,6 +54,8 @@ def _single(value: Value, type_: DataType) -> pa.Array:
     if isinstance(type_, AtomicType) and value is not None:
         if type_.root in (TypeRoot.DATE, TypeRoot.TIME):
             return pa.array([value], pa.int32()).view(wanted)
+        if wanted == WIDE_TIMESTAMP:
+            return from_nanoseconds([value])
         if type_.root in _TIMES:
             return pa.array([value // nanos_per_unit(type_)], pa.int64()).view(wanted)
         if type_.root in _STRINGS and isinstance(value, bytes):
@@ -59,7 +64,7 @@ def _single(value: Value, type_: DataType) -> pa.Array:
 
 
 def nanos_per_unit(type_: AtomicType) -> int:
-    """Nanoseconds per unit in which timestamps of this precision are stored."""
+    """Nanoseconds per unit in which timestamps of this precision are compared."""
     precision = type_.precision or 0
     return 1_000_000 if precision <= 3 else 1_000 if precision <= 6 else 1
 

@@ -27,9 +27,12 @@ from compactord.paimon.types import (
     key_field,
     type_text,
 )
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, nanoseconds_of
 
 FIELD_ID = b"PARQUET:field_id"
 
+# Timestamps of more digits do not fit 64 bits; Java's files have INT96 for them.
+_TICKS_PRECISION_MAX = 6
 _MULTISET_COUNT = AtomicType(root=TypeRoot.INT, nullable=False)
 _SIMPLE = {
     TypeRoot.BOOLEAN: pa.bool_(),
@@ -124,14 +127,16 @@ def _atomic(type_: AtomicType) -> pa.DataType:
     if type_.root is TypeRoot.DECIMAL:
         return pa.decimal128(precision, type_.scale)
     if type_.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
-        unit = "ms" if precision <= 3 else "us" if precision <= 6 else "ns"
+        if precision > _TICKS_PRECISION_MAX:
+            return WIDE_TIMESTAMP
+        unit = "ms" if precision <= 3 else "us"
         return pa.timestamp(unit, "UTC" if type_.root is TypeRoot.TIMESTAMP_LTZ else None)
     if type_.root not in _SIMPLE:
         raise AssertionError(f"{type_text(type_)} is refused before files are touched")
     return _SIMPLE[type_.root]
 
 
-_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
+_NANOS = {"ms": 1_000_000, "us": 1000}
 
 
 def python_values(column: pa.Array, type_: AtomicType) -> list[Value]:
@@ -141,6 +146,8 @@ def python_values(column: pa.Array, type_: AtomicType) -> list[Value]:
     """
     if type_.root in (TypeRoot.DATE, TypeRoot.TIME):
         return list(column.cast(pa.int32()).to_pylist())
+    if column.type == WIDE_TIMESTAMP:
+        return [nanoseconds_of(scalar) if scalar.is_valid else None for scalar in column]
     if type_.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
         nanos = _NANOS[column.type.unit]
         ticks = column.cast(pa.int64()).to_pylist()

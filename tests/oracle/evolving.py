@@ -307,6 +307,6 @@ def never_fails(source: DataType, target: DataType) -> bool:
     if root is TypeRoot.TIMESTAMP and target.root is TypeRoot.DATE:
         return False  # we give the right day
     if target.root in MOMENTS:
-        # Sentinels of TIMESTAMP(6) do not fit more digits, numbers none.
-        return (target.precision or 0) <= (3 if root in INTEGERS else 6)
+        # Numbers do not all fit more digits.
+        return root not in INTEGERS or (target.precision or 0) <= 3
     return True

@@ -15,8 +15,12 @@ _TEXTS = ["", "a", "ab", "a\x00", "z", "é", "\uffff", "\U0001f600", "Zürich �
 _SECONDS = [f"{YEAR_1}:0", f"{YEAR_9999}:0", "-1000:0", "0:0", "1000:0", "1700000000000:0"]
 _MILLIS = [*_SECONDS, "-1:0", "-999:0", "1700000000123:0"]
 _MICROS = [*_MILLIS, "-1:999000", "-1001:1000", "1700000000123:456000"]
-# Whole nanoseconds in 64 bits end in 1677 and 2262.
-_NANOS = ["-9223372036854:0", "9223372036854:775807", "-1:999999", "-2:1", "0:0", "0:1", "999:5"]
+LAST_NANOSECOND = f"{YEAR_9999 + 999}:999999"
+# Nanoseconds in 64 bits end in 1677 and 2262, and a day of INT96 begins at midnight.
+_NANOS = [
+    *("-9223372036854:0", "9223372036854:775807", "-1:999999", "-2:1", "0:0", "0:1", "999:5"),
+    *(f"{YEAR_1}:0", f"{YEAR_1 - 1}:999999", LAST_NANOSECOND, "-86400000:1", "86400000:0"),
+]
 _FLOATS: list[Value] = ["NaN", "-0.0", 0.0, "Infinity", "-Infinity", 1.5, -1.5]
 
 # Each type with values that are different keys in Java.
@@ -79,9 +83,14 @@ NESTED: dict[str, tuple[TypeName, list[Value]]] = {
         [[], [[1, ""], None, [None, None]]],
     ),
     "array-of-times": (_array("TIMESTAMP(6)"), [["-1:999000", None], [f"{YEAR_9999}:0"]]),
+    "array-of-nanoseconds": (_array("TIMESTAMP(9)"), [[LAST_NANOSECOND, None, "-1:999999"], []]),
     "array-of-decimals": (_array("DECIMAL(20, 2)"), [["-0.01", None, f"{'9' * 18}.99"]]),
     "map": (_map("STRING NOT NULL", "BIGINT"), [[], [["", None], ["k", 2**63 - 1]]]),
     "map-of-ints": (_map("INT NOT NULL", _array("DOUBLE")), [[], [[1, [1.5, None, "NaN"]]]]),
+    "map-of-nanoseconds": (
+        _map("TIMESTAMP(9) NOT NULL", "TIMESTAMP(8) WITH LOCAL TIME ZONE"),
+        [[], [[f"{YEAR_1}:0", LAST_NANOSECOND], ["0:1", None]]],
+    ),
     "row": (
         _row(("a", "INT"), ("b", _array("STRING")), ("c", _row(("d", "DATE")))),
         [[1, ["x", None], [19000]], [None, None, None], [2, [], [None]]],
@@ -92,7 +101,7 @@ NESTED: dict[str, tuple[TypeName, list[Value]]] = {
             ("b", "DECIMAL(20, 2) NOT NULL"),
             ("c", _row(("d", "STRING NOT NULL"), ("e", "TIMESTAMP(9) NOT NULL"))),
         ),
-        [["-1:999999", "1.00", ["", "0:1"]], ["0:0", "-1.00", None]],
+        [["-1:999999", "1.00", ["", LAST_NANOSECOND]], ["0:0", "-1.00", None]],
     ),
     "row-of-decimals": (
         _row(("a", "DECIMAL(38, 2)"), ("b", "TIME(3)"), ("c", "BYTES"), ("d", "TINYINT")),

@@ -14,6 +14,7 @@ from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_same_outcome, compact
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import TypeName
+from tests.oracle.samples import LAST_NANOSECOND, YEAR_1
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,14 @@ PARTITIONS: dict[str, Partitioned] = {
     "timestamp-as-text": Partitioned(
         (("p", "TIMESTAMP(6)"),),
         (("1700000000123:456000",), ("0:0",), ("-1:999000",)),
+        {"partition.legacy-name": "false"},
+    ),
+    "nanoseconds": Partitioned(
+        (("p", "TIMESTAMP(9)"),), ((LAST_NANOSECOND,), (f"{YEAR_1}:0",), ("-1:999999",), ("0:0",))
+    ),
+    "nanoseconds-as-text": Partitioned(
+        (("p", "TIMESTAMP(9)"),),
+        ((LAST_NANOSECOND,), (f"{YEAR_1}:0",), ("0:1",)),
         {"partition.legacy-name": "false"},
     ),
     "double": Partitioned((("p", "DOUBLE"),), ((1.0,), (1e10,), (-0.001,), ("NaN",), (1e-5,))),

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.parquet import thrift
+from compactord.formats.parquet.int96_footers import declared
 from compactord.formats.parquet.structs import Chunk, File, Group, Meta, OffsetIndex, PageLocation
 from compactord.formats.parquet.tail import MAGIC, as_arrow_reads, footer_bytes, with_tail
 from compactord.formats.parquet.thrift import Kind, Struct, Typed
@@ -102,12 +103,15 @@ class AssembledOutput:
     def close(self) -> pq.FileMetaData:
         """Write indexes and footer, make the file durable, return the footer.
 
-        The returned footer is Arrow's decoding. If a step fails, it aborts and raises the error.
+        The returned footer is Arrow's decoding, as `read_footer` gives it. If a step fails, it
+        aborts and raises the error.
         """
         try:
-            footer = self._write_footer()
-            found = as_arrow_reads(footer)
-            self._sink.write(with_tail(footer))
+            footer = self._write_indexes()
+            encoded = thrift.encode(footer)
+            for_arrow = declared(footer)
+            found = as_arrow_reads(encoded if for_arrow is footer else thrift.encode(for_arrow))
+            self._sink.write(with_tail(encoded))
         except BaseException as error:
             self.abort(error)
             raise
@@ -122,8 +126,8 @@ class AssembledOutput:
         suppressed = self._context.__exit__(type(error), error, error.__traceback__)
         assert not suppressed, "a store does not suppress errors"
 
-    def _write_footer(self) -> bytes:
-        """All column indexes, then all offset indexes, as other writers do; then the footer."""
+    def _write_indexes(self) -> Struct:
+        """Write all column indexes, then all offset indexes, as other writers do: the footer."""
         all_placed = [chunk for _, chunks in self._groups for chunk in chunks]
         column_indexes = [self._write_index(chunk.column_index) for chunk in all_placed]
         offset_indexes = [self._write_index(chunk.offset_index) for chunk in all_placed]
@@ -138,12 +142,11 @@ class AssembledOutput:
         for rows, chunks in self._groups:
             groups.append(_row_group(rows, chunks, structs[first : first + len(chunks)]))
             first += len(chunks)
-        footer = {
+        return {
             **self._template,
             File.ROWS: thrift.i64(self.rows),
             File.GROUPS: thrift.items(Kind.STRUCT, groups),
         }
-        return thrift.encode(footer)
 
     def _write_index(self, index: bytes | None) -> tuple[int, int] | None:
         """The offset of the written index and its length, in bytes."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
-from compactord.formats.parquet import int96, thrift
+from compactord.formats.parquet import int96_footers, thrift
 from compactord.formats.parquet.maps import check_keys
 from compactord.formats.parquet.structs import (
     Chunk,
@@ -148,7 +148,7 @@ _OLD_INTEGERS = {
 
 
 class Footer(NamedTuple):
-    """`arrow` declares INT96 columns as 12 fixed bytes (see `int96`); `groups` are as stored."""
+    """`groups` are as stored, `arrow` declares INT96 as 12 fixed bytes (see `int96_footers`)."""
 
     arrow: pq.FileMetaData
     groups: list[Struct]
@@ -219,7 +219,7 @@ def _for_arrow(fields: Struct) -> Struct:
         pairs = required_list(fields, File.KEY_VALUES, Kind.STRUCT)
         if any(required(pair, KeyValue.KEY, Kind.BINARY) == _ARROW_SCHEMA for pair in pairs):
             fields = {field: value for field, value in fields.items() if field != File.KEY_VALUES}
-    return int96.declared(fields)
+    return int96_footers.declared(fields)
 
 
 def _leaves(schema: pq.ParquetSchema) -> list[_Leaf]:

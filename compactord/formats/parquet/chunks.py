@@ -19,6 +19,7 @@ from compactord.formats.opening import check_rows
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import EncodedChunk, Location
 from compactord.formats.parquet.encoder import codec_of
+from compactord.formats.parquet.int96_footers import restored_meta
 from compactord.formats.parquet.pages import Page, checked_pages
 from compactord.formats.parquet.statistics import statistics_order
 from compactord.formats.parquet.structs import (
@@ -36,7 +37,9 @@ from compactord.formats.parquet.structs import (
 from compactord.formats.parquet.thrift import Kind, Struct, Typed, required, required_list
 from compactord.formats.parquet.whole_file import WholeFile
 from compactord.model import WriteSpec
+from compactord.paimon.arrow import arrow_type
 from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 
 # By Arrow's names. LZ4 is not among the codecs: Arrow has one name for its two framings.
 _TYPES = {
@@ -73,6 +76,16 @@ class FlatColumn:
     def is_float(self) -> bool:
         """Whether it has floats: our footers have no bounds for them (see `bounds`)."""
         return self.type.root in _FLOATS
+
+    @property
+    def is_int96(self) -> bool:
+        """Whether it has INT96 (see `int96_footers`), for which a footer only counts nulls."""
+        return bool(arrow_type(self.type) == WIDE_TIMESTAMP)
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether our footers have no bounds for it."""
+        return self.is_float or self.is_int96
 
 
 class _Bounds(NamedTuple):
@@ -135,7 +148,7 @@ def copied_chunk(
                 return None
             rows += sum(page.values for page in pages)
             if not column.is_float:
-                totals.append(_chunk_bounds(chunk))
+                totals.append(_chunk_bounds(chunk, column))
             placed += _bounded(file, group, leaf, pages, totals[-1] if totals else None)
         check_rows(file.whole.input, rows)
     pages = [each.page for each in placed]
@@ -143,7 +156,7 @@ def copied_chunk(
         pieces=[piece for page in pages for piece in (page.header, page.body)],
         meta=_meta(chunk, column, encodings, pages, _statistics(totals, column)),
         locations=_locations(pages),
-        column_index=None if column.is_float else _column_index([p.bounds for p in placed]),
+        column_index=None if column.is_unbounded else _column_index([p.bounds for p in placed]),
     )
 
 
@@ -158,16 +171,17 @@ def _is_as_written(file: StoredFile, column: FlatColumn, spec: WriteSpec) -> boo
         chunk.compression == wanted
         and not chunk.has_dictionary_page
         and _ENCODINGS.keys() >= set(chunk.encodings)
-        and (column.is_float or _has_bounds(chunk))
+        and (column.is_float or _has_statistics(chunk, column))
         for chunk in file.chunks(leaf)
     )
 
 
-def _has_bounds(chunk: pq.ColumnChunkMetaData) -> bool:
+def _has_statistics(chunk: pq.ColumnChunkMetaData, column: FlatColumn) -> bool:
+    """Whether nulls are counted and there are bounds, if our footers have them."""
     found = chunk.statistics
     if found is None or not found.has_null_count:
         return False
-    return bool(found.has_min_max or found.null_count == chunk.num_values)
+    return bool(column.is_int96 or found.has_min_max or found.null_count == chunk.num_values)
 
 
 def _pages(
@@ -196,9 +210,9 @@ def _is_plain(page: Page, column: FlatColumn) -> bool:
     return values == Encoding.PLAIN and definition in some and repetition in none
 
 
-def _chunk_bounds(chunk: pq.ColumnChunkMetaData) -> _Bounds:
+def _chunk_bounds(chunk: pq.ColumnChunkMetaData, column: FlatColumn) -> _Bounds:
     found = chunk.statistics
-    if not found.has_min_max:
+    if column.is_int96 or not found.has_min_max:
         return _Bounds(None, None, found.null_count)
     kind = chunk.physical_type
     return _Bounds(_plain(found.min_raw, kind), _plain(found.max_raw, kind), found.null_count)
@@ -309,7 +323,7 @@ def _meta(
             }
         ],
     )
-    return meta
+    return restored_meta(meta) if column.is_int96 else meta
 
 
 def _locations(pages: Sequence[Page]) -> list[Location]:

@@ -11,7 +11,8 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from compactord.errors import FormatError
-from compactord.formats.parquet.int96 import WIDTH, convert
+from compactord.formats.parquet.int96 import INT96, convert
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 
 
 def check_convertible(found: pa.DataType, wanted: pa.DataType, path: str, name: str) -> None:
@@ -43,7 +44,7 @@ def _cast(column: pa.Array, field: pa.Field, path: str) -> pa.Array:
     wanted = field.type
     plain = wanted.value_type if t.is_dictionary(wanted) else wanted
     try:
-        column = convert(column, plain, path, field.name)
+        column = convert(column, plain)
         if t.is_dictionary(wanted) and not t.is_dictionary(column.type):
             column = column.cast(plain).dictionary_encode()
         return column.cast(wanted)
@@ -88,10 +89,8 @@ def _have_same_fields(found: pa.StructType, wanted: pa.StructType) -> bool:
 
 
 def _is_scalar_convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
-    if t.is_timestamp(wanted):
-        return bool(
-            t.is_timestamp(found) or (t.is_fixed_size_binary(found) and found.byte_width == WIDTH)
-        )
+    if t.is_timestamp(wanted) or wanted == WIDE_TIMESTAMP:
+        return bool(t.is_timestamp(found) or found == INT96)
     if t.is_integer(wanted):
         return bool(t.is_signed_integer(found))
     if _is_int32_based(wanted):

@@ -7,8 +7,8 @@ where they fit, TIME adjusted to UTC, codecs by Paimon's names.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +16,13 @@ import pyarrow.parquet as pq
 from compactord.errors import TaskError
 from compactord.formats.layout import Layout
 from compactord.formats.parquet.assembly import EncodedChunk, encoded_chunks, footer_of, renamed
-from compactord.formats.parquet.leaves import leaf_count
+from compactord.formats.parquet.int96 import convert, stored_field
+from compactord.formats.parquet.int96_footers import restored, restored_meta
+from compactord.formats.parquet.leaves import leaf_types
 from compactord.formats.parquet.thrift import Struct
 from compactord.model import WriteSpec
+from compactord.paimon.arrow import arrow_type
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 
 # Paimon's `lz4` means Hadoop's framing. Readers support it, but Arrow writes LZ4_RAW instead.
 _CODECS = {
@@ -53,10 +57,13 @@ class Encoder:
         self._layout = layout
         self._spec = spec
         self._dictionary_columns = dictionary_columns
-        self._schema = layout.file_schema
+        self._schema = pa.schema([stored_field(field) for field in layout.file_schema])
+        self._leaves = {
+            field.name: leaf_types(arrow_type(field.type)) for field, _ in layout.file_columns
+        }
         self._shared_chunks = _shared_chunks(layout, self._schema)
         empty = self._encoded(self._schema.empty_table())
-        self.template: Struct = footer_of(empty)
+        self.template: Struct = restored(footer_of(empty))
         self.schema: pq.ParquetSchema = pq.ParquetFile(pa.BufferReader(empty)).schema
 
     def chunks(self, rows: pa.Table) -> dict[str, list[EncodedChunk]]:
@@ -70,13 +77,22 @@ class Encoder:
         encoded = [column for column in columns if column[0].name not in self._shared_chunks]
         if not encoded:
             return {}
+        schema = pa.schema([self._schema.field(field.name) for field, _ in encoded])
         table = pa.Table.from_arrays(
-            [rows.column(source) for _, source in encoded],
-            schema=pa.schema([self._schema.field(field.name) for field, _ in encoded]),
+            [
+                _stored(rows.column(source), field.type)
+                for (_, source), field in zip(encoded, schema, strict=True)
+            ],
+            schema=schema,
         )
-        leaves = iter(encoded_chunks(self._encoded(table)))
+        chunks = iter(encoded_chunks(self._encoded(table)))
+        # The leaves come first, so that none of the next column's chunks is taken.
         found = {
-            field.name: list(itertools.islice(leaves, leaf_count(field))) for field, _ in encoded
+            field.name: [
+                _restored(chunk, leaf)
+                for leaf, chunk in zip(self._leaves[field.name], chunks, strict=False)
+            ]
+            for field, _ in encoded
         }
         for field, _ in columns:
             if field.name in self._shared_chunks:
@@ -102,6 +118,21 @@ class Encoder:
         with open_writer(sink, rows, self._spec, self._dictionary_columns) as writer:
             if rows.num_rows:
                 writer.write_table(rows, row_group_size=rows.num_rows)
+
+
+def _stored(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """The column as Arrow writes it; the same unless it has timestamps of more than six digits."""
+    if column.type == wanted:
+        return column
+    chunks = [convert(chunk, wanted).cast(wanted) for chunk in column.chunks]
+    return pa.chunked_array(chunks, wanted)
+
+
+def _restored(chunk: EncodedChunk, leaf: pa.DataType) -> EncodedChunk:
+    """The chunk of a leaf column; of such timestamps as INT96, without bounds."""
+    if leaf != WIDE_TIMESTAMP:
+        return chunk
+    return replace(chunk, meta=restored_meta(chunk.meta), column_index=None)
 
 
 def _shared_chunks(layout: Layout, schema: pa.Schema) -> dict[str, str]:

@@ -1,8 +1,9 @@
-"""INT96 timestamps, as Java writes TIMESTAMP(7..9): read as bytes, converted with a check.
+"""INT96 timestamps, as Java writes TIMESTAMP(7..9): in memory as bytes, converted both ways.
 
-Arrow's own conversion wraps without an error outside 1677-09-21 … 2262-04-11, and the result looks
-valid. So the file is opened with a footer that declares INT96 columns as fixed-size bytes (the
-pages of both types are the same), and this module converts the twelve bytes.
+Arrow's own conversion wraps without an error outside 1677-09-21 … 2262-04-11, and its writer makes
+either all timestamps of a file INT96 or none. So a file is opened with a footer that declares INT96
+columns as fixed-size bytes, and written as such with a footer that declares them as INT96: the
+pages of both types are the same. `int96_footers` changes the footers, this module the values.
 
 A value is the nanoseconds of the day (64 bits) and the Julian day (32 bits), little-endian. Java
 divides toward zero, so before 1970 it writes the next day and negative nanoseconds
@@ -14,117 +15,130 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from compactord.errors import FormatError
-from compactord.formats.parquet import thrift
-from compactord.formats.parquet.structs import Chunk, Element, File, Group, Meta, Type
-from compactord.formats.parquet.thrift import Kind, Struct, required, required_list
-from compactord.kernels.columns import Bools, Int64s
+from compactord.kernels.columns import Bools, Int64s, fixed_values
+from compactord.paimon.wide_timestamps import (
+    NANOS_PER_MS,
+    WIDE_TIMESTAMP,
+    from_parts,
+    parts_of,
+)
 
 WIDTH = 12
-_NANOS_PER_DAY = 86_400_000_000_000
+INT96 = pa.binary(WIDTH)
+_MS_PER_DAY = 86_400_000
 _JULIAN_EPOCH = 2_440_588
 _RAW = np.dtype([("nanos", "<i8"), ("day", "<i4")])
-# Days whose nanoseconds fit 64 bits at any time of the day.
-_EDGE_DAY = (1 << 63) // _NANOS_PER_DAY - 1
-
-_INT96, _FIXED = thrift.i32(Type.INT96), thrift.i32(Type.FIXED_LEN_BYTE_ARRAY)
+# Of the units in which timestamps of fewer digits are stored: how many make a millisecond.
+_PER_MS = {"ms": 1, "us": 1000, "ns": NANOS_PER_MS}
 
 
-def declared(footer: Struct) -> Struct:
-    """The decoded footer with INT96 columns as 12 fixed bytes; the same object if it has none."""
-    elements = required_list(footer, File.SCHEMA, Kind.STRUCT)
-    if not any(element.get(Element.TYPE) == _INT96 for element in elements):
-        return footer
-    changed = [
-        element
-        if element.get(Element.TYPE) != _INT96
-        else {Element.TYPE: _FIXED, Element.LENGTH: thrift.i32(WIDTH)}
-        | {field: value for field, value in element.items() if field > Element.LENGTH}
-        for element in elements
-    ]
-    groups = map(_declared_group, required_list(footer, File.GROUPS, Kind.STRUCT))
-    return {
-        **footer,
-        File.SCHEMA: thrift.items(Kind.STRUCT, changed),
-        File.GROUPS: thrift.items(Kind.STRUCT, groups),
-    }
+def _nulls(column: pa.Array) -> Bools:
+    return np.asarray(column.is_null())
 
 
-def _declared_group(group: Struct) -> Struct:
-    chunks = map(_declared_chunk, required_list(group, Group.COLUMNS, Kind.STRUCT))
-    return {**group, Group.COLUMNS: thrift.items(Kind.STRUCT, chunks)}
+def _parts(column: pa.Array) -> tuple[Int64s, Int64s]:
+    """Milliseconds since the epoch and nanoseconds (0 to 999,999) of INT96 values.
 
-
-def _declared_chunk(chunk: Struct) -> Struct:
-    meta = required(chunk, Chunk.META, Kind.STRUCT)
-    if meta.get(Meta.TYPE) != _INT96:
-        return chunk
-    return {**chunk, Chunk.META: thrift.struct({**meta, Meta.TYPE: _FIXED})}
-
-
-def to_nanoseconds(column: pa.Array, absent: Bools, path: str, name: str) -> pa.Array:
-    """Convert an array of 12 fixed bytes to timestamp[ns].
-
-    `absent` (one bool per slot) marks slots in a ROW that is null: a NOT NULL field has undefined
-    bytes there. Raises `FormatError` when a value does not fit 64 bits of nanoseconds.
+    No bytes are too large for them: those of nulls, which are undefined, are not told apart.
     """
-    count = len(column)
-    raw = np.frombuffer(column.buffers()[1] or b"", np.uint8)
+    if len(column) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    raw = np.frombuffer(column.buffers()[1], np.uint8)
     first = column.offset * WIDTH
-    values = raw[first : first + count * WIDTH].view(_RAW)
-    day = values["day"].astype(np.int64) - _JULIAN_EPOCH
-    nanos = values["nanos"].copy()
-    valid = np.asarray(column.is_valid())
-    day[~valid | absent] = 0
-    nanos[~valid | absent] = 0
-    if bool(_outside(day, nanos).any()):
-        raise FormatError(
-            path,
-            f"column {name} holds a timestamp outside 1677-09-21 … 2262-04-11, which 64 bits of"
-            " nanoseconds cannot hold",
-        )
-    total = day * _NANOS_PER_DAY + nanos
-    return pa.array(total, pa.int64(), mask=~valid).view(pa.timestamp("ns"))
+    values = raw[first : first + len(column) * WIDTH].view(_RAW)
+    millis, nanos = np.divmod(values["nanos"], NANOS_PER_MS)
+    millis += (values["day"].astype(np.int64) - _JULIAN_EPOCH) * _MS_PER_DAY
+    return millis, nanos
 
 
-def _outside(day: Int64s, nanos: Int64s) -> Bools:
-    """Which instants do not fit 64 bits of nanoseconds; exact, without intermediate overflow."""
-    outside: Bools = (np.abs(day) > _EDGE_DAY + 2) | (np.abs(nanos) > _NANOS_PER_DAY)
-    edge = np.flatnonzero(~outside & (np.abs(day) >= _EDGE_DAY))
-    if edge.size:
-        exact = day[edge].astype(object) * _NANOS_PER_DAY + nanos[edge].astype(object)
-        outside[edge] = (exact < -(1 << 63)) | (exact >= 1 << 63)
-    return outside
+def _from_int96(column: pa.Array) -> pa.Array:
+    return from_parts(*_parts(column), _nulls(column))
 
 
-def convert(
-    column: pa.Array, wanted: pa.DataType, path: str, name: str, absent: Bools | None = None
-) -> pa.Array:
-    """Apply `to_nanoseconds` wherever `wanted` has a timestamp for 12 bytes, at any depth."""
+def _from_ticks(column: pa.Array) -> pa.Array:
+    """A timestamp in 64 bits of any unit as `WIDE_TIMESTAMP`."""
+    ticks = fixed_values(column, np.int64)
+    if column.type.unit == "s":
+        return from_parts(ticks * 1000, np.zeros_like(ticks), _nulls(column))
+    per_ms = _PER_MS[column.type.unit]
+    millis, rest = np.divmod(ticks, per_ms)
+    return from_parts(millis, rest * (NANOS_PER_MS // per_ms), _nulls(column))
+
+
+def _to_ticks(column: pa.Array, wanted: pa.TimestampType) -> pa.Array:
+    """INT96 as milliseconds or microseconds. Raises `ArrowInvalid` for what they cannot hold."""
+    per_ms = _PER_MS[wanted.unit]
+    nulls = _nulls(column)
+    millis, nanos = _parts(column)
+    units, rest = np.divmod(nanos, NANOS_PER_MS // per_ms)
+    limit = np.iinfo(np.int64).max // per_ms - 1
+    lossy = ((rest != 0) | (np.abs(millis) > limit)) & ~nulls
+    if lossy.any():
+        raise pa.ArrowInvalid(f"a timestamp that {wanted.unit} in 64 bits cannot hold")
+    return pa.array(millis * per_ms + units, pa.int64(), mask=nulls).view(wanted)
+
+
+def _to_int96(column: pa.Array) -> pa.Array:
+    millis, nanos = parts_of(column)
+    # Toward zero, as Java divides.
+    days = (np.abs(millis) // _MS_PER_DAY) * np.sign(millis)
+    values = np.empty(len(column), _RAW)
+    values["day"] = days + _JULIAN_EPOCH
+    values["nanos"] = (millis - days * _MS_PER_DAY) * NANOS_PER_MS + nanos
+    validity = pa.array(~_nulls(column)).buffers()[1] if column.null_count else None
+    return pa.Array.from_buffers(INT96, len(column), [validity, pa.py_buffer(values)])
+
+
+def convert(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The column with timestamps as `wanted` has them, at any depth; the rest stays as it is.
+
+    From INT96 and 64-bit timestamps to `WIDE_TIMESTAMP`, from INT96 to 64-bit timestamps, from
+    `WIDE_TIMESTAMP` to INT96. Raises `ArrowInvalid` for a value that does not fit.
+    """
     found = column.type
-    is_moment = pa.types.is_timestamp(wanted) and pa.types.is_fixed_size_binary(found)
-    if not is_moment and not (pa.types.is_nested(wanted) and found.id == wanted.id):
+    if wanted == WIDE_TIMESTAMP:
+        if found == INT96:
+            return _from_int96(column)
+        return _from_ticks(column) if pa.types.is_timestamp(found) else column
+    if found == INT96 and pa.types.is_timestamp(wanted):
+        return _to_ticks(column, wanted)
+    if found == WIDE_TIMESTAMP and wanted == INT96:
+        return _to_int96(column)
+    if not pa.types.is_nested(wanted) or found.id != wanted.id or found == wanted:
         return column
-    if absent is None:
-        absent = np.zeros(len(column), bool)
-    if is_moment:
-        return to_nanoseconds(column, absent, path, name)
     # A copy without offsets: the children of a sliced nested array are not aligned with its rows.
     column = column.take(pa.array(np.arange(len(column))))
     nulls = column.is_null()
     if pa.types.is_struct(found):
         names = [found.field(i).name for i in range(found.num_fields)]
-        inside = absent | np.asarray(nulls)
         children = [
-            convert(column.field(n), wanted.field(n).type, path, f"{name}.{n}", inside)
+            convert(column.field(n), wanted.field(n).type)
             if wanted.get_field_index(n) >= 0
             else column.field(n)
             for n in names
         ]
         return pa.StructArray.from_arrays(children, names=names, mask=nulls)
     if pa.types.is_map(found):
-        keys = convert(column.keys, wanted.key_type, path, f"{name}.key")
-        items = convert(column.items, wanted.item_type, path, f"{name}.value")
+        keys = convert(column.keys, wanted.key_type)
+        items = convert(column.items, wanted.item_type)
         return pa.MapArray.from_arrays(column.offsets, keys, items, mask=nulls)
-    values = convert(column.values, wanted.value_type, path, f"{name}.element")
+    values = convert(column.values, wanted.value_type)
     return pa.ListArray.from_arrays(column.offsets, values, mask=nulls)
+
+
+def stored_type(type_: pa.DataType) -> pa.DataType:
+    """The type under which Arrow writes a column: INT96 in place of `WIDE_TIMESTAMP`."""
+    if type_ == WIDE_TIMESTAMP:
+        return INT96
+    if pa.types.is_struct(type_):
+        return pa.struct([stored_field(type_.field(i)) for i in range(type_.num_fields)])
+    if pa.types.is_map(type_):
+        return pa.map_(stored_field(type_.key_field), stored_field(type_.item_field))
+    if pa.types.is_list(type_):
+        return pa.list_(stored_field(type_.value_field))
+    return type_
+
+
+def stored_field(field: pa.Field) -> pa.Field:
+    """The field with its type as `stored_type` gives it."""
+    return field.with_type(stored_type(field.type))

@@ -12,17 +12,18 @@ from compactord.paimon.types import DataField
 
 def leaf_count(field: DataField) -> int:
     """The number of Parquet columns of a column: more than one if it is nested."""
-    return _leaves(arrow_type(field.type))
+    return len(leaf_types(arrow_type(field.type)))
 
 
-def _leaves(type_: pa.DataType) -> int:
+def leaf_types(type_: pa.DataType) -> list[pa.DataType]:
+    """The types of the Parquet columns of a column, in the order of the file."""
     if pa.types.is_map(type_):
-        return _leaves(type_.key_type) + _leaves(type_.item_type)
+        return leaf_types(type_.key_type) + leaf_types(type_.item_type)
     if pa.types.is_list(type_):
-        return _leaves(type_.value_type)
+        return leaf_types(type_.value_type)
     if pa.types.is_struct(type_):
-        return sum(_leaves(type_.field(i).type) for i in range(type_.num_fields))
-    return 1
+        return [leaf for i in range(type_.num_fields) for leaf in leaf_types(type_.field(i).type)]
+    return [type_]
 
 
 def leaf_index(metadata: pq.FileMetaData, name: str, path: str) -> int:

@@ -21,6 +21,7 @@ from compactord.kernels.columns import Bools, Int64s
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.java_text import cast_text
 from compactord.paimon.types import AtomicType, TypeRoot
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_parts, parts_of
 from compactord.rewrite.casting.values import (
     CastError,
     by_value,
@@ -31,7 +32,7 @@ from compactord.rewrite.casting.values import (
 from compactord.rewrite.casting.zones import offset_at_s, offset_of_local_s
 
 MILLIS_PER_DAY = 86_400_000
-_PER_MILLI = {"us": 1_000, "ns": 1_000_000}
+_MICROS_PER_MILLI = 1_000
 _NANOS_PER_MILLI = 1_000_000
 _INT64 = np.iinfo(np.int64)
 
@@ -46,22 +47,25 @@ class Moments:
 
 
 def moments_of(array: pa.Array) -> Moments:
-    """The timestamps of an array in any unit."""
-    ticks = numbers_of(array)
+    """The timestamps of an array of any precision."""
     nulls = nulls_of(array)
+    if array.type == WIDE_TIMESTAMP:
+        return Moments(*parts_of(array), nulls)
+    ticks = numbers_of(array)
     if array.type.unit == "ms":
         return Moments(ticks, np.zeros_like(ticks), nulls)
-    per_milli = _PER_MILLI[array.type.unit]
-    millis = ticks // per_milli
-    return Moments(millis, (ticks - millis * per_milli) * (_NANOS_PER_MILLI // per_milli), nulls)
+    millis, micros = np.divmod(ticks, _MICROS_PER_MILLI)
+    return Moments(millis, micros * (_NANOS_PER_MILLI // _MICROS_PER_MILLI), nulls)
 
 
 def stored(moments: Moments, target: AtomicType) -> pa.Array:
     """An array of `target`. Raises `CastError` for moments that its files cannot hold."""
     wanted = arrow_type(target)
+    if wanted == WIDE_TIMESTAMP:
+        return from_parts(moments.millis, moments.nanos, moments.nulls)
     ticks = moments.millis
     if wanted.unit != "ms":
-        per_milli = _PER_MILLI[wanted.unit]
+        per_milli = _MICROS_PER_MILLI
         units = moments.nanos // (_NANOS_PER_MILLI // per_milli)
         limit = int(_INT64.max) // per_milli
         for row in np.flatnonzero((np.abs(ticks) >= limit) & ~moments.nulls):

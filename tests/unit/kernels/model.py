@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds
+
 
 class Record(NamedTuple):
     """`key` and `user_sequence` hold Python values in the order of their columns."""
@@ -156,7 +158,9 @@ def batches_of(
 
 
 def array_of(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Times and timestamps are given as the integers that are stored."""
+    """Times and timestamps are given as the integers that are stored, wide ones as nanoseconds."""
+    if type_ == WIDE_TIMESTAMP:
+        return from_nanoseconds(values)
     if pa.types.is_temporal(type_):
         storage = pa.int32() if type_.bit_width == 32 else pa.int64()
         return pa.array(values, storage).view(type_)

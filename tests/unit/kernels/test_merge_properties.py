@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 from tests.unit.kernels import model
 from tests.unit.kernels.model import Record
 
@@ -55,7 +56,10 @@ KEY_TYPES: dict[str, tuple[pa.DataType, Values]] = {
     "time": (pa.time32("ms"), st.integers(0, 86_399_999)),
     "timestamp ms": (pa.timestamp("ms"), integers(64)),
     "timestamp us": (pa.timestamp("us"), integers(64)),
-    "timestamp ns": (pa.timestamp("ns"), integers(64)),
+    "wide timestamp": (
+        WIDE_TIMESTAMP,
+        integers(64) | st.sampled_from([0, -1, 10**6, 10**15]).map(lambda n: n * 10**9 + 999_999),
+    ),
     "timestamp with zone": (pa.timestamp("us", tz="UTC"), integers(64)),
     "float": (pa.float32(), floats(32)),
     "double": (pa.float64(), floats(64)),
@@ -162,7 +166,7 @@ def check(case: dict[str, Any]) -> None:
         assert batch.schema == case["batches"][0][0].schema
     for column, name in enumerate(order.key_columns):
         type_ = merged[0].schema.field(name).type if merged else None
-        if type_ is not None and not pa.types.is_temporal(type_):
+        if type_ is not None and not pa.types.is_temporal(type_) and type_ != WIDE_TIMESTAMP:
             found = [model.sort_key(value) for value in values(merged, name)]
             assert found == [model.sort_key(record.key[column]) for record in expected]
 

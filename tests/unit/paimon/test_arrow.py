@@ -15,6 +15,7 @@ from compactord.paimon.arrow import (
     value_schema,
 )
 from compactord.paimon.types import AtomicType, DataField, parse_field, parse_type
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds
 
 
 @pytest.mark.parametrize(
@@ -37,9 +38,9 @@ from compactord.paimon.types import AtomicType, DataField, parse_field, parse_ty
         ("TIMESTAMP(3)", pa.timestamp("ms")),
         ("TIMESTAMP(4)", pa.timestamp("us")),
         ("TIMESTAMP(6)", pa.timestamp("us")),
-        ("TIMESTAMP(7)", pa.timestamp("ns")),
+        ("TIMESTAMP(7)", WIDE_TIMESTAMP),
         ("TIMESTAMP_LTZ(0)", pa.timestamp("ms", "UTC")),
-        ("TIMESTAMP_LTZ(9)", pa.timestamp("ns", "UTC")),
+        ("TIMESTAMP_LTZ(9)", WIDE_TIMESTAMP),
     ],
 )
 def test_each_type_has_the_unit_that_java_reads(text: str, kind: pa.DataType) -> None:
@@ -110,7 +111,7 @@ def test_thin_files_have_no_copies_of_the_key() -> None:
         ("TIME(3)", pa.array([5], pa.int32()).cast(pa.time32("ms")), [5]),
         ("TIMESTAMP(3)", pa.array([-1, None]).cast(pa.timestamp("ms")), [-1_000_000, None]),
         ("TIMESTAMP(6)", pa.array([7]).cast(pa.timestamp("us")), [7000]),
-        ("TIMESTAMP_LTZ(9)", pa.array([7]).cast(pa.timestamp("ns", "UTC")), [7]),
+        ("TIMESTAMP_LTZ(9)", from_nanoseconds([7, None, -(10**24)]), [7, None, -(10**24)]),
         ("DECIMAL(4, 2)", pa.array([Decimal("1.50")], pa.decimal128(4, 2)), [Decimal("1.50")]),
         ("STRING", pa.array(["a", None]), ["a", None]),
     ],

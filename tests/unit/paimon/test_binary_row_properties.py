@@ -13,6 +13,7 @@ from compactord.paimon.arrow import arrow_type
 from compactord.paimon.binary_row import decode_row, encode_row, row_hash
 from compactord.paimon.binary_rows import bucket_numbers, encode_rows, row_hashes
 from compactord.paimon.types import AtomicType, DataType, TypeRoot
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds
 from tests.unit.paimon.values import TIMESTAMPS, atomic_types, nested_types, same, values
 
 
@@ -52,15 +53,17 @@ SHORT_YEARS = 9_000_000_000_000_000_000
 
 
 def _fits_arrow(value: Any, type_: AtomicType) -> Any:
-    if value is not None and type_.root in TIMESTAMPS:
+    if value is not None and type_.root in TIMESTAMPS and arrow_type(type_) != WIDE_TIMESTAMP:
         return value % SHORT_YEARS // 1_000_000 * 1_000_000
     return value
 
 
 def _arrow(column: list[Any], type_: AtomicType) -> pa.Array:
     kind = arrow_type(type_)
+    if kind == WIDE_TIMESTAMP:
+        return from_nanoseconds(column)
     if type_.root in TIMESTAMPS:
-        unit = {"ms": 1_000_000, "us": 1000, "ns": 1}[kind.unit]
+        unit = {"ms": 1_000_000, "us": 1000}[kind.unit]
         ticks = [None if value is None else value // unit for value in column]
         return pa.array(ticks, pa.int64()).cast(kind)
     if type_.root in (TypeRoot.DATE, TypeRoot.TIME):

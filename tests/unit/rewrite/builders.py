@@ -9,6 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.assembly import footer_of
+from compactord.formats.parquet.int96 import convert, stored_field
+from compactord.formats.parquet.int96_footers import restored, restored_meta
+from compactord.formats.parquet.leaves import leaf_types
+from compactord.formats.parquet.structs import Chunk, File, Group
+from compactord.formats.parquet.tail import with_tail
+from compactord.formats.parquet.thrift import Kind
 from compactord.ids import this_process
 from compactord.model import (
     ConcatSpec,
@@ -22,6 +30,7 @@ from compactord.model import (
 from compactord.paimon.arrow import file_fields, file_schema, value_schema
 from compactord.paimon.stats import parse_stats_mode
 from compactord.paimon.types import DataField, is_system_column, parse_type
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 
@@ -70,7 +79,35 @@ def write_parquet(path: Path, table: pa.Table, **options: Any) -> None:
         "store_decimal_as_integer": True,
         "write_time_adjusted_to_utc": True,
     }
-    pq.write_table(table, path, **settings | options)
+    schema = pa.schema([stored_field(field) for field in table.schema])
+    if schema == table.schema:
+        pq.write_table(table, path, **settings | options)
+        return
+    columns = [
+        pa.chunked_array([convert(c, f.type).cast(f.type) for c in column.chunks], f.type)
+        for column, f in zip(table.columns, schema, strict=True)
+    ]
+    pq.write_table(pa.Table.from_arrays(columns, schema=schema), path, **settings | options)
+    _declare_int96(path, table.schema)
+
+
+def _declare_int96(path: Path, schema: pa.Schema) -> None:
+    """In the footer, as we do: Arrow has written the timestamps as 12 bytes."""
+    content = path.read_bytes()
+    footer = restored(footer_of(content))
+    leaves = [leaf for type_ in schema.types for leaf in leaf_types(type_)]
+    groups = []
+    for group in footer[File.GROUPS].value.values:
+        chunks = [
+            {**chunk, Chunk.META: thrift.struct(restored_meta(chunk[Chunk.META].value))}
+            if leaf == WIDE_TIMESTAMP
+            else chunk
+            for chunk, leaf in zip(group[Group.COLUMNS].value.values, leaves, strict=True)
+        ]
+        groups.append({**group, Group.COLUMNS: thrift.items(Kind.STRUCT, chunks)})
+    encoded = thrift.encode({**footer, File.GROUPS: thrift.items(Kind.STRUCT, groups)})
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    path.write_bytes(content[:start] + with_tail(encoded))
 
 
 def input_file(path: Path, rows: int, low: int = 0, high: int = 0) -> InputFile:

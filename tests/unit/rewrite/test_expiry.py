@@ -48,6 +48,8 @@ def test_batches_without_expired_records_are_handed_on_as_they_are():
         (1_999_999_999_999, "BIGINT", "BIGINT", 1_999_999_999),
         # Nanoseconds, the form of statistics; milliseconds are cut off toward zero.
         (-1_500_000_000, "TIMESTAMP(3)", "TIMESTAMP(6)", -1),
+        (253_402_300_799_999_999_999, "TIMESTAMP(9)", "TIMESTAMP(9)", 253_402_300_799),
+        (-62_135_596_800_000_000_000, "TIMESTAMP(6)", "TIMESTAMP(9)", -62_135_596_800),
         ("12", "STRING", "INT", 12),
         ("x", "STRING", "INT", None),
         (None, "INT", "INT", None),

@@ -14,6 +14,7 @@ import pytest
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.stats import parse_stats_mode
+from compactord.paimon.wide_timestamps import from_nanoseconds
 from compactord.rewrite.task import rewrite
 from tests.unit.rewrite.builders import (
     SEQUENCE,
@@ -94,9 +95,9 @@ CASES: dict[str, tuple[Any, list[Any], str, str, tuple[Any, Any]]] = {
     ),
     "timestamp 9": (
         "TIMESTAMP(9)",
-        [-1, 1],
-        "INT64",
-        "Timestamp(isAdjustedToUTC=false, timeUnit=nanoseconds",
+        from_nanoseconds([-1, 1]),
+        "INT96",
+        "None",
         (None, None),
     ),
     "local zoned timestamp 3": (
@@ -108,9 +109,9 @@ CASES: dict[str, tuple[Any, list[Any], str, str, tuple[Any, Any]]] = {
     ),
     "local zoned timestamp 9": (
         "TIMESTAMP(9) WITH LOCAL TIME ZONE",
-        [-5, 5],
-        "INT64",
-        "Timestamp(isAdjustedToUTC=true, timeUnit=nanoseconds",
+        from_nanoseconds([-5, 5]),
+        "INT96",
+        "None",
         (None, None),
     ),
 }

@@ -17,6 +17,7 @@ from compactord.model import InputFile, Subcompaction, SubcompactionResult
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.types import DataField
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds
 from compactord.rewrite.task import rewrite
 from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied
 from tests.unit.rewrite.builders import (
@@ -85,6 +86,9 @@ def values(type_: pa.DataType, rows: int, chance: np.random.Generator) -> pa.Arr
         texts = [f"{n:x}"[: int(n % 15)] for n in chance.integers(0, 1 << 60, rows)]
         texts = texts if pa.types.is_string(type_) else [text.encode() for text in texts]
         return _with(_SPECIAL[type_], pa.array(texts, type_), chance)
+    if type_ == WIDE_TIMESTAMP:
+        spread = [int(n) * 1_000_003 for n in chance.integers(-(1 << 62), 1 << 62, rows)]
+        return from_nanoseconds(spread)
     if pa.types.is_decimal(type_):
         most = 10**type_.precision - 1
         numbers = [int.from_bytes(chance.bytes(16), "big") % (2 * most + 1) - most] * rows

@@ -187,12 +187,20 @@ def _bare(table: pa.Table) -> pa.Schema:
     return pa.schema([pa.field(field.name, field.type) for field in table.schema])
 
 
+def with_nanoseconds(table: pa.Table, name: str, seed: int) -> pa.Table:
+    """The table with such a column as others write: 64 bits, or INT96 if they are asked for it."""
+    chance = np.random.default_rng(seed)
+    times = pa.array(chance.integers(-(1 << 62), 1 << 62, table.num_rows)).view(pa.timestamp("ns"))
+    return table.set_column(table.column_names.index(name), name, times)
+
+
 def test_files_by_the_defaults_of_pyarrow(tmp_path):
     columns = padded(n="BIGINT", s="STRING", d="DOUBLE", t="TIMESTAMP(9)", c="DECIMAL(7, 2)")
     files = []
     for seed in range(3):
         path = tmp_path / f"{seed}.parquet"
-        pq.write_table(table_of(columns, 5_000, seed), path, compression="zstd")
+        table = with_nanoseconds(table_of(columns, 5_000, seed), "t", seed)
+        pq.write_table(table, path, compression="zstd")
         files.append(input_file(path, 5_000))
     subcompaction = concat_subcompaction(tmp_path, columns, files, keeps_encoding=True)
     result = assert_same_as_by_decoding(subcompaction)
@@ -264,20 +272,18 @@ def test_int96_is_encoded_as_ours(tmp_path):
     columns = padded(t="TIMESTAMP(9)", u="TIMESTAMP(6)", n="INT")
     files = []
     for seed in range(2):
-        chance = np.random.default_rng(seed)
-        times = pa.array(chance.integers(-(1 << 62), 1 << 62, ROWS))
-        given = {"t": times.view(pa.timestamp("ns")), "u": pa.nulls(ROWS, pa.timestamp("us"))}
+        given = {"u": pa.nulls(ROWS, pa.timestamp("us"))}
         files.append(
             write_small(
                 tmp_path / f"{seed}.parquet",
-                table_of(columns, ROWS, seed, **given),
+                with_nanoseconds(table_of(columns, ROWS, seed, **given), "t", seed),
                 use_deprecated_int96_timestamps=True,
             )
         )
     subcompaction, result = copied(tmp_path, columns, files)
     assert is_copied(subcompaction, result, "n")
     schema = pq.ParquetFile(output_paths(subcompaction, result)[0]).schema
-    assert [schema.column(i).physical_type for i in range(2)] == ["INT64", "INT64"]
+    assert [schema.column(i).physical_type for i in range(2)] == ["INT96", "INT64"]
 
 
 def test_what_we_wrote_is_copied_again(tmp_path):

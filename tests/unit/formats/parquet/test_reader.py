@@ -17,6 +17,7 @@ from compactord.formats.parquet.dictionaries import check_indices
 from compactord.formats.parquet.int96 import convert
 from compactord.formats.parquet.reader import ParquetReader
 from compactord.paimon.arrow import value_schema
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds, nanoseconds_of
 from compactord.rewrite.reader import InputReader
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file, write_parquet
@@ -72,7 +73,6 @@ def test_other_physical_types_are_read_as_the_declared_one(tmp_path, type_, stor
     [
         ("TINYINT", pa.array([300], pa.int32())),
         ("TIMESTAMP(3)", pa.array([1], pa.timestamp("us"))),
-        ("TIMESTAMP(9)", pa.array([1 << 60], pa.timestamp("us"))),
         ("STRING", pa.array([b"\xff\xfe"])),
         ("INT NOT NULL", pa.array([None], pa.int32())),
     ],
@@ -183,6 +183,10 @@ def test_indices_are_looked_at_where_a_slice_has_them():
 # --- INT96 ------------------------------------------------------------------------------------
 
 
+def nanoseconds(column: pa.Array | pa.ChunkedArray) -> list[int | None]:
+    return [nanoseconds_of(scalar) if scalar.is_valid else None for scalar in column]
+
+
 def int96_file(path: Path, instants: list[int | None], *, toward_zero: bool) -> None:
     """A file with INT96 column v holding nanoseconds since the epoch, as Java divides them."""
     parts = []
@@ -211,22 +215,35 @@ def int96_file(path: Path, instants: list[int | None], *, toward_zero: bool) -> 
     path.write_bytes(content.replace(old, b"".join(parts)))
 
 
+# The longest days before and after the epoch, in years that no calendar has.
+FAR = ((1 << 31) - 2_440_588 - 2) * DAY
+
+
 @pytest.mark.parametrize("toward_zero", [True, False])
-def test_int96_is_read_exactly_up_to_the_limits(tmp_path, toward_zero):
+def test_int96_is_read_exactly(tmp_path, toward_zero):
     instants = [0, 1, -1, None, -DAY, DAY - 1, -DAY - 1, LIMIT - 1, -LIMIT, -LIMIT + 1, 123456789]
+    instants += [LIMIT, -LIMIT - 1, LIMIT + 5 * DAY, 8000 * 366 * DAY + 999_999_999, FAR, -FAR - 1]
     int96_file(tmp_path / "in.parquet", instants, toward_zero=toward_zero)
     found = read_file(fields(v="TIMESTAMP(9)"), input_file(tmp_path / "in.parquet", len(instants)))
-    assert found.column("v").cast(pa.int64()).to_pylist() == instants
+    assert nanoseconds(found.column("v")) == instants
 
 
-@pytest.mark.parametrize(
-    "instant", [LIMIT, -LIMIT - 1, LIMIT + 5 * DAY, 8000 * 366 * DAY, LIMIT * 2]
-)
-@pytest.mark.parametrize("toward_zero", [True, False])
-def test_int96_outside_the_limits_is_an_error(tmp_path, instant, toward_zero):
-    int96_file(tmp_path / "in.parquet", [0, instant], toward_zero=toward_zero)
-    with pytest.raises(FormatError, match=r"column v .*outside 1677"):
-        read_file(fields(v="TIMESTAMP(9)"), input_file(tmp_path / "in.parquet", 2))
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_timestamps_in_64_bits_of_other_writers_are_read(tmp_path, unit, zone):
+    """Among them files that compactord itself wrote before it wrote INT96."""
+    nanos = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}[unit]
+    ticks = [0, -1, None, (1 << 63) // 10**6, -(1 << 63) // 10**6]
+    table = pa.table({"v": pa.array(ticks, pa.timestamp(unit, zone))})
+    found = read(tmp_path, fields(v="TIMESTAMP(9)"), table, store_schema=True)
+    assert nanoseconds(found.column("v")) == [t if t is None else t * nanos for t in ticks]
+
+
+@pytest.mark.parametrize("instant", [LIMIT * 1000, -LIMIT * 1000, 1001])
+def test_int96_that_fewer_digits_cannot_hold_is_an_error(tmp_path, instant):
+    int96_file(tmp_path / "in.parquet", [0, instant], toward_zero=True)
+    with pytest.raises(FormatError, match=r"column v holds a value that is not a timestamp"):
+        read_file(fields(v="TIMESTAMP(6)"), input_file(tmp_path / "in.parquet", 2))
 
 
 def test_int96_serves_every_precision_and_zone(tmp_path):
@@ -253,14 +270,15 @@ def test_int96_inside_nested_columns(tmp_path):
             ],
         },
     )
+    one, before, late = (from_nanoseconds([n])[0] for n in (1, -7, 8000 * 366 * DAY))
     rows = [
-        {"a": [1, None, -1], "m": [("k", 5)], "r": {"t": -7, "n": 1}},
+        {"a": [one, None, before], "m": [("k", late)], "r": {"t": before, "n": 1}},
         {"a": None, "m": None, "r": None},
         {"a": [], "m": [], "r": {"t": None, "n": None}},
-        {"a": [DAY], "m": [("k", None), ("l", 3)], "r": {"t": 1, "n": 2}},
+        {"a": [late], "m": [("k", None), ("l", one)], "r": {"t": one, "n": 2}},
     ]
     table = pa.Table.from_pylist(rows, schema=value_schema(columns))
-    found = read(tmp_path, columns, table, batch_rows=3, use_deprecated_int96_timestamps=True)
+    found = read(tmp_path, columns, table, batch_rows=3)
     assert "INT96" in str(pq.ParquetFile(tmp_path / "in.parquet").schema).upper()
     assert found.equals(table.cast(found.schema))
 
@@ -271,13 +289,14 @@ def test_int96_that_is_not_null_inside_rows_that_are(tmp_path):
     inner = {"type": "ROW", "fields": [moment]}
     outer = {"type": "ROW", "fields": [{"id": 10, "name": "i", "type": inner}]}
     columns = fields(r=inner, o=outer, a={"type": "ARRAY", "element": inner})
+    one, before = (from_nanoseconds([n])[0] for n in (1, -7))
     rows = [
-        {"r": {"t": -7}, "o": {"i": {"t": 1}}, "a": [None, {"t": DAY}]},
+        {"r": {"t": before}, "o": {"i": {"t": one}}, "a": [None, {"t": one}]},
         {"r": None, "o": None, "a": None},
         {"r": None, "o": {"i": None}, "a": []},
     ]
     table = pa.Table.from_pylist(rows, schema=value_schema(columns))
-    found = read(tmp_path, columns, table, use_deprecated_int96_timestamps=True)
+    found = read(tmp_path, columns, table)
     assert found.equals(table.cast(found.schema))
     found.validate(full=True)
 
@@ -290,17 +309,16 @@ def test_int96_in_slices_and_under_null_rows_of_any_depth(garbage):
     inner = pa.StructArray.from_arrays([leaf], names=["t"])
     nulls = pa.array([True, False, True, False])
     outer = pa.StructArray.from_arrays([inner], names=["i"], mask=nulls)
-    moment = pa.timestamp("ns")
+    moment = WIDE_TIMESTAMP
+    late = from_nanoseconds([DAY + 5_000])[0]
     wanted = pa.struct([("i", pa.struct([("t", moment)]))])
-    values = [None, {"i": {"t": DAY + 5_000}}, None, {"i": {"t": DAY + 5_000}}]
+    values = [None, {"i": {"t": late}}, None, {"i": {"t": late}}]
     expected = pa.array(values, wanted)
     offsets = pa.array([0, 1, 1, 2, 4], pa.int32())
     lists, in_lists = (pa.ListArray.from_arrays(offsets, each) for each in (outer, expected))
     for start, rows in ((0, 4), (1, 2), (2, 1), (1, 0)):
-        assert convert(outer.slice(start, rows), wanted, "path", "v").equals(
-            expected.slice(start, rows)
-        )
-        found = convert(lists.slice(start, rows), pa.list_(wanted), "path", "v")
+        assert convert(outer.slice(start, rows), wanted).equals(expected.slice(start, rows))
+        found = convert(lists.slice(start, rows), pa.list_(wanted))
         assert found.to_pylist() == in_lists.slice(start, rows).to_pylist()
     plain = pa.array([garbage, day, day], pa.binary(12)).slice(1)
-    assert convert(plain, moment, "path", "v").cast(pa.int64()).to_pylist() == [DAY + 5_000] * 2
+    assert nanoseconds(convert(plain, moment)) == [DAY + 5_000] * 2
