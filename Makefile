@@ -15,13 +15,13 @@ PARALLEL = --numprocesses $(WORKERS) --max-worker-restart 0
 COMPARE ?=
 # Of the soak.
 SECONDS ?= 600
-# Of random histories beside pypaimon: how many, and the seed of the first.
+# Of random histories beside pypaimon or Java: how many, and the seed of the first.
 HISTORIES ?= 1000
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools stores lock manifests demo test test-fast lint bench bench-large soak contest compat compat-pypaimon \
-	compat-histories compat-oldest compat-releases evolutions
+.PHONY: help setup tools stores lock manifests demo test test-fast lint bench bench-large soak contest \
+	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
@@ -113,6 +113,10 @@ compat-releases: setup ## Tables of Paimon 0.8 to 1.3, written and read by these
 compat-histories: setup $(CACHE)/compat/pypaimon-2.1/.installed ## Random histories beside pypaimon; HISTORIES=1000 SEED=0
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.compat --histories $(HISTORIES) --seed $(SEED)
+
+merge-histories: setup ## Random tables of all merge engines against Java; HISTORIES=1000 SEED=0
+	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m tests.oracle.merge_histories --histories $(HISTORIES) --seed $(SEED)
 
 compat-oldest: $(CACHE)/compat/oldest/.installed ## Unit tests on the oldest Python and Arrow; needs python3.10
 	$(CACHE)/compat/oldest/bin/python -m pytest tests/unit $(PYTEST_ARGS)

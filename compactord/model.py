@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId, DataFile
+from compactord.paimon.merge_rules import MergeRules
 from compactord.paimon.options import RecordExpire
 from compactord.paimon.stats import ColumnStatsMode
 from compactord.paimon.types import DataField
@@ -183,12 +184,13 @@ class MergeSpec:
 
     `sections` are in key order. Records of a key are ordered by the sequence fields (nulls first
     in both directions), then by sequence number, then as Java's loser tree meets them. Expired
-    records are left out before they are merged.
-    `merge_engine` as in `kernels.functions`.
+    records are left out before they are merged. `merge_engine` as in `kernels.functions`; `rules`
+    are what its function is told.
     """
 
     sections: tuple[tuple[tuple[InputFile, ...], ...], ...]
     merge_engine: str
+    rules: MergeRules
     key_columns: tuple[str, ...]
     sequence_fields: tuple[str, ...]
     sequence_descending: bool

@@ -182,6 +182,7 @@ class WriteOnlyWriter:
             source = MergeSpec(
                 sections=(),
                 merge_engine=table.options.merge_engine.value,
+                rules=table.options.merge_rules,
                 key_columns=keys,
                 sequence_fields=(),
                 sequence_descending=False,

@@ -122,6 +122,17 @@ def equal_rows(words: Sequence[Word], left: Int64s, right: Int64s) -> Bools:
     return equal
 
 
+def word_ranks(words: Sequence[Int64s]) -> Int64s:
+    """Ranks (int64, from 0) of equally long rows of numbers, equal for equal rows."""
+    if len(words[0]) == 0:
+        return np.empty(0, np.int64)
+    codes = pack_words(words)
+    order = sorted_rows(tuple(words)) if codes.rest else np.argsort(codes.values, kind="stable")
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.append(0, np.cumsum(~equal_rows(words, order[:-1], order[1:])))
+    return ranks
+
+
 def sorted_rows(words: tuple[Int64s | UInt64s | pa.Array, ...]) -> Int64s:
     """Row numbers (int64) in the order of the columns; equal rows keep theirs (Arrow is stable)."""
     if len(words) == 1 and not isinstance(words[0], np.ndarray):

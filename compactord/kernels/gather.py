@@ -8,6 +8,7 @@ a time, in addition to the input and the output.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +74,34 @@ def gather(
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+class KeyRows(NamedTuple):
+    """Rows `rows` of `parts` in key order; keys begin at the positions `starts` (both int64).
+
+    `concatenated` maps names to columns that are concatenated already.
+    """
+
+    parts: Sequence[pa.RecordBatch]
+    rows: Int64s
+    starts: Int64s
+    concatenated: Mapping[str, pa.Array]
+
+
+def split_keys(whole: KeyRows, *, max_bytes: int = MAX_CONCAT_BYTES) -> Iterator[KeyRows]:
+    """Yield all rows in order, in parts that can be concatenated and split no key.
+
+    Columns of variable width take at most `max_bytes`, unless the rows of a single key take more.
+    """
+    parts, rows, starts, _ = whole
+    if len(starts) > 1 and not _fits(parts, max_bytes):
+        middle = len(starts) // 2
+        cut = int(starts[middle])
+        for half, begins in ((rows[:cut], starts[:middle]), (rows[cut:], starts[middle:] - cut)):
+            narrowed, numbers = _narrow(parts, half)
+            yield from split_keys(KeyRows(narrowed, numbers, begins, {}), max_bytes=max_bytes)
+    elif len(starts):
+        yield whole
+
+
 def gather_keys(
     parts: Sequence[pa.RecordBatch],
     rows: Int64s,
@@ -81,20 +110,16 @@ def gather_keys(
     *,
     max_bytes: int = MAX_CONCAT_BYTES,
 ) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
-    """Yield rows as `gather` does, in batches that split no key.
+    """Yield rows as `gather` does, in batches as `split_keys` cuts them.
 
-    `starts` (int64) are the positions in `rows` at which keys begin. Each batch comes with the row
-    numbers in it at which keys begin. Its columns of variable width take at most `max_bytes`,
-    unless the rows of a single key take more.
+    Each batch comes with the row numbers in it at which keys begin.
     """
-    if len(starts) > 1 and not _fits(parts, max_bytes):
-        middle = len(starts) // 2
-        cut = starts[middle]
-        for half, begins in ((rows[:cut], starts[:middle]), (rows[cut:], starts[middle:] - cut)):
-            yield from gather_keys(*_narrow(parts, half), begins, max_bytes=max_bytes)
-    elif len(starts):
-        whole = list(gather(parts, rows, concatenated, max_bytes=max_bytes))
-        yield _concat(whole), starts
+    whole = KeyRows(parts, rows, starts, concatenated or {})
+    for part in split_keys(whole, max_bytes=max_bytes):
+        yield (
+            _concat(list(gather(part.parts, part.rows, part.concatenated, max_bytes=max_bytes))),
+            part.starts,
+        )
 
 
 def _fits(parts: Sequence[pa.RecordBatch], max_bytes: int) -> bool:

@@ -5,18 +5,28 @@ Files store kinds as int8: +I 0, -U 1, +U 2, -D 3; -U and -D are retracts.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.kernels.columns import Bools, fixed_values
 
 VALUE_KIND = "_VALUE_KIND"
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
+INSERT = 0
+DELETE = 3
 
 
 def is_retract(kinds: pa.Array) -> Bools:
     """One bool per row: True for -U and -D."""
-    retracts: Bools = (fixed_values(kinds, np.int8) & 1).astype(np.bool_)
+    return is_retract_kind(fixed_values(kinds, np.int8))
+
+
+def is_retract_kind(kinds: npt.NDArray[Any]) -> Bools:
+    """As `is_retract`, for kinds in numpy."""
+    retracts: Bools = (kinds & 1).astype(np.bool_)
     return retracts
 
 

@@ -102,7 +102,7 @@ class _Merge:
                 rows, starts = self._pick(records, present), None
             else:
                 rows, starts = records.in_order(self._tree)
-        return self._function.merge(OrderedRecords(parts, rows, starts, columns))
+        return self._function.merge(OrderedRecords(parts, rows, starts, columns, order.key_columns))
 
     def _pick(self, records: Records, present: Sequence[int]) -> Int64s:
         """The row numbers of the last record of each key, in key order."""

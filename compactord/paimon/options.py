@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from compactord.paimon import option_values, paths
+from compactord.paimon.merge_options import merge_rules
+from compactord.paimon.merge_rules import MergeRules
 from compactord.paimon.option_catalogue import LEVELS_MAX
 from compactord.paimon.option_texts import OptionTexts
 from compactord.paimon.schema import TableSchema
@@ -151,6 +153,7 @@ class TableOptions:
     bucket: int
     bucket_key: tuple[str, ...]
     merge_engine: MergeEngine
+    merge_rules: MergeRules
     changelog_producer: ChangelogProducer
     sequence_fields: tuple[str, ...]
     sequence_order: SortOrder
@@ -181,18 +184,22 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     """
     texts = OptionTexts(schema.options, overrides or {})
     trigger = texts.read("num-sorted-run.compaction-trigger", option_values.integer, 5)
+    bucket = texts.read("bucket", option_values.integer, -1)
+    engine = texts.read(
+        "merge-engine", option_values.enumeration(MergeEngine), MergeEngine.DEDUPLICATE
+    )
+    sequence_fields = texts.maybe("sequence.field", _sequence_fields(schema)) or ()
     return TableOptions(
-        bucket=texts.read("bucket", option_values.integer, -1),
+        bucket=bucket,
         bucket_key=_bucket_key(texts, schema),
-        merge_engine=texts.read(
-            "merge-engine", option_values.enumeration(MergeEngine), MergeEngine.DEDUPLICATE
-        ),
+        merge_engine=engine,
+        merge_rules=merge_rules(schema, texts, engine.value, sequence_fields),
         changelog_producer=texts.read(
             "changelog-producer",
             option_values.enumeration(ChangelogProducer),
             ChangelogProducer.NONE,
         ),
-        sequence_fields=texts.read("sequence.field", _sequence_fields(schema), ()),
+        sequence_fields=sequence_fields,
         sequence_order=texts.read(
             "sequence.field.sort-order",
             option_values.enumeration(SortOrder),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from compactord.paimon.casts import why_not_castable
+from compactord.paimon.merge_checks import merge_reasons, rule_reasons
 from compactord.paimon.option_catalogue import canonical_key, find
 from compactord.paimon.option_rules import value_reasons
 from compactord.paimon.options import ChangelogProducer, MergeEngine, TableOptions
@@ -27,7 +28,11 @@ from compactord.paimon.types import (
     type_text,
 )
 
-MERGE_ENGINES = (MergeEngine.DEDUPLICATE,)
+MERGE_ENGINES = (
+    MergeEngine.DEDUPLICATE,
+    MergeEngine.PARTIAL_UPDATE,
+    MergeEngine.AGGREGATION,
+)
 CHANGELOG_PRODUCERS = (ChangelogProducer.NONE, ChangelogProducer.INPUT)
 FILE_FORMATS = ("parquet",)
 CODECS = ("zstd", "snappy", "gzip", "lz4", "lz4_raw", "none")
@@ -249,6 +254,9 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
             yield f"its primary key lacks the partition columns {', '.join(sorted(missing))}"
         if options.merge_engine not in MERGE_ENGINES:
             yield f"option merge-engine={options.merge_engine.value} is not supported"
+        else:
+            yield from merge_reasons(schema, options.raw, options.merge_engine.value)
+            yield from rule_reasons(schema, options.merge_rules, options.raw)
         if options.changelog_producer not in CHANGELOG_PRODUCERS:
             yield f"option changelog-producer={options.changelog_producer.value} is not supported"
     if "bucket" in options.unreadable:

@@ -199,7 +199,7 @@ def _rows(
     budgets: Sequence[Budget],
 ) -> Rows:
     if isinstance(source, MergeSpec):
-        function = function_named(source.merge_engine, functions)
+        function = function_named(source.merge_engine, source.rules, functions)
         return merged_rows(source, function, reader, decoding, budgets)
     return _concatenated(source, reader, decoding, budgets[0])
 
@@ -247,8 +247,10 @@ def _budgets(
         sizes = (file.size_bytes for file in subcompaction.source.files)
         upload_bytes = min(_UPLOAD_BYTES, sum(sizes))
     if isinstance(subcompaction.source, MergeSpec):
-        sections = subcompaction.source.sections
-        needs_all = function_named(subcompaction.source.merge_engine, functions).needs is Needs.ALL
+        source = subcompaction.source
+        sections = source.sections
+        function = function_named(source.merge_engine, source.rules, functions)
+        needs_all = function.needs is Needs.ALL
     else:
         sections = ((subcompaction.source.files,),)
         needs_all = False

@@ -22,7 +22,7 @@ from compactord.model import (
 )
 from compactord.paimon import arrow, paths
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.options import SortOrder, file_suffix
+from compactord.paimon.options import MergeEngine, SortOrder, file_suffix
 from compactord.paimon.stats import stats_modes
 from compactord.paimon.types import DataField
 from compactord.rewrite.split import cut_ranges
@@ -105,10 +105,13 @@ def _merge_spec(
             for section in rewrite.sections
         ),
         merge_engine=table.options.merge_engine.value,
+        rules=table.options.merge_rules,
         key_columns=tuple(field.name for field in table.schema.key_fields),
         sequence_fields=table.options.sequence_fields,
         sequence_descending=table.options.sequence_order is SortOrder.DESCENDING,
-        ignore_delete=table.options.ignore_delete,
+        # Other engines have a rule of their own for deletes, or none.
+        ignore_delete=table.options.ignore_delete
+        and table.options.merge_engine is MergeEngine.DEDUPLICATE,
         drop_deletes=compaction.drop_deletes,
         key_range=KeyRange(),
         record_expire=table.options.compaction.record_expire,

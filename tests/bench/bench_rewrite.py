@@ -38,6 +38,7 @@ from compactord.model import (
     WriteSpec,
 )
 from compactord.paimon.arrow import file_fields, file_schema
+from compactord.paimon.merge_rules import NO_RULES
 from compactord.paimon.stats import parse_stats_mode
 from compactord.paimon.types import DataField, parse_type
 from compactord.rewrite.task import rewrite
@@ -197,6 +198,7 @@ def make_subcompaction(
         source=MergeSpec(
             sections=(tuple((file,) for file in made),),
             merge_engine="deduplicate",
+            rules=NO_RULES,
             key_columns=names,
             sequence_fields=(),
             sequence_descending=False,

@@ -29,8 +29,11 @@ class Refused:
 
 APPEND = {"bucket": "-1"}
 CASES: dict[str, Refused] = {
-    "partial-update": Refused("merge-engine=partial-update", {"merge-engine": "partial-update"}),
-    "aggregation": Refused("merge-engine=aggregation", {"merge-engine": "aggregation"}),
+    "aggregator": Refused(
+        "aggregate function theta_sketch is not supported",
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "theta_sketch"},
+        column="BYTES",
+    ),
     "first-row": Refused("merge-engine=first-row", {"merge-engine": "first-row"}),
     "full-compaction-changelog": Refused(
         "changelog-producer=full-compaction", {"changelog-producer": "full-compaction"}

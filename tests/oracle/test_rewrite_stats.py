@@ -21,6 +21,7 @@ from compactord.model import (
 )
 from compactord.paimon.arrow import file_fields
 from compactord.paimon.data_file import ColumnStats, DataFile, FileSource
+from compactord.paimon.merge_rules import NO_RULES
 from compactord.paimon.options import parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.stats import stats_modes
@@ -129,6 +130,7 @@ def rewritten(path: Path, before: Sequence[Mapping[str, Any]], level: int) -> li
         source = MergeSpec(
             sections=(tuple((file,) for file in files),),
             merge_engine=options.merge_engine.value,
+            rules=NO_RULES,
             key_columns=key,
             sequence_fields=(),
             sequence_descending=False,

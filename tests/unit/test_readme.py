@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from compactord.paimon.merge_checks import AGGREGATORS, REFUSED_AGGREGATORS
 from compactord.paimon.option_catalogue import LEVELS_MAX
 from compactord.paimon.options import ChangelogProducer, MergeEngine
 from compactord.paimon.support import (
@@ -43,7 +44,10 @@ def test_the_compatibility_table_has_a_row_for_every_rule() -> None:
     assert all(line.count("|") == 4 for line in lines)
     for rule in REFUSED_OPTIONS:
         assert sum(line.startswith(f"| `{rule.key}` |") for line in lines) == 1
-    assert "| `merge-engine` | `deduplicate` | `partial-update`" in compatibility_table()
+    assert (
+        "| `merge-engine` | `deduplicate`, `partial-update`, `aggregation` | `first-row`"
+        in compatibility_table()
+    )
 
 
 def compatibility_table() -> str:
@@ -57,6 +61,11 @@ def compatibility_table() -> str:
         ),
         ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
         ("`merge-engine`", *_choices(MERGE_ENGINES, MergeEngine)),
+        (
+            "Aggregate functions",
+            _code(AGGREGATORS),
+            f"{_code(REFUSED_AGGREGATORS)} and others",
+        ),
         ("`changelog-producer`", *_choices(CHANGELOG_PRODUCERS, ChangelogProducer)),
         ("File formats", _code(FILE_FORMATS), "all others, also per level"),
         ("Compression of data files", _code(CODECS), "all others"),

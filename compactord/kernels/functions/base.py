@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.kernels.columns import Int64s
-from compactord.kernels.gather import gather, gather_keys
+from compactord.kernels.gather import KeyRows, gather, gather_keys, split_keys
+from compactord.kernels.keyed import KeyedRecords
 
 
 class Needs(enum.Enum):
@@ -37,17 +38,19 @@ class OrderedRecords:
         rows: Int64s,
         starts: Int64s | None,
         columns: Mapping[str, pa.Array],
+        key_columns: Sequence[str],
     ) -> None:
         """Takes the window's batches (`parts`) and the order of its records.
 
         `rows` (int64, one per record) are row numbers counted over all parts. `starts` (int64, one
         per key) are the places where keys begin; None: each key has one record. `columns` maps
-        names to columns that are concatenated already.
+        names to columns that are concatenated already, `key_columns` among them.
         """
         self._parts = parts
         self._rows = rows
         self._columns = columns
         self._starts = starts
+        self._key_columns = tuple(key_columns)
 
     @property
     def starts(self) -> Int64s:
@@ -61,6 +64,12 @@ class OrderedRecords:
     def rows_at(self, places: Int64s) -> Iterator[pa.RecordBatch]:
         """The records at these ascending places, unchanged; other records are not copied."""
         return gather(self._parts, self._rows.take(places), self._columns)
+
+    def keyed(self) -> Iterator[KeyedRecords]:
+        """All records in key order, in parts that split no key; nothing is copied yet."""
+        whole = KeyRows(self._parts, self._rows, self.starts, self._columns)
+        for part in split_keys(whole):
+            yield KeyedRecords(part, self._key_columns)
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
         """All records, in batches that split no key.

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from compactord.errors import TaskError
+from compactord.kernels.functions.aggregation import Aggregation
 from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.deduplicate import Deduplicate
+from compactord.kernels.functions.partial_update import PartialUpdate
+from compactord.paimon.merge_rules import MergeRules
 
-MergeFunctions: TypeAlias = Mapping[str, MergeFunction]
+# What makes the function of an engine from the rules of a table.
+MergeFunctions: TypeAlias = Mapping[str, Callable[[MergeRules], MergeFunction]]
 
 MERGE_FUNCTIONS: MergeFunctions = {
-    "deduplicate": Deduplicate(),
+    "deduplicate": lambda _: Deduplicate(),
+    "partial-update": PartialUpdate,
+    "aggregation": Aggregation,
 }
 
 
-def function_named(name: str, functions: MergeFunctions) -> MergeFunction:
+def function_named(name: str, rules: MergeRules, functions: MergeFunctions) -> MergeFunction:
     """The function of the merge engine `name`. Raises `TaskError` when there is none."""
     if name not in functions:
         raise TaskError(f"merge engine {name} is not supported")
-    return functions[name]
+    return functions[name](rules)

@@ -86,7 +86,7 @@ def test_several_tables_expire_by_their_own_options_and_rules(
     append(warehouse, "d.a", commits=3)
     append(warehouse, "d.b", commits=3, **KEEP_ONE)
     keyed(warehouse, "d.self", commits=3, write__only="false", **KEEP_ONE)
-    keyed(warehouse, "d.agg", merge__engine="aggregation")
+    keyed(warehouse, "d.agg", merge__engine="first-row")
     config = configuration(
         tmp_path,
         """\
@@ -151,9 +151,9 @@ def test_nothing_is_removed_from_a_table_that_is_being_restored_or_is_refused(
     table = ["orphans", "--warehouse", str(tmp_path), "--table", "d.t"]
     assert orphans(_parser().parse_args(table), _IN_TWO_DAYS) == 0
     assert "d.t: nothing left over" in capsys.readouterr().out
-    keyed(tmp_path, "d.agg", merge__engine="aggregation")
+    keyed(tmp_path, "d.agg", merge__engine="first-row")
     text = said(capsys, *table[:3], "--table", "d.agg", code=3)
-    assert "aggregation" in text
+    assert "first-row" in text
     assert all(path.exists() for path in files.values())
 
 

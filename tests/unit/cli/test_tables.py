@@ -17,7 +17,7 @@ def config(tmp_path: Path) -> str:
     keyed(warehouse, "sales.held", commits=6)
     keyed(warehouse, "sales.self", commits=3, write__only="false")
     keyed(warehouse, "tmp.x", commits=2)
-    keyed(warehouse, "sales.agg", merge__engine="aggregation")
+    keyed(warehouse, "sales.agg", merge__engine="first-row")
     append(warehouse, "logs.raw", commits=3)
     damaged = keyed(warehouse, "sales.torn", commits=1)
     (Path(damaged.location) / "snapshot" / "snapshot-1").write_text("{")
@@ -39,7 +39,7 @@ def test_every_table_has_its_state_and_the_reason_for_it(
             "defaults.only_write_only (default)",
         ),
         "tmp.x": ("excluded", f"discovery.excluding_tables ({config}:4) is tmp\\..*"),
-        "sales.agg": ("unsupported", "option merge-engine=aggregation is not supported"),
+        "sales.agg": ("unsupported", "option merge-engine=first-row is not supported"),
     }
     torn = states.pop("sales.torn")
     assert states == expected

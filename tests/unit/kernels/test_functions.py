@@ -15,6 +15,7 @@ from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
+from compactord.paimon.merge_rules import NO_RULES
 from compactord.paimon.support import MERGE_ENGINES
 from tests.unit.kernels import model
 from tests.unit.kernels.merge_functions import FirstRow, Joined
@@ -137,4 +138,4 @@ def test_every_engine_that_tables_may_name_has_a_function():
 
 def test_a_name_that_nobody_registered_is_an_error():
     with pytest.raises(TaskError, match="merge engine sum is not supported"):
-        function_named("sum", MERGE_FUNCTIONS)
+        function_named("sum", NO_RULES, MERGE_FUNCTIONS)

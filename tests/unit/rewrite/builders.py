@@ -28,6 +28,7 @@ from compactord.model import (
     WriteSpec,
 )
 from compactord.paimon.arrow import file_fields, file_schema, value_schema
+from compactord.paimon.merge_rules import NO_RULES, MergeRules
 from compactord.paimon.stats import parse_stats_mode
 from compactord.paimon.types import DataField, is_system_column, parse_type
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
@@ -127,6 +128,7 @@ def merge_subcompaction(
     key: Sequence[str],
     *sections: Sequence[Sequence[InputFile]],
     merge_engine: str = "deduplicate",
+    rules: MergeRules = NO_RULES,
     sequence_fields: Sequence[str] = (),
     sequence_descending: bool = False,
     ignore_delete: bool = False,
@@ -145,6 +147,7 @@ def merge_subcompaction(
         MergeSpec(
             sections=tuple(tuple(tuple(run) for run in section) for section in sections),
             merge_engine=merge_engine,
+            rules=rules,
             key_columns=tuple(key),
             sequence_fields=tuple(sequence_fields),
             sequence_descending=sequence_descending,

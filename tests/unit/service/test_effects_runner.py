@@ -140,7 +140,7 @@ def test_a_cycle_opens_the_table_and_a_dispatch_decides(harness: Harness) -> Non
 
 def test_a_table_that_is_refused_is_described_all_the_same(harness: Harness) -> None:
     location = "/wh/db.db/refused"
-    options = {"merge-engine": "aggregation", "num-sorted-run.compaction-trigger": "7"}
+    options = {"merge-engine": "first-row", "num-sorted-run.compaction-trigger": "7"}
     table = keyed_table(harness.inner, location, options=options)
     harness.runner.specs[NAME] = replace(harness.runner.specs[NAME], ref=table)
     cycle = harness.cycle()

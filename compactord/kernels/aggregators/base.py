@@ -1,0 +1,169 @@
+"""The protocol of aggregators: they fold the values of a column for many keys at once.
+
+A slot is a key with several records (`kernels.keyed`). Each call names slots, and for each of them
+a row whose value is the next one; a slot occurs at most once in a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from compactord.kernels.columns import Bools, Int64s
+from compactord.paimon.merge_rules import ColumnRule
+
+
+class RuleViolation(Exception):
+    """A value that the rules forbid, in row `row`; the caller names key and column."""
+
+    def __init__(self, row: int, message: str) -> None:
+        self.row = row
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Values:
+    """A column whose values are folded. `used`: the rows that may be named; `slots`: how many."""
+
+    column: pa.Array
+    used: Int64s
+    slots: int
+
+    @cached_property
+    def valid(self) -> Bools:
+        """One bool per row: False where the value is null."""
+        if self.column.null_count == 0:
+            return np.ones(len(self.column), np.bool_)
+        valid: Bools = pc.is_valid(self.column).to_numpy(zero_copy_only=False)
+        return valid
+
+    @cached_property
+    def plain(self) -> pa.Array:
+        """The column, not dictionary-encoded."""
+        if pa.types.is_dictionary(self.column.type):
+            return self.column.dictionary_decode()
+        return self.column
+
+
+class Accumulator(Protocol):
+    """The values of one column so far, one per slot, null at first."""
+
+    def reset(self, slots: Int64s, rows: Int64s) -> None:
+        """Replace the values by those of the rows."""
+        ...
+
+    def add(self, slots: Int64s, rows: Int64s) -> None:
+        """Aggregate the values of rows that come after those before."""
+        ...
+
+    def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
+        """Aggregate the values of rows that belong before those that were added already."""
+        ...
+
+    def retract(self, slots: Int64s, rows: Int64s) -> None:
+        """Take back the values of the rows. Raises `RuleViolation` if that is impossible."""
+        ...
+
+    def result(self) -> Int64s | pa.Array:
+        """For each slot the row that has its value, -1 for null; or the values themselves."""
+        ...
+
+
+class MakeAccumulator(Protocol):
+    def __call__(self, values: Values, rule: ColumnRule) -> Accumulator: ...
+
+
+class Unretractable:
+    """The `retract` of aggregators that have none."""
+
+    def __init__(self, rule: ColumnRule) -> None:
+        self._name = rule.aggregator
+
+    def retract(self, slots: Int64s, rows: Int64s) -> None:
+        if len(rows):
+            raise RuleViolation(
+                int(rows[0]),
+                f"aggregate function {self._name} cannot take back a value (-U or -D); the option"
+                " fields.<column>.ignore-retract=true makes it ignore such records",
+            )
+
+
+class IgnoresRetracts:
+    """An accumulator whose retracts have no effect (aggregate/FieldIgnoreRetractAgg.java).
+
+    Java's wrapper passes `aggReversed` on as `agg` with its arguments exchanged, as the inner
+    aggregator itself does unless it says otherwise.
+    """
+
+    def __init__(self, inner: Accumulator) -> None:
+        self._inner = inner
+
+    def reset(self, slots: Int64s, rows: Int64s) -> None:
+        self._inner.reset(slots, rows)
+
+    def add(self, slots: Int64s, rows: Int64s) -> None:
+        self._inner.add(slots, rows)
+
+    def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
+        self._inner.add_earlier(slots, rows)
+
+    def retract(self, slots: Int64s, rows: Int64s) -> None:
+        pass
+
+    def result(self) -> Int64s | pa.Array:
+        return self._inner.result()
+
+
+class Walking:
+    """Accumulators that take one value after the other, for rare aggregators.
+
+    `_state` has a value per slot, None for null. Subclasses define `_value`, which returns a row's
+    value, and `_added`; those that can retract `_retracted`.
+    """
+
+    def __init__(self, values: Values, rule: ColumnRule) -> None:
+        self._values = values
+        self._rule = rule
+        self._state: list[Any] = [None] * values.slots
+
+    def reset(self, slots: Int64s, rows: Int64s) -> None:
+        for slot, row in _pairs(slots, rows):
+            self._state[slot] = self._value(row)
+
+    def add(self, slots: Int64s, rows: Int64s) -> None:
+        for slot, row in _pairs(slots, rows):
+            self._state[slot] = self._named(row, self._state[slot], self._value(row))
+
+    def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
+        for slot, row in _pairs(slots, rows):
+            self._state[slot] = self._named(row, self._value(row), self._state[slot])
+
+    def _named(self, row: int, before: Any, value: Any) -> Any:
+        try:
+            return self._added(before, value)
+        except ValueError as error:
+            raise RuleViolation(row, str(error)) from error
+
+    def _value(self, row: int) -> Any:
+        raise NotImplementedError
+
+    def _added(self, before: Any, value: Any) -> Any:
+        """Raises ValueError for a value that the rules forbid."""
+        raise NotImplementedError
+
+
+def _pairs(slots: Int64s, rows: Int64s) -> Sequence[tuple[int, int]]:
+    return list(zip(slots.tolist(), rows.tolist(), strict=True))
+
+
+def with_nulls(values: npt.NDArray[Any], valid: Bools, type_: pa.DataType) -> pa.Array:
+    """An Arrow column of these values, null where not valid."""
+    mask = None if valid.all() else ~valid
+    return pa.array(values, type_, mask=mask)

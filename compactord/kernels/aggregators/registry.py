@@ -1,0 +1,48 @@
+"""The aggregators by the names that tables give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compactord.errors import TaskError
+from compactord.kernels.aggregators.base import (
+    Accumulator,
+    IgnoresRetracts,
+    MakeAccumulator,
+    Values,
+)
+from compactord.kernels.aggregators.extremes import Max, Min
+from compactord.kernels.aggregators.numbers import BoolAnd, BoolOr, Product, Sum
+from compactord.kernels.aggregators.selecting import (
+    FirstNonNullValue,
+    FirstValue,
+    LastNonNullValue,
+    LastValue,
+    PrimaryKey,
+)
+from compactord.kernels.aggregators.texts import Listagg
+from compactord.paimon.merge_rules import ColumnRule
+
+ACCUMULATORS: Mapping[str, MakeAccumulator] = {
+    "sum": Sum,
+    "product": Product,
+    "max": Max,
+    "min": Min,
+    "last_value": LastValue,
+    "last_non_null_value": LastNonNullValue,
+    "first_value": FirstValue,
+    "first_non_null_value": FirstNonNullValue,
+    "first_not_null_value": FirstNonNullValue,
+    "bool_and": BoolAnd,
+    "bool_or": BoolOr,
+    "listagg": Listagg,
+    "primary-key": PrimaryKey,
+}
+
+
+def accumulator(values: Values, rule: ColumnRule) -> Accumulator:
+    """An accumulator without values. Raises `TaskError` for an unknown aggregator."""
+    if rule.aggregator not in ACCUMULATORS:
+        raise TaskError(f"aggregate function {rule.aggregator} is not supported")
+    made = ACCUMULATORS[rule.aggregator](values, rule)
+    return IgnoresRetracts(made) if rule.ignore_retract else made

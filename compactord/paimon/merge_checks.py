@@ -1,0 +1,187 @@
+"""Rules of a merge engine for which a table is refused, as Java refuses them.
+
+Sources: schema/SchemaValidation.java, mergetree/compact/PartialUpdateMergeFunction.java (Factory),
+mergetree/compact/aggregate/factory/*.java. Java notices some of them only when it merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from compactord.paimon.merge_options import (
+    AGGREGATION_REMOVES,
+    GROUP_REMOVES,
+    LAST_NON_NULL_VALUE,
+    PARTIAL_UPDATE_REMOVES,
+    aggregator_name,
+    sequence_groups,
+)
+from compactord.paimon.merge_rules import ColumnRule, MergeRules
+from compactord.paimon.option_texts import OptionTexts
+from compactord.paimon.schema import TableSchema
+from compactord.paimon.types import (
+    MAX_LENGTH,
+    AtomicType,
+    DataType,
+    TypeRoot,
+    type_text,
+)
+
+_NUMBERS = (
+    TypeRoot.TINYINT,
+    TypeRoot.SMALLINT,
+    TypeRoot.INT,
+    TypeRoot.BIGINT,
+    TypeRoot.FLOAT,
+    TypeRoot.DOUBLE,
+    TypeRoot.DECIMAL,
+)
+
+
+def merge_reasons(schema: TableSchema, raw: Mapping[str, str], engine: str) -> Iterator[str]:
+    """Why the merge engine `engine` cannot have the options `raw`; nothing when it can."""
+    texts = OptionTexts(raw, {})
+    yield from _sequence_field_reasons(schema, texts)
+    if engine == "partial-update":
+        yield from _group_reasons(schema, texts)
+        yield from _contradictions(texts)
+        yield from _ungrouped_reasons(schema, texts)
+
+
+def rule_reasons(schema: TableSchema, rules: MergeRules, raw: Mapping[str, str]) -> Iterator[str]:
+    """Why a column cannot have its aggregator."""
+    types = {field.name: field.type for field in schema.fields}
+    removes = raw.get(AGGREGATION_REMOVES, "").lower() == "true"
+    for rule in rules.columns:
+        if rule.aggregator not in AGGREGATORS:
+            what = "not supported" if rule.aggregator in REFUSED_AGGREGATORS else "unknown"
+            yield f"column {rule.column}: aggregate function {rule.aggregator} is {what}"
+            continue
+        problem = AGGREGATORS[rule.aggregator](types[rule.column], rule)
+        if problem:
+            yield f"column {rule.column}: aggregate function {rule.aggregator} {problem}"
+        if rule.ignore_retract and removes:
+            yield (
+                f"options {AGGREGATION_REMOVES} and fields.{rule.column}.ignore-retract "
+                "contradict each other"
+            )
+
+
+def _sequence_field_reasons(schema: TableSchema, texts: OptionTexts) -> Iterator[str]:
+    found = texts.text("sequence.field")
+    names = [name.strip() for name in found[1].split(",")] if found else []
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            yield f"option sequence.field names {name} twice"
+        if f"fields.{name}.aggregate-function" in texts.merged:
+            yield f"column {name} is a sequence field and has an aggregate function"
+
+
+def _group_reasons(schema: TableSchema, texts: OptionTexts) -> Iterator[str]:
+    columns = {field.name for field in schema.fields}
+    taken: dict[str, str] = {}
+    for key, fields, protected in sequence_groups(texts):
+        own = dict.fromkeys(fields)
+        members = [*own, *(name for name in protected if name not in own)]
+        if len(set(protected)) < len(protected) or len(own) < len(fields):
+            yield f"option {key}={','.join(protected)} names a column twice"
+        for name in members:
+            if name not in columns:
+                yield f"option {key}: the table has no column {name!r}"
+            elif name in schema.primary_keys:
+                yield f"option {key}: column {name} of the primary key cannot be in a group"
+            elif name in taken:
+                yield f"column {name} is in two sequence groups, {taken[name]} and {key}"
+            taken.setdefault(name, key)
+
+
+def _contradictions(texts: OptionTexts) -> Iterator[str]:
+    ignores = _is_on(texts, "ignore-delete")
+    removes = _is_on(texts, PARTIAL_UPDATE_REMOVES)
+    group_removes = texts.text(GROUP_REMOVES)
+    groups = list(sequence_groups(texts))
+    if ignores and removes:
+        yield f"options ignore-delete and {PARTIAL_UPDATE_REMOVES} contradict each other"
+    if ignores and group_removes:
+        yield f"options ignore-delete and {GROUP_REMOVES} contradict each other"
+    if removes and groups:
+        yield f"options {groups[0][0]} and {PARTIAL_UPDATE_REMOVES} contradict each other"
+    if group_removes:
+        fields = {field for _, sequence, _ in groups for field in sequence}
+        for name in group_removes[1].split(","):
+            if name not in fields:
+                yield f"option {GROUP_REMOVES}: {name!r} is not a field of a sequence group"
+
+
+def _is_on(texts: OptionTexts, key: str) -> bool:
+    found = texts.text(key)
+    return found is not None and found[1].lower() == "true"
+
+
+def _ungrouped_reasons(schema: TableSchema, texts: OptionTexts) -> Iterator[str]:
+    groups = list(sequence_groups(texts))
+    grouped = {name for _, fields, columns in groups for name in (*fields, *columns)}
+    for field in schema.fields:
+        if field.name in grouped or field.name in schema.primary_keys:
+            continue
+        name = aggregator_name(field.name, texts)
+        if name not in (None, LAST_NON_NULL_VALUE):
+            yield (
+                f"column {field.name}: aggregate function {name} needs a sequence group "
+                "in a partial update"
+            )
+
+
+def _any_type(type_: DataType, rule: ColumnRule) -> str:
+    return ""
+
+
+def _number(type_: DataType, rule: ColumnRule) -> str:
+    if isinstance(type_, AtomicType) and type_.root in _NUMBERS:
+        return ""
+    return f"needs a number, not {type_text(type_)}"
+
+
+def _boolean(type_: DataType, rule: ColumnRule) -> str:
+    if isinstance(type_, AtomicType) and type_.root is TypeRoot.BOOLEAN:
+        return ""
+    return f"needs a BOOLEAN, not {type_text(type_)}"
+
+
+def _string(type_: DataType, rule: ColumnRule) -> str:
+    is_string = isinstance(type_, AtomicType) and type_.root is TypeRoot.VARCHAR
+    if is_string and isinstance(type_, AtomicType) and type_.precision == MAX_LENGTH:
+        return ""
+    return f"needs a STRING, not {type_text(type_)}"
+
+
+_Check = Callable[[DataType, ColumnRule], str]
+
+# The aggregators that tables may name, each with what is wrong with a column; "": nothing.
+AGGREGATORS: Mapping[str, _Check] = {
+    "sum": _number,
+    "product": _number,
+    "max": _any_type,
+    "min": _any_type,
+    "last_value": _any_type,
+    "last_non_null_value": _any_type,
+    "first_value": _any_type,
+    "first_non_null_value": _any_type,
+    "first_not_null_value": _any_type,
+    "bool_and": _boolean,
+    "bool_or": _boolean,
+    "listagg": _string,
+    "primary-key": _any_type,
+}
+# Java's other aggregators.
+REFUSED_AGGREGATORS = (
+    "collect",
+    "merge_map",
+    "merge_map_with_keytime",
+    "nested_update",
+    "nested_partial_update",
+    "rbm32",
+    "rbm64",
+    "hll_sketch",
+    "theta_sketch",
+)

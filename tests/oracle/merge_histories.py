@@ -1,0 +1,33 @@
+"""Thousands of random tables and histories: `python -m tests.oracle.merge_histories`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.oracle.judge import Judge
+from tests.oracle.merging import run_history
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--histories", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first one")
+    asked = parser.parse_args()
+    failed = []
+    with Judge() as judge:
+        for seed in range(asked.seed, asked.seed + asked.histories):
+            with tempfile.TemporaryDirectory(prefix="compactord-") as folder:
+                try:
+                    run_history(judge, Path(folder) / "db.db" / "t", seed)
+                except Exception as error:  # noqa: BLE001 - the other seeds go on
+                    failed.append(seed)
+                    print(f"seed {seed}: {type(error).__name__}: {error}"[:4000], flush=True)
+    print(f"{asked.histories} histories, failed seeds: {failed}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

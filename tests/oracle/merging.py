@@ -1,0 +1,350 @@
+"""Random tables of every merge engine, with random histories, compacted by us and by Java."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compactord.plan.table import Strategy
+from tests.oracle.differential import (
+    LiveTable,
+    assert_same_files,
+    assert_same_rows,
+    canonical,
+    compact,
+)
+from tests.oracle.judge import Judge
+from tests.oracle.judge_jvm import JudgeError, Row, TypeName, Value
+from tests.oracle.samples import ATOMIC, EVERY_TYPE
+
+# Values that a sum or product of a few of them does not overflow, beside those that it does.
+SMALL: dict[str, list[Value]] = {
+    "tinyint": [-3, -1, 0, 1, 2, 5],
+    "smallint": [-30, -1, 0, 1, 2, 50],
+    "int": [-300, -1, 0, 1, 2, 500],
+    "bigint": [-3000, -1, 0, 1, 2, 2**40],
+    # Without NaN and infinity, which makes one: no reader sees the sign of a NaN, but in Java's
+    # statistics it is that of the value.
+    "float": ["-0.0", 0.0, 0.1, -1.5, 3.25, 2.0**-149],
+    "double": ["-0.0", 0.0, 0.1, -1.5, 3.25, 5e-324],
+    "decimal-9": ["-1.50", "-0.01", "0.00", "0.10", "1.50", "12.34"],
+    "decimal-18": ["-1.500", "-0.001", "0.000", "12.345"],
+    "decimal-19": ["-7", "-1", "0", "1", "3"],
+    "decimal-38": ["-1.5000000000", "0.0000000001", "0.0000000000", "3.0000000000"],
+}
+ANY = ("last_value", "last_non_null_value", "first_value", "first_non_null_value")
+ORDERED = tuple(kind for kind in ATOMIC if kind != "boolean")
+RETRACTABLE = {"sum", "product", "last_value", "last_non_null_value", "collect", "merge_map"} | {
+    "nested_update"
+}
+SEQUENCE_KINDS = ("int", "bigint", "timestamp-3", "string", "double", "decimal-38", "date")
+KINDS = ("+I", "-U", "+U", "-D")
+
+
+@dataclass(kw_only=True)
+class Column:
+    """A column, its values, and the options that say how it is merged."""
+
+    name: str
+    type_: TypeName
+    pool: Sequence[Value]
+    aggregator: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    # Its values have no order of elements or entries that one could rely on.
+    is_unordered: bool = False
+
+
+def value_column(chance: random.Random, name: str, *, grouped: bool) -> Column:
+    """A column of a random type, with an aggregator that the type allows if `grouped`."""
+    if not grouped:
+        kind = chance.choice(list(EVERY_TYPE))
+        return Column(name=name, type_=EVERY_TYPE[kind][0], pool=EVERY_TYPE[kind][1])
+    aggregator = chance.choice(
+        ["sum", "sum", "product", "max", "min", *ANY, "bool_and", "bool_or", "listagg", *SPECIAL]
+    )
+    if aggregator in ("sum", "product"):
+        kind = chance.choice(list(SMALL))
+        is_extreme = chance.random() < 0.05 and kind not in ("float", "double")
+        pool = ATOMIC[kind][1] if is_extreme else SMALL[kind]
+        column = Column(name=name, type_=ATOMIC[kind][0], pool=pool)
+    elif aggregator in ("max", "min"):
+        kind = chance.choice(ORDERED)
+        column = Column(name=name, type_=ATOMIC[kind][0], pool=ATOMIC[kind][1])
+    elif aggregator in ("bool_and", "bool_or"):
+        column = Column(name=name, type_="BOOLEAN", pool=[False, True])
+    elif aggregator == "listagg":
+        column = Column(name=name, type_="STRING", pool=["", " ", "a", "b", "a,b", "c;a", ",", "é"])
+        if chance.random() < 0.5:
+            column.options["distinct"] = "true"
+        if chance.random() < 0.5:
+            column.options["list-agg-delimiter"] = chance.choice([";", "--", ""])
+    elif aggregator in SPECIAL:
+        column = SPECIAL[aggregator](chance, name)
+    else:
+        kind = chance.choice(list(EVERY_TYPE))
+        column = Column(name=name, type_=EVERY_TYPE[kind][0], pool=EVERY_TYPE[kind][1])
+    column.aggregator = aggregator
+    return column
+
+
+SPECIAL: dict[str, Any] = {}
+
+
+class MergeHistory:
+    """One table of random columns and options, and what is written to it, all from one seed."""
+
+    def __init__(self, judge: Judge, path: Path, seed: int) -> None:
+        self.chance = chance = random.Random(seed)
+        self.judge = judge
+        self.engine = chance.choice(["partial-update", "aggregation"])
+        self.options = {"bucket": "1", "merge-engine": self.engine}
+        self.retracts = True
+        self.key_pool = list(range(chance.choice([2, 6, 15])))
+        self.columns: list[Column] = []
+        if self.engine == "partial-update":
+            self._partial_update()
+        else:
+            self._aggregation()
+        chance.shuffle(self.columns)
+        if chance.random() < 0.4:
+            self._sequence_field()
+        self.columns.insert(
+            chance.randrange(len(self.columns) + 1),
+            Column(name="k", type_="INT NOT NULL", pool=self.key_pool),
+        )
+        for column in self.columns:
+            self.options |= {f"fields.{column.name}.{k}": v for k, v in column.options.items()}
+        self.options["num-sorted-run.compaction-trigger"] = str(chance.choice([2, 3, 5]))
+        self.table = LiveTable(
+            judge=judge,
+            path=path,
+            columns=tuple((column.name, column.type_) for column in self.columns),
+            primary_key=("k",),
+            options=self.options,
+        ).create()
+
+    def _partial_update(self) -> None:
+        chance = self.chance
+        mode = chance.choice(["plain", "ignore", "remove", "groups", "groups", "groups"])
+        if mode != "groups":
+            self.columns = [
+                value_column(chance, f"v{n}", grouped=False) for n in range(chance.randint(1, 6))
+            ]
+            if chance.random() < 0.3:
+                self.columns.append(
+                    Column(name="n", type_="BIGINT NOT NULL", pool=ATOMIC["bigint"][1])
+                )
+            if mode == "ignore":
+                self.options["ignore-delete"] = "true"
+            if mode == "remove":
+                self.options["partial-update.remove-record-on-delete"] = "true"
+            self.retracts = mode != "plain" or chance.random() < 0.1
+            return
+        fields: list[str] = []
+        for number in range(chance.randint(1, 3)):
+            sequence = [self._sequence_column(f"g{number}{part}") for part in "ab"]
+            sequence = sequence[: chance.choice([1, 1, 2])]
+            protected = [
+                value_column(chance, f"v{number}{n}", grouped=chance.random() < 0.6)
+                for n in range(chance.randint(1, 3))
+            ]
+            self._ignoring(protected)
+            names = ",".join(column.name for column in sequence)
+            self.options[f"fields.{names}.sequence-group"] = ",".join(c.name for c in protected)
+            self.columns += [*sequence, *protected]
+            fields.append(sequence[-1].name)
+        self.columns += [
+            value_column(chance, f"u{n}", grouped=False) for n in range(chance.randint(0, 2))
+        ]
+        if chance.random() < 0.3:
+            removing = ",".join(chance.sample(fields, chance.randint(1, len(fields))))
+            self.options["partial-update.remove-record-on-sequence-group"] = removing
+        elif chance.random() < 0.2:
+            self.options["ignore-delete"] = "true"
+
+    def _sequence_column(self, name: str) -> Column:
+        kind = self.chance.choice(SEQUENCE_KINDS)
+        return Column(name=name, type_=ATOMIC[kind][0], pool=ATOMIC[kind][1][:4])
+
+    def _aggregation(self) -> None:
+        chance = self.chance
+        removes = chance.random() < 0.25
+        if removes:
+            self.options["aggregation.remove-record-on-delete"] = "true"
+        self.columns = [
+            value_column(chance, f"v{n}", grouped=chance.random() < 0.9)
+            for n in range(chance.randint(1, 7))
+        ]
+        if chance.random() < 0.3:
+            self.options["fields.default-aggregate-function"] = chance.choice(ANY)
+        if chance.random() < 0.4:
+            self.retracts = False
+        elif not removes:
+            default = self.options.get("fields.default-aggregate-function")
+            for column in self.columns:
+                column.aggregator = column.aggregator or default
+            self._ignoring(self.columns)
+
+    def _ignoring(self, columns: Sequence[Column]) -> None:
+        """Let aggregators without retract ignore them, mostly."""
+        for column in columns:
+            name = column.aggregator
+            needs = name is not None and name not in RETRACTABLE
+            if name is not None and self.chance.random() < (0.95 if needs else 0.1):
+                column.options["ignore-retract"] = "true"
+        for column in columns:
+            if column.aggregator is not None:
+                column.options["aggregate-function"] = column.aggregator
+
+    def _sequence_field(self) -> None:
+        columns = [self._sequence_column(f"s{n}") for n in range(self.chance.choice([1, 1, 2]))]
+        self.options["sequence.field"] = ",".join(column.name for column in columns)
+        self.options["sequence.field.sort-order"] = self.chance.choice(["ascending", "descending"])
+        self.columns += columns
+
+    def rows(self) -> list[Row]:
+        keys = self.chance.sample(self.key_pool, self.chance.randint(1, len(self.key_pool)))
+        return [[self._value(column, key) for column in self.columns] for key in keys]
+
+    def _value(self, column: Column, key: int) -> Value:
+        if column.name == "k":
+            return key
+        is_required = isinstance(column.type_, str) and column.type_.endswith("NOT NULL")
+        if not is_required and self.chance.random() < 0.3:
+            return None
+        return self.chance.choice(column.pool)
+
+    def write(self) -> None:
+        rows = self.rows()
+        kinds = ["+I", "+U"] if not self.retracts else KINDS
+        weights = [6, 3] if not self.retracts else [6, 2, 3, 3]
+        chosen = self.chance.choices(kinds, weights, k=len(rows))
+        ignores = self.options.get("ignore-delete", "false")
+        # Writers drop retracts that the table ignores; those before 0.8 did not.
+        self._alter("ignore-delete", "false")
+        self.judge.write(self.table.path, rows, chosen)
+        self._alter("ignore-delete", ignores)
+
+    def _alter(self, key: str, value: str) -> None:
+        """Change an option in place that no ALTER TABLE may change."""
+        if key in self.options:
+            path = self.table.path / "schema" / "schema-0"
+            schema = json.loads(path.read_text())
+            schema["options"][key] = value
+            path.write_text(json.dumps(schema))
+
+    def unordered(self) -> set[str]:
+        return {column.name for column in self.columns if column.is_unordered}
+
+
+def compacted_alike(table: LiveTable, unordered: set[str], *, full: bool) -> bool:
+    """Compact the table, and a copy of it by Java: the outcome is the same.
+
+    False: both refuse to merge.
+    """
+    twin = table.copy("java" + str(len(list(table.path.parent.iterdir()))))
+    totals = compact(table.path, Strategy.FULL if full else Strategy.MINOR)
+    assert not totals.dropped
+    refusal = _refusal(twin, full=full)
+    assert bool(totals.failures) == bool(refusal), f"ours {totals.failures}, Java's {refusal}"
+    if refusal:
+        return False
+    assert_same_records(table, twin, unordered)
+    if not unordered:
+        assert_same_files(table, twin)
+    names = [name for name, _ in table.columns]
+    places = {names.index(name) for name in unordered}
+    assert_same_rows(*(_rows_read(each, places) for each in (table, twin)))
+    return True
+
+
+def _refusal(table: LiveTable, *, full: bool) -> str | None:
+    """What Java's compaction says when it cannot merge."""
+    try:
+        table.java_settle(full=full)
+    except JudgeError as error:
+        return str(error)
+    return None
+
+
+def _rows_read(table: LiveTable, unordered: set[int]) -> list[str]:
+    """What Java reads; or that it cannot, as it merges what was not compacted."""
+    try:
+        rows = table.judge.read(table.path)
+    except JudgeError as error:
+        return [str(error)]
+    return canonical(_sorted_places(row, unordered) for row in rows)
+
+
+def _sorted_places(row: Row, places: set[int]) -> Row:
+    return [
+        sorted(value, key=json.dumps) if place in places and value is not None else value
+        for place, value in enumerate(row)
+    ]
+
+
+def assert_same_records(ours: LiveTable, java: LiveTable, unordered: set[str]) -> None:
+    """Per level: the same records, each with its kind and sequence number."""
+    mine, theirs = stored_records(ours, unordered), stored_records(java, unordered)
+    assert list(mine) == list(theirs)
+    for level, records in mine.items():
+        for record, other in zip(records, theirs[level], strict=True):
+            assert record == other, f"level {level}: ours {record}, Java's {other}"
+
+
+def stored_records(table: LiveTable, unordered: set[str]) -> dict[int, list[str]]:
+    """By level the records of its files as text, in their order."""
+    levels: dict[int, list[str]] = {}
+    for file in sorted(table.files(), key=lambda file: (file["level"], str(file["min_key"]))):
+        path = table.path / f"bucket-{file['bucket']}" / file["file_name"]
+        rows = _readable(pq.ParquetFile(path).read()).to_pylist()
+        for row in rows:
+            for name in unordered:
+                if row[name] is not None:
+                    row[name] = sorted(map(repr, row[name]))
+        levels.setdefault(file["level"], []).extend(sorted(map(repr, rows)))
+    return levels
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """With numbers in place of times, for some of which Python has no type."""
+    fields = [column.with_type(_numbers(column.type)) for column in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def _numbers(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(type_):
+        return pa.int32() if type_.bit_width == 32 else pa.int64()
+    if pa.types.is_map(type_):
+        return pa.map_(
+            type_.key_field.with_type(_numbers(type_.key_type)),
+            type_.item_field.with_type(_numbers(type_.item_type)),
+        )
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_numbers(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_numbers(field.type)) for field in type_])
+    return type_
+
+
+def run_history(judge: Judge, path: Path, seed: int) -> None:
+    """Write, compact and compare a few times; ends early when both refuse to merge."""
+    history = MergeHistory(judge, path, seed)
+    try:
+        for _ in range(3):
+            for _ in range(history.chance.randint(1, 6)):
+                history.write()
+            full = history.chance.random() < 0.5
+            if not compacted_alike(history.table, history.unordered(), full=full):
+                return
+    except AssertionError as error:
+        raise AssertionError(
+            f"seed {seed}, {history.table.columns} {history.options}: {error}"
+        ) from error

@@ -1,0 +1,296 @@
+"""Partial updates and aggregations of a few records, each case one that Java was seen to decide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from compactord.errors import TaskError
+from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
+from compactord.kernels.merge import merge_runs
+from compactord.kernels.order import MergeOrder
+from compactord.paimon.merge_rules import ColumnRule, MergeRules, SequenceGroup
+
+KINDS = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
+Record = tuple[str, Any]
+
+
+def merged(engine: str, rules: MergeRules, types: dict[str, pa.DataType], *records: Record) -> Any:
+    """(kind, sequence number, values) of the row that records of one key become."""
+    schema = pa.schema(
+        [
+            pa.field("_SEQUENCE_NUMBER", pa.int64(), nullable=False),
+            pa.field("_VALUE_KIND", pa.int8(), nullable=False),
+            pa.field("k", pa.int32(), nullable=False),
+            *(pa.field(name, type_) for name, type_ in types.items()),
+        ]
+    )
+    runs = []
+    for number, (kind, values) in enumerate(records):
+        cells = [[number], [KINDS[kind]], [7], *([value] for value in values)]
+        arrays = [pa.array(cell, type_) for cell, type_ in zip(cells, schema.types, strict=True)]
+        runs.append(iter([pa.RecordBatch.from_arrays(arrays, schema=schema)]))
+    if engine == "aggregation":
+        key = ColumnRule(column="k", aggregator="primary-key")
+        rules = MergeRules(columns=(key, *rules.columns), remove_on_delete=rules.remove_on_delete)
+    found = merge_runs(
+        runs,
+        MergeOrder(key_columns=("k",)),
+        function_named(engine, rules, MERGE_FUNCTIONS),
+        window_rows=100,
+        window_bytes=1 << 20,
+    )
+    [row] = [row for batch in found for row in batch.to_pylist()]
+    kind = next(name for name, number in KINDS.items() if number == row["_VALUE_KIND"])
+    assert row["k"] == 7
+    return kind, row["_SEQUENCE_NUMBER"], tuple(row[name] for name in types)
+
+
+FOUR = dict.fromkeys(("a", "b", "g1", "g2"), pa.int32())
+NONE = MergeRules()
+TWO_GROUPS = (
+    SequenceGroup(sequence_fields=("g1",), columns=("a",)),
+    SequenceGroup(sequence_fields=("g2",), columns=("b",)),
+)
+REMOVES = MergeRules(remove_on_delete=True)
+GROUPS = MergeRules(groups=TWO_GROUPS)
+SUM = MergeRules(groups=TWO_GROUPS, columns=(ColumnRule(column="a", aggregator="sum"),))
+GROUP_REMOVES = MergeRules(
+    groups=(
+        SequenceGroup(sequence_fields=("g1",), columns=("a",), removes_record=True),
+        TWO_GROUPS[1],
+    )
+)
+WIDE_GROUP = MergeRules(groups=(SequenceGroup(sequence_fields=("g1", "g2"), columns=("a", "b")),))
+PARTIAL_UPDATES: dict[str, tuple[MergeRules, list[Record], Any]] = {
+    "values-that-are-not-null": (
+        NONE,
+        [("+I", (1, 2, 3, 4)), ("+I", (None, 20, None, None))],
+        ("+I", 1, (1, 20, 3, 4)),
+    ),
+    "values-of-an-ignored-delete-show-through": (
+        MergeRules(ignore_delete=True),
+        [("-D", (5, 6, 7, 8)), ("+I", (None, 20, None, None))],
+        ("+I", 1, (5, 20, 7, 8)),
+    ),
+    "only-ignored-deletes": (
+        MergeRules(ignore_delete=True),
+        [("-D", (5, 6, 7, 8)), ("-D", (1, 1, 1, 1))],
+        ("-D", 0, (5, 6, 7, 8)),
+    ),
+    "a-delete-removes": (
+        REMOVES,
+        [("+I", (1, 2, 3, 4)), ("-D", (9, None, None, None))],
+        ("-D", 1, (9, None, None, None)),
+    ),
+    "a-row-goes-on-from-its-delete": (
+        REMOVES,
+        [("+I", (1, 2, 3, 4)), ("-D", (9, 8, None, None)), ("+I", (None, 20, None, None))],
+        ("+I", 2, (9, 20, None, None)),
+    ),
+    "an-update-before-does-not-remove": (
+        REMOVES,
+        [("+I", (1, 2, 3, 4)), ("-U", (9, 8, None, None))],
+        ("+I", 1, (1, 2, 3, 4)),
+    ),
+    "groups-have-orders-of-their-own": (
+        GROUPS,
+        [("+I", (1, 2, 1, 1)), ("+I", (None, 20, 2, 0))],
+        ("+I", 1, (None, 2, 2, 1)),
+    ),
+    "a-null-sequence-is-skipped": (
+        GROUPS,
+        [("+I", (1, 2, 1, 1)), ("+I", (9, 20, None, 2))],
+        ("+I", 1, (1, 20, 1, 2)),
+    ),
+    "an-equal-sequence-is-newer": (
+        GROUPS,
+        [("+I", (1, 2, 1, 1)), ("+I", (9, 20, 1, 1))],
+        ("+I", 1, (9, 20, 1, 1)),
+    ),
+    "a-retract-empties-its-group": (
+        GROUPS,
+        [("+I", (1, 2, 1, 1)), ("-D", (1, 2, 2, 0))],
+        ("+I", 1, (None, 2, 2, 1)),
+    ),
+    "a-sum-in-a-group": (
+        SUM,
+        [("+I", (1, 2, 1, 1)), ("+I", (10, 20, 2, 2))],
+        ("+I", 1, (11, 20, 2, 2)),
+    ),
+    "an-older-record-is-summed-up-too": (
+        SUM,
+        [("+I", (1, 2, 5, 5)), ("+I", (10, 20, 2, 2))],
+        ("+I", 1, (11, 2, 5, 5)),
+    ),
+    "an-older-retract-is-subtracted": (
+        SUM,
+        [("+I", (10, 2, 5, 5)), ("-U", (3, None, 1, None))],
+        ("+I", 1, (7, 2, 5, 5)),
+    ),
+    "a-first-retract-retracts-its-own-copy": (
+        SUM,
+        [("-U", (3, 7, 1, 1)), ("+I", (4, 8, 2, 2))],
+        ("+I", 1, (4, 8, 2, 2)),
+    ),
+    "a-delete-of-the-newest-sequence-removes": (
+        GROUP_REMOVES,
+        [("+I", (1, 2, 1, 1)), ("-D", (1, 2, 2, 0))],
+        ("-D", 1, (1, 2, 2, 0)),
+    ),
+    "a-delete-of-an-older-sequence-does-not": (
+        GROUP_REMOVES,
+        [("+I", (1, 2, 5, 5)), ("-D", (1, 2, 2, 6))],
+        ("+I", 1, (1, None, 5, 6)),
+    ),
+    "nulls-are-first-in-a-sequence-of-several-fields": (
+        WIDE_GROUP,
+        [("+I", (1, 2, 1, 5)), ("+I", (9, 9, 1, None))],
+        ("+I", 1, (1, 2, 1, 5)),
+    ),
+    "a-single-record-stays-as-it-is": (GROUPS, [("-U", (1, 2, 1, 1))], ("-U", 0, (1, 2, 1, 1))),
+}
+
+
+@pytest.mark.parametrize("name", PARTIAL_UPDATES)
+def test_a_partial_update(name: str) -> None:
+    rules, records, wanted = PARTIAL_UPDATES[name]
+    assert merged("partial-update", rules, FOUR, *records) == wanted
+
+
+def test_a_delete_without_an_option_is_an_error_that_names_the_key() -> None:
+    with pytest.raises(TaskError, match=r"key k=7: a partial update cannot take deletes"):
+        merged("partial-update", NONE, FOUR, ("+I", (1, 2, 3, 4)), ("-D", (1, 2, 3, 4)))
+
+
+def rule(aggregator: str, **options: Any) -> MergeRules:
+    removes = options.pop("remove_on_delete", False)
+    column = ColumnRule(column="v", aggregator=aggregator, **options)
+    return MergeRules(columns=(column,), remove_on_delete=removes)
+
+
+DECIMAL = pa.decimal128(3, 1)
+WIDE = pa.decimal128(20, 1)
+
+
+def dec(text: str, type_: pa.DataType = DECIMAL) -> Any:
+    return pa.scalar(text).cast(type_).as_py()
+
+
+AGGREGATIONS: dict[str, tuple[MergeRules, pa.DataType, list[tuple[str, Any]], Any]] = {
+    "sum": (rule("sum"), pa.int64(), [("+I", 1), ("+I", None), ("+U", 5)], ("+I", 2, 6)),
+    "sum-retracts": (rule("sum"), pa.int8(), [("+I", 9), ("-U", 5), ("-D", 3)], ("+I", 2, 1)),
+    "only-retracts": (rule("sum"), pa.int32(), [("-D", 5), ("-D", 7)], ("+I", 1, -12)),
+    "sum-of-decimals-beyond-the-precision": (
+        rule("sum"),
+        pa.decimal128(18, 1),
+        [("+I", dec("9.9", pa.decimal128(18, 1))), ("+I", dec("0.1", pa.decimal128(18, 1)))],
+        ("+I", 1, dec("10.0", pa.decimal128(18, 1))),
+    ),
+    "sum-of-wide-decimals": (
+        rule("sum"),
+        WIDE,
+        [("+I", dec("9" * 19 + ".9", WIDE)), ("+I", dec("0.1", WIDE)), ("+I", dec("2.5", WIDE))],
+        ("+I", 2, dec("2.5", WIDE)),
+    ),
+    "product-rounds-half-up": (
+        rule("product"),
+        DECIMAL,
+        [("+I", dec("1.5")), ("+I", dec("1.5"))],
+        ("+I", 1, dec("2.3")),
+    ),
+    "product-divides-towards-zero": (
+        rule("product"),
+        pa.int32(),
+        [("+I", -7), ("-D", 2)],
+        ("+I", 1, -3),
+    ),
+    "max": (rule("max"), pa.string(), [("+I", "b"), ("+I", None), ("+I", "a")], ("+I", 2, "b")),
+    "min": (rule("min"), pa.float64(), [("+I", 0.5), ("+I", -2.0)], ("+I", 1, -2.0)),
+    "ignored-retract": (
+        rule("max", ignore_retract=True),
+        pa.int32(),
+        [("+I", 1), ("-D", 9)],
+        ("+I", 1, 1),
+    ),
+    "last-value-null": (rule("last_value"), pa.int32(), [("+I", 1), ("+I", None)], ("+I", 1, None)),
+    "last-non-null": (
+        rule("last_non_null_value"),
+        pa.int32(),
+        [("+I", 1), ("+I", 2), ("-U", 2), ("+I", None)],
+        ("+I", 3, None),
+    ),
+    "first-null": (rule("first_value"), pa.int32(), [("+I", None), ("+I", 1)], ("+I", 1, None)),
+    "first-non-null": (
+        rule("first_non_null_value"),
+        pa.int32(),
+        [("+I", None), ("+I", 1), ("+I", 2)],
+        ("+I", 2, 1),
+    ),
+    "bool-and": (rule("bool_and"), pa.bool_(), [("+I", True), ("+I", False)], ("+I", 1, False)),
+    "bool-or": (
+        rule("bool_or"),
+        pa.bool_(),
+        [("+I", None), ("+I", True), ("+I", False)],
+        ("+I", 2, True),
+    ),
+    "listagg": (
+        rule("listagg", delimiter=";"),
+        pa.string(),
+        [("+I", "a"), ("+I", " "), ("+I", "a")],
+        ("+I", 2, "a;a"),
+    ),
+    "listagg-distinct": (
+        rule("listagg", distinct=True),
+        pa.string(),
+        [("+I", "b,b"), ("+I", "a,b,,a")],
+        ("+I", 1, "b,b,a"),
+    ),
+    "a-blank-single-record-stays": (rule("listagg"), pa.string(), [("+I", " ")], ("+I", 0, " ")),
+    "remove-on-delete": (
+        rule("sum", remove_on_delete=True),
+        pa.int32(),
+        [("+I", 1), ("-D", 5)],
+        ("-D", 1, 5),
+    ),
+    "adding-to-what-was-deleted": (
+        rule("sum", remove_on_delete=True),
+        pa.int32(),
+        [("+I", 1), ("-D", 5), ("+I", 2)],
+        ("+I", 2, 7),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_an_aggregation(name: str) -> None:
+    rules, type_, records, (kind, sequence, value) = AGGREGATIONS[name]
+    found = merged("aggregation", rules, {"v": type_}, *((kind, (v,)) for kind, v in records))
+    assert found == (kind, sequence, (value,))
+
+
+@pytest.mark.parametrize(
+    ("rules", "type_", "records", "message"),
+    [
+        (rule("sum"), pa.int8(), [("+I", 127), ("+I", 1)], "int8 overflow: 127 and 1"),
+        (rule("sum"), pa.int64(), [("+I", 2**63 - 1), ("+I", 1)], "int64 overflow"),
+        (rule("sum"), pa.int64(), [("-D", -(2**63)), ("+I", 1)], "int64 overflow"),
+        (rule("product"), pa.int64(), [("+I", 2**32), ("+I", 2**31)], "int64 overflow"),
+        (rule("product"), pa.int32(), [("+I", 5), ("-D", 0)], "division by zero"),
+        (rule("product"), DECIMAL, [("+I", dec("1.0")), ("-D", dec("3.0"))], "no exact decimal"),
+        (rule("max"), pa.int32(), [("+I", 5), ("-D", 5)], "max cannot take back a value"),
+        (
+            rule("max"),
+            pa.bool_(),
+            [("+I", True), ("+I", True)],
+            "values of type bool have no order",
+        ),
+    ],
+)
+def test_what_java_refuses_is_an_error_that_names_key_and_column(
+    rules: MergeRules, type_: pa.DataType, records: list[tuple[str, Any]], message: str
+) -> None:
+    with pytest.raises(TaskError, match=f"key k=7, column v: .*{message}"):
+        merged("aggregation", rules, {"v": type_}, *((kind, (v,)) for kind, v in records))
