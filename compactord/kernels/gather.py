@@ -122,6 +122,20 @@ def gather_keys(
         )
 
 
+def taken(column: pa.Array, rows: Int64s) -> pa.Array:
+    """The values of the rows; row -1: null."""
+    missing = rows < 0
+    if not missing.any():
+        return pc.take(column, pa.array(rows), boundscheck=False)
+    if not pa.types.is_struct(column.type) or len(column) == 0:
+        return pc.take(column, pa.array(rows, mask=missing), boundscheck=False)
+    # Inside a null struct Arrow would put nulls into fields that cannot be null.
+    filled = pc.take(column, pa.array(np.where(missing, 0, rows)), boundscheck=False)
+    nulls = missing | filled.is_null().to_numpy(zero_copy_only=False)
+    children = [filled.field(place) for place in range(filled.type.num_fields)]
+    return pa.StructArray.from_arrays(children, fields=list(column.type), mask=pa.array(nulls))
+
+
 def _fits(parts: Sequence[pa.RecordBatch], max_bytes: int) -> bool:
     """Columns of fixed width always fit: a window has far fewer rows than 32-bit offsets allow."""
     sizes = RowSizes(parts[0].schema)

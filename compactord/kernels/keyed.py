@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from compactord.kernels.columns import Int64s, fixed_values
-from compactord.kernels.gather import KeyRows, concat_column
+from compactord.kernels.gather import KeyRows, concat_column, taken
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND
 
 _SHOWN_CHARACTERS = 100
@@ -101,17 +101,3 @@ class KeyedRecords:
                 value = value[:_SHOWN_CHARACTERS] + "…"
             texts.append(f"{name}={value}")
         return ", ".join(texts)
-
-
-def taken(column: pa.Array, rows: Int64s) -> pa.Array:
-    """The values of the rows; row -1: null."""
-    missing = rows < 0
-    if not missing.any():
-        return pc.take(column, pa.array(rows), boundscheck=False)
-    if not pa.types.is_struct(column.type) or len(column) == 0:
-        return pc.take(column, pa.array(rows, mask=missing), boundscheck=False)
-    # Inside a null struct Arrow would put nulls into fields that cannot be null.
-    filled = pc.take(column, pa.array(np.where(missing, 0, rows)), boundscheck=False)
-    nulls = missing | filled.is_null().to_numpy(zero_copy_only=False)
-    children = [filled.field(place) for place in range(filled.type.num_fields)]
-    return pa.StructArray.from_arrays(children, fields=list(column.type), mask=pa.array(nulls))

@@ -21,8 +21,11 @@ from compactord.paimon.option_texts import OptionTexts
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.types import (
     MAX_LENGTH,
+    ArrayType,
     AtomicType,
     DataType,
+    MapType,
+    RowType,
     TypeRoot,
     type_text,
 )
@@ -36,6 +39,7 @@ _NUMBERS = (
     TypeRoot.DOUBLE,
     TypeRoot.DECIMAL,
 )
+_TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 
 
 def merge_reasons(schema: TableSchema, raw: Mapping[str, str], engine: str) -> Iterator[str]:
@@ -155,6 +159,45 @@ def _string(type_: DataType, rule: ColumnRule) -> str:
     return f"needs a STRING, not {type_text(type_)}"
 
 
+def _array(type_: DataType, rule: ColumnRule) -> str:
+    return "" if isinstance(type_, ArrayType) else f"needs an ARRAY, not {type_text(type_)}"
+
+
+def _map(type_: DataType, rule: ColumnRule) -> str:
+    return "" if isinstance(type_, MapType) else f"needs a MAP, not {type_text(type_)}"
+
+
+def _timed_map(type_: DataType, rule: ColumnRule) -> str:
+    values = type_.value if isinstance(type_, MapType) else None
+    if not isinstance(values, RowType) or len(values.fields) < 2:
+        return f"needs a MAP of ROWs with two fields or more, not {type_text(type_)}"
+    by_name = {field.name: field.type for field in values.fields}
+    name = rule.time_field or values.fields[-1].name
+    if name not in by_name:
+        return f"has the time field {name}, which the map's values lack"
+    time = by_name[name]
+    if not isinstance(time, AtomicType) or time.root not in _TEXTS:
+        return f"compares times as texts, and field {name} has type {type_text(time)}"
+    return ""
+
+
+def _nested(type_: DataType, rule: ColumnRule) -> str:
+    rows = type_.element if isinstance(type_, ArrayType) else None
+    if not isinstance(rows, RowType):
+        return f"needs an ARRAY of ROWs, not {type_text(type_)}"
+    names = {field.name for field in rows.fields}
+    for name in (*rule.nested_key, *rule.nested_sequence):
+        if name not in names:
+            return f"names the field {name}, which the array's rows lack"
+    if rule.nested_sequence and not rule.nested_key:
+        return "has a nested-sequence-field without a nested-key"
+    return ""
+
+
+def _nested_with_key(type_: DataType, rule: ColumnRule) -> str:
+    return _nested(type_, rule) if rule.nested_key else "needs a nested-key"
+
+
 _Check = Callable[[DataType, ColumnRule], str]
 
 # The aggregators that tables may name, each with what is wrong with a column; "": nothing.
@@ -171,17 +214,12 @@ AGGREGATORS: Mapping[str, _Check] = {
     "bool_and": _boolean,
     "bool_or": _boolean,
     "listagg": _string,
+    "collect": _array,
+    "merge_map": _map,
+    "merge_map_with_keytime": _timed_map,
+    "nested_update": _nested,
+    "nested_partial_update": _nested_with_key,
     "primary-key": _any_type,
 }
-# Java's other aggregators.
-REFUSED_AGGREGATORS = (
-    "collect",
-    "merge_map",
-    "merge_map_with_keytime",
-    "nested_update",
-    "nested_partial_update",
-    "rbm32",
-    "rbm64",
-    "hll_sketch",
-    "theta_sketch",
-)
+# Java's other aggregators, whose binary formats are not written.
+REFUSED_AGGREGATORS = ("rbm32", "rbm64", "hll_sketch", "theta_sketch")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ def value_column(chance: random.Random, name: str, *, grouped: bool) -> Column:
         kind = chance.choice(list(SMALL))
         is_extreme = chance.random() < 0.05 and kind not in ("float", "double")
         pool = ATOMIC[kind][1] if is_extreme else SMALL[kind]
+        if aggregator == "product" and kind in ("float", "double"):
+            pool = [value for value in pool if value not in ("-0.0", 0.0)]
         column = Column(name=name, type_=ATOMIC[kind][0], pool=pool)
     elif aggregator in ("max", "min"):
         kind = chance.choice(ORDERED)
@@ -94,7 +97,115 @@ def value_column(chance: random.Random, name: str, *, grouped: bool) -> Column:
     return column
 
 
-SPECIAL: dict[str, Any] = {}
+def _row(**fields: str) -> TypeName:
+    return {"type": "ROW", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+def _lists(chance: random.Random, elements: Sequence[Value]) -> list[Value]:
+    """A pool of lists that share elements, some of them with one twice."""
+    return [[], *(chance.choices(elements, k=chance.randint(1, 4)) for _ in range(6))]
+
+
+def _collect(chance: random.Random, name: str) -> Column:
+    element, elements = chance.choice(
+        [
+            ("INT", [1, 2, 3, None]),
+            ("STRING", ["a", "b", "", None]),
+            ("DOUBLE", ["NaN", "-0.0", 0.0, 1.5]),
+            ("DECIMAL(20, 2)", ["1.00", "-2.50"]),
+            ("TIMESTAMP(9)", ["0:1", "-1:999999", "5:0"]),
+            # Java fails on null rows, and to retract rows that are not distinct.
+            (_row(a="INT", b="STRING NOT NULL"), [[1, "a"], [1, "b"], [None, "a"]]),
+            ({"type": "ARRAY", "element": "INT"}, [[], [1], [1, None], [2]]),
+        ]
+    )
+    column = Column(
+        name=name, type_={"type": "ARRAY", "element": element}, pool=_lists(chance, elements)
+    )
+    if chance.random() < 0.5 or not isinstance(element, str):
+        column.options["distinct"] = "true"
+        column.is_unordered = isinstance(element, str)
+    return column
+
+
+def _map_pool(chance: random.Random, keys: Sequence[Value], values: Sequence[Value]) -> Any:
+    return [
+        [],
+        *(
+            [[key, chance.choice(values)] for key in chance.sample(keys, chance.randint(1, 3))]
+            for _ in range(6)
+        ),
+    ]
+
+
+def _merge_map(chance: random.Random, name: str) -> Column:
+    key, keys = chance.choice(
+        [("STRING NOT NULL", ["a", "b", "", "é"]), ("BIGINT NOT NULL", [1, 2, 3, -1])]
+    )
+    value, values = chance.choice(
+        [("INT", [1, 2, None]), (_row(a="TIMESTAMP(9) NOT NULL"), [["0:1"], ["5:2"], None])]
+    )
+    return Column(
+        name=name,
+        type_={"type": "MAP", "key": key, "value": value},
+        pool=_map_pool(chance, keys, values),
+        is_unordered=True,
+    )
+
+
+def _timed_map(chance: random.Random, name: str) -> Column:
+    times = ["", "1", "2", "\uffff", "\U0001f600", None]
+    rows = [[time, number, other] for number, time in enumerate(times) for other in ("0", "3")]
+    column = Column(
+        name=name,
+        type_={
+            "type": "MAP",
+            "key": "INT NOT NULL",
+            "value": _row(t="STRING", n="INT", u="STRING"),
+        },
+        pool=_map_pool(chance, [1, 2, 3], [*rows, None]),
+        is_unordered=True,
+    )
+    if chance.random() < 0.5:
+        column.options["ts-field"] = "t"
+    return column
+
+
+def _nested(chance: random.Random, name: str, *, partial: bool = False) -> Column:
+    rows = [
+        [key, other, chance.choice([None, "x", "y"]), chance.choice([None, "1.50", "2.00"])]
+        for key in (1, 2, None)
+        for other in (1, 2, None)
+    ]
+    column = Column(
+        name=name,
+        type_={
+            "type": "ARRAY",
+            "element": _row(a="INT", b="BIGINT", c="STRING", d="DECIMAL(20, 2)"),
+        },
+        pool=_lists(chance, [*rows, *rows, None]),
+    )
+    if partial or chance.random() < 0.6:
+        column.is_unordered = True
+        column.options["nested-key"] = chance.choice(["a", "a,b", "b, a"])
+        if chance.random() < 0.6:
+            column.options["nested-key-null-strategy"] = chance.choices(
+                ["merge", "ignore", "error"], [5, 5, 1]
+            )[0]
+        if not partial and chance.random() < 0.4:
+            column.options["nested-sequence-field"] = chance.choice(["d", "c,d", "b"])
+    elif chance.random() < 0.5:
+        column.options["count-limit"] = chance.choice(["0", "2", "5"])
+    return column
+
+
+SPECIAL: dict[str, Callable[[random.Random, str], Column]] = {
+    "collect": _collect,
+    "merge_map": _merge_map,
+    "merge_map_with_keytime": _timed_map,
+    "nested_update": _nested,
+    "nested_partial_update": partial(_nested, partial=True),
+}
 
 
 class MergeHistory:

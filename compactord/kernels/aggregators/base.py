@@ -6,7 +6,7 @@ a row whose value is the next one; a slot occurs at most once in a call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -125,7 +125,7 @@ class Walking:
     """Accumulators that take one value after the other, for rare aggregators.
 
     `_state` has a value per slot, None for null. Subclasses define `_value`, which returns a row's
-    value, and `_added`; those that can retract `_retracted`.
+    value, and `_added`, which returns what it makes of two values.
     """
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
@@ -134,20 +134,22 @@ class Walking:
         self._state: list[Any] = [None] * values.slots
 
     def reset(self, slots: Int64s, rows: Int64s) -> None:
-        for slot, row in _pairs(slots, rows):
+        for slot, row in slots_and_rows(slots, rows):
             self._state[slot] = self._value(row)
 
     def add(self, slots: Int64s, rows: Int64s) -> None:
-        for slot, row in _pairs(slots, rows):
-            self._state[slot] = self._named(row, self._state[slot], self._value(row))
+        for slot, row in slots_and_rows(slots, rows):
+            self._state[slot] = self._named(row, self._added, self._state[slot], self._value(row))
 
     def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
-        for slot, row in _pairs(slots, rows):
-            self._state[slot] = self._named(row, self._value(row), self._state[slot])
+        for slot, row in slots_and_rows(slots, rows):
+            self._state[slot] = self._named(row, self._added, self._value(row), self._state[slot])
 
-    def _named(self, row: int, before: Any, value: Any) -> Any:
+    @staticmethod
+    def _named(row: int, rule: Callable[[Any, Any], Any], before: Any, value: Any) -> Any:
+        """What the rule makes of two values, the second of them that of a row."""
         try:
-            return self._added(before, value)
+            return rule(before, value)
         except ValueError as error:
             raise RuleViolation(row, str(error)) from error
 
@@ -159,7 +161,8 @@ class Walking:
         raise NotImplementedError
 
 
-def _pairs(slots: Int64s, rows: Int64s) -> Sequence[tuple[int, int]]:
+def slots_and_rows(slots: Int64s, rows: Int64s) -> Sequence[tuple[int, int]]:
+    """Each slot with its row."""
     return list(zip(slots.tolist(), rows.tolist(), strict=True))
 
 

@@ -11,7 +11,9 @@ from compactord.kernels.aggregators.base import (
     MakeAccumulator,
     Values,
 )
+from compactord.kernels.aggregators.collections import Collect, MergeMap, MergeMapWithKeyTime
 from compactord.kernels.aggregators.extremes import Max, Min
+from compactord.kernels.aggregators.nested import NestedPartialUpdate, NestedUpdate
 from compactord.kernels.aggregators.numbers import BoolAnd, BoolOr, Product, Sum
 from compactord.kernels.aggregators.selecting import (
     FirstNonNullValue,
@@ -36,6 +38,11 @@ ACCUMULATORS: Mapping[str, MakeAccumulator] = {
     "bool_and": BoolAnd,
     "bool_or": BoolOr,
     "listagg": Listagg,
+    "collect": Collect,
+    "merge_map": MergeMap,
+    "merge_map_with_keytime": MergeMapWithKeyTime,
+    "nested_update": NestedUpdate,
+    "nested_partial_update": NestedPartialUpdate,
     "primary-key": PrimaryKey,
 }
 

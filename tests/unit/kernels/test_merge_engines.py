@@ -11,7 +11,7 @@ from compactord.errors import TaskError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
-from compactord.paimon.merge_rules import ColumnRule, MergeRules, SequenceGroup
+from compactord.paimon.merge_rules import ColumnRule, MergeRules, NullKeys, SequenceGroup
 
 KINDS = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 Record = tuple[str, Any]
@@ -175,6 +175,16 @@ DECIMAL = pa.decimal128(3, 1)
 WIDE = pa.decimal128(20, 1)
 
 
+NUMBERS = pa.list_(pa.int32())
+MAP = pa.map_(pa.string(), pa.int32())
+TIMED = pa.map_(pa.string(), pa.struct({"v": pa.int32(), "t": pa.string()}))
+TABLES = pa.list_(pa.struct({"a": pa.int32(), "b": pa.int32()}))
+
+
+def ab(a: int | None, b: int | None) -> dict[str, int | None]:
+    return {"a": a, "b": b}
+
+
 def dec(text: str, type_: pa.DataType = DECIMAL) -> Any:
     return pa.scalar(text).cast(type_).as_py()
 
@@ -248,6 +258,59 @@ AGGREGATIONS: dict[str, tuple[MergeRules, pa.DataType, list[tuple[str, Any]], An
         [("+I", "b,b"), ("+I", "a,b,,a")],
         ("+I", 1, "b,b,a"),
     ),
+    "collect": (
+        rule("collect"),
+        NUMBERS,
+        [("+I", [1, None]), ("+I", None), ("+I", [1, 2]), ("-D", [1, 9])],
+        ("+I", 3, [None, 1, 2]),
+    ),
+    "collect-distinct": (
+        rule("collect", distinct=True),
+        NUMBERS,
+        [("+I", [5, 3]), ("+I", [3, None, 1, None])],
+        ("+I", 1, [5, 3, None, 1]),
+    ),
+    "collect-nothing": (rule("collect"), NUMBERS, [("-D", [1]), ("-D", [2])], ("+I", 1, None)),
+    "merge-map": (
+        rule("merge_map"),
+        MAP,
+        [("+I", [("a", 1), ("b", 2)]), ("+I", [("a", None), ("c", 3)]), ("-D", [("b", 0)])],
+        ("+I", 2, [("a", None), ("c", 3)]),
+    ),
+    "merge-map-with-keytime": (
+        rule("merge_map_with_keytime"),
+        TIMED,
+        [
+            ("+I", [("a", {"v": 1, "t": "2"}), ("b", {"v": 1, "t": None}), ("c", None)]),
+            ("+I", [("a", {"v": 2, "t": "1"}), ("b", {"v": 2, "t": "0"}), ("c", None)]),
+            ("+I", [("a", {"v": 3, "t": "2"}), ("c", {"v": 3, "t": ""}), ("b", None)]),
+        ],
+        ("+I", 2, [("a", {"v": 1, "t": "2"}), ("c", {"v": 3, "t": ""})]),
+    ),
+    "nested-update": (
+        rule("nested_update", count_limit=3),
+        TABLES,
+        [("+I", [ab(1, 1), None]), ("+I", [ab(1, 1), ab(2, 2), ab(3, 3)]), ("-D", [ab(2, 2)])],
+        ("+I", 2, [ab(1, 1), ab(1, 1)]),
+    ),
+    "nested-update-by-key": (
+        rule("nested_update", nested_key=("a",), nested_sequence=("b",), count_limit=2),
+        TABLES,
+        [("+I", [ab(1, 5), ab(2, None)]), ("+I", [ab(1, 4), ab(2, 0), ab(3, 1)])],
+        ("+I", 1, [ab(1, 5), ab(2, 0)]),
+    ),
+    "nested-update-without-null-keys": (
+        rule("nested_update", nested_key=("a",), null_keys=NullKeys.IGNORE),
+        TABLES,
+        [("+I", [ab(None, 5), ab(2, 1)]), ("+I", [ab(None, 4)]), ("-D", [ab(2, 7)])],
+        ("+I", 2, []),
+    ),
+    "nested-partial-update": (
+        rule("nested_partial_update", nested_key=("a",)),
+        TABLES,
+        [("+I", [ab(1, 5), ab(None, 1)]), ("+I", [ab(1, None), ab(None, 2), ab(3, None)])],
+        ("+I", 1, [ab(1, 5), ab(None, 2), ab(3, None)]),
+    ),
     "a-blank-single-record-stays": (rule("listagg"), pa.string(), [("+I", " ")], ("+I", 0, " ")),
     "remove-on-delete": (
         rule("sum", remove_on_delete=True),
@@ -280,6 +343,12 @@ def test_an_aggregation(name: str) -> None:
         (rule("product"), pa.int64(), [("+I", 2**32), ("+I", 2**31)], "int64 overflow"),
         (rule("product"), pa.int32(), [("+I", 5), ("-D", 0)], "division by zero"),
         (rule("product"), DECIMAL, [("+I", dec("1.0")), ("-D", dec("3.0"))], "no exact decimal"),
+        (
+            rule("nested_update", nested_key=("a",), null_keys=NullKeys.ERROR),
+            TABLES,
+            [("+I", [ab(1, 1)]), ("+I", [ab(None, 1)])],
+            "a null in the nested key",
+        ),
         (rule("max"), pa.int32(), [("+I", 5), ("-D", 5)], "max cannot take back a value"),
         (
             rule("max"),

@@ -98,6 +98,17 @@ REFUSED: dict[str, tuple[Mapping[str, str], str]] = {
     ),
     "boolean": ({**SUMS, "fields.c1.aggregate-function": "bool_or"}, "needs a BOOLEAN, not INT"),
     "text": ({**SUMS, "fields.c1.aggregate-function": "listagg"}, "needs a STRING, not INT"),
+    "array": ({**SUMS, "fields.c1.aggregate-function": "collect"}, "needs an ARRAY, not INT"),
+    "map": ({**SUMS, "fields.c1.aggregate-function": "merge_map"}, "needs a MAP, not INT"),
+    "timed-map": (
+        {**SUMS, "fields.c1.aggregate-function": "merge_map_with_keytime"},
+        "needs a MAP of ROWs with two fields or more",
+    ),
+    "nested": ({**SUMS, "fields.c1.aggregate-function": "nested_update"}, "an ARRAY of ROWs"),
+    "nested-without-key": (
+        {**SUMS, "fields.c1.aggregate-function": "nested_partial_update"},
+        "needs a nested-key",
+    ),
     "retract-ignored-and-removing": (
         {
             **SUMS,
