@@ -165,6 +165,8 @@ class InputFile:
     min_sequence_number: int
     max_sequence_number: int
     older_schema: int | None = None
+    # Of all its records; None: each has the one in the file.
+    sequence_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,12 +60,14 @@ class LostChanges:
 class TableRules:
     """What the table asks for. `is_ordered`: records of a bucket have an order, or a key.
 
-    `busy` are buckets whose files running compactions read. `bucket_option` is the number for
-    partitions without files.
+    `numbers_by_snapshot`: the files' sequence numbers are the snapshot's id
+    (`sequence.snapshot-ordering`). `busy` are buckets whose files running compactions read.
+    `bucket_option` is the number for partitions without files.
     """
 
     is_ordered: bool
     has_sequence_fields: bool
+    numbers_by_snapshot: bool
     bucket_option: int
     newest_schema_id: int
     busy: Collection[BucketId]
@@ -123,6 +125,8 @@ def objection(lost: LostChanges, state: TableState, rules: TableRules) -> str | 
 
     Whether its files exist, and whether a manifest deletes their names, is for the commit to check.
     """
+    if rules.numbers_by_snapshot:
+        return "its sequence numbers are the id that it had"
     return (
         _unfit(lost.snapshot, lost.entries, state)
         or _others(lost)

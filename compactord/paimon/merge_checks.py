@@ -30,6 +30,7 @@ from compactord.paimon.types import (
     type_text,
 )
 
+SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
 _NUMBERS = (
     TypeRoot.TINYINT,
     TypeRoot.SMALLINT,
@@ -46,6 +47,7 @@ def merge_reasons(schema: TableSchema, raw: Mapping[str, str], engine: str) -> I
     """Why the merge engine `engine` cannot have the options `raw`; nothing when it can."""
     texts = OptionTexts(raw, {})
     yield from _sequence_field_reasons(schema, texts)
+    yield from _snapshot_ordering_reasons(texts)
     if engine == "partial-update":
         yield from _group_reasons(schema, texts)
         yield from _contradictions(texts)
@@ -79,6 +81,15 @@ def _sequence_field_reasons(schema: TableSchema, texts: OptionTexts) -> Iterator
             yield f"option sequence.field names {name} twice"
         if f"fields.{name}.aggregate-function" in texts.merged:
             yield f"column {name} is a sequence field and has an aggregate function"
+
+
+def _snapshot_ordering_reasons(texts: OptionTexts) -> Iterator[str]:
+    if not _is_on(texts, SNAPSHOT_ORDERING):
+        return
+    if texts.text("sequence.field"):
+        yield f"options {SNAPSHOT_ORDERING} and sequence.field contradict each other"
+    if not _is_on(texts, "write-only"):
+        yield f"option {SNAPSHOT_ORDERING}=true needs write-only=true"
 
 
 def _group_reasons(schema: TableSchema, texts: OptionTexts) -> Iterator[str]:

@@ -156,7 +156,7 @@ table-read.sequence-number.enabled Boolean c
 key-value.sequence_number.enabled Boolean c
 sequence.field String a
 sequence.field.sort-order enum(ascending,descending) a
-sequence.snapshot-ordering Boolean d
+sequence.snapshot-ordering Boolean a
 aggregation.remove-record-on-delete Boolean a
 partial-update.remove-record-on-delete Boolean a
 partial-update.remove-record-on-sequence-group String a

@@ -157,6 +157,8 @@ class TableOptions:
     changelog_producer: ChangelogProducer
     sequence_fields: tuple[str, ...]
     sequence_order: SortOrder
+    # Records of writers' files have the number of their snapshot, whatever the file says.
+    snapshot_ordering: bool
     ignore_delete: bool
     write_only: bool
     partition_default_name: str
@@ -205,6 +207,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
             option_values.enumeration(SortOrder),
             SortOrder.ASCENDING,
         ),
+        snapshot_ordering=texts.read("sequence.snapshot-ordering", option_values.boolean, False),
         ignore_delete=texts.read("ignore-delete", option_values.boolean, False),
         write_only=texts.read("write-only", option_values.boolean, False),
         partition_default_name=texts.read("partition.default-name", str, "__DEFAULT_PARTITION__"),

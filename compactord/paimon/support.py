@@ -94,7 +94,6 @@ REFUSED_OPTIONS = (
     _set("scan.fallback-delta-branch", _CHAINS),
     _on("query-auth.enabled", "reads are filtered by a catalog server"),
     _on("deletion-vectors.enabled", "deletion vectors are not applied yet"),
-    _on("sequence.snapshot-ordering", "sequence numbers come from snapshots"),
     _on("force-lookup", "lookup compaction is not done yet"),
     _on("row-tracking.enabled", _ROW_IDS),
     _on("data-evolution.enabled", _ROW_IDS),

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 
 from compactord.formats.base import FileReader, InputProfile, NumberedBatches, RowGroup
@@ -14,7 +15,7 @@ from compactord.formats.layout import Layout
 from compactord.formats.opening import check_rows
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.model import InputFile
-from compactord.paimon.types import DataField
+from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.rewrite.evolution import Build, Evolution
 from compactord.rewrite.expiry import Expiry
 from compactord.storage.base import Storage
@@ -151,7 +152,9 @@ class InputReader:
                 rows = self._all(file, batches)
             else:
                 rows = self._within(file, batches, self.row_range)
-            yield from rows if self.expiry is None else self.expiry.alive(rows)
+            alive = rows if self.expiry is None else self.expiry.alive(rows)
+            for batch in alive:
+                yield _stamped(batch, file.sequence_number)
 
     def _read_as(self, file: InputFile) -> tuple[Layout, RowRange | None]:
         """The layout in which the file itself is read, and the range in its names."""
@@ -204,6 +207,18 @@ def sample(files: Sequence[InputFile]) -> list[InputFile]:
     """At most `SAMPLE_FILES` of the inputs, at even distances."""
     step = max(1, -(-len(files) // SAMPLE_FILES))
     return list(files[::step])
+
+
+def _stamped(rows: pa.RecordBatch, number: int | None) -> pa.RecordBatch:
+    """The rows with a sequence number that is not the file's (io/KeyValueFileReaderFactory.java).
+
+    Rows that were read without theirs, and None, change nothing.
+    """
+    place = rows.schema.get_field_index(SEQUENCE_NUMBER.name)
+    if number is None or place < 0:
+        return rows
+    numbers = pa.array(np.full(rows.num_rows, number, np.int64))
+    return rows.set_column(place, rows.schema.field(place), numbers)
 
 
 def _bytes_below(row: int, file: InputFile) -> int:

@@ -341,6 +341,7 @@ class LostCommits:
         return TableRules(
             is_ordered=table.kind is not TableKind.APPEND_UNAWARE,
             has_sequence_fields=bool(table.options.sequence_fields),
+            numbers_by_snapshot=table.options.snapshot_ordering,
             bucket_option=table.options.bucket,
             newest_schema_id=table.schema.id,
             busy=at.busy,

@@ -21,7 +21,7 @@ from compactord.model import (
     WriteSpec,
 )
 from compactord.paimon import arrow, paths
-from compactord.paimon.data_file import DataFile
+from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.options import MergeEngine, SortOrder, file_suffix
 from compactord.paimon.stats import stats_modes
 from compactord.paimon.types import DataField
@@ -204,6 +204,7 @@ class _Inputs:
             min_sequence_number=file.min_sequence_number,
             max_sequence_number=file.max_sequence_number,
             older_schema=self._older_schema(file),
+            sequence_number=self._sequence_number(file),
         )
 
     def _older_schema(self, file: DataFile) -> int | None:
@@ -214,3 +215,15 @@ class _Inputs:
         if file.write_columns is not None:
             columns = tuple(column for column in columns if column.name in file.write_columns)
         return self._older.setdefault(columns, len(self._older))
+
+    def _sequence_number(self, file: DataFile) -> int | None:
+        """The one of all the file's records, where a table orders them by snapshots."""
+        if not self._table.options.snapshot_ordering:
+            return None
+        if file.file_source is None:
+            reason = (
+                f"file {file.file_name} does not say whether a writer or a compaction made it, "
+                "which sequence.snapshot-ordering needs"
+            )
+            raise UnsupportedTable(self._table.ref.full_name, [reason])
+        return file.min_sequence_number if file.file_source == FileSource.APPEND else None

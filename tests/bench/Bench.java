@@ -40,13 +40,17 @@ public class Bench {
         this.scratch = scratch;
     }
 
-    /** Commits "commits" times "rows" random rows, keys drawn from "keys" numbers. */
+    /**
+     * Commits "commits" times "rows" random rows, keys drawn from "keys" numbers, "nulls" percent of
+     * the other values null.
+     */
     public void fill(String json) throws Exception {
         JsonNode args = (JsonNode) Rows.MAPPER.readTree(json);
         FileStoreTable table = open(args, new Options());
         int commits = ((JsonNode) args.get("commits")).asInt();
         int rows = ((JsonNode) args.get("rows")).asInt();
         int keys = ((JsonNode) args.get("keys")).asInt();
+        int nulls = ((JsonNode) args.get("nulls")).asInt();
         SplittableRandom random = new SplittableRandom(7L);
         IOManager io = IOManager.create(scratch);
         try {
@@ -56,7 +60,7 @@ public class Bench {
                 TableCommitImpl commit = table.newCommit(user);
                 try {
                     for (int j = 0; j < rows; j++) {
-                        write.write(row(table.schema().fields(), random, keys));
+                        write.write(row(table.schema().fields(), random, keys, nulls));
                     }
                     commit.commit(0L, write.prepareCommit(true, 0L));
                 } finally {
@@ -74,11 +78,16 @@ public class Bench {
         return FileStoreTableFactory.create(LocalFileIO.create(), options);
     }
 
-    private static GenericRow row(List fields, SplittableRandom random, int keys) {
+    private static GenericRow row(
+            List fields, SplittableRandom random, int keys, int nulls) {
         int key = random.nextInt(keys);
         GenericRow row = new GenericRow(fields.size());
         for (int i = 0; i < fields.size(); i++) {
-            row.setField(i, value((DataField) fields.get(i), random, key));
+            DataField field = (DataField) fields.get(i);
+            Object value = value(field, random, key);
+            boolean isNull =
+                    nulls > 0 && field.type().isNullable() && random.nextInt(100) < nulls;
+            row.setField(i, isNull ? null : value);
         }
         return row;
     }

@@ -42,9 +42,18 @@ class CorePeer(Judge):
         super().start()
         self._jvm.load(HERE / "Bench.java")
 
-    def fill(self, path: Path, *, commits: int, rows: int, keys: int) -> None:
-        """Commit random rows; columns are recognised by their names (see `tables`)."""
-        arguments = {"path": str(path), "commits": commits, "rows": rows, "keys": keys}
+    def fill(self, path: Path, *, commits: int, rows: int, keys: int, nulls: int = 0) -> None:
+        """Commit random rows; columns are recognised by their names (see `tables`).
+
+        `nulls` is the percentage of nulls among the values.
+        """
+        arguments = {
+            "path": str(path),
+            "commits": commits,
+            "rows": rows,
+            "keys": keys,
+            "nulls": nulls,
+        }
         self._jvm.call("Bench", "fill", arguments)
 
     def compact_measured(

@@ -12,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.bench.peers import CorePeer
@@ -31,7 +31,10 @@ _WRITE_ONLY = {"write-only": "true", "file.format": "parquet"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """`key` are the columns before `VALUES`, the primary key unless `appends`."""
+    """`key` are the columns before `VALUES`, the primary key unless `appends`.
+
+    `nulls` is the percentage of nulls among the values; `options` are those of the table besides.
+    """
 
     key: tuple[tuple[str, str], ...]
     commits: int
@@ -39,6 +42,8 @@ class Shape:
     keys: int
     appends: bool = False
     buckets: int = 1
+    nulls: int = 0
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def tiny(self) -> Shape:
         """The same at a size where only the way is tried."""
@@ -48,11 +53,40 @@ class Shape:
 _BIGINT = (("id", "BIGINT NOT NULL"),)
 _STRING = (("id", "STRING NOT NULL"),)
 _THREE = (("a", "INT NOT NULL"), ("b", "STRING NOT NULL"), ("n", "BIGINT NOT NULL"))
+_PARTIAL_UPDATE = {"merge-engine": "partial-update"}
 
 SHAPES = {
     "pk": Shape(key=_BIGINT, commits=10, rows=500_000, keys=3_000_000),
     "pk-string": Shape(key=_STRING, commits=10, rows=500_000, keys=3_000_000),
     "pk-three": Shape(key=_THREE, commits=10, rows=500_000, keys=3_000_000),
+    "partial-update": Shape(
+        key=_BIGINT, commits=10, rows=500_000, keys=3_000_000, nulls=30, options=_PARTIAL_UPDATE
+    ),
+    "sequence-groups": Shape(
+        key=_BIGINT,
+        commits=10,
+        rows=500_000,
+        keys=3_000_000,
+        nulls=30,
+        options={
+            **_PARTIAL_UPDATE,
+            "fields.i.sequence-group": "l,s",
+            "fields.ts.sequence-group": "d,c",
+        },
+    ),
+    "aggregation": Shape(
+        key=_BIGINT,
+        commits=10,
+        rows=500_000,
+        keys=3_000_000,
+        nulls=30,
+        options={
+            "merge-engine": "aggregation",
+            "fields.d.aggregate-function": "sum",
+            "fields.l.aggregate-function": "max",
+            "fields.ts.aggregate-function": "max",
+        },
+    ),
     "append": Shape(
         key=(("id", "BIGINT"),), commits=200, rows=20_000, keys=3_000_000, appends=True
     ),
@@ -67,9 +101,9 @@ def make_table(core: CorePeer, path: Path, shape: Shape) -> None:
         path,
         [*shape.key, *VALUES],
         primary_key=[] if shape.appends else [name for name, _ in shape.key],
-        options={**_WRITE_ONLY, "bucket": bucket},
+        options={**_WRITE_ONLY, "bucket": bucket, **shape.options},
     )
-    core.fill(path, commits=shape.commits, rows=shape.rows, keys=shape.keys)
+    core.fill(path, commits=shape.commits, rows=shape.rows, keys=shape.keys, nulls=shape.nulls)
 
 
 @contextlib.contextmanager

@@ -214,18 +214,23 @@ class MergeHistory:
     def __init__(self, judge: Judge, path: Path, seed: int) -> None:
         self.chance = chance = random.Random(seed)
         self.judge = judge
-        self.engine = chance.choice(["partial-update", "aggregation"])
+        engines = ["partial-update", "aggregation", "deduplicate"]
+        self.engine = chance.choices(engines, [5, 5, 1])[0]
         self.options = {"bucket": "1", "merge-engine": self.engine}
         self.retracts = True
         self.key_pool = list(range(chance.choice([2, 6, 15])))
         self.columns: list[Column] = []
         if self.engine == "partial-update":
             self._partial_update()
-        else:
+        elif self.engine == "aggregation":
             self._aggregation()
+        else:
+            self.columns = [value_column(chance, f"v{n}", grouped=False) for n in range(3)]
         chance.shuffle(self.columns)
         if chance.random() < 0.4:
             self._sequence_field()
+        elif chance.random() < 0.3:
+            self.options["sequence.snapshot-ordering"] = "true"
         self.columns.insert(
             chance.randrange(len(self.columns) + 1),
             Column(name="k", type_="INT NOT NULL", pool=self.key_pool),

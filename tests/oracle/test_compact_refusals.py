@@ -72,9 +72,6 @@ CASES: dict[str, Refused] = {
         "metadata.iceberg.storage", {"metadata.iceberg.storage": "table-location"}, is_filled=False
     ),
     "data-folder": Refused("data-file.path-directory", {"data-file.path-directory": "data"}),
-    "snapshot-ordering": Refused(
-        "sequence.snapshot-ordering", {"sequence.snapshot-ordering": "true"}
-    ),
     "variant": Refused("VARIANT", APPEND, key=(), column="VARIANT", is_filled=False),
     "binary-partition": Refused(
         "partition column v is binary",

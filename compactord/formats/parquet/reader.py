@@ -128,7 +128,7 @@ class ParquetReader(FileReader):
                 stream = stack.enter_context(self._opened(file))
             footer, parquet = self._open(stream, file, layout)
             columns = _matched(parquet.schema_arrow, layout, file.path)
-            if SEQUENCE_NUMBER.name in columns:
+            if SEQUENCE_NUMBER.name in columns and file.sequence_number is None:
                 check_sequences(file, footer.arrow)
             groups = _groups(footer, row_range, file.path)
             if ranged is None:

@@ -15,7 +15,8 @@ def comparable(column: pa.Array) -> list[Hashable]:
     """One object per value, None for null.
 
     Floats are equal as Java compares them: NaN equals NaN, and -0.0 is not 0.0. Binaries are equal
-    by their bytes. Of maps the order of entries does not count.
+    by their bytes. Of maps the order of entries does not count. Fields of rows that are null are
+    equal, but an array or a map with a null inside equals no other (codegen/ScalarOperatorGens).
     """
     type_ = column.type
     if pa.types.is_dictionary(type_):
@@ -28,10 +29,16 @@ def comparable(column: pa.Array) -> list[Hashable]:
     elif pa.types.is_map(type_):
         keys, items = comparable(column.keys), comparable(column.items)
         entries = list(zip(keys, items, strict=True))
-        found = [frozenset(entries[start:end]) for start, end in _ranges(column)]
+        found = [
+            frozenset(entries[start:end]) if None not in items[start:end] else object()
+            for start, end in _ranges(column)
+        ]
     elif pa.types.is_list(type_):
         elements = comparable(column.values)
-        found = [tuple(elements[start:end]) for start, end in _ranges(column)]
+        found = [
+            tuple(elements[start:end]) if None not in elements[start:end] else object()
+            for start, end in _ranges(column)
+        ]
     else:
         found = list(zip(*(word.tolist() for word in integer_words(column)), strict=True))
     if column.null_count:

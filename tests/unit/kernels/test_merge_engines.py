@@ -270,6 +270,12 @@ AGGREGATIONS: dict[str, tuple[MergeRules, pa.DataType, list[tuple[str, Any]], An
         [("+I", [5, 3]), ("+I", [3, None, 1, None])],
         ("+I", 1, [5, 3, None, 1]),
     ),
+    "collect-distinct-arrays-of-which-those-with-nulls-never-equal": (
+        rule("collect", distinct=True),
+        pa.list_(NUMBERS),
+        [("+I", [[1], [1, None]]), ("+I", [[1], [1, None]])],
+        ("+I", 1, [[1], [1, None], [1, None]]),
+    ),
     "collect-nothing": (rule("collect"), NUMBERS, [("-D", [1]), ("-D", [2])], ("+I", 1, None)),
     "merge-map": (
         rule("merge_map"),

@@ -122,6 +122,14 @@ REFUSED: dict[str, tuple[Mapping[str, str], str]] = {
         {**SUMS, "sequence.field": "c1", "fields.c1.aggregate-function": "max"},
         "column c1 is a sequence field and has an aggregate function",
     ),
+    "snapshots-and-sequence-field": (
+        {"sequence.snapshot-ordering": "true", "sequence.field": "c1", "write-only": "true"},
+        "sequence.snapshot-ordering and sequence.field contradict",
+    ),
+    "snapshots-not-write-only": (
+        {"sequence.snapshot-ordering": "true"},
+        "sequence.snapshot-ordering=true needs write-only=true",
+    ),
     "sequence-field-twice": ({"sequence.field": "c1,c1"}, "sequence.field names c1 twice"),
     "ungrouped": (
         {**PARTIAL, "fields.c1.aggregate-function": "sum"},
@@ -173,6 +181,7 @@ def test_contradictions_are_refused(name: str) -> None:
         {**GROUP, "fields.c2.aggregate-function": "sum", "ignore-delete": "true"},
         {**PARTIAL, "fields.default-aggregate-function": "last_non_null_value"},
         {"fields.c1.aggregate-function": "avg"},
+        {"sequence.snapshot-ordering": "true", "write-only": "true"},
     ],
 )
 def test_what_does_not_contradict_is_supported(options: Mapping[str, str]) -> None:
