@@ -8,7 +8,7 @@ each column. Keys with a single record take part in no round: their record stays
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -77,12 +77,6 @@ class KeyedRecords:
         rows[self._keys] = chosen
         return rows
 
-    def slots_of(self, keys: Int64s) -> Int64s:
-        """The slots of keys with several records, by their places in key order."""
-        slots = np.full(len(self._records.starts), -1, np.int64)
-        slots[self._keys] = np.arange(self.slots)
-        return slots[keys]
-
     def selected(self, column: pa.Array, chosen: Int64s) -> pa.Array:
         """The result column with, for each slot, the value of row `chosen`; -1: null."""
         return taken(column, self.place(chosen))
@@ -94,10 +88,14 @@ class KeyedRecords:
 
     def key_text(self, row: int) -> str:
         """The key of a row, for errors."""
-        texts = []
-        for name in self._key_columns:
-            value = str(self.column(name)[row])
-            if len(value) > _SHOWN_CHARACTERS:
-                value = value[:_SHOWN_CHARACTERS] + "…"
-            texts.append(f"{name}={value}")
-        return ", ".join(texts)
+        return key_text({name: self.column(name)[row] for name in self._key_columns})
+
+
+def key_text(key: Mapping[str, pa.Scalar]) -> str:
+    """A key's columns, for errors."""
+    texts = []
+    for name, value in key.items():
+        text = str(value)
+        is_long = len(text) > _SHOWN_CHARACTERS
+        texts.append(f"{name}={text[:_SHOWN_CHARACTERS]}…" if is_long else f"{name}={text}")
+    return ", ".join(texts)

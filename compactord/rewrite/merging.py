@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import posixpath
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -22,6 +23,7 @@ import pyarrow as pa
 from compactord.errors import TaskError
 from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.every_record import EveryRecord
+from compactord.kernels.keyed import key_text
 from compactord.kernels.kinds import drop_retracts
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
@@ -33,6 +35,7 @@ from compactord.storage.local import named_errors
 
 Rows: TypeAlias = Generator[pa.RecordBatch, None, None]
 Run: TypeAlias = Callable[[], Rows]
+_NAMED_FILES = 5
 SectionRuns: TypeAlias = tuple[tuple[InputFile, ...], ...]
 
 
@@ -52,7 +55,10 @@ def merged_rows(
     decoding: Decoding,
     budgets: Sequence[Budget],
 ) -> Rows:
-    """Yield the rows to write, section by section; `budgets` has one item per section."""
+    """Yield the rows to write, section by section; `budgets` has one item per section.
+
+    Raises `TaskError` for values that the table's rules forbid, or that a column cannot hold.
+    """
     for section, sizes in zip(source.sections, budgets, strict=True):
         ordered, order = _ordered(section, source)
         runs = [_file_run(run, reader, decoding, sizes) for run in ordered]
@@ -60,6 +66,7 @@ def merged_rows(
         reader.expect(run[0] for run in ordered[: sizes.fan_in])
         last = _Pass(order=order, function=function)
         with contextlib.ExitStack() as stack:
+            stack.enter_context(_naming_files(section))
             if len(runs) > sizes.fan_in:
                 if source.ignore_delete and not source.drop_deletes and function.merges_again:
                     # A key's only retract is kept, two are dropped: equal after a partial merge.
@@ -74,7 +81,31 @@ def merged_rows(
                     runs = _fewer_runs(runs, _every_record(order), sizes, folder)
                     last = replace(last, keys_repeat=True)
             for batch in _merge(runs, last, sizes):
-                yield drop_retracts(batch) if source.drop_deletes else batch
+                rows = drop_retracts(batch) if source.drop_deletes else batch
+                _refuse_nulls(rows, source.key_columns)
+                yield rows
+
+
+@contextlib.contextmanager
+def _naming_files(section: SectionRuns) -> Iterator[None]:
+    """Errors of a merge say which files were merged."""
+    try:
+        yield
+    except TaskError as error:
+        names = [posixpath.basename(file.path) for run in section for file in run]
+        others = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
+        raise TaskError(f"{error} (merging {', '.join(names[:_NAMED_FILES])}{others})") from error
+
+
+def _refuse_nulls(rows: pa.RecordBatch, key_columns: Sequence[str]) -> None:
+    """Raises `TaskError` for a null in a NOT NULL column, which a rule may have put there."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if not field.nullable and column.null_count:
+            place = column.is_null().index(True).as_py()
+            key = key_text({name: rows.column(name)[place] for name in key_columns})
+            raise TaskError(
+                f"key {key}, column {field.name}: the merge makes null of a NOT NULL column"
+            )
 
 
 def _every_record(order: MergeOrder) -> _Pass:

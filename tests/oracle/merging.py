@@ -23,7 +23,7 @@ from tests.oracle.differential import (
 )
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import JudgeError, Row, TypeName, Value
-from tests.oracle.samples import ATOMIC, EVERY_TYPE
+from tests.oracle.samples import ATOMIC, EVERY_TYPE, not_null
 
 # Values that a sum or product of a few of them does not overflow, beside those that it does.
 SMALL: dict[str, list[Value]] = {
@@ -94,6 +94,8 @@ def value_column(chance: random.Random, name: str, *, grouped: bool) -> Column:
         kind = chance.choice(list(EVERY_TYPE))
         column = Column(name=name, type_=EVERY_TYPE[kind][0], pool=EVERY_TYPE[kind][1])
     column.aggregator = aggregator
+    if isinstance(column.type_, str) and chance.random() < 0.04:
+        column.type_ = not_null(column.type_)
     return column
 
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from compactord.errors import TaskError
 from compactord.kernels.aggregators.base import RuleViolation, Values
@@ -90,10 +89,7 @@ def folded(
 def result_rows(
     keyed: KeyedRecords, facts: KeyFacts, column: Callable[[str], pa.Array]
 ) -> pa.RecordBatch:
-    """The rows of all keys. `column` makes the table's columns.
-
-    Raises `TaskError` for a null in a NOT NULL column of a key with several records.
-    """
+    """The rows of all keys. `column` makes the table's columns."""
     arrays = []
     for field in keyed.schema:
         if field.name == SEQUENCE_NUMBER:
@@ -103,8 +99,6 @@ def result_rows(
             found = keyed.computed(keyed.column(VALUE_KIND), pa.array(kinds))
         else:
             found = column(field.name)
-            if found.null_count and not field.nullable:
-                _refuse_null_results(keyed, field.name, found)
         arrays.append(found)
     return pa.RecordBatch.from_arrays(arrays, schema=keyed.schema)
 
@@ -120,15 +114,6 @@ def _refuse_nulls(values: Values, rows: Int64s) -> None:
     missing = rows[~values.valid[rows]]
     if len(missing):
         raise RuleViolation(int(missing[0]), "a null in a NOT NULL column")
-
-
-def _refuse_null_results(keyed: KeyedRecords, name: str, column: pa.Array) -> None:
-    rows = keyed.place(np.full(keyed.slots, -1, np.int64))
-    nulls = pc.is_null(column).to_numpy(zero_copy_only=False)
-    if (nulls & (rows < 0)).any():
-        slots = keyed.slots_of(np.flatnonzero(nulls & (rows < 0)))
-        text = keyed.key_text(int(keyed.rounds[0][slots[0]]))
-        raise TaskError(f"key {text}, column {name}: a NOT NULL column would become null")
 
 
 def slots_of_round(rows: Sequence[int] | Int64s) -> Int64s:
