@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels.gather import gather, gather_keys, hand_on
+from compactord.kernels.gather import gather, gather_keys, hand_on, taken
 
 
 def parts_of(sizes: list[int]) -> list[pa.RecordBatch]:
@@ -92,3 +92,13 @@ def test_many_small_batches_are_handed_on_as_one() -> None:
 def test_large_batches_are_handed_on_as_they_are() -> None:
     parts = parts_of([5000, 5000])
     assert all(found is part for found, part in zip(hand_on(parts), parts, strict=True))
+
+
+def test_a_row_that_becomes_null_has_no_nulls_in_its_required_fields() -> None:
+    """A file with a null there could not be written, though nobody would see it."""
+    required = pa.struct([pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.string())])
+    column = pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}], required)
+    found = taken(column, np.array([1, -1, 0]))
+    assert found.to_pylist() == [{"a": 2, "b": None}, None, {"a": 1, "b": "x"}]
+    assert found.type == required
+    assert found.field(0).null_count == 0
