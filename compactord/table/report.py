@@ -17,6 +17,7 @@ from compactord.model import (
     MergeCompaction,
 )
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.options import MergeEngine
 from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan
 from compactord.state.rewrites import Rewrite
@@ -119,6 +120,7 @@ def compaction_json(table: OpenTable, compaction: Compaction) -> dict[str, Any]:
     }
     match compaction:
         case MergeCompaction():
+            found["merge_engine"] = table.options.merge_engine.value
             found["output_level"] = compaction.output_level
             found["drop_deletes"] = compaction.drop_deletes
             found["upgrades"] = [file.file_name for file in compaction.upgraded]
@@ -136,9 +138,11 @@ def _partition_json(table: OpenTable, partition: bytes) -> str:
 
 
 def compaction_text(table: OpenTable, compaction: Compaction) -> str:
-    """One planned compaction in one line."""
+    """One planned compaction in one line; an engine other than `deduplicate` is named."""
     place = place_text(table, compaction.bucket.partition, compaction.bucket.bucket)
-    return f"{place}: {action_text(compaction)}"
+    engine = table.options.merge_engine
+    is_usual = table.key_of is None or engine is MergeEngine.DEDUPLICATE
+    return f"{place}: {action_text(compaction)}" + ("" if is_usual else f", {engine.value}")
 
 
 def action_text(compaction: Compaction) -> str:
@@ -217,6 +221,7 @@ def inspect_json(
         "table": table.ref.full_name,
         "location": table.ref.location,
         "kind": table.kind.value,
+        "merge_engine": table.options.merge_engine.value if table.key_of is not None else None,
         "snapshot": state.snapshot.id if state.snapshot else None,
         "schema": table.schema.id,
         "supported": not reasons,
@@ -234,7 +239,8 @@ def inspect_text(
     yield f"{table.ref.full_name}  ({table.ref.location})"
     snapshot = state.snapshot
     newest = f"snapshot {snapshot.id} ({snapshot.commit_kind.value})" if snapshot else "no snapshot"
-    yield f"{table.kind.value} table, schema {table.schema.id}, {newest}"
+    engine = f", {table.options.merge_engine.value}" if table.key_of is not None else ""
+    yield f"{table.kind.value} table{engine}, schema {table.schema.id}, {newest}"
     if reasons:
         yield "NOT SUPPORTED, not compacted:"
         yield from (f"  - {reason}" for reason in reasons)

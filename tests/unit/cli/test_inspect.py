@@ -11,7 +11,7 @@ from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord_demo.writer import create_table
 from tests import builders
-from tests.unit.cli.warehouses import LOCAL, answered, said
+from tests.unit.cli.warehouses import LOCAL, answered, keyed, said
 
 _FIELDS = (
     DataField(id=0, name="p", type=AtomicType(root=TypeRoot.INT, nullable=False)),
@@ -84,3 +84,13 @@ def test_what_cannot_be_shown_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert expected in said(capsys, *table, *wrong, code=2)
+
+
+def test_the_merge_engine_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keyed(tmp_path, "d.sums", commits=6, merge__engine="aggregation")
+    at = ("--warehouse", str(tmp_path), "--table", "d.sums")
+    assert answered(capsys, "inspect", *at)["merge_engine"] == "aggregation"
+    assert "primary-key table, aggregation, schema 0" in said(capsys, "inspect", *at)
+    [planned] = answered(capsys, "plan", *at)["compactions"]
+    assert planned["merge_engine"] == "aggregation"
+    assert "to level 5, aggregation" in said(capsys, "plan", *at)
