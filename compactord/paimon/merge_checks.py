@@ -170,6 +170,12 @@ def _string(type_: DataType, rule: ColumnRule) -> str:
     return f"needs a STRING, not {type_text(type_)}"
 
 
+def _bytes(type_: DataType, rule: ColumnRule) -> str:
+    if isinstance(type_, AtomicType) and type_.root is TypeRoot.VARBINARY:
+        return ""
+    return f"needs a VARBINARY, not {type_text(type_)}"
+
+
 def _array(type_: DataType, rule: ColumnRule) -> str:
     return "" if isinstance(type_, ArrayType) else f"needs an ARRAY, not {type_text(type_)}"
 
@@ -230,7 +236,8 @@ AGGREGATORS: Mapping[str, _Check] = {
     "merge_map_with_keytime": _timed_map,
     "nested_update": _nested,
     "nested_partial_update": _nested_with_key,
+    "rbm32": _bytes,
     "primary-key": _any_type,
 }
 # Java's other aggregators, whose binary formats are not written.
-REFUSED_AGGREGATORS = ("rbm32", "rbm64", "hll_sketch", "theta_sketch")
+REFUSED_AGGREGATORS = ("rbm64", "hll_sketch", "theta_sketch")

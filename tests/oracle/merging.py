@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.kernels.aggregators.bitmaps import Container, Kind, serialised
 from compactord.plan.table import Strategy
 from tests.oracle.differential import (
     LiveTable,
@@ -201,12 +203,32 @@ def _nested(chance: random.Random, name: str, *, partial: bool = False) -> Colum
     return column
 
 
+def _bitmap(chance: random.Random, name: str) -> Column:
+    """Containers of all kinds, also at the sizes where Java changes the kind."""
+    pool: list[Value] = []
+    for _ in range(8):
+        containers = {}
+        for key in sorted(chance.sample([0, 1, 2, 9, 65535], chance.randint(0, 5))):
+            first, step = chance.randrange(100), chance.choice([1, 1, 2, 3])
+            count = chance.choice([1, 2, 3, 5, 30, 4095, 4096])
+            numbers = np.arange(first, first + step * count, step).astype(np.uint16)
+            containers[key] = Container(chance.choice([Kind.ARRAY, Kind.RUNS]), numbers)
+            if chance.random() < 0.2:
+                full = np.arange(chance.choice([0, 1, 50_000]), 1 << 16, chance.choice([1, 3]))
+                containers[key] = Container(Kind.BITS, full.astype(np.uint16))
+                if len(full) <= 4096:
+                    containers[key] = Container(Kind.ARRAY, full.astype(np.uint16))
+        pool.append("x:" + serialised(containers).hex())
+    return Column(name=name, type_="BYTES", pool=pool)
+
+
 SPECIAL: dict[str, Callable[[random.Random, str], Column]] = {
     "collect": _collect,
     "merge_map": _merge_map,
     "merge_map_with_keytime": _timed_map,
     "nested_update": _nested,
     "nested_partial_update": partial(_nested, partial=True),
+    "rbm32": _bitmap,
 }
 
 

@@ -11,6 +11,7 @@ from compactord.kernels.aggregators.base import (
     MakeAccumulator,
     Values,
 )
+from compactord.kernels.aggregators.bitmaps import RoaringBitmap32
 from compactord.kernels.aggregators.collections import Collect, MergeMap, MergeMapWithKeyTime
 from compactord.kernels.aggregators.extremes import Max, Min
 from compactord.kernels.aggregators.nested import NestedPartialUpdate, NestedUpdate
@@ -43,6 +44,7 @@ ACCUMULATORS: Mapping[str, MakeAccumulator] = {
     "merge_map_with_keytime": MergeMapWithKeyTime,
     "nested_update": NestedUpdate,
     "nested_partial_update": NestedPartialUpdate,
+    "rbm32": RoaringBitmap32,
     "primary-key": PrimaryKey,
 }
 
