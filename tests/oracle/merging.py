@@ -204,21 +204,23 @@ def _nested(chance: random.Random, name: str, *, partial: bool = False) -> Colum
 
 
 def _bitmap(chance: random.Random, name: str) -> Column:
-    """Containers of all kinds, also at the sizes where Java changes the kind."""
+    """Containers of all kinds, also at the sizes where Java changes the kind; few are large."""
     pool: list[Value] = []
     for _ in range(8):
         containers = {}
         for key in sorted(chance.sample([0, 1, 2, 9, 65535], chance.randint(0, 5))):
-            first, step = chance.randrange(100), chance.choice([1, 1, 2, 3])
-            count = chance.choice([1, 2, 3, 5, 30, 4095, 4096])
-            numbers = np.arange(first, first + step * count, step).astype(np.uint16)
-            containers[key] = Container(chance.choice([Kind.ARRAY, Kind.RUNS]), numbers)
-            if chance.random() < 0.2:
-                full = np.arange(chance.choice([0, 1, 50_000]), 1 << 16, chance.choice([1, 3]))
-                containers[key] = Container(Kind.BITS, full.astype(np.uint16))
-                if len(full) <= 4096:
-                    containers[key] = Container(Kind.ARRAY, full.astype(np.uint16))
-        pool.append("x:" + serialised(containers).hex())
+            first, step = chance.randrange(9), chance.choice([1, 1, 2, 3])
+            numbers = np.arange(first, first + step * chance.choice([1, 2, 3, 5, 30]), step)
+            kind = chance.choice([Kind.ARRAY, Kind.RUNS])
+            containers[key] = Container(kind, numbers.astype(np.uint16))
+        if chance.random() < 0.2:
+            first, step = chance.choice(
+                [(0, 1), (1, 3), (57_345, 2), (57_344, 2), (65_536 - 4097, 1)]
+            )
+            numbers = np.arange(first, 1 << 16, step)
+            kind = Kind.ARRAY if len(numbers) <= 4096 else Kind.BITS
+            containers[9] = Container(kind, numbers.astype(np.uint16))
+        pool.append("x:" + serialised(dict(sorted(containers.items()))).hex())
     return Column(name=name, type_="BYTES", pool=pool)
 
 
