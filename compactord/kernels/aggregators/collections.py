@@ -10,7 +10,7 @@ Sources: aggregate/Field{Collect,MergeMap,MergeMapWithKeyTime}Agg.java.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ from compactord.kernels.aggregators.base import (
     Walking,
     slots_and_rows,
 )
-from compactord.kernels.aggregators.equality import comparable
+from compactord.kernels.aggregators.equality import Unequal, comparable
 from compactord.kernels.columns import Int64s
 from compactord.paimon.merge_rules import ColumnRule
 
@@ -61,6 +61,11 @@ class Elements(Walking):
     @cached_property
     def _equal(self) -> dict[int, Hashable]:
         return self._by_place(self._children)
+
+    def _is_in(self, place: int, others: Collection[Hashable]) -> bool:
+        """Whether one of the others equals the element."""
+        value = self._equal[place]
+        return not isinstance(value, Unequal) and value in others
 
     def _value(self, row: int) -> Places | None:
         return list(self._range(row)) if self._values.valid[row] else None
@@ -107,7 +112,7 @@ class Collect(Elements):
     def _new(self, places: Iterable[int], known: set[Hashable]) -> Places:
         new = []
         for place in places:
-            if self._equal[place] not in known:
+            if not self._is_in(place, known):
                 known.add(self._equal[place])
                 new.append(place)
         return new
@@ -119,7 +124,7 @@ class Collect(Elements):
         gone = [self._equal[place] for place in value]
         kept = []
         for place in before:
-            if self._equal[place] in gone:
+            if self._is_in(place, gone):
                 gone.remove(self._equal[place])
             else:
                 kept.append(place)

@@ -104,7 +104,7 @@ class NestedUpdate(_Rows):
     def _retracted(self, before: Places, value: Places) -> Places:
         if not self._rule.nested_key:
             gone = {self._equal[place] for place in self._present(value)}
-            return [place for place in self._present(before) if self._equal[place] not in gone]
+            return [place for place in self._present(before) if not self._is_in(place, gone)]
         kept = {self._keys[place]: place for place in self._present(before) if self._has_key(place)}
         for place in self._present(value):
             if self._has_key(place):
