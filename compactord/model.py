@@ -264,7 +264,7 @@ class Subcompaction:
     owner: Owner
     memory_bytes: int
     older_schemas: tuple[tuple[DataField, ...], ...] = ()
-    zone: datetime.tzinfo = datetime.UTC
+    zone: datetime.tzinfo = datetime.timezone.utc
 
 
 # Rows of the table; what else a subcompaction may write is of another kind.

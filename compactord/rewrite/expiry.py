@@ -47,7 +47,7 @@ def oldest_second(value: Value, stored: DataField, column: DataField) -> int | N
         return None
     [array] = one_row([value], [stored]).columns
     try:
-        array = cast(array, stored.type, column.type, datetime.UTC)
+        array = cast(array, stored.type, column.type, datetime.timezone.utc)
     except CastError:
         return None
     if array.null_count:

@@ -70,7 +70,7 @@ def cut_ranges(
     keys = tuple(by_name[name] for name in source.key_columns)
     # Keys keep their type: no time zone is needed to read them.
     reader = InputReader(
-        storage, key_layout(keys), formats=formats, older=evolutions(older, datetime.UTC)
+        storage, key_layout(keys), formats=formats, older=evolutions(older, datetime.timezone.utc)
     )
     with contextlib.closing(reader):
         groups = _number_groups(source, reader) if _is_number(keys) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _CYCLE_S = 146_097 * 86_400
 # 0001-01-03 and 9999-12-29, so that no offset leads out of the range.
 _FIRST_S, _LAST_S = -62_135_596_800 + 2 * 86_400, 253_402_300_800 - 3 * 86_400
