@@ -74,8 +74,8 @@ class _Group:
             self._is_empty &= field.is_null().to_numpy(zero_copy_only=False)
         self._order = np.zeros(len(keyed.kinds), np.int64)
         words = list(precedence_words(fields, None, keyed.used, is_descending=False))
-        if len(fields) == 1 and len(words) == 2 and fields[0].null_count:
-            # Rows without a sequence are not compared.
+        if len(fields) == 1 and self._is_empty[keyed.used].any():
+            # The first word says which are null: rows without a sequence are not compared.
             words = words[1:]
         self._order[keyed.used] = words[0] if len(words) == 1 else word_ranks(words)
 

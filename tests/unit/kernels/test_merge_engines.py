@@ -160,6 +160,44 @@ def test_a_partial_update(name: str) -> None:
     assert merged("partial-update", rules, FOUR, *records) == wanted
 
 
+def test_a_sequence_of_two_words_is_compared_in_full() -> None:
+    """A null elsewhere in the window must not be taken for one among the compared records."""
+    wide = pa.decimal128(38, 0)
+    types = {"a": pa.int32(), "g": wide}
+    rules = MergeRules(groups=(SequenceGroup(sequence_fields=("g",), columns=("a",)),))
+    low, high = dec("-1", wide), dec("9" * 38, wide)
+    schema = pa.schema(
+        [
+            pa.field("_SEQUENCE_NUMBER", pa.int64(), nullable=False),
+            pa.field("_VALUE_KIND", pa.int8(), nullable=False),
+            pa.field("k", pa.int32(), nullable=False),
+            *(pa.field(name, type_) for name, type_ in types.items()),
+        ]
+    )
+    runs = [
+        [(0, 1, 1, low), (1, 2, 5, None)],
+        [(2, 1, 2, high)],
+    ]
+    batches = [
+        pa.RecordBatch.from_pylist(
+            [
+                {"_SEQUENCE_NUMBER": n, "_VALUE_KIND": 0, "k": k, "a": a, "g": g}
+                for n, k, a, g in run
+            ],
+            schema=schema,
+        )
+        for run in runs
+    ]
+    found = merge_runs(
+        [iter([batch]) for batch in batches],
+        MergeOrder(key_columns=("k",)),
+        function_named("partial-update", rules, MERGE_FUNCTIONS),
+        window_rows=100,
+        window_bytes=1 << 20,
+    )
+    assert [row["a"] for batch in found for row in batch.to_pylist()] == [2, 5]
+
+
 def test_a_delete_without_an_option_is_an_error_that_names_the_key() -> None:
     with pytest.raises(TaskError, match=r"key k=7: a partial update cannot take deletes"):
         merged("partial-update", NONE, FOUR, ("+I", (1, 2, 3, 4)), ("-D", (1, 2, 3, 4)))
