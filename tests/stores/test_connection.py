@@ -9,19 +9,22 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from compactord.errors import AccessDenied, StorageError, StoreMissing, TransientStorageError
-from compactord.storage.objects.connection import REQUESTS_AT_ONCE, connection_of
+from compactord.storage.objects.connection import REQUESTS_AT_ONCE, connection_of, forget
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage
 from compactord.storage.open import open_storage
 from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
 from tests.store_servers import StoreServer, free_port, s3
+from tests.tools.store_faults import Fault, How, Request
 from tests.tools.store_proxy import StoreProxy
 
 KEY = "s3same-secret"
@@ -115,6 +118,61 @@ def test_names_that_would_become_others_are_refused(path: str, why: str, moto: S
     for call in calls:
         with pytest.raises(StorageError, match=why):
             call()
+
+
+@pytest.mark.parametrize("at", ["PUT", "GET"])
+def test_keys_that_vanish_after_an_unknown_outcome_do_not_make_it_a_refusal(
+    at: str, moto: StoreServer, tmp_path: Path
+) -> None:
+    """The first creation gets no answer; it, or the look at what it did, finds no keys any more."""
+    key = tmp_path / "key"
+    key.write_text(dict(moto.options)["s3.secret-key"])
+
+    with StoreProxy(("127.0.0.1", moto.port)) as proxy:
+        storage = opened(
+            changed(s3(proxy.port).spec, secret_access_key=f"${{file:{key}}}", region="eu-west-1")
+        )
+
+        def lose(request: Request) -> Fault | None:
+            if request.method == at and key.exists():
+                forget(storage.spec, connection_of(storage.spec))
+                key.unlink()
+            return Fault(how=How.CLOSE) if request.method == "PUT" else None
+
+        proxy.fail(lose)
+        with pytest.raises(TransientStorageError, match="expected a file"):
+            storage.create_if_absent(f"{moto.root}/vanished", b"x", temporary="")
+
+
+@pytest.mark.parametrize("kind", ["upload_part", "complete_upload", "list"])
+def test_keys_that_expire_within_a_long_request_are_read_again(
+    kind: str, moto: StoreServer
+) -> None:
+    with StoreProxy(("127.0.0.1", moto.port)) as proxy:
+        storage = opened(s3(proxy.port).spec)
+        folder = f"{moto.root}/{uuid.uuid4().hex}"
+        path = f"{folder}/large"
+
+        def call() -> object:
+            if kind == "list":
+                return list(storage.list(folder))
+            with storage.open_output(path) as stream:
+                for _ in range(20):
+                    stream.write(bytes(1 << 20))
+            return None
+
+        def expire(request: Request) -> Fault | None:
+            is_it = request.kind == kind
+            return Fault(how=How.ANSWER, status=400) if is_it else None
+
+        proxy.fail(expire)
+        before = connection_of(storage.spec)
+        with pytest.raises(TransientStorageError, match=r"ExpiredToken: .* renew them"):
+            call()
+        assert connection_of(storage.spec) is not before
+        proxy.fail(lambda _: None)
+        call()
+        assert (storage.status(path) is not None) == (kind != "list")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -22,6 +22,7 @@ class How(enum.Enum):
 # though its answer began with 200.
 CODES = {
     200: "InternalError",
+    400: "ExpiredToken",
     403: "AccessDenied",
     409: "ConditionalRequestConflict",
     429: "TooManyRequests",

@@ -13,7 +13,7 @@ import pyarrow as pa
 from compactord.clock import SystemClock
 from compactord.errors import CompactordError, ObjectNotFound, StorageError, TransientStorageError
 from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
-from compactord.storage.objects.connection import connection_of, forget
+from compactord.storage.objects.connection import Connection, connection_of, forget
 from compactord.storage.objects.failures import (
     LIBRARY_ERRORS,
     Failure,
@@ -106,10 +106,10 @@ class ObjectStorage:
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
         key = self._spec.key_of(path)
         mark = uuid.uuid4().hex
-        store = connection_of(self._spec).retrying
+        connection = self._connection(path)
         meter = self._meter(StorageOp.PUT)
-        with self._named(path, "create", meter):
-            file = store.open(
+        with self._named(path, "create", meter, connection):
+            file = connection.retrying.open(
                 key,
                 "wb",
                 chunk=_PART_BYTES,
@@ -117,7 +117,7 @@ class ObjectStorage:
                 if_not_exists=True,
                 user_metadata={_UPLOAD_MARK: mark},
             )
-        upload = Upload(file, lambda call: self._send(path, call, meter))
+        upload = Upload(file, lambda call: self._send(path, call, meter, connection))
         del file
         try:
             with pa.PythonFile(upload, mode="w") as stream:
@@ -151,13 +151,13 @@ class ObjectStorage:
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         prefix = self._prefix(folder)
-        connection = connection_of(self._spec)
+        connection = self._connection(folder)
         store = connection.retrying.to_async_operator()
         meter = self._meter(StorageOp.LIST)
         folders: set[str] = set()
         with Listing(store, prefix, _PAGE_ENTRIES) as listing:
             while True:
-                with self._named(folder, "list", meter), connection.slots:
+                with self._named(folder, "list", meter, connection), connection.slots:
                     page = listing.page()
                 if not page:
                     break
@@ -222,7 +222,7 @@ class ObjectStorage:
         # Whether an earlier attempt may have its effect yet.
         is_pending = False
         for is_last in self._policy.attempts():
-            connection = connection_of(self._spec)
+            connection = self._connection(path)
             meter = self._meter(op)
             try:
                 with connection.slots, meter:
@@ -300,7 +300,7 @@ class ObjectStorage:
         `size_bytes` is what it writes.
         """
         for is_last in self._policy.attempts():
-            connection = connection_of(self._spec)
+            connection = self._connection(path)
             meter = self._meter(op)
             try:
                 with connection.slots, meter:
@@ -317,22 +317,44 @@ class ObjectStorage:
                 forget(self._spec, connection)
         raise AssertionError("the last attempt returns or raises")
 
+    def _connection(self, path: str) -> Connection:
+        """The connection, made anew after credentials expired.
+
+        Raises `TransientStorageError` where that fails: it worked when the store was opened. What
+        an earlier attempt did is unknown then, so nothing may take it for a refusal.
+        """
+        try:
+            return connection_of(self._spec)
+        except CompactordError as error:
+            raise TransientStorageError(path, f"connect failed ({error})") from error
+
     def _meter(self, op: StorageOp) -> Meter:
         return Meter(self._spec.scheme, op, self._report, self._policy.clock.monotonic_s)
 
-    def _send(self, path: str, call: Callable[[], object], meter: Meter) -> None:
-        with self._named(path, "write", meter), connection_of(self._spec).slots:
+    def _send(
+        self, path: str, call: Callable[[], object], meter: Meter, connection: Connection
+    ) -> None:
+        with self._named(path, "write", meter, connection), connection.slots:
             call()
 
     @contextlib.contextmanager
-    def _named(self, path: str, action: str, meter: Meter) -> Iterator[None]:
-        """Times a step of a longer request, whose failure is reported and raised as ours."""
+    def _named(
+        self, path: str, action: str, meter: Meter, connection: Connection
+    ) -> Iterator[None]:
+        """Times a step of a longer request, whose failure is reported and raised as ours.
+
+        Where credentials have expired, whoever begins the request again reads them again.
+        """
         try:
             with meter:
                 yield
         except LIBRARY_ERRORS as error:
-            meter.report(failure_of(error))
-            raise storage_error(error, path, action) from None
+            failure, raised = failure_of(error), storage_error(error, path, action)
+            meter.report(failure)
+            if failure is Failure.EXPIRED:
+                forget(self._spec, connection)
+                raised = TransientStorageError(path, raised.message)
+            raise raised from None
 
 
 def _listed(entry: Entry, prefix: str) -> ObjectStatus | None:
