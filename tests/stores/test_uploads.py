@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from compactord.storage.objects.store import ObjectStorage
 from compactord.storage.objects.uploads import list_uploads
 from tests import builders
 from tests.builders import FIRST, SECOND
-from tests.store_servers import StoreServer, s3
+from tests.store_servers import StoreServer, free_port, s3
 from tests.tools.store_faults import Fault, How, from_nth
 from tests.tools.store_proxy import StoreProxy
 
@@ -110,3 +111,18 @@ def test_uploads_that_cannot_be_listed_are_an_error_that_names_the_folder(
         upload = UnfinishedUpload(path=f"{folder}/x", upload_id="1", started_ms=0)
         with pytest.raises(kind):
             storage.abort_upload(upload)
+
+
+def test_a_role_that_cannot_be_had_is_an_error_of_ours(
+    moto: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{free_port()}")
+    options = {
+        **dict(moto.spec.options),
+        "role_arn": "arn:aws:iam::1:role/r",
+        "region": "eu-west-1",
+    }
+    spec = dataclasses.replace(moto.spec, options=tuple(options.items()))
+    with pytest.raises(StorageError, match="connect failed") as failed:
+        list(list_uploads(spec, f"{moto.root}/t", "t/"))
+    assert failed.value.path == f"{moto.root}/t"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,13 +25,16 @@ from compactord.storage.objects.spec import ObjectSpec
 _ATTEMPTS_MAX = 5
 _ROLE_SESSION = "compactord"
 _LONGEST_TEXT = 200
-_clients: dict[ObjectSpec, Any] = {}
+# The keys of a role hold for an hour, and those behind references may change.
+_CLIENT_AGE_S = 900.0
+# With the monotonic time at which each was made.
+_clients: dict[ObjectSpec, tuple[float, Any]] = {}
 _lock = threading.Lock()
 
 
 def list_uploads(spec: ObjectSpec, path: str, prefix: str) -> Iterator[UnfinishedUpload]:
     """The uploads of keys that begin with `prefix`; `path` is named in errors."""
-    client = _client(spec)
+    client = _client(spec, path)
     pages = client.get_paginator("list_multipart_uploads")
     bucket = dict(spec.options)["bucket"]
     try:
@@ -47,7 +51,7 @@ def list_uploads(spec: ObjectSpec, path: str, prefix: str) -> Iterator[Unfinishe
 
 def abort_upload(spec: ObjectSpec, upload: UnfinishedUpload) -> None:
     """No error when it has been completed or aborted meanwhile."""
-    client = _client(spec)
+    client = _client(spec, upload.path)
     bucket, key = dict(spec.options)["bucket"], spec.key_of(upload.path)
     try:
         client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload.upload_id)
@@ -56,38 +60,50 @@ def abort_upload(spec: ObjectSpec, upload: UnfinishedUpload) -> None:
             raise _named(error, upload.path, "abort upload") from None
 
 
-def _client(spec: ObjectSpec) -> Any:
-    """This process's client for a bucket. Raises `UsageError` without botocore."""
+def _client(spec: ObjectSpec, path: str) -> Any:
+    """This process's client for a bucket, made anew now and then; `path` is named in errors.
+
+    Raises `UsageError` without botocore.
+    """
     try:
         import botocore.session
-        from botocore.config import Config
     except ImportError as error:
         raise UsageError(
             f"{spec.root}: unfinished uploads need packages that are not installed "
             f"({error.name}): pip install 'compactord[stores]'"
         ) from None
     with _lock:
-        found = _clients.get(spec)
-        if found is None:
-            options = {key: resolve(value) for key, value in spec.options}
-            is_virtual = options.get("enable_virtual_host_style") == "true"
-            unsigned = {"signature_version": botocore.UNSIGNED} if _is_anonymous(options) else {}
-            config = Config(
-                s3={"addressing_style": "virtual" if is_virtual else "path"},
-                connect_timeout=spec.timeout_s,
-                read_timeout=spec.timeout_s,
-                retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_MAX},
-                **unsigned,
-            )
-            session = botocore.session.get_session()
-            found = _clients[spec] = session.create_client(
-                "s3",
-                endpoint_url=options.get("endpoint"),
-                region_name=options.get("region") or os.environ.get("AWS_REGION"),
-                config=config,
-                **_credentials(session, options),
-            )
-        return found
+        made_s, client = _clients.get(spec, (0.0, None))
+        if client is None or time.monotonic() - made_s > _CLIENT_AGE_S:
+            try:
+                client = _connected(spec, botocore.session.get_session())
+            except _client_errors() as error:
+                raise _named(error, path, "connect") from None
+            _clients[spec] = time.monotonic(), client
+        return client
+
+
+def _connected(spec: ObjectSpec, session: Any) -> Any:
+    import botocore
+    from botocore.config import Config
+
+    options = {key: resolve(value) for key, value in spec.options}
+    is_virtual = options.get("enable_virtual_host_style") == "true"
+    unsigned = {"signature_version": botocore.UNSIGNED} if _is_anonymous(options) else {}
+    config = Config(
+        s3={"addressing_style": "virtual" if is_virtual else "path"},
+        connect_timeout=spec.timeout_s,
+        read_timeout=spec.timeout_s,
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_MAX},
+        **unsigned,
+    )
+    return session.create_client(
+        "s3",
+        endpoint_url=options.get("endpoint"),
+        region_name=options.get("region") or os.environ.get("AWS_REGION"),
+        config=config,
+        **_credentials(session, options),
+    )
 
 
 def _is_anonymous(options: Mapping[str, str]) -> bool:
