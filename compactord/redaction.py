@@ -33,6 +33,11 @@ def is_secret_key(key: str) -> bool:
     return _SECRET_KEY.search(key) is not None
 
 
+def is_secret(key: str, text: str) -> bool:
+    """Whether a value is a secret by its key, or has one in it that is recognised by its form."""
+    return is_secret_key(key) or redact_text(text) != text
+
+
 def redact_text(text: str) -> str:
     """The text without user info, query and parameters of URIs, and without `password=…`."""
     if "://" in text:

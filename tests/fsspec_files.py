@@ -55,6 +55,17 @@ class Looking(_OwnScheme):
     protocol = "looking"
 
 
-for kind in (Exclusive, Racy, Looking):
+class Silent(Exclusive):
+    """Creates a name once, but nobody hears what became of a snapshot."""
+
+    protocol = "silent"
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        if path.endswith("/snapshot-1"):
+            raise RuntimeError("no answer")
+        super().pipe_file(path, value, mode)
+
+
+for kind in (Exclusive, Racy, Looking, Silent):
     with contextlib.suppress(ValueError):
         fsspec.register_implementation(kind.protocol, kind)

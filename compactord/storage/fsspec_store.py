@@ -28,7 +28,7 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.redaction import is_secret_key, redact_text
+from compactord.redaction import is_secret, redact_text
 from compactord.references import handed_over, resolve
 from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.creation_race import prove_create_if_absent
@@ -85,7 +85,7 @@ class FsspecSpec:
 def locate(location: str, options: Mapping[str, str]) -> tuple[FsspecSpec, str]:
     """The store of a URL, and the URL without slashes at its end.
 
-    Options of the catalog that begin with `fsspec.` are fsspec's. Those with a secret's name are
+    Options of the catalog that begin with `fsspec.` are fsspec's. Those that may be secret are
     handed over by the environment of this process. Raises `UsageError`.
     """
     scheme, mark, rest = location.partition("://")
@@ -93,7 +93,7 @@ def locate(location: str, options: Mapping[str, str]) -> tuple[FsspecSpec, str]:
     if not mark or not rest.strip("/"):
         raise UsageError(f"{location}: expected a URL such as {scheme}://host/warehouse")
     given = {
-        name.removeprefix(OPTION_PREFIX): handed_over(text) if is_secret_key(name) else text
+        name.removeprefix(OPTION_PREFIX): handed_over(text) if is_secret(name, text) else text
         for name, text in options.items()
         if name.startswith(OPTION_PREFIX) and name != ENABLED
     }
@@ -236,7 +236,9 @@ class FsspecStorage:
             try:
                 there = self.read(path)
             except ObjectNotFound:
-                raise error from None
+                # Implementations raise anything when an answer does not come.
+                message = f"{error.message}; it may appear yet"
+                raise TransientStorageError(path, message) from error
             except StorageError as unread:
                 message = f"{error.message}; whether it exists is unknown: {unread.message}"
                 raise TransientStorageError(path, message) from error

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping
 
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.redaction import is_secret_key
+from compactord.redaction import is_secret
 from compactord.references import has_reference
 from compactord.storage.azure_options import azure_service
 from compactord.storage.gcs_options import gcs_service
@@ -56,7 +56,7 @@ def literal_secrets(location: str, options: Mapping[str, str]) -> tuple[str, ...
     scheme, colon, rest = location.partition("://")
     if not colon or scheme.lower() not in SCHEMES:
         # Those of fsspec have their names from whoever wrote the store.
-        named = (key for key in options if key.startswith("fsspec.") and is_secret_key(key))
-        return tuple(key for key in named if not has_reference(options[key]))
+        given = ((key, text) for key, text in options.items() if key.startswith("fsspec."))
+        return tuple(k for k, text in given if is_secret(k, text) and not has_reference(text))
     found = service_of(scheme.lower(), rest.partition("/")[0], options)
     return tuple(key for key in found.secrets.values() if not has_reference(options[key]))

@@ -60,6 +60,12 @@ def test_one_that_does_not_is_refused_before_it_publishes_anything(
     assert storage.status(f"{path}/snapshot-1") is None
 
 
+def test_a_creation_without_an_answer_may_take_effect_later(tmp_path: Path) -> None:
+    storage, path = opened("silent", tmp_path)
+    with pytest.raises(TransientStorageError, match=r"no answer.*it may appear yet"):
+        storage.create_if_absent(f"{path}/snapshot-1", b"mine", temporary="")
+
+
 def test_a_race_needs_exactly_one_winner_for_each_name() -> None:
     def nobody(path: str, data: bytes) -> Creation:
         return Creation.EXISTS
@@ -187,3 +193,19 @@ def test_a_secret_of_fsspec_stands_in_no_spec_and_another_option_does() -> None:
     assert found["password"].startswith("${env:")
     assert b"hunter2" not in pickle.dumps(spec)
     assert literal_secrets("ftp://host/wh", options) == ("fsspec.password",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("connection_string", "AccountName=a;AccountKey=hunter2==;EndpointSuffix=x"),
+        ("client_kwargs", '{"aws_secret_access_key": "hunter2"}'),
+        ("endpoint_url", "http://user:hunter2@host/"),
+    ],
+)
+def test_a_secret_within_an_option_of_fsspec_is_one(name: str, text: str) -> None:
+    options = {f"fsspec.{name}": text, "fsspec.port": "80"}
+    spec, _ = locate("ftp://host/wh", options)
+    assert b"hunter2" not in pickle.dumps(spec)
+    assert literal_secrets("ftp://host/wh", options) == (f"fsspec.{name}",)
+    assert literal_secrets("ftp://host/wh", {f"fsspec.{name}": "${file:/run/key}"}) == ()
