@@ -17,9 +17,25 @@ if TYPE_CHECKING:
     from opendal.types import Entry
 
 # The library's threads give back what they held of Python a moment after a page is there. One that
-# does so while the interpreter ends makes the process abort, so a process that ends waits for them.
+# does so while the interpreter ends makes the process abort, so a process that ends just after a
+# page waits for them.
 _EXIT_PAUSE_S = 0.1
-atexit.register(time.sleep, _EXIT_PAUSE_S)
+
+
+class _LastPage:
+    """When this process last had a page, in monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.at_s = float("-inf")
+
+    def wait(self) -> None:
+        left_s = self.at_s + _EXIT_PAUSE_S - time.monotonic()
+        if left_s > 0:
+            time.sleep(left_s)
+
+
+_last_page = _LastPage()
+atexit.register(_last_page.wait)
 
 
 class Listing:
@@ -40,7 +56,10 @@ class Listing:
 
     def page(self) -> list[Entry]:
         """What comes next, empty at the end. Raises the library's errors; then it is over."""
-        return self._loop.run_until_complete(self._portion())
+        try:
+            return self._loop.run_until_complete(self._portion())
+        finally:
+            _last_page.at_s = time.monotonic()
 
     async def _portion(self) -> list[Entry]:
         entries = self._entries
