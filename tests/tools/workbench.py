@@ -98,7 +98,9 @@ class Workbench:
             *pip, "--only-binary", ":all:", "--target", packages, requirement, cwd=self.scratch
         )
         start = self.folder / program
-        start.write_text(_PYTHON_PROGRAM.format(python=sys.executable, module=module))
+        # Not that of an environment, which goes with its checkout.
+        python = os.path.realpath(sys.executable)
+        start.write_text(_PYTHON_PROGRAM.format(python=python, module=module))
         start.chmod(0o755)
 
     def npm_packages(self, package: str) -> None:
