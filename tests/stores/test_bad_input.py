@@ -172,6 +172,36 @@ _IDENTITY = {
 }
 
 
+def test_an_identity_behind_a_reference_may_change(tmp_path: Path) -> None:
+    """A secret that was renewed is used once the old one has expired."""
+    program = """
+import os, pathlib, sys
+from compactord.storage.objects.connection import connection_of, forget
+from compactord.storage.open import open_storage
+
+secret = pathlib.Path(sys.argv[1])
+names = ("client.id", "client.secret", "client.endpoint")
+values = ("me", f"${{file:{secret}}}", "https://login.microsoftonline.com/tenant/oauth2/token")
+options = {
+    "fs.azure.account.auth.type": "OAuth",
+    "fs.azure.account.oauth.provider.type": "ClientCredsTokenProvider",
+    **{f"fs.azure.account.oauth2.{n}": v for n, v in zip(names, values, strict=True)},
+}
+for text in ("old", "new"):
+    secret.write_text(text)
+    storage, _ = open_storage("abfss://box@acc.dfs.core.windows.net/wh", options)
+    assert os.environ["AZURE_CLIENT_SECRET"] == text
+    forget(storage.spec, connection_of(storage.spec))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "secret")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("warehouse", "options", "environment", "expected"),
     [

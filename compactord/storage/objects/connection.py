@@ -44,6 +44,8 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.connections: dict[ObjectSpec, Connection] = {}
+        # Variables that catalogs have set, each with the text that it was resolved from.
+        self.variables: dict[str, str] = {}
         self.is_used = self.is_forked = False
 
     def after_fork(self) -> None:
@@ -90,7 +92,12 @@ def _set_environment(spec: ObjectSpec) -> None:
         os.environ.setdefault("SSL_CERT_FILE", bundle)
     for name, text in spec.environment:
         value = resolve(text)
-        if os.environ.setdefault(name, value) != value:
+        if _process.variables.get(name) == text:
+            # The same reference may have another value now.
+            os.environ[name] = value
+        if os.environ.setdefault(name, value) == value:
+            _process.variables[name] = text
+        else:
             raise UsageError(
                 f"{spec.root}: {name} of the environment is another one than the catalog's: a "
                 "process can have one identity of Azure; give the others' catalogs keys or a SAS"
