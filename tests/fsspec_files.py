@@ -66,6 +66,15 @@ class Silent(Exclusive):
         super().pipe_file(path, value, mode)
 
 
-for kind in (Exclusive, Racy, Looking, Silent):
+class Unreachable(_OwnScheme):
+    """Connects when it is opened, in vain."""
+
+    protocol = "unreachable"
+
+    def __init__(self, **_: Any) -> None:
+        raise ConnectionRefusedError("refused")
+
+
+for kind in (Exclusive, Racy, Looking, Silent, Unreachable):
     with contextlib.suppress(ValueError):
         fsspec.register_implementation(kind.protocol, kind)

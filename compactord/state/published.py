@@ -16,7 +16,7 @@ import structlog
 from compactord.errors import FormatError, ObjectNotFound
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_files
-from compactord.storage.base import ObjectStatus, Storage
+from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage
 
 _log = structlog.get_logger()
 # Beyond this the oldest are forgotten.
@@ -160,6 +160,7 @@ class PublishedSnapshots:
             return None
         if found.identity != known.identity:
             return found
-        if now_ms - remembered.since_ms > _TIMES_DIFFER_MS:
+        has_time = status.changed_ms != NO_TIME_MS
+        if has_time and now_ms - remembered.since_ms > _TIMES_DIFFER_MS:
             remembered.checked = seen
         return None

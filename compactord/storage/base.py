@@ -14,6 +14,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
+# The time of an object of which the store tells none: as if it was just written, so that nothing
+# deletes it for its age.
+NO_TIME_MS = 1 << 53
+
 
 class Creation(enum.Enum):
     """What `create_if_absent` did. An unknown outcome raises `TransientStorageError`."""
@@ -27,7 +31,7 @@ class ObjectStatus:
     """One object or folder: its name within its folder, size in bytes, time of its last change.
 
     `changed_ms` is since the epoch, by the store's clock: the change time of files, which a copy
-    that keeps times does not set back; the time of the write for objects.
+    that keeps times does not set back; the time of the write for objects. `NO_TIME_MS`: unknown.
     """
 
     name: str

@@ -30,7 +30,7 @@ from compactord.errors import (
 )
 from compactord.redaction import is_secret, redact_text
 from compactord.references import handed_over, resolve
-from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
+from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.creation_race import prove_create_if_absent
 from compactord.storage.objects.streams import RangeReader
 from compactord.storage.retry import RetryPolicy
@@ -41,8 +41,6 @@ OPTION_PREFIX = "fsspec."
 ENABLED = "fsspec.enabled"
 _LONGEST_TEXT = 200
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
-# An object without a time counts as just written: nothing deletes it for its age.
-_NEVER_OLD_MS = 1 << 53
 _proved: set[FsspecSpec] = set()
 _proving = threading.Lock()
 
@@ -62,7 +60,10 @@ class FsspecSpec:
         return self.root.partition(":")[0]
 
     def open(self) -> FsspecStorage:
-        """Raises `UsageError` when fsspec, or its package for the scheme, is not installed."""
+        """Raises `UsageError` when fsspec, or its package for the scheme, is not installed.
+
+        Raises `StorageError` for a store that does not answer, if that is asked at once.
+        """
         try:
             import fsspec
 
@@ -79,6 +80,10 @@ class FsspecSpec:
         except (TypeError, ValueError) as error:
             reason = redact_text(str(error))[:_LONGEST_TEXT]
             raise UsageError(f"{self.root}: fsspec cannot open it ({reason})") from None
+        except OSError as error:
+            # Some connect at once.
+            with named_errors(self.root, "open"):
+                raise error
         return FsspecStorage(self, found)
 
 
@@ -337,8 +342,8 @@ def _changed_ms(changed: object) -> int:
         try:
             changed = datetime.fromisoformat(changed.replace("Z", "+00:00"))
         except ValueError:
-            return _NEVER_OLD_MS
+            return NO_TIME_MS
     if isinstance(changed, datetime):
         aware = changed if changed.tzinfo else changed.replace(tzinfo=timezone.utc)
         return int(aware.timestamp() * 1000)
-    return int(changed * 1000) if isinstance(changed, int | float) else _NEVER_OLD_MS
+    return int(changed * 1000) if isinstance(changed, int | float) else NO_TIME_MS

@@ -126,6 +126,11 @@ def test_what_cannot_be_opened_is_named(url: str, why: str) -> None:
         locate(url, {})[0].open()
 
 
+def test_a_store_that_does_not_answer_when_it_is_opened_is_an_error_of_ours() -> None:
+    with pytest.raises(TransientStorageError, match=r"open failed .*refused.*: unreachable://h"):
+        locate("unreachable://h/wh", {})[0].open()
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from compactord.clock import SystemClock
 from compactord.errors import CompactordError, ObjectNotFound, StorageError, TransientStorageError
-from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
+from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.objects.connection import Connection, connection_of, forget
 from compactord.storage.objects.failures import (
     LIBRARY_ERRORS,
@@ -41,8 +41,6 @@ _PAGE_ENTRIES = 1000
 # some proxies no underscore.
 _UPLOAD_MARK = "compactordupload"
 _FOLDER_MARK = "hdi_isfolder"
-# An object that the store gives no time counts as just written: nothing deletes it for its age.
-_NEVER_OLD_MS = 1 << 53
 
 
 class ObjectStorage:
@@ -374,5 +372,5 @@ def _status(name: str, found: Metadata) -> ObjectStatus:
         name=name,
         is_folder=marks.get(_FOLDER_MARK) == "true",
         size_bytes=found.content_length,
-        changed_ms=_NEVER_OLD_MS if changed is None else int(changed.timestamp() * 1000),
+        changed_ms=NO_TIME_MS if changed is None else int(changed.timestamp() * 1000),
     )
