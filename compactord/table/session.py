@@ -56,6 +56,8 @@ _log = structlog.get_logger()
 _SETTLED_MAX = 100_000
 # How long a writer may wait between its look and its rename (`recovery.writer_delay`).
 WRITER_DELAY_MS = 600_000
+# How often a quiet table is asked for the schema that is known, in place of the next one.
+_KNOWN_SCHEMA_MS = 60_000
 # The reasons that make a compaction full: the clock of compaction.optimization-interval.
 FULL_REASONS = frozenset(
     {
@@ -154,6 +156,9 @@ class TableSession:
         self._replaced_before = 0
         # What was found to be a table that we may touch: request, schema and snapshot.
         self._checked: tuple[SessionRequest, int, SnapshotIdentity | None] | None = None
+        # When the known schema was last looked at, in steady time, and whether just now.
+        self._schema_read_ms = clock.steady_ms()
+        self._has_read_schema = False
         # The snapshot whose manifests were last found to need no merging, or were merged.
         self._merged_on: SnapshotIdentity | None = None
         self._settled: OrderedDict[str, BucketId] = OrderedDict()
@@ -240,7 +245,7 @@ class TableSession:
             self._follower.guard.opened(self.state.snapshot)
             self._is_first = False
         is_checked = self._checked == (self._request, schema.id, _identity(self.state))
-        if is_checked and not has_later_schema(self._storage, self.ref.location, schema.id):
+        if is_checked and not self._has_other_schema(schema):
             return False
         overrides = self._request.overrides
         self.table = open_table(self._storage, self.ref, overrides, known=self.table)
@@ -255,14 +260,32 @@ class TableSession:
         self._replaced_before = self._follower.replaced_snapshots
         return True
 
-    def _was_made_anew(self, known: TableSchema) -> bool:
-        """Whether the schema that we knew is not, or no longer, one of this table's."""
-        if self.table.schema.id == known.id:
-            return self.table.schema != known
+    def _has_other_schema(self, known: TableSchema) -> bool:
+        """Whether there is a later schema; now and then, whether the known one is still the same.
+
+        A rollback deletes the latest schemas, and the next one has the id of the first of them
+        (SchemaManager.rollbackTo): it may have other columns, and no snapshot tells of it.
+        """
+        now_ms = self._clock.steady_ms()
+        is_due = now_ms - self._schema_read_ms >= _KNOWN_SCHEMA_MS
+        # Later ones are asked for every other time at least, however rarely that is.
+        self._has_read_schema = is_due and not self._has_read_schema
+        if not self._has_read_schema:
+            return has_later_schema(self._storage, self.ref.location, known.id)
+        self._schema_read_ms = now_ms
+        return self._is_other(known)
+
+    def _is_other(self, known: TableSchema) -> bool:
         try:
             return read_schema(self._storage, self.ref.location, known.id) != known
         except ObjectNotFound:
             return True
+
+    def _was_made_anew(self, known: TableSchema) -> bool:
+        """Whether the schema that we knew is not, or no longer, one of this table's."""
+        if self.table.schema.id == known.id:
+            return self.table.schema != known
+        return self._is_other(known)
 
     def reconfigure(self, request: SessionRequest) -> None:
         """Compact by another request from the next refresh on."""

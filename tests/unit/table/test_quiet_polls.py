@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.errors import TableNotFound
 from compactord.paimon import paths
 from compactord.paimon.schema import latest_schema, schema_json
 from compactord.paimon.table import TableRef
@@ -105,6 +106,40 @@ def test_after_our_own_snapshots_a_quiet_cycle_lists_nothing_either() -> None:
     assert sum(count > 3 for count in counts) <= 10, "the looks"
     assert max(counts) <= 3 + 2 * 2
     assert set(counts[121:]) == {3}, "nothing is looked back at any more"
+
+
+@pytest.mark.parametrize("poll_s", [5, 90])
+def test_a_schema_that_is_rolled_back_and_made_again_is_noticed(poll_s: int) -> None:
+    """With the same id and without a snapshot, so that only its content tells."""
+    storage, clock = MemoryStorage(), VirtualClock()
+    table = _keyed(storage)
+    _alter(storage, table)
+    compactor = compactor_of(storage, table, clock=clock)
+    compactor.cycle((), ALL)
+    before = latest_schema(storage, table.location)
+    again = replace(before, options={**before.options, "snapshot.num-retained.max": "7"})
+    storage.overwrite(paths.schema_path(table.location, again.id), schema_json(again))
+    seen = False
+    for _ in range(1 + 60 // poll_s):
+        clock.sleep(poll_s)
+        seen = seen or compactor.cycle((), ALL).planned is not None
+    assert seen
+    assert compactor.seen is not None
+    assert compactor.seen[0].schema == again
+    # A later one is noticed as before.
+    _alter(storage, table)
+    clock.sleep(poll_s)
+    assert compactor.cycle((), ALL).planned is not None
+
+
+def test_an_empty_table_that_is_dropped_is_noticed() -> None:
+    storage, clock = MemoryStorage(), VirtualClock()
+    table = _empty(storage)
+    compactor = compactor_of(storage, table, clock=clock)
+    compactor.cycle((), ALL)
+    storage.delete(paths.schema_path(table.location, 0))
+    clock.sleep(60)
+    assert isinstance(compactor.cycle((), ALL).error, TableNotFound)
 
 
 @pytest.mark.parametrize("made", TABLES)
