@@ -42,7 +42,7 @@ public class Bench {
 
     /**
      * Commits "commits" times "rows" random rows, keys drawn from "keys" numbers, "nulls" percent of
-     * the other values null.
+     * the other values null. Types are those of the newest schema; "seed" decides all values.
      */
     public void fill(String json) throws Exception {
         JsonNode args = (JsonNode) Rows.MAPPER.readTree(json);
@@ -51,7 +51,7 @@ public class Bench {
         int rows = ((JsonNode) args.get("rows")).asInt();
         int keys = ((JsonNode) args.get("keys")).asInt();
         int nulls = ((JsonNode) args.get("nulls")).asInt();
-        SplittableRandom random = new SplittableRandom(7L);
+        SplittableRandom random = new SplittableRandom(((JsonNode) args.get("seed")).asLong());
         IOManager io = IOManager.create(scratch);
         try {
             for (int i = 0; i < commits; i++) {
@@ -108,6 +108,9 @@ public class Bench {
         } else if (name.equals("i")) {
             return Integer.valueOf(random.nextInt());
         } else if (name.equals("l")) {
+            if (field.type().getTypeRoot() == DataTypeRoot.INTEGER) {
+                return Integer.valueOf(random.nextInt());
+            }
             return Long.valueOf(random.nextLong());
         } else if (name.equals("d")) {
             return Double.valueOf(random.nextDouble());

@@ -9,7 +9,7 @@
     python -m tests.bench --soak --seconds 600     # ingestion beside a daemon that is killed once
 
 Cases: pk (with pk-bigint, pk-string and pk-three), partial-update, sequence-groups, aggregation,
-append, small and buckets (32 of them) compare
+altered (half of the files have an older schema), append, small and buckets (32 of them) compare
 both sides; scan looks at reading a table's state, append-plan at planning very many small files,
 kernel at the merge kernel, rewrite at one subcompaction beside its floor, start at whole commands,
 from the start of the process to its end. polls says how soon a thousand quiet tables in an object

@@ -42,10 +42,12 @@ class CorePeer(Judge):
         super().start()
         self._jvm.load(HERE / "Bench.java")
 
-    def fill(self, path: Path, *, commits: int, rows: int, keys: int, nulls: int = 0) -> None:
+    def fill(
+        self, path: Path, *, commits: int, rows: int, keys: int, nulls: int = 0, seed: int = 7
+    ) -> None:
         """Commit random rows; columns are recognised by their names (see `tables`).
 
-        `nulls` is the percentage of nulls among the values.
+        `nulls` is the percentage of nulls among the values. The same seed gives the same rows.
         """
         arguments = {
             "path": str(path),
@@ -53,6 +55,7 @@ class CorePeer(Judge):
             "rows": rows,
             "keys": keys,
             "nulls": nulls,
+            "seed": seed,
         }
         self._jvm.call("Bench", "fill", arguments)
 

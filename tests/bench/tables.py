@@ -4,7 +4,8 @@ Java Paimon writes them, as write-only jobs would: a job's write buffer sorts an
 commit into one level-0 file of one row group. Values are random; columns mean the same in all
 tables: a key, then `i INT, l BIGINT, d DOUBLE, s STRING` (16 to 24 letters) `, c STRING` (50
 values) `, ts TIMESTAMP(3)`. The string key is `user-` and nine digits, the three-column key 100
-numbers, 300 strings `region-ddd` and 100 numbers.
+numbers, 300 strings `region-ddd` and 100 numbers. Tables that were altered had `l INT` and no `ts`
+at first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tests.bench.peers import CorePeer
 
@@ -26,6 +28,14 @@ VALUES = (
     ("c", "STRING"),
     ("ts", "TIMESTAMP(3)"),
 )
+# Of the same names and in the same order: what is missing was added, other types were changed.
+_OLDER_VALUES = (
+    ("i", "INT"),
+    ("l", "INT"),
+    ("d", "DOUBLE"),
+    ("s", "STRING"),
+    ("c", "STRING"),
+)
 _WRITE_ONLY = {"write-only": "true", "file.format": "parquet"}
 
 
@@ -34,6 +44,7 @@ class Shape:
     """`key` are the columns before `VALUES`, the primary key unless `appends`.
 
     `nulls` is the percentage of nulls among the values; `options` are those of the table besides.
+    Half of the commits of a table that `is_altered` have its older schema.
     """
 
     key: tuple[tuple[str, str], ...]
@@ -44,6 +55,7 @@ class Shape:
     buckets: int = 1
     nulls: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
+    is_altered: bool = False
 
     def tiny(self) -> Shape:
         """The same at a size where only the way is tried."""
@@ -87,6 +99,15 @@ SHAPES = {
             "fields.ts.aggregate-function": "max",
         },
     ),
+    "altered": Shape(
+        key=_BIGINT,
+        commits=10,
+        rows=500_000,
+        keys=3_000_000,
+        nulls=30,
+        options=_PARTIAL_UPDATE,
+        is_altered=True,
+    ),
     "append": Shape(
         key=(("id", "BIGINT"),), commits=200, rows=20_000, keys=3_000_000, appends=True
     ),
@@ -99,11 +120,29 @@ def make_table(core: CorePeer, path: Path, shape: Shape) -> None:
     bucket = "-1" if shape.appends else str(shape.buckets)
     core.create_table(
         path,
-        [*shape.key, *VALUES],
+        [*shape.key, *(_OLDER_VALUES if shape.is_altered else VALUES)],
         primary_key=[] if shape.appends else [name for name, _ in shape.key],
         options={**_WRITE_ONLY, "bucket": bucket, **shape.options},
     )
-    core.fill(path, commits=shape.commits, rows=shape.rows, keys=shape.keys, nulls=shape.nulls)
+    sizes = {"rows": shape.rows, "keys": shape.keys, "nulls": shape.nulls}
+    commits = shape.commits
+    if shape.is_altered:
+        older = commits // 2
+        core.fill(path, commits=older, **sizes)
+        core.alter(path, *_alterations())
+        core.fill(path, commits=commits - older, **sizes, seed=8)
+    else:
+        core.fill(path, commits=commits, **sizes)
+
+
+def _alterations() -> list[dict[str, Any]]:
+    """The changes that make the newest columns of the older ones."""
+    older = dict(_OLDER_VALUES)
+    return [
+        {"change": "type" if name in older else "add", "column": [name], "type": type_}
+        for name, type_ in VALUES
+        if older.get(name) != type_
+    ]
 
 
 @contextlib.contextmanager

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.bench.peers import CorePeer
+from tests.bench.tables import SHAPES, make_table
+
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.bench
 
@@ -24,7 +27,9 @@ def bench(json_path: Path, *arguments: str) -> dict[str, Any]:
     return json.loads(json_path.read_text())["cases"]
 
 
-@pytest.mark.parametrize("case", ["pk-three", "append", "sequence-groups", "aggregation"])
+@pytest.mark.parametrize(
+    "case", ["pk-three", "append", "sequence-groups", "aggregation", "altered"]
+)
 def test_both_sides_compact_the_same_table_to_the_same_rows(case: str, tmp_path: Path) -> None:
     found = bench(tmp_path / "figures.json", case)[case]
     assert found["same_rows_as_java"]
@@ -35,6 +40,24 @@ def test_both_sides_compact_the_same_table_to_the_same_rows(case: str, tmp_path:
     assert found["wall_s"] == pytest.approx(
         found["plan_s"] + found["work_s"] + found["commit_s"], rel=0.01
     )
+
+
+def test_half_of_the_files_of_an_altered_table_have_its_older_schema(tmp_path: Path) -> None:
+    table = tmp_path / "bench.db" / "table"
+    with CorePeer() as core:
+        make_table(core, table, SHAPES["altered"].tiny())
+        assert [file["schema_id"] for file in core.files(table)] == [0, 0, 0, 1, 1, 1]
+    older, newest = (
+        json.loads((table / "schema" / f"schema-{number}").read_text())["fields"]
+        for number in (0, 1)
+    )
+    assert [field for field in newest if field not in older] == [
+        {"id": 2, "name": "l", "type": "BIGINT"},
+        {"id": 6, "name": "ts", "type": "TIMESTAMP(3)"},
+    ]
+    assert [field for field in older if field not in newest] == [
+        {"id": 2, "name": "l", "type": "INT"}
+    ]
 
 
 def test_a_table_in_a_store_is_compared_with_local_files_and_with_a_delay(tmp_path: Path) -> None:
