@@ -62,6 +62,16 @@ def _server() -> Iterator[StoreServer]:
         yield server
 
 
+def _with_references(options: Mapping[str, str], folder: Path) -> Mapping[str, str]:
+    """The keys in files: the workers were started before, and have our environment of that time."""
+    found = dict(options)
+    for key in ("s3.access-key", "s3.secret-key"):
+        file = folder / key
+        file.write_text(options[key])
+        found[key] = f"${{file:{file}}}"
+    return found
+
+
 class _Sides:
     """The compactions of one table, each with the runs so far."""
 
@@ -73,9 +83,10 @@ class _Sides:
         self._proxy = proxy
         self._ours = OurSide(engine)
         warehouse = f"{server.root}/bench"
-        delayed = {**server.options, "s3.endpoint": proxy.url}
+        options = _with_references(server.options, table.parent.parent)
+        delayed = {**options, "s3.endpoint": proxy.url}
         self._stores = {
-            "s3": open_storage(warehouse, server.options)[0],
+            "s3": open_storage(warehouse, options)[0],
             "proxied": open_storage(warehouse, delayed)[0],
         }
         self._warehouse = warehouse

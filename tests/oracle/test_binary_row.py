@@ -26,6 +26,7 @@ from compactord.paimon.types import (
     parse_type,
     type_json,
 )
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 from compactord.storage.local import LocalStorage
 from tests.oracle.judge import Judge
 from tests.unit.paimon.values import atomic_types, judged, nested_types, values
@@ -251,8 +252,23 @@ def test_append_files_hold_the_columns_alone(judge: Judge, tmp_path: Path) -> No
 def _as_read(schema: pa.Schema, folder: Path) -> str:
     """The schema that a reader finds in a file with these columns."""
     path = folder / "ours.parquet"
-    pq.write_table(schema.empty_table(), path, store_schema=False)
+    fields = [field.with_type(_readable(field.type)) for field in schema]
+    pq.write_table(pa.schema(fields).empty_table(), path, store_schema=False)
     return _shown(pq.read_schema(path))
+
+
+def _readable(type_: pa.DataType) -> pa.DataType:
+    """The type as Arrow's reader has it, which takes INT96 for nanoseconds."""
+    if type_ == WIDE_TIMESTAMP:
+        return pa.timestamp("ns")
+    if pa.types.is_map(type_):
+        item = type_.item_field.with_type(_readable(type_.item_type))
+        return pa.map_(type_.key_field.with_type(_readable(type_.key_type)), item)
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_readable(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_readable(field.type)) for field in type_])
+    return type_
 
 
 def _shown(schema: pa.Schema) -> str:
@@ -358,14 +374,14 @@ def _bounds(field: DataField, column: pa.ChunkedArray) -> ColumnBounds:
     """What the Parquet file's own statistics would tell, found by ordering all values."""
     if not isinstance(field.type, AtomicType):
         return ColumnBounds(name=field.name, type=field.type)
+    # INT96 columns have no bounds in Parquet.
+    if field.type.root is TypeRoot.TIMESTAMP and (field.type.precision or 0) > 6:
+        return ColumnBounds(name=field.name, type=field.type, null_count=column.null_count)
     present = [
         (comparable_key(encode_row([value], [field.type]), [field.type]), value)
         for value in python_values(column.combine_chunks(), field.type)
         if value is not None
     ]
-    # INT96 columns have no bounds in Parquet.
-    if field.type.root is TypeRoot.TIMESTAMP and (field.type.precision or 0) > 6:
-        present = []
     return ColumnBounds(
         name=field.name,
         type=field.type,

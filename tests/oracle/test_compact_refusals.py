@@ -33,6 +33,7 @@ CASES: dict[str, Refused] = {
         "aggregate function theta_sketch is not supported",
         {"merge-engine": "aggregation", "fields.v.aggregate-function": "theta_sketch"},
         column="BYTES",
+        is_filled=False,
     ),
     "first-row": Refused("merge-engine=first-row", {"merge-engine": "first-row"}),
     "full-compaction-changelog": Refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from compactord.cli.serve import serve
@@ -14,8 +15,8 @@ from compactord.storage.open import open_storage
 from tests.service.switched import SwitchedStorage
 
 
-def open_switched(warehouse: str) -> tuple[Storage, str]:
-    storage, root = open_storage(warehouse, {})
+def open_switched(warehouse: str, options: Mapping[str, str]) -> tuple[Storage, str]:
+    storage, root = open_storage(warehouse, options)
     return SwitchedStorage(storage, Path(os.environ["FAULTS"])), root
 
 
