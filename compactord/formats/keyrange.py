@@ -6,7 +6,8 @@ From the batches at both ends the rows outside are removed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,21 @@ class RowRange:
     first_type: AtomicType
     first_lower: Any
     first_upper: Any
+
+    def renamed(self, key_columns: Sequence[str]) -> RowRange:
+        """The same range of a file that has other names for the key columns, in the same order."""
+
+        def bound(key: pa.RecordBatch | None) -> pa.RecordBatch | None:
+            if key is None:
+                return None
+            return pa.RecordBatch.from_arrays(key.columns, names=list(key_columns))
+
+        return replace(
+            self,
+            key_columns=tuple(key_columns),
+            lower=bound(self.lower),
+            upper=bound(self.upper),
+        )
 
     def from_lower(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch without rows below the range."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ class Evolution:
         if bounds is None:
             return None
         by_name = {c.wanted.name: c.stored.name for c in self.columns if c.stored is not None}
-        return replace(bounds, key_columns=tuple(by_name[name] for name in bounds.key_columns))
+        return bounds.renamed([by_name[name] for name in bounds.key_columns])
 
     def converted(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
         """Rows of the file in the latest schema.

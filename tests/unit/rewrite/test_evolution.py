@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import itertools
+import random
 import zoneinfo
 from dataclasses import replace
 from typing import Any
@@ -11,11 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError
-from compactord.model import InputFile, MergeSpec, Subcompaction
+from compactord.formats.opening import SMALL_FILE
+from compactord.model import InputFile, KeyRange, MergeSpec, Subcompaction
+from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import DataField, parse_type
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.task import rewrite
 from compactord.storage.local import LocalStorage
+from tests.storages import RequestCounter
 from tests.unit.rewrite.builders import (
     SEQUENCE,
     concat_subcompaction,
@@ -36,7 +41,7 @@ def older(file: InputFile, number: int = 0) -> InputFile:
     return replace(file, older_schema=number)
 
 
-def appended(tmp_path, old, rows, new, zone: datetime.tzinfo = datetime.UTC) -> list[Any]:
+def appended(tmp_path, old, rows, new, zone: datetime.tzinfo = datetime.timezone.utc) -> list[Any]:
     """Rows of an append file of schema `old`, rewritten with schema `new`."""
     file = older(write_append(tmp_path / "old.parquet", old, rows))
     task = concat_subcompaction(tmp_path, new, [file])
@@ -97,6 +102,28 @@ def test_key_ranges_cut_and_filter_files_by_their_own_key_names(tmp_path):
         )
         found += [row["key"] for row in output_rows(part, rewrite(part))]
     assert found == list(range(1000))
+
+
+def test_a_fetched_file_is_cut_by_its_own_key_names(tmp_path):
+    old, new = fields(k="INT NOT NULL", v="STRING"), fields(key="INT NOT NULL", v="STRING")
+    seeded = random.Random(1)
+    rows = [{"k": k, "v": seeded.randbytes(60).hex()} for k in range(15_000)]
+    file = write_run(tmp_path / "old.parquet", old, ["k"], rows, row_group_size=4_000)
+    assert file.size_bytes > SMALL_FILE
+    edges = [None, *(encode_row([k], [new[0].type]) for k in (5_000, 9_000)), None]
+    found = []
+    for number, (lower, upper) in enumerate(itertools.pairwise(edges)):
+        task = merge_subcompaction(
+            tmp_path / f"part-{number}",
+            new,
+            ["key"],
+            [[older(file)]],
+            key_range=KeyRange(lower=lower, upper=upper),
+            storage=RequestCounter(LocalStorage()),
+        )
+        task = replace(task, older_schemas=(old,))
+        found += [row["key"] for row in output_rows(task, rewrite(task))]
+    assert found == list(range(15_000))
 
 
 def test_an_output_has_the_latest_columns_ids_and_schema(tmp_path):
@@ -206,7 +233,7 @@ def test_an_added_row_with_a_not_null_field_is_null(tmp_path):
     ("zone", "day"), [("UTC", 27), ("Europe/Berlin", 28), ("America/St_Johns", 27)]
 )
 def test_days_of_instants_are_those_of_the_time_zone(tmp_path, zone, day):
-    moment = datetime.datetime(2024, 10, 27, 23, 30, tzinfo=datetime.UTC)
+    moment = datetime.datetime(2024, 10, 27, 23, 30, tzinfo=datetime.timezone.utc)
     [row] = appended(
         tmp_path,
         fields(v="TIMESTAMP_LTZ(3)"),
