@@ -71,8 +71,9 @@ class Evolution:
     def converted(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
         """Rows of the file in the latest schema.
 
-        Raises `FormatError` that names the column for a value that cannot be cast, and for null in
-        a column that has become NOT NULL.
+        Raises `FormatError` that names the column for a value that cannot be cast, and without a
+        key for null in a column that has become NOT NULL. With a key, only what a merge leaves
+        matters, as in Java: a newer row may have replaced the null.
         """
         schema = self.target.row_schema
         arrays = [
@@ -80,7 +81,7 @@ class Evolution:
             for column, field in zip(self.columns, schema, strict=True)
         ]
         for field, array in zip(schema, arrays, strict=True):
-            if not field.nullable and array.null_count:
+            if not self.target.key_fields and not field.nullable and array.null_count:
                 raise FormatError(
                     path,
                     f"column {field.name} is NOT NULL in the latest schema; read from this file,"

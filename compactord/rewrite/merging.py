@@ -98,13 +98,16 @@ def _naming_files(section: SectionRuns) -> Iterator[None]:
 
 
 def _refuse_nulls(rows: pa.RecordBatch, key_columns: Sequence[str]) -> None:
-    """Raises `TaskError` for a null in a NOT NULL column, which a rule may have put there."""
+    """Raises `TaskError` for a null in a NOT NULL column.
+
+    A rule may have put it there, or a file that was written before the column was NOT NULL.
+    """
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if not field.nullable and column.null_count:
             place = column.is_null().index(True).as_py()
             key = key_text({name: rows.column(name)[place] for name in key_columns})
             raise TaskError(
-                f"key {key}, column {field.name}: the merge makes null of a NOT NULL column"
+                f"key {key}, column {field.name}: the merged row has null in a NOT NULL column"
             )
 
 

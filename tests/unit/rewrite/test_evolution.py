@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.errors import FormatError
+from compactord.errors import FormatError, TaskError
 from compactord.formats.opening import SMALL_FILE
 from compactord.model import InputFile, KeyRange, MergeSpec, Subcompaction
 from compactord.paimon.binary_row import encode_row
@@ -152,6 +152,23 @@ def test_null_in_a_column_that_has_become_not_null_fails(tmp_path):
     assert appended(tmp_path, old, [{"k": 1, "v": 1}], new) == [{"k": 1, "v": 1}]
     with pytest.raises(FormatError, match="column v is NOT NULL in the latest schema"):
         appended(tmp_path, old, [{"k": 1, "v": None}], new)
+
+
+def test_null_in_a_column_that_has_become_not_null_fails_unless_a_newer_row_replaces_it(tmp_path):
+    old, new = fields(k="INT NOT NULL", v="INT"), fields(k="INT NOT NULL", v="INT NOT NULL")
+    rows = [{"k": 1, "v": None}, {"k": 2, "v": 2}]
+    files = [
+        [older(write_run(tmp_path / "old.parquet", old, ["k"], rows))],
+        [write_run(tmp_path / "new.parquet", new, ["k"], [{"k": 1, "v": 5, SEQUENCE: 9}])],
+    ]
+    both = replace(merge_subcompaction(tmp_path, new, ["k"], files), older_schemas=(old,))
+    assert [row["v"] for row in output_rows(both, rewrite(both))] == [5, 2]
+    alone = replace(merge_subcompaction(tmp_path, new, ["k"], files[:1]), older_schemas=(old,))
+    with pytest.raises(TaskError, match=r"key k=1, column v: .* NOT NULL .*old\.parquet"):
+        rewrite(alone)
+    partial = replace(both, source=replace(both.source, merge_engine="partial-update"))
+    with pytest.raises(TaskError, match=r"key k=1, column v: a null in a NOT NULL column"):
+        rewrite(partial)
 
 
 def _row_type(*inner: tuple[int, str, Any], nullable: bool = True) -> dict[str, Any]:

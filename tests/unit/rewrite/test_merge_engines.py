@@ -163,7 +163,7 @@ def test_a_null_that_a_rule_puts_into_a_required_column_is_an_error(tmp_path):
         rules=MergeRules(columns=(rule("k", "primary-key"), rule("v", "last_value"))),
     )
     message = (
-        "key k=p, column v: the merge makes null of a NOT NULL column"
+        "key k=p, column v: the merged row has null in a NOT NULL column"
         r" \(merging 0.parquet, 1.parquet\)"
     )
     with pytest.raises(TaskError, match=message):
