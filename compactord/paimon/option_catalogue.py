@@ -404,6 +404,7 @@ _BELONG_TO_THE_TABLE = frozenset(
         "sequence.field.sort-order",
         "sequence.snapshot-ordering",
         "ignore-delete",
+        "fields.default-aggregate-function",
         "aggregation.remove-record-on-delete",
         "partial-update.remove-record-on-delete",
         "partial-update.remove-record-on-sequence-group",
@@ -427,6 +428,9 @@ _BELONG_TO_THE_TABLE = frozenset(
         "changelog-producer",
     ]
 )
+
+# Options of columns by which rows are merged: readers merge by those of the table.
+_MERGE_RULE = re.compile(r"fields\..+\.(?!stats-mode$)[^.]+")
 
 _READERS: Mapping[str, Callable[[str], object]] = {
     "Integer": option_values.integer,
@@ -498,7 +502,7 @@ def check_override(key: str, value: str) -> None:
         near = difflib.get_close_matches(key, [*OPTIONS, *_FORMER], n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"unknown option {key!r}{hint}")
-    if option.key in _BELONG_TO_THE_TABLE:
+    if option.key in _BELONG_TO_THE_TABLE or _MERGE_RULE.fullmatch(option.key):
         raise UsageError(f"option {key!r} belongs to the table: it cannot be set for one run")
     try:
         read_value(option, value)

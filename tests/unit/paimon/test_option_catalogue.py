@@ -70,7 +70,17 @@ def test_an_unknown_key_gets_a_hint() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["bucket", "merge-engine", "primary-key", "deduplicate.ignore-delete"]
+    "key",
+    [
+        "bucket",
+        "merge-engine",
+        "primary-key",
+        "deduplicate.ignore-delete",
+        "fields.default-aggregate-function",
+        "fields.v.aggregate-function",
+        "fields.stats-mode.distinct",
+        "fields.a,b.sequence-group",
+    ],
 )
 def test_what_belongs_to_the_table_cannot_be_set_for_a_run(key: str) -> None:
     with pytest.raises(UsageError, match="belongs to the table"):
@@ -87,7 +97,6 @@ def test_what_belongs_to_the_table_cannot_be_set_for_a_run(key: str) -> None:
         ("scan.mode", "never"),
         ("parquet.enable.dictionary", "1"),
         ("file.compression.per.level", "zstd"),
-        ("fields.v.ignore-retract", "1"),
         ("data-file.prefix", "x/y"),
         ("data-file.prefix", "../"),
         ("changelog-file.prefix", "x/y"),
