@@ -9,6 +9,8 @@ import zoneinfo
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,6 +19,7 @@ from compactord.formats.opening import SMALL_FILE
 from compactord.model import InputFile, KeyRange, MergeSpec, Subcompaction
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.types import DataField, parse_type
+from compactord.rewrite.casting.rules import cast
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.task import rewrite
 from compactord.storage.local import LocalStorage
@@ -169,6 +172,15 @@ def test_null_in_a_column_that_has_become_not_null_fails_unless_a_newer_row_repl
     partial = replace(both, source=replace(both.source, merge_engine="partial-update"))
     with pytest.raises(TaskError, match=r"key k=1, column v: a null in a NOT NULL column"):
         rewrite(partial)
+
+
+def test_a_sum_with_more_digits_than_its_type_becomes_null_in_a_wider_one_that_lacks_them():
+    unscaled = pa.py_buffer(np.array([1000, 0, 15, 0], np.int64))
+    sums = pa.Array.from_buffers(pa.decimal128(3, 1), 2, [None, unscaled])
+    for wanted, found in (("DECIMAL(4, 2)", [None, "1.50"]), ("DECIMAL(5, 2)", ["100.00", "1.50"])):
+        types = parse_type("DECIMAL(3, 1)"), parse_type(wanted)
+        made = cast(sums, *types, datetime.timezone.utc)
+        assert [value and str(value) for value in made.to_pylist()] == found
 
 
 def _row_type(*inner: tuple[int, str, Any], nullable: bool = True) -> dict[str, Any]:
