@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from compactord.kernels.columns import Int64s, fixed_values
 from compactord.kernels.gather import KeyRows, concat_column, taken
 from compactord.kernels.kinds import SEQUENCE_NUMBER, VALUE_KIND
+from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, text_of
 
 _SHOWN_CHARACTERS = 100
 
@@ -95,7 +96,7 @@ def key_text(key: Mapping[str, pa.Scalar]) -> str:
     """A key's columns, for errors."""
     texts = []
     for name, value in key.items():
-        text = str(value)
+        text = text_of(value) if value.type == WIDE_TIMESTAMP and value.is_valid else str(value)
         is_long = len(text) > _SHOWN_CHARACTERS
         texts.append(f"{name}={text[:_SHOWN_CHARACTERS]}…" if is_long else f"{name}={text}")
     return ", ".join(texts)

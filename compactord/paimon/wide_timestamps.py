@@ -60,3 +60,9 @@ def nanoseconds_of(scalar: pa.Scalar) -> int:
     value: Any = scalar.as_py()
     packed = int(value.scaleb(WIDE_TIMESTAMP.scale, _EXACT))
     return (packed >> _NANO_BITS) * NANOS_PER_MS + (packed & _NANO_MASK)
+
+
+def text_of(scalar: pa.Scalar) -> str:
+    """The value of a scalar of `WIDE_TIMESTAMP` that is not null, for people."""
+    millis, nanos = divmod(nanoseconds_of(scalar), NANOS_PER_MS)
+    return f"{np.datetime64(millis, 'ms')}{nanos:06d}"

@@ -13,6 +13,7 @@ from compactord.paimon.wide_timestamps import (
     from_parts,
     nanoseconds_of,
     parts_of,
+    text_of,
 )
 
 MS = 10**6
@@ -20,6 +21,15 @@ DIGITS = range(1, 39)
 # Of all that Java's Timestamp can hold.
 LOWEST, HIGHEST = -(1 << 63) * MS, (1 << 63) * MS - 1
 INSTANTS = st.integers(LOWEST, HIGHEST) | st.sampled_from([LOWEST, HIGHEST, -1, 0, 1, -MS, MS - 1])
+
+
+def test_a_value_is_shown_as_its_time() -> None:
+    values = {
+        253_402_300_799_999_999_999: "9999-12-31T23:59:59.999999999",
+        -1: "1969-12-31T23:59:59.999999999",
+        -62_135_596_800 * 10**9: "0001-01-01T00:00:00.000000000",
+    }
+    assert [text_of(scalar) for scalar in from_nanoseconds(list(values))] == list(values.values())
 
 
 @given(st.lists(st.none() | INSTANTS), st.integers(0, 3))

@@ -16,6 +16,7 @@ from compactord.errors import TaskError
 from compactord.model import FailureKind, KeyRange, Subcompaction
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.merge_rules import ColumnRule, MergeRules, SequenceGroup
+from compactord.paimon.wide_timestamps import from_nanoseconds
 from compactord.rewrite.task import failure_kind, rewrite
 from tests.unit.rewrite.builders import (
     KIND,
@@ -143,6 +144,21 @@ def test_a_value_that_the_rules_forbid_fails_for_good_and_leaves_nothing(tmp_pat
         rewrite(subcompaction)
     assert failure_kind(raised.value) is FailureKind.POISON
     assert files_left(subcompaction) == []
+
+
+def test_an_error_shows_a_key_of_nine_digits_as_a_time(tmp_path):
+    columns = fields(k="TIMESTAMP(9) NOT NULL", v="TINYINT")
+    [key] = from_nanoseconds([253_402_300_799_000_000_001]).to_pylist()
+    written = [
+        [write_run(tmp_path / f"{n}.parquet", columns, ["k"], [{"k": key, "v": 100, SEQUENCE: n}])]
+        for n in range(2)
+    ]
+    rules = MergeRules(columns=(rule("k", "primary-key"), rule("v", "sum")))
+    subcompaction = merge_subcompaction(
+        tmp_path, columns, ["k"], written, merge_engine="aggregation", rules=rules
+    )
+    with pytest.raises(TaskError, match=r"key k=9999-12-31T23:59:59\.000000001, column v: int8"):
+        rewrite(subcompaction)
 
 
 def test_a_null_that_a_rule_puts_into_a_required_column_is_an_error(tmp_path):
