@@ -27,8 +27,8 @@ class ActionRules:
     """What decides between rewriting and upgrading.
 
     `max_level` is the highest level in effect, `small_file_size` in bytes. With `force_rewrite`
-    nothing is upgraded except files named in `settled`. Files with expired records are not upgraded
-    either.
+    nothing is upgraded except files named in `settled`. No file with expired records is upgraded:
+    a service meets its own files again long after it made them.
     """
 
     max_level: int
@@ -102,8 +102,10 @@ def _lift(file: DataFile, output_level: int, rules: ActionRules) -> list[Rewrite
     """Upgrade, unless the file must be rewritten or is on its level already."""
     # On the highest level readers need no deletions; old files may not record how many they have.
     may_hold_deletes = file.delete_row_count is None or file.delete_row_count > 0
-    if (output_level == rules.max_level and may_hold_deletes) or (
-        file.file_name not in rules.settled and (rules.force_rewrite or rules.is_expired(file))
+    if (
+        (output_level == rules.max_level and may_hold_deletes)
+        or (rules.force_rewrite and file.file_name not in rules.settled)
+        or rules.is_expired(file)
     ):
         return [Rewrite(sections=(_alone(file),))]
     return [] if file.level == output_level else [Upgrade(file=file)]

@@ -9,8 +9,8 @@ empty. This ends unless writers are faster, because each decision leaves less to
 - an append pick leaves fewer candidates than it takes (compactord.plan.append, unaware).
 
 Only `compaction.force-rewrite-all-files`, and records that go on expiring, have no such end: the
-command passes the names of its own outputs (`settled_by`), and these are not rewritten again. A
-later command rewrites them.
+command passes the names of its own outputs (`settled_by`), and these are not rewritten again for
+such a reason alone. A later command rewrites them.
 """
 
 from __future__ import annotations

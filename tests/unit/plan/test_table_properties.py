@@ -120,6 +120,18 @@ def test_primary_key_commands_end_with_an_empty_plan(
         assert all(file.level > 0 for file in bucket.files.values())
 
 
+@settings(max_examples=300, deadline=None)
+@given(lsm_files(), requests(TableKind.PRIMARY_KEY))
+def test_commands_end_while_records_go_on_expiring(
+    files: list[DataFile], request: PlanRequest
+) -> None:
+    request = replace(request, is_expired=lambda file: True)
+    bucket = PaperBucket(files={file.file_name: file for file in files}, roll_size=TARGET)
+    run_command(bucket, request)
+    if request.strategy is Strategy.FULL:
+        assert all(file.file_source == FileSource.COMPACT for file in bucket.files.values())
+
+
 @settings(max_examples=200, deadline=None)
 @given(lsm_files(), requests(TableKind.PRIMARY_KEY))
 def test_forced_commands_rewrite_every_file_exactly_once(
