@@ -98,8 +98,8 @@ class Unretractable:
 class IgnoresRetracts:
     """An accumulator whose retracts have no effect (aggregate/FieldIgnoreRetractAgg.java).
 
-    Java's wrapper passes `aggReversed` on as `agg` with its arguments exchanged, as the inner
-    aggregator itself does unless it says otherwise.
+    Java's wrapper passes `aggReversed` on as `agg` with its arguments exchanged, as all aggregators
+    do themselves but for `collect`, which asks its rule.
     """
 
     def __init__(self, inner: Accumulator) -> None:

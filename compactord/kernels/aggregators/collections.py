@@ -91,8 +91,11 @@ class Collect(Elements):
     """All elements, one after the other; `distinct`: those that are not there yet."""
 
     def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
-        # Java leaves earlier elements behind later ones, too.
-        self.add(slots, rows)
+        # Java leaves earlier elements behind later ones, too, but not under FieldIgnoreRetractAgg.
+        if self._rule.ignore_retract:
+            super().add_earlier(slots, rows)
+        else:
+            self.add(slots, rows)
 
     def retract(self, slots: Int64s, rows: Int64s) -> None:
         for slot, row in slots_and_rows(slots, rows):

@@ -146,6 +146,24 @@ def test_a_value_that_the_rules_forbid_fails_for_good_and_leaves_nothing(tmp_pat
     assert files_left(subcompaction) == []
 
 
+@pytest.mark.parametrize(("ignores", "found"), [(False, [1, 2]), (True, [2, 1])])
+def test_earlier_elements_are_collected_where_java_puts_them(tmp_path, ignores, found):
+    columns = fields(k="INT NOT NULL", g="INT", a={"type": "ARRAY", "element": "INT"})
+    written = [
+        [write_run(tmp_path / f"{n}.parquet", columns, ["k"], [{"k": 0, SEQUENCE: n} | row])]
+        for n, row in enumerate(({"g": 5, "a": [1]}, {"g": 4, "a": [2]}))
+    ]
+    rules = MergeRules(
+        groups=(SequenceGroup(sequence_fields=("g",), columns=("a",)),),
+        columns=(rule("a", "collect", ignore_retract=ignores),),
+    )
+    subcompaction = merge_subcompaction(
+        tmp_path, columns, ["k"], written, merge_engine="partial-update", rules=rules
+    )
+    [row] = rows_of(subcompaction)
+    assert row["a"] == found
+
+
 def test_an_error_shows_a_key_of_nine_digits_as_a_time(tmp_path):
     columns = fields(k="TIMESTAMP(9) NOT NULL", v="TINYINT")
     [key] = from_nanoseconds([253_402_300_799_000_000_001]).to_pylist()
