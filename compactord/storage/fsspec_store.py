@@ -32,7 +32,7 @@ from compactord.redaction import is_secret, redact_text
 from compactord.references import handed_over, resolve
 from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.creation_race import prove_create_if_absent
-from compactord.storage.objects.streams import RangeReader
+from compactord.storage.objects.streams import ranged_input
 from compactord.storage.retry import RetryPolicy
 
 T = TypeVar("T")
@@ -141,13 +141,7 @@ class FsspecStorage:
         return data
 
     def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
-        if size_bytes is None:
-            found = self.status(path)
-            if found is None:
-                raise ObjectNotFound(path, "open failed (no such object)")
-            size_bytes = found.size_bytes
-        reader = RangeReader(lambda start, size: self.read_range(path, start, size), size_bytes)
-        return pa.PythonFile(reader, mode="r")
+        return ranged_input(self, path, size_bytes)
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:

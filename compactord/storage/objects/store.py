@@ -23,7 +23,7 @@ from compactord.storage.objects.failures import (
 from compactord.storage.objects.listing import Listing
 from compactord.storage.objects.meter import Meter
 from compactord.storage.objects.spec import ObjectSpec
-from compactord.storage.objects.streams import RangeReader, Upload
+from compactord.storage.objects.streams import Upload, ranged_input
 from compactord.storage.objects.uploads import abort_upload, list_uploads
 from compactord.storage.requests import Report, StorageOp
 from compactord.storage.retry import RetryPolicy
@@ -92,13 +92,7 @@ class ObjectStorage:
         return data
 
     def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
-        if size_bytes is None:
-            found = self.status(path)
-            if found is None:
-                raise ObjectNotFound(path, "open failed (no such object)")
-            size_bytes = found.size_bytes
-        reader = RangeReader(lambda start, size: self.read_range(path, start, size), size_bytes)
-        return pa.PythonFile(reader, mode="r")
+        return ranged_input(self, path, size_bytes)
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:

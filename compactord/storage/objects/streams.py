@@ -6,6 +6,11 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from compactord.errors import ObjectNotFound
+from compactord.storage.base import Storage
+
 if TYPE_CHECKING:
     from opendal.file import File
 
@@ -13,6 +18,17 @@ if TYPE_CHECKING:
 TAIL_BYTES = 64 << 10
 # What is handed to the library at once; it cuts its own parts out of it.
 _WRITE_BYTES = 1 << 20
+
+
+def ranged_input(storage: Storage, path: str, size_bytes: int | None) -> pa.NativeFile:
+    """A stream over a store's `read_range`; without `size_bytes` the store is asked first."""
+    if size_bytes is None:
+        found = storage.status(path)
+        if found is None:
+            raise ObjectNotFound(path, "open failed (no such object)")
+        size_bytes = found.size_bytes
+    reader = RangeReader(lambda start, size: storage.read_range(path, start, size), size_bytes)
+    return pa.PythonFile(reader, mode="r")
 
 
 class RangeReader(io.RawIOBase):
