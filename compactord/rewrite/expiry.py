@@ -38,16 +38,18 @@ def seconds_of(times: pa.Array) -> Int64s:
     return np.where(numbers >= _FIRST_MILLIS, numbers // 1000, numbers)
 
 
-def oldest_second(value: Value, stored: DataField, column: DataField) -> int | None:
+def oldest_second(
+    value: Value, stored: DataField, column: DataField, zone: datetime.tzinfo
+) -> int | None:
     """The second of a file's smallest time, which has the type of the file's schema.
 
-    None if it is not known or cannot be cast.
+    `zone` as for the casts of rows. None if it is not known or cannot be cast.
     """
     if value is None:
         return None
     [array] = one_row([value], [stored]).columns
     try:
-        array = cast(array, stored.type, column.type, datetime.timezone.utc)
+        array = cast(array, stored.type, column.type, zone)
     except CastError:
         return None
     if array.null_count:

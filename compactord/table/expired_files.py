@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 
 from compactord.paimon.binary_row import decode_row
@@ -12,7 +13,9 @@ from compactord.rewrite.expiry import oldest_second
 from compactord.table.opening import OpenTable
 
 
-def expired_files(table: OpenTable, *, now_s: int) -> Callable[[DataFile], bool]:
+def expired_files(
+    table: OpenTable, *, now_s: int, zone: datetime.tzinfo
+) -> Callable[[DataFile], bool]:
     """Whether the oldest record of a file has expired; false for files without that statistic.
 
     Statistics are those of the file's schema: the column is found by its id, and its bound cast.
@@ -24,13 +27,15 @@ def expired_files(table: OpenTable, *, now_s: int) -> Callable[[DataFile], bool]
     limit = now_s - expire.seconds
 
     def is_expired(file: DataFile) -> bool:
-        second = _oldest(table, file, column)
+        second = _oldest(table, file, column, zone)
         return second is not None and second < limit
 
     return is_expired
 
 
-def _oldest(table: OpenTable, file: DataFile, column: DataField) -> int | None:
+def _oldest(
+    table: OpenTable, file: DataFile, column: DataField, zone: datetime.tzinfo
+) -> int | None:
     fields = table.history.schema(file.schema_id).fields
     if file.value_stats_columns is not None:
         by_name = {field.name: field for field in fields}
@@ -40,4 +45,4 @@ def _oldest(table: OpenTable, file: DataFile, column: DataField) -> int | None:
     if place is None or not file.value_stats.null_counts:
         return None
     values = decode_row(file.value_stats.min_values, types, source=table.manifests)
-    return oldest_second(values[place], fields[place], column)
+    return oldest_second(values[place], fields[place], column, zone)

@@ -77,7 +77,7 @@ class StatePlanner:
             last_full_ms=context.last_full_ms,
             settled=context.settled,
             resting=context.resting,
-            is_expired=expired_files(table, now_s=context.now_ms // 1000),
+            is_expired=expired_files(table, now_s=context.now_ms // 1000, zone=context.zone),
         )
 
     def candidates(self) -> list[BucketId]:

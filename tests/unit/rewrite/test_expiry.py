@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pyarrow as pa
 import pytest
 
@@ -49,6 +51,8 @@ def test_batches_without_expired_records_are_handed_on_as_they_are():
         # Nanoseconds, the form of statistics; milliseconds are cut off toward zero.
         (-1_500_000_000, "TIMESTAMP(3)", "TIMESTAMP(6)", -1),
         (253_402_300_799_999_999_999, "TIMESTAMP(9)", "TIMESTAMP(9)", 253_402_300_799),
+        # A local time, two hours ahead of UTC.
+        (0, "TIMESTAMP(3)", "TIMESTAMP_LTZ(3)", -7200),
         (-62_135_596_800_000_000_000, "TIMESTAMP(6)", "TIMESTAMP(9)", -62_135_596_800),
         ("12", "STRING", "INT", 12),
         ("x", "STRING", "INT", None),
@@ -59,4 +63,7 @@ def test_the_oldest_time_of_a_file_is_cast_to_the_latest_type(value, stored, lat
     before, after = (
         DataField(id=1, name=n, type=parse_type(t)) for n, t in (("a", stored), ("b", latest))
     )
-    assert oldest_second(value, before, after) == second
+    assert (
+        oldest_second(value, before, after, datetime.timezone(datetime.timedelta(hours=2)))
+        == second
+    )
