@@ -46,3 +46,30 @@ def test_a_value_that_java_refuses_fails_its_bucket_and_not_its_neighbours(
     assert "key k=7, column n: int32 overflow: 2147483647 and 1" in failure
     assert "p=1" in failure
     assert sorted(file["level"] for file in table.files()) == [0, 0, 5]
+
+
+@pytest.mark.parametrize("ignores", ["true", "false"])
+def test_earlier_elements_of_a_group_are_collected_in_javas_order(
+    judge: Judge, tmp_path: Path, ignores: str
+) -> None:
+    ours = LiveTable(
+        judge=judge,
+        path=tmp_path / "db.db" / "t",
+        columns=(("k", "INT NOT NULL"), ("g", "INT"), ("c", {"type": "ARRAY", "element": "INT"})),
+        primary_key=("k",),
+        options={
+            "bucket": "1",
+            "merge-engine": "partial-update",
+            "fields.g.sequence-group": "c",
+            "fields.c.aggregate-function": "collect",
+            "fields.c.ignore-retract": ignores,
+        },
+    ).create()
+    for order, element in ((5, 1), (7, 2), (6, 3)):
+        judge.write(ours.path, [[1, order, [element]]])
+    java = ours.copy("java")
+    java.java_settle(full=True)
+
+    compact(ours.path, Strategy.FULL)
+
+    assert judge.read(ours.path) == judge.read(java.path)
