@@ -25,6 +25,7 @@ from compactord.paimon.types import (
 
 INTEGERS = frozenset((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT))
 FLOATS = frozenset((TypeRoot.FLOAT, TypeRoot.DOUBLE))
+NUMBERS = INTEGERS | FLOATS | {TypeRoot.DECIMAL}
 TEXTS = frozenset((TypeRoot.CHAR, TypeRoot.VARCHAR))
 BINARIES = frozenset((TypeRoot.BINARY, TypeRoot.VARBINARY))
 MOMENTS = frozenset((TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ))

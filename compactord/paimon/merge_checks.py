@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from compactord.paimon.casts import NUMBERS, TEXTS
 from compactord.paimon.merge_options import (
     AGGREGATION_REMOVES,
     GROUP_REMOVES,
@@ -31,16 +32,6 @@ from compactord.paimon.types import (
 )
 
 SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
-_NUMBERS = (
-    TypeRoot.TINYINT,
-    TypeRoot.SMALLINT,
-    TypeRoot.INT,
-    TypeRoot.BIGINT,
-    TypeRoot.FLOAT,
-    TypeRoot.DOUBLE,
-    TypeRoot.DECIMAL,
-)
-_TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 
 
 def merge_reasons(schema: TableSchema, raw: Mapping[str, str], engine: str) -> Iterator[str]:
@@ -152,7 +143,7 @@ def _any_type(type_: DataType, rule: ColumnRule) -> str:
 
 
 def _number(type_: DataType, rule: ColumnRule) -> str:
-    if isinstance(type_, AtomicType) and type_.root in _NUMBERS:
+    if isinstance(type_, AtomicType) and type_.root in NUMBERS:
         return ""
     return f"needs a number, not {type_text(type_)}"
 
@@ -193,7 +184,7 @@ def _timed_map(type_: DataType, rule: ColumnRule) -> str:
     if name not in by_name:
         return f"has the time field {name}, which the map's values lack"
     time = by_name[name]
-    if not isinstance(time, AtomicType) or time.root not in _TEXTS:
+    if not isinstance(time, AtomicType) or time.root not in TEXTS:
         return f"compares times as texts, and field {name} has type {type_text(time)}"
     return ""
 

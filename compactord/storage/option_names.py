@@ -86,6 +86,22 @@ class Given:
             into[target] = text
             self.secrets[target] = key
 
+    def pair(
+        self, prefix: str, targets: Mapping[str, str], token: tuple[str, str], into: dict[str, str]
+    ) -> None:
+        """Put two keys that need each other under their targets, with the token of a session.
+
+        `prefix` is that of a missing key in the error. Raises `CatalogOptionInvalid`.
+        """
+        names = tuple(targets)
+        for name, other in (names, names[::-1]):
+            if name in self and other not in self:
+                raise CatalogOptionInvalid(self.key(name), f"{prefix}{other} beside it")
+        for name, target in targets.items():
+            self.secret(name, target, into)
+        if names[0] in self:
+            self.secret(*token, into)
+
     def plain(self, name: str, target: str, into: dict[str, str]) -> None:
         """Put the value under `target`, if there is one."""
         text = self.text(name)

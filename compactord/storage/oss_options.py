@@ -80,14 +80,8 @@ def _is_address(endpoint: str) -> bool:
 
 
 def _put_keys(found: Given, service: dict[str, str]) -> None:
-    names = ("accessKeyId", "accessKeySecret")
-    for name, other in (names, names[::-1]):
-        if name in found and other not in found:
-            raise CatalogOptionInvalid(found.key(name), f"fs.oss.{other} beside it")
-    found.secret("accessKeyId", "access_key_id", service)
-    found.secret("accessKeySecret", "access_key_secret", service)
-    if "accessKeyId" in found:
-        found.secret("securityToken", "security_token", service)
+    keys = {"accessKeyId": "access_key_id", "accessKeySecret": "access_key_secret"}
+    found.pair("fs.oss.", keys, ("securityToken", "security_token"), service)
 
 
 def _put_encryption(found: Given, service: dict[str, str]) -> None:

@@ -188,14 +188,8 @@ def _put_credentials(found: Given, service: dict[str, str]) -> None:
 
 
 def _put_keys(found: Given, service: dict[str, str]) -> None:
-    names = ("access.key", "secret.key")
-    for name, other in (names, names[::-1]):
-        if name in found and other not in found:
-            raise CatalogOptionInvalid(found.key(name), f"fs.s3a.{other} beside it")
-    found.secret("access.key", "access_key_id", service)
-    found.secret("secret.key", "secret_access_key", service)
-    if "access.key" in found:
-        found.secret("session.token", "session_token", service)
+    keys = {"access.key": "access_key_id", "secret.key": "secret_access_key"}
+    found.pair("fs.s3a.", keys, ("session.token", "session_token"), service)
 
 
 def _providers(found: Given, name: str) -> Sequence[str]:

@@ -67,31 +67,24 @@ _STRING = (("id", "STRING NOT NULL"),)
 _THREE = (("a", "INT NOT NULL"), ("b", "STRING NOT NULL"), ("n", "BIGINT NOT NULL"))
 _PARTIAL_UPDATE = {"merge-engine": "partial-update"}
 
+_PK = Shape(key=_BIGINT, commits=10, rows=500_000, keys=3_000_000)
+_WITH_NULLS = replace(_PK, nulls=30)
+
 SHAPES = {
-    "pk": Shape(key=_BIGINT, commits=10, rows=500_000, keys=3_000_000),
-    "pk-string": Shape(key=_STRING, commits=10, rows=500_000, keys=3_000_000),
-    "pk-three": Shape(key=_THREE, commits=10, rows=500_000, keys=3_000_000),
-    "partial-update": Shape(
-        key=_BIGINT, commits=10, rows=500_000, keys=3_000_000, nulls=30, options=_PARTIAL_UPDATE
-    ),
-    "sequence-groups": Shape(
-        key=_BIGINT,
-        commits=10,
-        rows=500_000,
-        keys=3_000_000,
-        nulls=30,
+    "pk": _PK,
+    "pk-string": replace(_PK, key=_STRING),
+    "pk-three": replace(_PK, key=_THREE),
+    "partial-update": replace(_WITH_NULLS, options=_PARTIAL_UPDATE),
+    "sequence-groups": replace(
+        _WITH_NULLS,
         options={
             **_PARTIAL_UPDATE,
             "fields.i.sequence-group": "l,s",
             "fields.ts.sequence-group": "d,c",
         },
     ),
-    "aggregation": Shape(
-        key=_BIGINT,
-        commits=10,
-        rows=500_000,
-        keys=3_000_000,
-        nulls=30,
+    "aggregation": replace(
+        _WITH_NULLS,
         options={
             "merge-engine": "aggregation",
             "fields.d.aggregate-function": "sum",
@@ -99,15 +92,7 @@ SHAPES = {
             "fields.ts.aggregate-function": "max",
         },
     ),
-    "altered": Shape(
-        key=_BIGINT,
-        commits=10,
-        rows=500_000,
-        keys=3_000_000,
-        nulls=30,
-        options=_PARTIAL_UPDATE,
-        is_altered=True,
-    ),
+    "altered": replace(_WITH_NULLS, options=_PARTIAL_UPDATE, is_altered=True),
     "append": Shape(
         key=(("id", "BIGINT"),), commits=200, rows=20_000, keys=3_000_000, appends=True
     ),

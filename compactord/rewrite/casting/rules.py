@@ -15,6 +15,7 @@ from compactord.paimon.casts import (
     FLOATS,
     INTEGERS,
     MOMENTS,
+    NUMBERS,
     STRING,
     TEXTS,
     same_type,
@@ -36,7 +37,6 @@ from compactord.rewrite.casting.values import CastError, null_values, nulls_of, 
 Cast: TypeAlias = Callable[[pa.Array, AtomicType, AtomicType], pa.Array]
 ZonedCast: TypeAlias = Callable[[pa.Array, AtomicType, AtomicType, datetime.tzinfo], pa.Array]
 
-_NUMBERS = INTEGERS | FLOATS | {TypeRoot.DECIMAL}
 _BOOLEAN = frozenset({TypeRoot.BOOLEAN})
 _DECIMAL = frozenset({TypeRoot.DECIMAL})
 _DATE = frozenset({TypeRoot.DATE})
@@ -49,15 +49,15 @@ _CASTS: tuple[tuple[_Roots, _Roots, Cast], ...] = (
     (INTEGERS | FLOATS, _DECIMAL, numbers.number_to_decimal),
     (_DECIMAL, _DECIMAL, numbers.decimal_to_decimal),
     (_DECIMAL, INTEGERS | FLOATS, numbers.decimal_to_number),
-    (_BOOLEAN, _NUMBERS, numbers.boolean_to_number),
+    (_BOOLEAN, NUMBERS, numbers.boolean_to_number),
     (INTEGERS, _BOOLEAN, numbers.number_to_boolean),
-    (_NUMBERS, TEXTS, texts.number_to_text),
+    (NUMBERS, TEXTS, texts.number_to_text),
     (_BOOLEAN, TEXTS, texts.boolean_to_text),
     (TEXTS, TEXTS, texts.text_to_text),
     (BINARIES, TEXTS, texts.binary_to_text),
     (TEXTS | BINARIES, BINARIES, texts.to_binary),
     (TEXTS, _BOOLEAN, texts.text_to_boolean),
-    (TEXTS, _NUMBERS, texts.text_to_number),
+    (TEXTS, NUMBERS, texts.text_to_number),
     (TEXTS, _DATE | _TIME, texts.text_to_clock),
 )
 _ZONED_CASTS: tuple[tuple[_Roots, _Roots, ZonedCast], ...] = (
