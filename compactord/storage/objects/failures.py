@@ -33,6 +33,9 @@ LIBRARY_ERRORS: tuple[type[Exception], ...] = (
 _KIND = re.compile(r"(\w+) \((temporary|permanent|persistent)\)")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\bcode: \"([A-Za-z]\w*)|\breason\"?: ?\"([A-Za-z]\w*)")
 _SOURCE = re.compile(r"\nSource:\n((?:   .*\n?)+)")
+# A missing object in the words of S3, OSS and Azure, and in those of GCS, which has no codes here.
+_NO_OBJECT_CODES = ("NoSuchKey", "BlobNotFound")
+_NO_OBJECT = re.compile(r"No such object|GcsError \{ code: 404\b")
 _NO_CREDENTIALS = "failed to load signing credential"
 # Which the library takes for a connection that may succeed later.
 _UNTRUSTED = "invalid peer certificate"
@@ -138,8 +141,7 @@ def failure_of(error: Exception) -> Failure:
         return Failure.FATAL
     kind, permanence = _kind(error)
     if kind == "NotFound":
-        has_no_bucket = "bucket does not exist" in text
-        return Failure.NO_STORE if has_no_bucket else Failure.NOT_FOUND
+        return _not_found(text, code)
     if kind in _BY_KIND:
         return _BY_KIND[kind]
     return Failure.FATAL if permanence == "permanent" else Failure.TRANSIENT
@@ -163,6 +165,22 @@ def storage_error(error: Exception, path: str, action: str) -> StorageError:
         case Failure.THROTTLED | Failure.TRANSIENT:
             return TransientStorageError(path, message)
     return StorageError(path, message)
+
+
+def _not_found(text: str, code: str) -> Failure:
+    """What an answer with status 404 says.
+
+    A gateway or a proxy may answer 404 for a store that it does not reach, so an object is missing
+    only in the store's own words. The answer to HEAD has no words; what depends on it for good is
+    confirmed by a listing (`storage/absence.py`).
+    """
+    if "bucket does not exist" in text:
+        return Failure.NO_STORE
+    head, _, said = text.split("\n\nContext:", 1)[0].partition(" => ")
+    is_head = not said and " at stat" in head
+    if is_head or code in _NO_OBJECT_CODES or _NO_OBJECT.search(said):
+        return Failure.NOT_FOUND
+    return Failure.TRANSIENT
 
 
 def _kind(error: Exception) -> tuple[str, str]:

@@ -53,6 +53,39 @@ CASES: list[tuple[str, Failure, type[StorageError], str]] = [
         StoreMissing,
         "no such bucket",
     ),
+    (coded("BlobNotFound", kind="NotFound"), Failure.NOT_FOUND, ObjectNotFound, "no such object"),
+    (
+        answered("NotFound", "permanent", "No such object: b/k"),
+        Failure.NOT_FOUND,
+        ObjectNotFound,
+        "no such object",
+    ),
+    # HEAD: nothing was said.
+    (
+        "NotFound (permanent) at stat\n\nContext:\n   service_operation: HeadObject\n",
+        Failure.NOT_FOUND,
+        ObjectNotFound,
+        "no such object",
+    ),
+    # Answers of something between us and the store.
+    (
+        answered("NotFound", "permanent", "default backend - 404"),
+        Failure.TRANSIENT,
+        TransientStorageError,
+        "default backend - 404",
+    ),
+    (
+        answered("NotFound", "permanent", "default backend - 404").replace("read", "stat"),
+        Failure.TRANSIENT,
+        TransientStorageError,
+        "default backend - 404",
+    ),
+    (
+        "NotFound (permanent) at read\n\nContext:\n   uri: https://h/NoSuchKey\n",
+        Failure.TRANSIENT,
+        TransientStorageError,
+        "NotFound",
+    ),
     (coded("PreconditionFailed", kind="ConditionNotMatch"), Failure.EXISTS, StorageError, "exists"),
     (
         coded("ConditionalRequestConflict", kind="Conflict"),
