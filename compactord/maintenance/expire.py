@@ -13,6 +13,7 @@ Agrees with table/ExpireSnapshotsImpl.java; `expire_plan` says where it keeps mo
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,15 +24,15 @@ from compactord.errors import ObjectNotFound, StorageError
 from compactord.maintenance.expire_plan import ExpirePlan, ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
+from compactord.maintenance.restored import hint_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options import ExpireOptions
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,
-    earliest_snapshot_id,
     has_earliest_hint,
-    latest_snapshot_id,
+    hinted_snapshot_id,
     read_changelogs,
     read_consumers,
     read_snapshot,
@@ -40,6 +41,7 @@ from compactord.paimon.snapshot import (
     write_earliest_hint,
 )
 from compactord.paimon.table import TableRef
+from compactord.storage.absence import require_gone
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()
@@ -91,7 +93,7 @@ def expire_snapshots(
     found = _due(storage, table.location, options, now_ms=now_ms, keep_from=keep_from)
     if isinstance(found, Expired):
         return found
-    wanted, latest, snapshots = found
+    wanted, snapshots = found
     if wanted.is_empty:
         if not has_earliest_hint(storage, table.location):
             write_earliest_hint(storage, table.location, wanted.first)
@@ -99,7 +101,7 @@ def expire_snapshots(
     counts: Counter[str] = Counter()
     why_not = None
     try:
-        round_ = _Round(storage, table.location, wanted, latest, snapshots)
+        round_ = _Round(storage, table.location, wanted, snapshots)
         round_.delete(bucket_folder, counts, remove_empty_folder, options)
     except _TableChanged as changed:
         why_not = str(changed)
@@ -131,13 +133,13 @@ def preview_expiry(
     found = _due(storage, table.location, options, now_ms=now_ms, keep_from=keep_from)
     if isinstance(found, Expired):
         return ExpiryPreview(figures=found)
-    wanted, latest, snapshots = found
+    wanted, snapshots = found
     if wanted.is_empty:
         return ExpiryPreview(
             figures=Expired(first=wanted.first, end=wanted.first, more=wanted.more)
         )
     try:
-        round_ = _Round(storage, table.location, wanted, latest, snapshots)
+        round_ = _Round(storage, table.location, wanted, snapshots)
         plan, expiring = round_.plan(bucket_folder), round_.snapshot_paths
     except _TableChanged as moved:
         figures = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
@@ -168,25 +170,27 @@ def preview_expiry(
 
 def _due(
     storage: Storage, location: str, options: ExpireOptions, *, now_ms: int, keep_from: int | None
-) -> Expired | tuple[ExpireRange, int, _Snapshots]:
-    """The snapshots that expire now, the latest id, and snapshots read; or why there are none."""
+) -> Expired | tuple[ExpireRange, _Snapshots]:
+    """The snapshots that expire now, and those that there are; or why there are none."""
     if options.changelog_decoupled:
         return Expired(why_not="its options keep changelogs longer than snapshots")
-    latest = latest_snapshot_id(storage, location)
-    earliest = earliest_snapshot_id(storage, location)
-    if latest is None or earliest is None:
-        return Expired()
+    hint = hinted_snapshot_id(storage, location)
     snapshots = _Snapshots(storage, location)
+    if not snapshots.ids:
+        return Expired()
+    trouble = hint_trouble(hint, snapshots.ids)
+    if trouble is not None:
+        return Expired(why_not=trouble)
     wanted = expire_range(
         options,
-        earliest=earliest,
-        latest=latest,
+        earliest=snapshots.ids[0],
+        latest=snapshots.ids[-1],
         next_of_consumers=min(read_consumers(storage, location).values(), default=None),
         keep_from=keep_from,
         time_of=snapshots.time_ms,
         now_ms=now_ms,
     )
-    return wanted, latest, snapshots
+    return wanted, snapshots
 
 
 class _TableChanged(Exception):
@@ -194,28 +198,37 @@ class _TableChanged(Exception):
 
 
 class _Snapshots:
-    """Snapshot files, each read once."""
+    """The snapshots of one listing, whose files are read once each."""
 
     def __init__(self, storage: Storage, location: str) -> None:
         self._storage = storage
         self._location = location
+        # In ascending order.
+        self.ids = snapshot_ids(storage, location)
+        self._unread = set(self.ids)
         self._known: dict[int, Snapshot | None] = {}
 
     def get(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot, None if it is gone."""
-        if snapshot_id not in self._known:
-            try:
-                found = read_snapshot(self._storage, self._location, snapshot_id)
-            except ObjectNotFound:
-                found = None
-            self._known[snapshot_id] = found
-        return self._known[snapshot_id]
+        """The snapshot, None if it is gone. Raises `StorageError` if it only cannot be read."""
+        if snapshot_id in self._unread:
+            self._known[snapshot_id] = self._read(snapshot_id)
+            self._unread.discard(snapshot_id)
+        return self._known.get(snapshot_id)
+
+    def _read(self, snapshot_id: int) -> Snapshot | None:
+        try:
+            return read_snapshot(self._storage, self._location, snapshot_id)
+        except ObjectNotFound as error:
+            require_gone(self._storage, error.path)
+            return None
 
     def time_ms(self, snapshot_id: int) -> int | None:
         found = self.get(snapshot_id)
         return None if found is None else found.time_ms
 
-    def those_of(self, ids: Iterable[int]) -> tuple[Snapshot, ...]:
+    def within(self, first: int, end: float = math.inf) -> tuple[Snapshot, ...]:
+        """Those from `first` to `end`, exclusive, that are there."""
+        ids = (id_ for id_ in self.ids if first <= id_ < end)
         return tuple(found for id_ in ids if (found := self.get(id_)) is not None)
 
 
@@ -227,13 +240,12 @@ class _Round:
         storage: Storage,
         location: str,
         wanted: ExpireRange,
-        latest: int,
         snapshots: _Snapshots,
     ) -> None:
         self._storage = storage
         self._location = location
         end = snapshots.get(wanted.end)
-        expiring = snapshots.those_of(range(wanted.first, wanted.end))
+        expiring = snapshots.within(wanted.first, wanted.end)
         if end is None or not expiring:
             what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
             raise _TableChanged(what)
@@ -242,7 +254,7 @@ class _Round:
         self._history = ExpiringHistory(
             expiring=expiring,
             end=end,
-            later=snapshots.those_of(range(wanted.end + 1, latest + 1)),
+            later=snapshots.within(wanted.end + 1),
             tags=tuple(read_tags(storage, location).values()),
             others=tuple(_others(storage, location)),
         )
@@ -320,7 +332,7 @@ def _others(storage: Storage, location: str) -> Iterator[Snapshot]:
     yield from read_changelogs(storage, location)
     for branch in branch_names(storage, location):
         root = paths.branch_root(location, branch)
-        yield from _Snapshots(storage, root).those_of(snapshot_ids(storage, root))
+        yield from _Snapshots(storage, root).within(0)
         yield from read_tags(storage, root).values()
         yield from read_changelogs(storage, root)
 

@@ -22,7 +22,6 @@ Java:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -118,7 +117,7 @@ def skipping_tags(tags: Sequence[Snapshot], first: int, end: int) -> Sequence[Sn
 def _unneeded_data_files(
     reader: MetadataReader, history: ExpiringHistory, tags: Sequence[Snapshot]
 ) -> dict[FileKey, FileChange]:
-    deltas = {s.id: _delta_if_whole(reader, s) for s in history.expiring[1:]}
+    deltas = {s.id: reader.delta_if_whole(s) for s in history.expiring[1:]}
     deltas[history.end.id] = reader.delta_changes(history.end)
     reader.look_for(
         change.key
@@ -160,14 +159,6 @@ def _spare_tagged(
             for key in reader.live(tag):
                 gone.pop(key, None)
             oldest_ms = min((file.created_ms for file in gone.values()), default=0)
-
-
-def _delta_if_whole(reader: MetadataReader, snapshot: Snapshot) -> tuple[FileChange, ...]:
-    """Empty if part of it is gone: with half of a delta, upgraded files would look deleted."""
-    try:
-        return reader.delta_changes(snapshot)
-    except ObjectNotFound:
-        return ()
 
 
 def _apply(
@@ -232,8 +223,7 @@ def _unneeded_changelog_files(
 
 def _changelog_files(reader: MetadataReader, snapshot: Snapshot) -> Iterator[FileChange]:
     for manifest in reader.if_there(reader.changelog, snapshot):
-        with contextlib.suppress(ObjectNotFound):
-            yield from (c for c in reader.changes(manifest) if c.kind is EntryKind.ADD)
+        yield from (c for c in reader.changes_if_there(manifest) if c.kind is EntryKind.ADD)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compactord.errors import ObjectNotFound, UnsupportedTable
+from compactord.errors import UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity
 from compactord.paimon.entry_columns import (
@@ -21,6 +21,7 @@ from compactord.paimon.entry_columns import (
 from compactord.paimon.index_manifest import IndexEntry, read_index_entries
 from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import Snapshot
+from compactord.storage.absence import Absences
 from compactord.storage.base import Storage
 
 # Kinds of index files that are in the index folder.
@@ -50,11 +51,16 @@ class FileChange(NamedTuple):
 
 
 class MetadataReader:
-    """Reads one table's metadata and caches everything. Raises what reading raises."""
+    """Reads one table's metadata and caches everything. Raises what reading raises.
+
+    The snapshots whose metadata is read are known before this is made. Where metadata may be
+    missing, a listing confirms that it is gone.
+    """
 
     def __init__(self, storage: Storage, location: str) -> None:
         self.location = location
         self._storage = storage
+        self._absences = Absences(storage)
         self._lists: dict[str, tuple[ManifestFile, ...]] = {}
         self._indexes: dict[str, tuple[IndexEntry, ...]] = {}
         self._buckets: dict[BucketId, BucketId] = {}
@@ -84,10 +90,15 @@ class MetadataReader:
             yield snapshot.changelog_manifest_list, self.changelog
 
     def if_there(self, read: _ReadList, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The manifests that `read` returns; none if the list or a file is missing."""
-        with contextlib.suppress(ObjectNotFound):
+        """The manifests that `read` returns; none if the list is gone."""
+        with self._absences.suppressed():
             return read(snapshot)
         return ()
+
+    def changes_if_there(self, manifest: ManifestFile) -> Iterator[FileChange]:
+        """As `changes`; nothing if the manifest is gone."""
+        with self._absences.suppressed():
+            yield from self.changes(manifest)
 
     def changes(self, manifest: ManifestFile) -> Iterator[FileChange]:
         """The manifest's entries in order; one manifest is in memory as a whole."""
@@ -107,6 +118,15 @@ class MetadataReader:
         """The entries that the snapshot itself added and deleted."""
         return tuple(c for manifest in self.delta(snapshot) for c in self.changes(manifest))
 
+    def delta_if_whole(self, snapshot: Snapshot) -> tuple[FileChange, ...]:
+        """As `delta_changes`; empty if part of it is gone.
+
+        With half of a delta, upgraded files would look deleted.
+        """
+        with self._absences.suppressed():
+            return self.delta_changes(snapshot)
+        return ()
+
     @staticmethod
     def names(manifests: Iterable[ManifestFile]) -> set[str]:
         """The file names of the manifests."""
@@ -124,12 +144,9 @@ class MetadataReader:
         """
         if snapshot.index_manifest is None:
             return set()
-        try:
+        entries: tuple[IndexEntry, ...] = ()
+        with self._absences.suppressed() if missing_ok else contextlib.nullcontext():
             entries = self._index(snapshot.index_manifest)
-        except ObjectNotFound:
-            if missing_ok:
-                return set()
-            raise
         unknown = {entry.index_type for entry in entries} - _KNOWN_INDEXES
         if unknown:
             kinds = ", ".join(sorted(unknown))
@@ -174,12 +191,9 @@ class MetadataReader:
         count: Counter[FileIdentity] = Counter()
         for read in (self.base, self.delta):
             for manifest in self.if_there(read, snapshot) if missing_ok else read(snapshot):
-                try:
+                found: list[tuple[int, FileIdentity]] = []
+                with self._absences.suppressed() if missing_ok else contextlib.nullcontext():
                     found = self._find(manifest)
-                except ObjectNotFound:
-                    if not missing_ok:
-                        raise
-                    continue
                 for kind, identity in found:
                     count[identity] += 1 if kind == EntryKind.ADD else -1
         return frozenset(

@@ -6,7 +6,7 @@ and the file has not changed for the grace; and no snapshot, tag or branch of th
 long-lived changelog, names it. If any of these cannot be read, nothing is deleted.
 
 While a table is being restored or copied, its data may exist before its snapshots: nothing is
-deleted below a root, the table's or a branch's, whose snapshots are not complete yet.
+deleted while the snapshots of main or of a branch may not be complete (`restored`).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import structlog
 
 from compactord.errors import CompactordError, ObjectNotFound, TransientStorageError
 from compactord.ids import Liveness, Owner, owner_of
+from compactord.maintenance.restored import is_restored, why_incomplete
 from compactord.paimon import paths
 from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,
-    is_complete,
     read_changelogs,
     read_snapshot,
     read_tags,
-    snapshot_ids,
-    still_stands,
+    snapshot_files,
 )
+from compactord.storage.absence import Absences
 from compactord.storage.base import ObjectStatus, Storage, UnfinishedUpload
 
 _log = structlog.get_logger()
@@ -120,12 +120,11 @@ def find_orphans(
     candidates = _Names(each.name for each in _old_files(storage, location, partition_depth, rule))
     if not candidates.count:
         return uploads
-    for root in _roots(storage, location):
-        if not is_complete(storage, root):
-            reason = f"{root} lacks snapshots: a restore or copy may be under way"
-            _log.warning("sweep_skipped", table=location, reason=reason, files=candidates.count)
-            return uploads
-    _note_named(storage, location, candidates)
+    try:
+        _note_named(storage, location, candidates, since_ms=rule.now_ms - rule.grace_ms)
+    except _Incomplete as why:
+        _log.warning("sweep_skipped", table=location, reason=str(why), files=candidates.count)
+        return uploads
     if candidates.are_all_named:
         return uploads
     again = _old_files(storage, location, partition_depth, rule)
@@ -212,25 +211,40 @@ def _bucket_folders(storage: Storage, folder: str, depth: int) -> Iterator[str]:
             yield path
 
 
-def _note_named(storage: Storage, location: str, names: _Names) -> None:
-    """Note those of `names` that some snapshot, tag, branch or changelog of the table names."""
+class _Incomplete(Exception):
+    """Not all that names files may be there."""
+
+
+def _note_named(storage: Storage, location: str, names: _Names, *, since_ms: int) -> None:
+    """Note those of `names` that some snapshot, tag, branch or changelog of the table names.
+
+    Raises `_Incomplete` if the table may be being restored; copies before `since_ms` are complete.
+    """
+    branches = (paths.MAIN_BRANCH, *branch_names(storage, location))
+    for branch in branches:
+        why = why_incomplete(storage, location, branch, since_ms)
+        if why is not None:
+            raise _Incomplete(why)
     seen: set[str] = set()
-    for root in _roots(storage, location):
-        _note_named_by_snapshots(storage, location, root, names, seen)
-        for name, tag in read_tags(storage, root).items():
+    # A branch may keep files that main has dropped.
+    for root in (paths.branch_root(location, branch) for branch in branches):
+        _note_named_by_snapshots(storage, location, root, names, seen, since_ms=since_ms)
+        tags, changelogs = read_tags(storage, root), read_changelogs(storage, root)
+        absences = Absences(storage)
+        for name, tag in tags.items():
             try:
-                _note_named_by(storage, location, tag, names, seen)
+                _note_named_by(storage, location, tag, names, seen, absences)
             except ObjectNotFound:
                 # Deleted while we read it: it needs no files any more.
                 if read_tags(storage, root).get(name) == tag:
                     raise
-        for changelog in read_changelogs(storage, root):
+        for changelog in changelogs:
             # Some of its metadata may have been deleted with its snapshot.
-            _note_named_by(storage, location, changelog, names, seen, missing_ok=True)
+            _note_named_by(storage, location, changelog, names, seen, absences, missing_ok=True)
 
 
 def _note_named_by_snapshots(
-    storage: Storage, location: str, root: str, names: _Names, seen: set[str]
+    storage: Storage, location: str, root: str, names: _Names, seen: set[str], *, since_ms: int
 ) -> None:
     """Note those of `names` that the snapshots of the table or of one branch name.
 
@@ -239,18 +253,26 @@ def _note_named_by_snapshots(
     that was listed. So that one is read first; if it is gone, all are listed again.
     """
     for _ in range(_LISTINGS_MAX):
-        is_whole = True
-        for number, snapshot_id in enumerate(reversed(snapshot_ids(storage, root))):
-            snapshot: Snapshot | None = None
+        files = snapshot_files(storage, root)
+        missing: dict[int, ObjectNotFound] = {}
+        absences = Absences(storage)
+        for snapshot_id in sorted(files, reverse=True):
             try:
                 snapshot = read_snapshot(storage, root, snapshot_id)
-                _note_named_by(storage, location, snapshot, names, seen)
-            except ObjectNotFound:
-                if snapshot is not None and still_stands(storage, root, snapshot):
-                    # It has not expired: the table is damaged.
-                    raise
-                is_whole = is_whole and number > 0
-        if is_whole:
+                _note_named_by(storage, location, snapshot, names, seen, absences)
+            except ObjectNotFound as error:
+                missing[snapshot_id] = error
+                continue
+            if is_restored(snapshot, files[snapshot_id], since_ms):
+                raise _Incomplete(
+                    f"snapshot {snapshot_id} of {root} was copied lately: a restore may go on"
+                )
+        if not missing:
+            return
+        for snapshot_id in missing.keys() & snapshot_files(storage, root).keys():
+            # It has not expired: the table is damaged, or the store's answer was wrong.
+            raise missing[snapshot_id]
+        if max(files) not in missing:
             return
     raise TransientStorageError(
         paths.snapshot_folder(root),
@@ -264,12 +286,13 @@ def _note_named_by(
     snapshot: Snapshot,
     names: _Names,
     seen: set[str],
+    absences: Absences,
     *,
     missing_ok: bool = False,
 ) -> None:
     """Note those of `names` that a snapshot leads to. Manifests in `seen` have been checked before.
 
-    `missing_ok`: missing files name nothing. A changelog may always be missing: that of a tagged
+    `missing_ok`: files that are gone name nothing. A changelog may always be gone: that of a tagged
     snapshot is deleted with the snapshot, and branches are made from tags.
     """
     lists = (
@@ -280,23 +303,15 @@ def _note_named_by(
     metadata = (snapshot.index_manifest, *(name for name, *_ in lists))
     names.note(name for name in metadata if name is not None)
     for name, size, is_optional in lists:
-        may_miss = (ObjectNotFound,) if is_optional else ()
         manifests: tuple[ManifestFile, ...] = ()
-        if name is not None:
-            with contextlib.suppress(*may_miss):
+        with absences.suppressed() if is_optional else contextlib.nullcontext():
+            if name is not None:
                 manifests = read_manifest_list(storage, paths.manifest_path(location, name), size)
         for manifest in manifests:
             names.note((manifest.file_name, *manifest.extra_files))
             if manifest.file_name in seen:
                 continue
-            with contextlib.suppress(*may_miss):
+            with absences.suppressed() if is_optional else contextlib.nullcontext():
                 files = (entry.file for entry in read_entries(storage, location, manifest))
                 names.note(name for file in files for name in (file.file_name, *file.extra_files))
                 seen.add(manifest.file_name)
-
-
-def _roots(storage: Storage, location: str) -> Iterator[str]:
-    """The table's root, then its branches': a branch may keep files that main has dropped."""
-    yield location
-    for branch in branch_names(storage, location):
-        yield paths.branch_root(location, branch)

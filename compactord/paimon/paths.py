@@ -19,6 +19,7 @@ from compactord.paimon.types import DataField
 SCHEMA_PREFIX = "schema-"
 SNAPSHOT_PREFIX = "snapshot-"
 TAG_PREFIX = "tag-"
+MAIN_BRANCH = "main"
 BRANCH_PREFIX = "branch-"
 CHANGELOG_PREFIX = "changelog-"
 CONSUMER_PREFIX = "consumer-"
@@ -66,9 +67,9 @@ def checked_name(name: str, source: str) -> str:
     return name
 
 
-def branch_root(location: str, branch: str = "main") -> str:
+def branch_root(location: str, branch: str = MAIN_BRANCH) -> str:
     """Where a branch keeps schemas, snapshots and tags; manifests and data are the table's."""
-    return location if branch == "main" else join(location, "branch", BRANCH_PREFIX + branch)
+    return location if branch == MAIN_BRANCH else join(location, "branch", BRANCH_PREFIX + branch)
 
 
 def branch_folder(location: str) -> str:

@@ -8,18 +8,19 @@ BranchManager}.java, consumer/ConsumerManager.java.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
+from compactord.storage.absence import listed_but_missing, require_gone
 from compactord.storage.base import ObjectStatus, Storage
 
+T = TypeVar("T")
 _VERSION = 3
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _ID = re.compile(r"[0-9]{1,18}")
@@ -186,10 +187,14 @@ def read_snapshot(storage: Storage, location: str, snapshot_id: int) -> Snapshot
 
 
 def still_stands(storage: Storage, location: str, snapshot: Snapshot) -> bool:
-    """Whether this snapshot still exists: not expired, rolled back or replaced."""
+    """Whether this snapshot still exists: not expired, rolled back or replaced.
+
+    Raises `TransientStorageError` for one that is listed and not found.
+    """
     try:
         return read_snapshot(storage, location, snapshot.id).identity == snapshot.identity
-    except ObjectNotFound:
+    except ObjectNotFound as error:
+        require_gone(storage, error.path)
         return False
 
 
@@ -236,18 +241,6 @@ def has_no_snapshot(storage: Storage, location: str) -> bool:
     return hinted_snapshot_id(storage, location) is None and not _exists(storage, location, 1)
 
 
-def is_complete(storage: Storage, root: str) -> bool:
-    """Whether there are snapshots, among them the one that the hint LATEST names.
-
-    Writers set the hint after they create a snapshot, and before they roll it back, so it names an
-    existing one. A table or branch that is being copied may have all other files before it.
-    """
-    # In this order: a commit in between adds a snapshot, and then its hint.
-    hint = _read_hint(storage, paths.latest_hint(root))
-    ids = snapshot_ids(storage, root)
-    return bool(ids) and (hint is None or hint in ids)
-
-
 def earliest_snapshot_id(storage: Storage, location: str) -> int | None:
     """The oldest snapshot that has not expired, None when there is none."""
     hint = _read_hint(storage, paths.earliest_hint(location))
@@ -257,19 +250,8 @@ def earliest_snapshot_id(storage: Storage, location: str) -> int | None:
 
 
 def read_tags(storage: Storage, location: str) -> Mapping[str, Snapshot]:
-    """Every tag by name. A tag that vanishes while it is read is not among them."""
-    tags: dict[str, Snapshot] = {}
-    folder, prefix = paths.tag_folder(location), paths.TAG_PREFIX
-    for status in sorted(storage.list(folder), key=lambda status: status.name):
-        if status.is_folder or not status.name.startswith(prefix):
-            continue
-        name = status.name[len(prefix) :]
-        path = paths.tag_path(location, name)
-        try:
-            tags[name] = parse_snapshot(storage.read(path), path)
-        except ObjectNotFound:
-            continue
-    return tags
+    """Every tag by name; see `_read_listed`."""
+    return _read_listed(storage, paths.tag_folder(location), paths.TAG_PREFIX, parse_snapshot)
 
 
 def branch_names(storage: Storage, location: str) -> tuple[str, ...]:
@@ -280,37 +262,46 @@ def branch_names(storage: Storage, location: str) -> tuple[str, ...]:
 
 
 def read_changelogs(storage: Storage, root: str) -> tuple[Snapshot, ...]:
-    """Changelogs that outlive their snapshots. One that vanishes meanwhile is not among them.
+    """Changelogs that outlive their snapshots; see `_read_listed`.
 
     Every file named like one counts, with a number or without: it names files that must stay.
-    Raises `FormatError` for one that cannot be read: it is then unknown what may be deleted.
     """
-    changelogs = []
-    folder = paths.changelog_folder(root)
-    for status in sorted(storage.list(folder), key=lambda status: status.name):
-        if status.is_folder or not status.name.startswith(paths.CHANGELOG_PREFIX):
-            continue
-        path = paths.join(folder, status.name)
-        with contextlib.suppress(ObjectNotFound):
-            changelogs.append(parse_snapshot(storage.read(path), path))
-    return tuple(changelogs)
+    folder, prefix = paths.changelog_folder(root), paths.CHANGELOG_PREFIX
+    return tuple(_read_listed(storage, folder, prefix, parse_snapshot).values())
 
 
 def read_consumers(storage: Storage, root: str) -> Mapping[str, int]:
-    """The snapshot that each consumer reads next, by the consumer's name.
+    """The snapshot that each consumer reads next, by the consumer's name; see `_read_listed`.
 
-    It and later ones must not expire. Raises `FormatError` for a file that cannot be read: it is
-    then unknown what may expire.
+    It and later ones must not expire.
     """
-    consumers: dict[str, int] = {}
-    for status in storage.list(paths.consumer_folder(root)):
-        if status.is_folder or not status.name.startswith(paths.CONSUMER_PREFIX):
+    folder, prefix = paths.consumer_folder(root), paths.CONSUMER_PREFIX
+    return _read_listed(storage, folder, prefix, _next_snapshot)
+
+
+def _read_listed(
+    storage: Storage, folder: str, prefix: str, parse: Callable[[bytes, str], T]
+) -> dict[str, T]:
+    """What each file of the folder holds whose name begins with `prefix`, by the rest of its name.
+
+    They keep what they name, so none is passed over that may be there. One that vanishes while it
+    is read is not among them. Raises `TransientStorageError` for one that is not found and still
+    listed, and `FormatError` for one that cannot be read.
+    """
+    found: dict[str, T] = {}
+    missing: set[str] = set()
+    for status in sorted(storage.list(folder), key=lambda status: status.name):
+        if status.is_folder or not status.name.startswith(prefix):
             continue
-        name = status.name[len(paths.CONSUMER_PREFIX) :]
-        path = paths.consumer_path(root, name)
-        with contextlib.suppress(ObjectNotFound):
-            consumers[name] = _next_snapshot(storage.read(path), path)
-    return consumers
+        path = paths.join(folder, status.name)
+        try:
+            found[status.name[len(prefix) :]] = parse(storage.read(path), path)
+        except ObjectNotFound:
+            missing.add(status.name)
+    for status in storage.list(folder) if missing else ():
+        if status.name in missing:
+            raise listed_but_missing(paths.join(folder, status.name))
+    return found
 
 
 def has_earliest_hint(storage: Storage, location: str) -> bool:

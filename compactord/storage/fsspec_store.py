@@ -30,6 +30,7 @@ from compactord.errors import (
 )
 from compactord.redaction import is_secret, redact_text
 from compactord.references import handed_over, resolve
+from compactord.storage.absence import require_gone
 from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.creation_race import prove_create_if_absent
 from compactord.storage.objects.streams import ranged_input
@@ -173,6 +174,8 @@ class FsspecStorage:
         try:
             found = self._tried(folder, "list", lambda name: self._files.ls(name, detail=True))
         except ObjectNotFound:
+            if folder != self._spec.root:
+                require_gone(self, folder)
             return
         own = self._name(folder, "list").rstrip("/")
         for entry in found:

@@ -71,6 +71,18 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
+def _require_gone(path: str) -> None:
+    """Raises ESTALE for what was not found although its folder lists it; a link may dangle."""
+    folder, name = os.path.split(path)
+    try:
+        is_listed = name in os.listdir(folder)
+    except FileNotFoundError:
+        _require_gone(folder)
+        return
+    if is_listed and not os.path.islink(path):
+        raise OSError(errno.ESTALE, "not found, though its folder lists it")
+
+
 def _folder(path: str) -> str:
     return os.path.dirname(path) or "."
 
@@ -149,19 +161,23 @@ class LocalStorage:
         return found is not None and found.is_folder
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
-        with named_errors(folder, "list"), contextlib.suppress(FileNotFoundError):
-            with os.scandir(folder) as entries:
+        with named_errors(folder, "list"):
+            try:
+                entries = os.scandir(folder)
+            except FileNotFoundError:
+                _require_gone(folder)
+                return
+            with entries:
                 for entry in entries:
                     try:
-                        found = entry.stat()
+                        yield _status(entry.name, entry.stat())
                     except FileNotFoundError:
-                        continue
+                        if not entry.is_symlink():
+                            _require_gone(entry.path)
                     except OSError as error:
                         # A link to itself counts as absent, like a dangling one.
-                        if error.errno == errno.ELOOP:
-                            continue
-                        raise
-                    yield _status(entry.name, found)
+                        if error.errno != errno.ELOOP:
+                            raise
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
         with named_errors(path, "publish"):

@@ -163,6 +163,21 @@ def test_a_snapshot_that_was_created_in_spite_of_an_error_is_ours(kind: type[Sto
     assert table.leftovers(FIRST) == set()
 
 
+def test_a_snapshot_that_is_not_found_and_yet_listed_was_created() -> None:
+    """One false answer in place of our snapshot must not delete what it names."""
+    table, change = _table()
+    refused = Fault(at=1, error=StoreFull, after_effect=True, concerns=_creates)
+    missing = Fault(
+        at=1,
+        error=ObjectNotFound,
+        concerns=lambda call: call.method == "read" and call.path.endswith("/snapshot-2"),
+    )
+    storage = FaultyStorage(FaultyStorage(table.storage, refused), missing)
+    assert _commit(table, change, storage).snapshot_id == 2
+    assert storage.failed
+    table.check()
+
+
 def test_a_snapshot_that_was_not_created_is_created_by_asking_again() -> None:
     table, change = _table()
     storage = FaultyStorage(

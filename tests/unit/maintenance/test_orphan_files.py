@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,7 +22,13 @@ from compactord.ids import Liveness, Owner
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.model import Committed
 from compactord.paimon import paths
-from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_ids, snapshot_json
+from compactord.paimon.snapshot import (
+    CommitKind,
+    Snapshot,
+    parse_snapshot,
+    snapshot_ids,
+    snapshot_json,
+)
 from compactord.state.table_state import delta_manifests
 from compactord.storage.base import ObjectStatus, UnfinishedUpload
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, data_outputs
@@ -222,7 +230,76 @@ def test_no_file_is_swept_while_a_branch_has_no_snapshots_yet(has_latest: bool) 
     table.storage.write_new(
         paths.snapshot_path(root, 1), table.storage.read(paths.snapshot_path(HOME, 1))
     )
+    table.storage.overwrite(paths.latest_hint(root), b"1")
     assert len(_remove(table)) == 5
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True], ids=["made empty", "made from a tag"])
+def test_a_branch_that_was_never_written_to_ends_no_sweep_once_it_is_old(
+    has_snapshot: bool,
+) -> None:
+    """Java makes both without a hint (utils/FileSystemBranchManager.java)."""
+    table = _table()
+    _leave(table, *_all_kinds(FIRST))
+    root = paths.branch_root(HOME, "dev")
+    for now_ms in (NOW_MS - DAY_MS + 1, NOW_MS - DAY_MS - 1):
+        table.storage.now_ms = now_ms
+        table.storage.overwrite(paths.schema_path(root, 0), b"{}")
+        if has_snapshot:
+            first = table.storage.read(paths.snapshot_path(HOME, 1))
+            table.storage.overwrite(paths.snapshot_path(root, 1), first)
+        is_old = now_ms < NOW_MS - DAY_MS
+        assert len(_remove(table)) == (5 if is_old else 0)
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "age_ms", "swept"),
+    [(600_000, 700_000, 5), (600_001, 700_000, 0), (600_001, DAY_MS + 1, 5)],
+    ids=["written at once", "copied lately", "copied long ago"],
+)
+def test_a_snapshot_that_was_copied_lately_may_be_followed_by_others(
+    late_ms: int, age_ms: int, swept: int
+) -> None:
+    """Newest and LATEST are there; older ones, which name more files, are not yet."""
+    table = _table()
+    _leave(table, *_all_kinds(FIRST))
+    path = paths.snapshot_path(HOME, 1)
+    snapshot = parse_snapshot(table.storage.read(path), path)
+    table.storage.now_ms = NOW_MS - age_ms
+    copied = replace(snapshot, time_ms=table.storage.now_ms - late_ms)
+    table.storage.overwrite(path, snapshot_json(copied))
+    assert len(_remove(table)) == swept
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "tag", "branch", "branch tag", "changelog"])
+def test_what_is_listed_and_not_found_keeps_what_it_names(kind: str) -> None:
+    """One request is answered wrongly: no such object."""
+    table = _table()
+    _published(table)
+    snapshot = table.state().snapshot
+    assert snapshot is not None
+    keep = {
+        "snapshot": lambda table, snapshot: None,
+        "tag": _as_tag,
+        "branch": _as_branch,
+        "branch tag": _as_branch_tag,
+        "changelog": _as_changelog,
+    }[kind]
+    keep(table, snapshot)
+    if kind == "snapshot":
+        table.append(2)
+    else:
+        table.roll_back(snapshot.id - 1)
+    before = dict(table.storage.objects)
+    for at in itertools.count(1):
+        fault = Fault(at=at, error=ObjectNotFound, concerns=lambda call: call.method == "read")
+        storage = FaultyStorage(table.storage, fault)
+        with contextlib.suppress(StorageError):
+            assert _remove(table, storage) == set()
+        assert table.storage.objects == before, storage.failed
+        if not storage.failed:
+            break
+    assert at > 6
 
 
 def _as_tag(table: Lineage, snapshot: Snapshot) -> None:
@@ -232,12 +309,14 @@ def _as_tag(table: Lineage, snapshot: Snapshot) -> None:
 def _as_branch(table: Lineage, snapshot: Snapshot) -> None:
     root = paths.branch_root(HOME, "dev")
     table.storage.write_new(paths.snapshot_path(root, snapshot.id), snapshot_json(snapshot))
+    table.storage.write_new(paths.latest_hint(root), str(snapshot.id).encode())
 
 
 def _as_branch_tag(table: Lineage, snapshot: Snapshot) -> None:
     root = paths.branch_root(HOME, "dev")
     first = table.storage.read(paths.snapshot_path(HOME, 1))
     table.storage.write_new(paths.snapshot_path(root, 1), first)
+    table.storage.write_new(paths.latest_hint(root), b"1")
     table.storage.write_new(paths.tag_path(root, "v1"), snapshot_json(snapshot))
 
 

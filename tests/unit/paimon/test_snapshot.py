@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
+from compactord.errors import (
+    FormatError,
+    ObjectNotFound,
+    TransientStorageError,
+    UnsupportedTable,
+)
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -16,13 +22,15 @@ from compactord.paimon.snapshot import (
     latest_snapshot_id,
     parse_snapshot,
     read_changelogs,
+    read_consumers,
     read_snapshot,
     read_tags,
     snapshot_ids,
     snapshot_json,
 )
+from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
-from tests.storages import Call, HookedStorage
+from tests.storages import Call, Fault, FaultyStorage, HookedStorage
 from tests.unit.paimon.table_builder import MemoryStorage
 
 ROOT = "/w/db.db/t"
@@ -268,3 +276,23 @@ def test_a_changelog_that_vanishes_before_it_is_read_is_not_there_and_the_others
 
     found = read_changelogs(HookedStorage(storage, before=expire), ROOT)  # type: ignore[arg-type]
     assert [changelog.id for changelog in found] == [2]
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "read"),
+    [
+        (paths.tag_path(ROOT, "v1"), snapshot_json(FULL), read_tags),
+        (f"{ROOT}/changelog/changelog-7", snapshot_json(FULL), read_changelogs),
+        (paths.consumer_path(ROOT, "c"), b'{"nextSnapshot": 3}', read_consumers),
+    ],
+    ids=["tag", "changelog", "consumer"],
+)
+def test_what_is_listed_and_not_found_is_not_taken_for_gone(
+    path: str, data: bytes, read: Callable[[Storage, str], object]
+) -> None:
+    storage = MemoryStorage()
+    storage.write_new(path, data)
+    fault = Fault(at=1, error=ObjectNotFound, concerns=lambda call: call.method == "read")
+    with pytest.raises(TransientStorageError, match="lists it") as raised:
+        read(FaultyStorage(storage, fault), ROOT)
+    assert raised.value.path == path

@@ -17,7 +17,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.storage.base import Creation
-from compactord.storage.local import LocalStorage
+from compactord.storage.local import LocalStorage, _require_gone
 
 
 def _race(folder: str, name: str, start: Any, results: Any) -> None:
@@ -168,3 +168,17 @@ def test_folders_that_may_be_written_are_told_apart_from_those_that_may_not(tmp_
     if os.geteuid() != 0:
         tmp_path.chmod(0o500)
         assert storage.may_write(str(tmp_path)) is False
+
+
+def test_a_folder_that_was_not_found_is_gone_only_if_the_folder_above_it_lacks_it(
+    tmp_path: Path,
+) -> None:
+    """No system here answers ENOENT falsely, so what follows such an answer is called by itself."""
+    (tmp_path / "tag").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    with pytest.raises(OSError, match="lists it") as raised:
+        _require_gone(str(tmp_path / "tag"))
+    assert raised.value.errno == errno.ESTALE
+    for name in ("link", "branch", "branch/deeper"):
+        _require_gone(str(tmp_path / name))
+        assert list(LocalStorage().list(str(tmp_path / name))) == []

@@ -1,0 +1,51 @@
+"""Signs that a table is being restored or copied: its metadata does not name all live files yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from compactord.paimon import paths
+from compactord.paimon.snapshot import Snapshot, hinted_snapshot_id, snapshot_files
+from compactord.storage.base import ObjectStatus, Storage
+
+# Writers create a snapshot's file within this time of the moment that stands in it.
+_WRITE_DELAY_MAX_MS = 600_000
+_MAY_BE_RESTORED = "a restore or copy may be under way"
+
+
+def hint_trouble(hint: int | None, ids: Collection[int]) -> str | None:
+    """Why snapshots `ids` cannot be all: the hint LATEST, read before them, names none of them.
+
+    Writers set the hint after they create a snapshot, and before they roll it back.
+    """
+    if hint is None:
+        return f"it has snapshots but no hint LATEST: {_MAY_BE_RESTORED}"
+    if hint not in ids:
+        return f"LATEST names snapshot {hint}, which is missing: {_MAY_BE_RESTORED}"
+    return None
+
+
+def why_incomplete(storage: Storage, location: str, branch: str, before_ms: int) -> str | None:
+    """Why the snapshots of main or of a branch may not be all; None if nothing speaks for it.
+
+    A branch is made without a hint, and without snapshots unless it is made from a tag. So one
+    whose files are all from before `before_ms` is complete without them.
+    """
+    root = paths.branch_root(location, branch)
+    # In this order: a commit in between adds a snapshot, and then its hint.
+    hint = hinted_snapshot_id(storage, root)
+    files = snapshot_files(storage, root)
+    if hint is None and branch != paths.MAIN_BRANCH:
+        made = [*files.values(), *storage.list(paths.schema_folder(root))]
+        if made and all(status.changed_ms < before_ms for status in made):
+            return None
+    if hint is None and not files:
+        return f"{root} has no snapshots: {_MAY_BE_RESTORED}"
+    trouble = hint_trouble(hint, files)
+    return trouble if trouble is None else f"{root}: {trouble}"
+
+
+def is_restored(snapshot: Snapshot, file: ObjectStatus, since_ms: int) -> bool:
+    """Whether the snapshot's file is a copy, made after `since_ms`: others may follow."""
+    is_late = file.changed_ms > snapshot.time_ms + _WRITE_DELAY_MAX_MS
+    return is_late and file.changed_ms > since_ms
