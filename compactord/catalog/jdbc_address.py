@@ -81,7 +81,8 @@ def jdbc_address(uri: str, properties: Mapping[str, str]) -> JdbcAddress:
     except ValueError:
         raise CatalogOptionInvalid("uri", FORMS) from None
     database = unquote(parts.path.removeprefix("/"))
-    if not database or parts.username is not None:
+    # A password may have a slash.
+    if not database or "@" in parts.netloc + parts.path:
         raise CatalogOptionInvalid("uri", f"{FORMS}; the user is given as jdbc.user")
     dialect = dialects[protocol]
     given = _merged(dict(parse_qsl(parts.query, keep_blank_values=True)), properties)

@@ -25,7 +25,7 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
-from compactord.redaction import HIDDEN, is_secret_key, redact_text
+from compactord.redaction import redact_value
 from compactord.storage.open import open_storage
 from compactord.storage.store_options import literal_secrets
 
@@ -88,8 +88,7 @@ def is_of_database(error: CompactordError) -> bool:
 
 def problem_at(loaded: LoadedConfig, key: str, value: str, expected: str) -> Problem:
     """A problem with a value of the configuration; a value given by reference is not shown."""
-    literal = HIDDEN if is_secret_key(key) else redact_text(value)
-    shown = loaded.references.get(key, literal)
+    shown = loaded.references.get(key, redact_value(key, value))
     return Problem(origin=loaded.origin(key), key=key, value=shown, expected=expected)
 
 

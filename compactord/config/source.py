@@ -15,7 +15,7 @@ import yaml
 
 from compactord.config.paths import Path, dotted
 from compactord.config.problems import Origin, Problem
-from compactord.redaction import HIDDEN, is_secret_key, redact_text
+from compactord.redaction import HIDDEN, is_secret_key, redact_text, redacted
 from compactord.references import ReferenceMissing, filled, value_of
 
 Scalar = str | int | float | bool | None
@@ -71,13 +71,13 @@ class Node:
         """The value for people: short, without secrets, references as they were written."""
         if self.reference is not None:
             return self.reference
-        if any(is_secret_key(str(part)) for part in path):
+        if any(is_secret_key(str(part)) for part in (*path, dotted(path))):
             return HIDDEN
         if isinstance(self.content, dict):
             return "a mapping"
         if isinstance(self.content, list):
             return "a list"
-        text = scalar_yaml(self.content)
+        text = scalar_yaml(redacted(self.content, key=dotted(path)))
         return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
 
 

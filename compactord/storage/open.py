@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from compactord.errors import CatalogOptionInvalid, UsageError
+from compactord.redaction import has_credentials, redact_text
 from compactord.storage import fsspec_store, local
 from compactord.storage.base import Storage, StorageSpec
 from compactord.storage.objects import spec as objects
@@ -37,6 +38,12 @@ def open_storage(
     Raises `UsageError` for schemes that are not among `stores` and for what their stores refuse.
     """
     found = _SCHEME.fullmatch(location)
+    if has_credentials(location):
+        # They would be in every path, and so in tasks, errors and logs.
+        raise UsageError(
+            f"{redact_text(location)}: expected a location without user and password; give them "
+            "as options of the catalog"
+        )
     by_fsspec = options.get(fsspec_store.ENABLED, "false").lower()
     if by_fsspec not in ("true", "false"):
         raise CatalogOptionInvalid(fsspec_store.ENABLED, "true or false")

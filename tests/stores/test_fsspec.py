@@ -190,14 +190,14 @@ def test_a_catalog_has_to_ask_for_it_and_its_store_to_prove_itself(tmp_path: Pat
     exclusive.check_commits()
 
 
-def test_a_secret_of_fsspec_stands_in_no_spec_and_another_option_does() -> None:
-    options = {"fsspec.enabled": "true", "fsspec.password": "hunter2", "fsspec.port": "80"}
+def test_no_value_of_an_option_of_fsspec_stands_in_a_spec_but_for_flags() -> None:
+    options = {"fsspec.enabled": "true", "fsspec.auth": "hunter2", "fsspec.anon": "true"}
     spec, _ = locate("ftp://host/wh", options)
     found = dict(spec.options)
-    assert found["port"] == "80"
-    assert found["password"].startswith("${env:")
+    assert found["anon"] == "true"
+    assert found["auth"].startswith("${env:")
     assert b"hunter2" not in pickle.dumps(spec)
-    assert literal_secrets("ftp://host/wh", options) == ("fsspec.password",)
+    assert literal_secrets("ftp://host/wh", options) == ("fsspec.auth",)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_secret_of_fsspec_stands_in_no_spec_and_another_option_does() -> None:
     ],
 )
 def test_a_secret_within_an_option_of_fsspec_is_one(name: str, text: str) -> None:
-    options = {f"fsspec.{name}": text, "fsspec.port": "80"}
+    options = {f"fsspec.{name}": text, "fsspec.use_ssl": "true"}
     spec, _ = locate("ftp://host/wh", options)
     assert b"hunter2" not in pickle.dumps(spec)
     assert literal_secrets("ftp://host/wh", options) == (f"fsspec.{name}",)

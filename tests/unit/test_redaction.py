@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.redaction import redact_text, redacted
+from compactord.redaction import has_credentials, redact_text, redacted
 
 SECRET = "s3same"
 
@@ -29,6 +29,19 @@ SECRET = "s3same"
         "ldap.pwd",
         "spark.ssl.keyPassword",
         "fs.azure.sas.container.account",
+        "fsspec.auth",
+        "fsspec.headers",
+        "catalogs.lake.options.fsspec.key",
+        "fsspec.whatever",
+        "headers",
+        "login",
+        "connect_args",
+        "spark.executorEnv.PGPASS",
+        "spark.executorEnv.ANY",
+        "spark.yarn.appMasterEnv.ANY",
+        "spark.kubernetes.driverEnv.ANY",
+        "DB_PASS",
+        "db.pass",
     ],
 )
 def test_values_under_secret_keys_are_hidden_at_any_depth(key: str) -> None:
@@ -53,6 +66,22 @@ def test_values_under_secret_keys_are_hidden_at_any_depth(key: str) -> None:
         ("at sc://h:15002/;user_id=me;x-org=s3same now", "at sc://h:15002/;*** now"),
         ("{'sc://h;token=a@s3same'}", "{'sc://h;***'}"),
         ("-Dldap.pwd=s3same -Dx=1", "-Dldap.pwd=*** -Dx=1"),
+        ("s3://KEY:s3same/x@b/path", "s3://***@b/path"),
+        ("s3://KEY:s3same/x@b/path@2026", "s3://***@2026"),
+        ("s3://KEY:a/b?s3same@b/path", "s3://***"),
+        ("see jdbc:mysql://root:PW/s3same@h/db now", "see jdbc:mysql://***@h/db now"),
+        ("jdbc:mysql://h:3306/db?password=p@s3same", "jdbc:mysql://h:3306/db?***"),
+        ("abfss://me:s3same@a.dfs.core.windows.net/wh", "abfss://***@a.dfs.core.windows.net/wh"),
+        ("aws_secret_access_key = s3same", "aws_secret_access_key = ***"),
+        ("secret: s3same", "secret: ***"),
+        ("password: sesame for all", "password: *** for all"),
+        ("AccessKeyId: AKIAIOSFODNN", "AccessKeyId: ***"),
+        ("InvalidAccessKeyId: AKIA3SAME is unknown", "InvalidAccessKeyId: *** is unknown"),
+        ("Authorization: Token open sesame", "Authorization: *** sesame"),
+        (r"{\"token\": \"s3same x\"}", r"{\"token\": ***}"),
+        (r'"token": "a\"s3same", "b": 1', '"token": ***, "b": 1'),
+        ("fsspec.headers={'a': 's3same', 'b': 1} x", "fsspec.headers=*** x"),
+        ("spark.executorEnv.PGPASS=s3same", "spark.executorEnv.PGPASS=***"),
         ("disc://h/;a", "disc://h/;a"),
         ("a/b?c", "a/b?c"),
         ("/data/wh at 12:00, x=1", "/data/wh at 12:00, x=1"),
@@ -60,6 +89,67 @@ def test_values_under_secret_keys_are_hidden_at_any_depth(key: str) -> None:
 )
 def test_credentials_inside_texts_are_hidden(text: str, shown: str) -> None:
     assert redact_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "InvalidAccessKeyId: the store does not know the access key",
+        "InvalidAccessKeyId: The AWS Access Key Id you provided does not exist",
+        "SignatureDoesNotMatch: The request signature we calculated does not match",
+        "ExpiredToken: The provided token has expired.",
+        "InvalidToken: expired",
+        "AuthorizationPermissionMismatch: This request is not authorized",
+        "cannot load credentials: no provider has any",
+        "Unauthorized: the token: it is gone",
+        "fsspec.auth: expected a mapping",
+        "with the option fsspec.enabled: true",
+        "s3://bucket/user@example/x",
+        "http://minio:9000/bucket/wh",
+        "read of s3://bucket/x failed: ask me@example.org",
+        "the first pass reads 3 files",
+    ],
+)
+def test_words_and_plain_paths_stay(text: str) -> None:
+    assert redact_text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("jdbc:postgresql://h:5432/paimon?user=u&x=s3same", "jdbc:postgresql://h:5432/paimon?***"),
+        ("jdbc:postgresql://a:5432,b:5433/db", "jdbc:postgresql://a:5432,b:5433/db"),
+        ("jdbc:mysql://root:12/s3same@h/db", "jdbc:mysql://***@h/db"),
+        ("jdbc:mysql://root:p w s3same@[::1]:3306/db", "jdbc:mysql://***@[::1]:3306/db"),
+        ("jdbc:mysql://root:p?s3same@h/db", "jdbc:mysql://***"),
+        ("jdbc:mysql://(host=h,password=s3same)/db", "jdbc:mysql://***"),
+        ("jdbc:sqlserver://h:1433;password=s3same", "jdbc:sqlserver://h:1433;***"),
+        ("jdbc:oracle:thin:scott/s3same@h", "jdbc:oracle:***"),
+        ("jdbc:sqlite:/data/catalog.db?key=s3same", "jdbc:sqlite:/data/catalog.db?***"),
+        ("http://rest:8080/api/s3same", "http://rest:8080/api/***"),
+        ("s3same", "***"),
+    ],
+)
+def test_of_a_database_only_its_address_is_shown(uri: str, shown: str) -> None:
+    assert redacted({"uri": uri}) == {"uri": shown}
+    assert redacted(uri, key="catalogs.lake.options.uri") == shown
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("s3://KEY:SECRET@bucket/wh", True),
+        ("s3://KEY:SECRET/x@bucket/wh", True),
+        ("sftp://me:1234@host/wh", True),
+        ("sftp://me@host/wh", False),
+        ("hdfs://name:8020/user@example/wh", False),
+        ("s3://bucket/a:b/c@d", False),
+        ("abfss://box@account.dfs.core.windows.net/wh", False),
+        ("/data/a:b@c", False),
+    ],
+)
+def test_a_location_with_a_password_is_recognised(location: str, expected: bool) -> None:
+    assert has_credentials(location) is expected
 
 
 def test_what_is_not_secret_stays() -> None:
