@@ -1,4 +1,4 @@
-"""What must not be shown: values under secret-like keys, and the credentials inside URIs."""
+"""What must not be shown: secrets, by their keys or forms, and what would control a terminal."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ _ASSIGNED = re.compile(
 # What a person types may be a word; what a machine makes is none.
 _TYPED = re.compile(r"passw|passphrase|pwd", re.IGNORECASE)
 _WORD = r"(?:[A-Z]?[a-z']+|[A-Z]{1,5})[.,;:!?)]*"
+# What we say of a value ourselves.
+_EXPECTED = re.compile(r"expected\s")
 _ONE_WORD, _TWO_WORDS = re.compile(rf"{_WORD}(?=\s|$)"), re.compile(rf"{_WORD}\s+{_WORD}(?=\s|$)")
 _ERROR = re.compile(
     r"invalid|expired|unknown|missing|malformed|mismatch|not|denied|fail|error|exception|required",
@@ -95,6 +97,24 @@ def redact_value(key: str, text: str) -> str:
     return _database(text) if _URI_KEY.search(key) else redact_text(text)
 
 
+def printable(text: str) -> str:
+    """One line as people may see it, whatever names are in it.
+
+    Control and format characters are escaped as in Python: `\\x1b`, `\\n`, `\\u202e`. They would
+    move the cursor, begin a line of their own, or turn the order of letters around.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+    )
+
+
+def printable_lines(text: str) -> str:
+    """As `printable`, for texts of several lines."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
 def _url(found: re.Match[str]) -> str:
     scheme, rest = found[1], found[2]
     base, mark, query = rest.partition("?")
@@ -118,6 +138,8 @@ def _assigned(found: re.Match[str]) -> str:
 def _is_prose(found: re.Match[str]) -> bool:
     """Whether words follow the colon: two, or one after the name of an error."""
     text, start, at = found.string, found.start(), found.start("value")
+    if _EXPECTED.match(text, at):
+        return True
     name = _NAME_BEFORE.search(text[max(0, start - _NAME_CHARACTERS_MAX) : start])
     if _ERROR.search((name[0] if name else "") + found["key"]):
         return _ONE_WORD.match(text, at) is not None

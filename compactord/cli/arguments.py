@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 from compactord.config.catalog_arguments import add_catalog_arguments
 from compactord.errors import CompactordError, UsageError
-from compactord.redaction import redact_text
+from compactord.redaction import printable, redact_text
 
 
 def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
     """The error that ended a command, as plain data."""
-    return {"error": str(error) or "interrupted", "kind": type(error).__name__}
+    return {"error": redact_text(str(error)) or "interrupted", "kind": type(error).__name__}
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        message = redact_text(message)
+        message = printable(redact_text(message))
         if "--json" in self._given:
             found = json.dumps(error_json(UsageError(message)))
             self._print_message(f"{found}\n", sys.stdout)

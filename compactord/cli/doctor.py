@@ -29,7 +29,7 @@ from compactord.cli.checks import (
     zone_check,
 )
 from compactord.cli.loading import load_usable, open_configured
-from compactord.cli.running import FAILED, OK
+from compactord.cli.running import FAILED, OK, tell
 from compactord.cli.serve import local_zone
 from compactord.clock import SystemClock
 from compactord.config.load import config_of_warehouse
@@ -58,7 +58,7 @@ def doctor(args: argparse.Namespace) -> int:
         print(json.dumps(answer))
     else:
         for line in _text(checks):
-            print(line)
+            tell(line)
     return FAILED if failed else OK
 
 

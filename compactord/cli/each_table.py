@@ -13,7 +13,7 @@ from typing import Any
 from compactord.cli.argument_values import overrides_of
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
-from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, exit_code, say
+from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, exit_code, say, tell
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.paimon.options import parse_options
 from compactord.paimon.schema import latest_schema
@@ -149,7 +149,7 @@ def _one_of_several(
 def _print(args: argparse.Namespace, lines: Sequence[str]) -> None:
     """Lines for people, who are not those who ask for JSON."""
     for line in () if args.json else lines:
-        print(line)
+        tell(line)
 
 
 def _summary(choice: Choice, several: _Several) -> str:

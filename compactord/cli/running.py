@@ -23,6 +23,7 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
+from compactord.redaction import printable, redact_text
 
 OK, USAGE, FAILED, NO_ENGINE, DENIED = 0, 2, 3, 69, 77
 
@@ -63,6 +64,7 @@ def run_parsed(args: argparse.Namespace) -> int:
     """Like `run`, for parsed arguments."""
     # Not needed by --help, and slow to import.
     from compactord.config.choices import LogFormat, LogLevel
+    from compactord.config.problems import ConfigInvalid
     from compactord.service.logs import configure_logs
 
     # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
@@ -76,16 +78,24 @@ def run_parsed(args: argparse.Namespace) -> int:
         if args.json:
             figures: Callable[[BaseException], dict[str, Any]] = args.figures_of_error
             print(json.dumps(figures(error) | told))
-        say(f"compactord: {told['error']}")
+        first, *more = error.lines if isinstance(error, ConfigInvalid) else [told["error"]]
+        say(f"compactord: {first}")
+        for line in more:
+            say(line)
         return exit_code(error)
 
 
-def say(text: str) -> None:
-    """Print a line on stderr; failures are ignored, as exit code and result do not depend on it."""
+def tell(line: str) -> None:
+    """Print a line on stdout. Names in it cannot control the terminal."""
+    print(printable(line))
+
+
+def say(line: str) -> None:
+    """As `tell`, on stderr, without secrets. Failures are ignored: no exit code depends on it."""
     if sys.stderr is None:
         return
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(redact_text(line)), file=sys.stderr, flush=True)
     except OSError:
         # Buffered output would fail again at exit, and Python would change the exit code.
         with contextlib.suppress(OSError):

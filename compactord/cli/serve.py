@@ -19,7 +19,7 @@ from compactord import __version__, ids
 from compactord.catalog.look import CatalogTrouble
 from compactord.catalog.open import OpenStorage
 from compactord.cli.loading import all_unusable, load_usable, look_online, open_section
-from compactord.cli.running import DENIED, FAILED, OK, USAGE, exit_code, say
+from compactord.cli.running import DENIED, FAILED, OK, USAGE, exit_code, say, tell
 from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig
 from compactord.config.problems import ConfigInvalid, Problem
@@ -192,7 +192,7 @@ def check(args: argparse.Namespace) -> int:
         return _code_of([trouble for trouble, _ in found])
     if not args.json:
         looked = ", and so can its catalogs" if args.online else ""
-        print(f"{loaded.path}: the configuration can be used{looked}")
+        tell(f"{loaded.path}: the configuration can be used{looked}")
     return OK
 
 
@@ -228,7 +228,7 @@ def show(args: argparse.Namespace) -> int:
         print(json.dumps(found))
         return 0
     for line in show_text(loaded):
-        print(line)
+        tell(line)
     return 0
 
 

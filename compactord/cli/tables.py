@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from compactord.cli.choice import Choice, choose
-from compactord.cli.running import OK, exit_code, say
+from compactord.cli.running import OK, exit_code, say, tell
 from compactord.cli.standing import Standing, standing
 from compactord.table.report import columns_text, count_text, size_text
 
@@ -28,9 +28,9 @@ def tables(args: argparse.Namespace) -> int:
         print(json.dumps(answer))
     else:
         for line in _text(choice, found):
-            print(line)
+            tell(line)
         states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        print(f"{count_text(len(found), 'table')}{': ' if states else ''}{states}")
+        tell(f"{count_text(len(found), 'table')}{': ' if states else ''}{states}")
     for what, error in choice.unreadable.items():
         say(f"compactord: {what} cannot be listed: {error}")
     codes = [exit_code(error) for error in choice.unreadable.values()]

@@ -11,7 +11,7 @@ from typing import Any
 from compactord.cli.argument_values import partitions_of
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.plan import plannable
-from compactord.cli.running import OK
+from compactord.cli.running import OK, tell
 from compactord.cli.settings import effective_options, effective_settings
 from compactord.cli.standing import Standing, standing
 from compactord.clock import Clock, SystemClock, iso_text
@@ -59,7 +59,7 @@ def why(args: argparse.Namespace) -> int:
         print(json.dumps(_json(findings)))
         return OK
     for line in _text(choice, findings):
-        print(line)
+        tell(line)
     return OK
 
 

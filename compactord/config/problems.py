@@ -77,8 +77,11 @@ class ConfigInvalid(UsageError):
         self.problems = tuple(problems)
         self.digest = digest
         count = f"{len(self.problems)} problem{'' if len(self.problems) == 1 else 's'}"
-        lines = "".join(f"\n  {problem}" for problem in self.problems)
-        super().__init__(f"the configuration is invalid, {count}:{lines}")
+        self.lines = (
+            f"the configuration is invalid, {count}:",
+            *(f"  {problem}" for problem in self.problems),
+        )
+        super().__init__("\n".join(self.lines))
 
     def __reduce__(self) -> tuple[type[ConfigInvalid], tuple[tuple[Problem, ...]], dict[str, str]]:
         return ConfigInvalid, (self.problems,), {"digest": self.digest}

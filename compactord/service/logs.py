@@ -21,7 +21,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from compactord.clock import Clock, SystemClock
 from compactord.config.choices import LogFormat, LogLevel
-from compactord.redaction import redacted
+from compactord.redaction import printable, printable_lines, redacted
 
 # Below these levels the libraries log too much, or nothing an operator needs.
 _LIBRARIES = ("py4j", "pyspark", "apscheduler", "waitress")
@@ -36,6 +36,7 @@ _MOST_REPEATED = 4096
 # Fields that make two warnings the same.
 _IDENTITY = ("logger", "event", "catalog", "database", "table")
 _ROOT = "compactord"
+_OF_LINES = ("exception", "stack")
 
 
 def configure_logs(
@@ -112,6 +113,7 @@ def _processors(
         exceptions,
         _Header(always, clock),
         _redact,
+        *([_escape] if as_text else []),
         renderer,
     ]
 
@@ -187,3 +189,13 @@ def _redact(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
     found = redacted(event)
     assert isinstance(found, dict)
     return found
+
+
+def _escape(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    """Keep names from controlling a terminal; what is no text is shown by its `repr` anyway."""
+    return {
+        key: (printable_lines if key in _OF_LINES else printable)(value)
+        if isinstance(value, str)
+        else value
+        for key, value in event.items()
+    }

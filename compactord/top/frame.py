@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from compactord.redaction import printable
 from compactord.service.page.bars import run_state
 from compactord.service.page.figures import NO_STOP, iso_text
 from compactord.service.page.need import Need
@@ -87,11 +88,6 @@ def age_cell(milliseconds: int) -> str:
         if seconds >= unit_s:
             return f"{seconds // unit_s}{unit}"
     return f"{seconds}s"
-
-
-def printable(text: str) -> str:
-    """Text without control characters: names come from stores and must not control the terminal."""
-    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def _lines(part: RenderableType) -> int:
@@ -194,7 +190,7 @@ def _runs_cell(table: TopTable) -> Text:
     """`█████▏··  9/5/8`: the bar is full at the stop trigger."""
     trigger, stop, runs = table.compaction_trigger, table.stop_trigger, table.sorted_runs
     if not table.is_read:
-        return Text(table.kind or "–", "dim")
+        return Text(printable(table.kind) or "–", "dim")
     if not trigger:
         return Text("append", "dim")
     is_far = stop > 10 * max(trigger, runs)

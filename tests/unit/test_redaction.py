@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.redaction import has_credentials, redact_text, redacted
+from compactord.redaction import has_credentials, printable, printable_lines, redact_text, redacted
 
 SECRET = "s3same"
 
@@ -103,6 +103,8 @@ def test_credentials_inside_texts_are_hidden(text: str, shown: str) -> None:
         "cannot load credentials: no provider has any",
         "Unauthorized: the token: it is gone",
         "fsspec.auth: expected a mapping",
+        "catalog option s3.secret-key: expected ${file:/path} or ${env:NAME}",
+        "jdbc.password: expected the value in uri",
         "with the option fsspec.enabled: true",
         "s3://bucket/user@example/x",
         "http://minio:9000/bucket/wh",
@@ -187,3 +189,21 @@ def test_a_value_that_contains_itself_ends() -> None:
 )
 def test_whatever_goes_in_is_json_when_it_comes_out(value: object) -> None:
     json.dumps(redacted(value), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[2Jb\r\u202ec", r"a\x1b[2Jb\r\u202ec"),
+        ("\x00\x07\x7f\x9b", r"\x00\x07\x7f\x9b"),
+        ("\n\t", r"\n\t"),
+        ("\u202a\u202b\u202c\u202d\u2066\u2067\u2068\u2069", None),
+        ("\u200e\u200f\u061c\u200b\u200c\u200d\u2060\ufeff\u2028\u2029\udc80", None),
+        ("\U000e0001", r"\U000e0001"),
+        ("größer, 表, العربية, 🎈, a b\\c", "größer, 表, العربية, 🎈, a b\\c"),
+    ],
+)
+def test_what_controls_a_terminal_is_escaped(text: str, shown: str | None) -> None:
+    expected = "".join(rf"\u{ord(sign):04x}" for sign in text)
+    assert printable(text) == (expected if shown is None else shown)
+    assert printable_lines(f"{text}\nb") == "\n".join(map(printable, text.split("\n"))) + "\nb"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
+from compactord.redaction import printable_lines
+
 _VOID = frozenset({"br", "hr", "input", "link", "meta"})
 
 Attribute = str | int | bool | None
@@ -38,7 +40,9 @@ def join(children: Iterable[str | None], separator: str = "") -> Markup:
 
 def escaped(text: str) -> Markup:
     """Text as markup that shows it; markup as it is."""
-    return text if isinstance(text, Markup) else Markup(html.escape(text, quote=True))
+    if isinstance(text, Markup):
+        return text
+    return Markup(html.escape(printable_lines(text), quote=True))
 
 
 def _attribute(key: str, value: Attribute) -> str:
@@ -48,4 +52,4 @@ def _attribute(key: str, value: Attribute) -> str:
     if value is True:
         return f" {name}"
     # Escape quotes in markup too: they would end the attribute.
-    return f' {name}="{html.escape(str(value), quote=True)}"'
+    return f' {name}="{html.escape(printable_lines(str(value)), quote=True)}"'

@@ -282,3 +282,18 @@ def test_a_value_that_cannot_be_shown_costs_its_line_only() -> None:
     lost, line = _lines(stream)
     assert lost == {"event": "log_line_lost", "error": "RuntimeError"}
     assert line["event"] == "plan_finished"
+
+
+def test_no_text_of_an_event_controls_the_terminal() -> None:
+    hostile = "a\x1b]0;owned\x07\u202eb\nc"
+    stream = _configure(format=LogFormat.AUTO, stream=_Terminal())
+    try:
+        raise ValueError(hostile)
+    except ValueError:
+        _logger().error("failed", table=hostile, tables=[hostile], exc_info=True)
+    logging.getLogger("library").warning("bad name %s", hostile)
+    # The renderer's own colours.
+    said = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
+    assert said.replace("\n", "").isprintable()
+    assert said.count(r"a\x1b]0;owned\x07\u202eb") == 4
+    assert "Traceback (most recent call last):\n" in said

@@ -509,12 +509,13 @@ def test_hostile_texts_are_only_texts(path: str) -> None:
     attributes = {name for _, attrs in found.elements for name in attrs}
     assert not [name for name in attributes if name.startswith("on")]
     assert not [h for h in found.values("href") if not h.startswith(("/", "#"))]
-    assert HOSTILE in found.texts
+    assert HOSTILE.replace("\u202e", r"\u202e") in found.texts
+    assert "\u202e" not in found.text
 
 
 def test_half_a_surrogate_pair_in_a_name_does_not_take_the_page_down() -> None:
     view = table_view("d.\udc80")
-    assert "lake.d.?" in page(FixedStatus(service_view(view))).text
+    assert r"lake.d.\udc80" in page(FixedStatus(service_view(view))).text
 
 
 @pytest.mark.parametrize("path", ["/", ORDERS])
