@@ -14,11 +14,20 @@ HIDDEN = "***"
 SECRET = (
     r"secret|passw(?:or)?d|passphrase|(?<![a-z])pass(?![a-z])|pgpass|\bpwd\b|token|credential"
     r"|signature|authorization|cookie|(?:access|account|private|api|encryption).?key|\bsas\b"
-    r"|(?:executor|appMaster|driver)Env\.|\bfsspec\.(?!enabled\b)"
+    r"|(?:executor|appMaster|driver)Env\.|\bfsspec\.(?!enabled\b)|headers\."
 )
 # The last words are common in texts.
 _SECRET_KEY = re.compile(
-    rf"{SECRET}|sas|(?:^|[._])(?:auth|headers|login|connect_args)$", re.IGNORECASE
+    rf"{SECRET}|sas|(?:^|[._])(?:auth|login|connect_args|headers(?:\..*)?)$", re.IGNORECASE
+)
+_OF_CATALOG = re.compile(r"^catalogs\.[^.]+\.(options\.)?")
+# How the names of options of catalogs and stores end that say where, how, how much or as whom. Any
+# other option may be a secret: stores take more names than anybody knows.
+_HARMLESS_OPTION = re.compile(
+    r"(?:^|[.-])(?:uri|url|endpoint|region|authority|tenant|user|catalog-key|arn|id|name|impl|type"
+    r"|algorithm|mode|version|provider|class|enabled?|access|path|dir|keyfile|ssl\w*|currentschema"
+    r"|size|length|timeout|sleep|max|min|maximum|num|number|interval|count|period|threads|depth)$",
+    re.IGNORECASE,
 )
 # In URLs of Azure the container stands where others have the user.
 _AZURE = re.compile(r"(?:abfs|wasb)s?://", re.IGNORECASE)
@@ -53,17 +62,26 @@ _DATABASE = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _SCHEME = re.compile(r"(?:jdbc:)?[a-z][a-z0-9+.-]*:(?://)?", re.IGNORECASE)
+_FLAGS = ("true", "false")
 _DEEPEST = 12
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether a value under this key is hidden; a word inside the key is enough."""
-    return _SECRET_KEY.search(key) is not None
+    """Whether a value under this key is hidden; a word inside the key is enough.
+
+    Of options of catalogs, `catalogs.lake.options.…`, all are but those that are known.
+    """
+    of_catalog = _OF_CATALOG.match(key)
+    # A catalog's own name says nothing about its values.
+    name = key[of_catalog.end() :] if of_catalog else key
+    if of_catalog and of_catalog[1] and not _HARMLESS_OPTION.search(name):
+        return name != "fsspec.enabled"
+    return _SECRET_KEY.search(name) is not None
 
 
 def is_secret(key: str, text: str) -> bool:
     """Whether a value is a secret by its key, or has one in it that is recognised by its form."""
-    return text not in ("true", "false") and (is_secret_key(key) or redact_text(text) != text)
+    return text not in _FLAGS and (is_secret_key(key) or redact_text(text) != text)
 
 
 def has_credentials(location: str) -> bool:
@@ -92,7 +110,7 @@ def redact_text(text: str) -> str:
 
 def redact_value(key: str, text: str) -> str:
     """The value of a setting as it may be shown; of a `uri` scheme, host, port and database."""
-    if is_secret_key(key):
+    if text not in _FLAGS and is_secret_key(key):
         return HIDDEN
     return _database(text) if _URI_KEY.search(key) else redact_text(text)
 
@@ -166,6 +184,8 @@ def redacted(value: object, *, key: str = "", depth: int = 0) -> object:
     """
     if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return redact_value(key, value)
     if is_secret_key(key):
         return HIDDEN
     if isinstance(value, int):
@@ -173,8 +193,6 @@ def redacted(value: object, *, key: str = "", depth: int = 0) -> object:
     if isinstance(value, float):
         # JSON knows neither NaN nor infinities.
         return float(value) if math.isfinite(value) else str(value)
-    if isinstance(value, str):
-        return redact_value(key, value)
     if depth == _DEEPEST:
         return "…"
     if isinstance(value, Mapping):

@@ -10,7 +10,7 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.config.paths import Path, dotted
 from compactord.config.source import scalar_yaml
-from compactord.redaction import redacted
+from compactord.redaction import redact_text, redacted
 
 
 def show_text(loaded: LoadedConfig) -> list[str]:
@@ -29,17 +29,18 @@ def show_text(loaded: LoadedConfig) -> list[str]:
 
 def effective_json(loaded: LoadedConfig) -> dict[str, Any]:
     """The effective values in the shape of the file; references stand as they were written."""
-    shown = redacted(_with_references(plain(loaded.config), (), loaded.references))
+    shown = _shown(plain(loaded.config), (), loaded.references)
     assert isinstance(shown, dict)
     return shown
 
 
-def _with_references(value: object, path: Path, references: Mapping[str, str]) -> object:
+def _shown(value: object, path: Path, references: Mapping[str, str]) -> object:
     if isinstance(value, dict) and value:
-        return {k: _with_references(v, (*path, k), references) for k, v in value.items()}
+        return {redact_text(k): _shown(v, (*path, k), references) for k, v in value.items()}
     if isinstance(value, list) and value:
-        return [_with_references(v, (*path, i), references) for i, v in enumerate(value)]
-    return references.get(dotted(path), value)
+        return [_shown(v, (*path, i), references) for i, v in enumerate(value)]
+    key = dotted(path)
+    return references[key] if key in references else redacted(value, key=key)
 
 
 def json_schema() -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Node:
         """The value for people: short, without secrets, references as they were written."""
         if self.reference is not None:
             return self.reference
-        if any(is_secret_key(str(part)) for part in (*path, dotted(path))):
+        if not isinstance(self.content, str) and is_secret_key(dotted(path)):
             return HIDDEN
         if isinstance(self.content, dict):
             return "a mapping"

@@ -14,6 +14,7 @@ from compactord.errors import CommitGaveUp, CompactordError, FormatError, Object
 from compactord.maintenance.expire import Expired
 from compactord.model import Conflict, LossOutcome, MergeCompaction, TableName
 from compactord.paimon.data_file import BucketId
+from compactord.redaction import redact_text
 from compactord.scheduler.at_engine import Submitted
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import (
@@ -389,13 +390,15 @@ def _trouble(
     pause = pause_ms(retry.backoff, scheduled.look_failures)
     # A halt may require a longer pause than this failure does.
     scheduled.next_try_ms = max(scheduled.next_try_ms, now_ms + pause)
+    # Stores and databases write into errors what they like.
+    message = redact_text(str(error))
     permanent = halt_for(error)
     if permanent is not None:
         reason, action = permanent
         _halt(
             scheduled,
             reason,
-            str(error),
+            message,
             action,
             Lifted.BY_CYCLE,
             now_ms,
@@ -406,7 +409,7 @@ def _trouble(
         _halt(
             scheduled,
             HaltReason.REPEATED_FAILURES,
-            str(error),
+            message,
             advice(type(error).__name__),
             Lifted.BY_CYCLE,
             now_ms,
@@ -414,8 +417,8 @@ def _trouble(
             observer,
         )
     else:
-        scheduled.error = str(error)
-        observer.troubled(scheduled.name, str(error))
+        scheduled.error = message
+        observer.troubled(scheduled.name, message)
 
 
 def _halt(

@@ -175,6 +175,28 @@ def test_objects_become_their_redacted_text() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "is_hidden"),
+    [
+        ("catalogs.lake.options.s3.endpoint", False),
+        ("catalogs.lake.options.fs.s3a.endpoint.region", False),
+        ("catalogs.lake.options.jdbc.user", False),
+        ("catalogs.lake.options.lock-check-max-sleep", False),
+        ("catalogs.lake.options.fsspec.enabled", False),
+        ("catalogs.my-token.options.s3.endpoint", False),
+        ("catalogs.my-token.warehouse", False),
+        ("catalogs.lake.options.whatever", True),
+        ("catalogs.lake.options.jdbc.pin", True),
+        ("catalogs.lake.options.fs.gs.storage.http.headers.X-Any", True),
+        ("catalogs.lake.options.s3.access-key", True),
+        ("catalogs.lake.options.fsspec.region", True),
+    ],
+)
+def test_options_of_catalogs_are_hidden_unless_they_are_known(key: str, is_hidden: bool) -> None:
+    assert redacted("value", key=key) == ("***" if is_hidden else "value")
+    assert redacted("true", key=key) == "true"
+
+
 def test_a_value_that_contains_itself_ends() -> None:
     loop: list[object] = []
     loop.append(loop)

@@ -45,7 +45,8 @@ _WAREHOUSES = (
 
 
 def _options() -> dict[str, str]:
-    return {f"fsspec.{name}": _PLANTED for name in _FSSPEC} | {"fsspec.enabled": "true"}
+    found = {f"fsspec.{name}": _PLANTED for name in _FSSPEC}
+    return found | {"fs.gs.http.headers.X": _PLANTED, "fsspec.enabled": "true"}
 
 
 def test_config_show_and_check_hide_them(
@@ -76,7 +77,7 @@ def test_config_show_hides_what_can_be_used(
     found = said(capsys, *arguments, "--config", configuration(tmp_path, text))
     assert "memory://host/wh" in found
     assert "fsspec.enabled" in found
-    assert found.count("***") == len(_FSSPEC) + len(_SETTINGS)
+    assert found.count("***") == len(_FSSPEC) + len(_SETTINGS) + 1
     assert _PLANTED not in found
 
 

@@ -194,6 +194,18 @@ def test_looks_that_fail_now_and_then_never_halt_a_table() -> None:
     assert stage.scheduler.tables[NAME].error == ""
 
 
+def test_what_a_store_says_is_kept_without_secrets() -> None:
+    stage = Stage(halt_after_consecutive_failures=2)
+    stage.add()
+    for _ in range(2):
+        stage.poll()
+        stage.cycle_ended(only(stage.decide(60_000)), error=StorageError("/t", "token=s3same"))
+        table = stage.scheduler.tables[NAME]
+        assert table.halt is not None or table.error == "token=*** /t"
+    assert table.halt is not None
+    assert table.halt.message == "token=*** /t"
+
+
 def test_a_lost_snapshot_stops_all_commits_until_an_operator_says_so() -> None:
     stage = Stage(halt_after_lost_snapshots=2)
     table = stage.add()
