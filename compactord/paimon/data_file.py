@@ -7,9 +7,11 @@ keys, statistics) stay encoded bytes: they are compared, copied and written with
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from compactord.errors import FormatError
 from compactord.paimon.foreign import ForeignValue
 
 
@@ -74,6 +76,15 @@ class DataFile:
     first_row_id: int | None = None
     write_columns: tuple[str, ...] | None = None
     foreign: tuple[ForeignValue, ...] = ()
+
+
+def key_range(file: DataFile, key_of: Callable[[bytes], Any]) -> tuple[Any, Any]:
+    """The file's smallest and largest key, comparable. Raises `FormatError` that names the file."""
+    try:
+        return key_of(file.min_key), key_of(file.max_key)
+    except FormatError as error:
+        why = f"the keys of the file cannot be read ({error.message})"
+        raise FormatError(file.file_name, why) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

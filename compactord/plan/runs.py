@@ -13,7 +13,7 @@ from typing import Any
 
 from compactord.errors import FormatError, UsageError
 from compactord.model import SortedRun
-from compactord.paimon.data_file import DataFile
+from compactord.paimon.data_file import DataFile, key_range
 
 # A serialised key to a value that compares as Paimon's key comparator does.
 KeyOf = Callable[[bytes], Any]
@@ -23,8 +23,8 @@ def bucket_runs(files: Iterable[DataFile], key_of: KeyOf) -> tuple[SortedRun, ..
     """Level-0 runs, newest first, then the non-empty levels in ascending order.
 
     Agrees with Levels.levelSortedRuns. Keys are decoded for levels above 0 only. Raises
-    `FormatError` with the name of a file whose key range overlaps its neighbour's on one level, or
-    whose level is negative.
+    `FormatError` with the name of a file whose key range overlaps its neighbour's on one level or
+    cannot be read, or whose level is negative.
     """
     by_level: dict[int, list[DataFile]] = defaultdict(list)
     for file in files:
@@ -61,7 +61,7 @@ def _level_0_order(file: DataFile) -> tuple[int, int, int, str]:
 
 
 def _level_run(level: int, files: list[DataFile], key_of: KeyOf) -> SortedRun:
-    keyed = [(key_of(file.min_key), key_of(file.max_key), file) for file in files]
+    keyed = [(*key_range(file, key_of), file) for file in files]
     keyed.sort(key=lambda item: item[0])
     for (_, previous_max, previous), (minimum, _, file) in pairwise(keyed):
         if not minimum > previous_max:

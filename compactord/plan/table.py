@@ -87,24 +87,25 @@ class BucketPlan:
     """Decisions on one bucket, which share no file, and remarks for people.
 
     `compactions` of a table without buckets are `PackedCompactions`: made when they are asked for.
-    `rest`: there would be decisions if the bucket's partition were not skipped.
+    `rest`: there would be decisions if the bucket's partition were not skipped. `damage` says why
+    nothing can be decided, and what to do; empty for a sound bucket.
     """
 
     bucket: BucketId
     compactions: Sequence[Compaction]
     notes: tuple[str, ...] = ()
     rest: Rest | None = None
+    damage: str = ""
 
 
-def plan_buckets(buckets: Iterable[PlannedFiles], request: PlanRequest) -> Iterator[BucketPlan]:
-    """The plans of all buckets, one at a time, including those without any decision or remark.
+def one_round(plans: Iterable[BucketPlan], request: PlanRequest) -> Iterator[BucketPlan]:
+    """The plans of buckets, one at a time, including those without any decision or remark.
 
     On a table without buckets a round ends once `compaction.file-num-limit` files are taken; the
-    next round plans the rest. Raises as `plan_bucket` does.
+    next round plans the rest.
     """
     taken = 0
-    for bucket in buckets:
-        plan = plan_bucket(bucket, request)
+    for plan in plans:
         if request.kind is TableKind.APPEND_UNAWARE:
             limit = max(1, request.options.file_num_limit)
             plan, count = _within_limit(plan, limit - taken)

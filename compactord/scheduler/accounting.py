@@ -197,6 +197,7 @@ def take_in(
     if cycle.planned is not None:
         scheduled.counts.sums["ingested_bytes"] += cycle.planned.appended_bytes
         scheduled.planned = cycle.planned
+        _quarantine_damaged(scheduled, now_ms, observer)
         _forget_quarantined(scheduled, now_ms)
         if not cycle.planned.backlog.tasks and not scheduled.in_flight:
             # The buckets that failed have nothing left to do, so no commit will end this halt.
@@ -337,6 +338,32 @@ def expired(scheduled: ScheduledTable, result: Expired | CompactordError, now_ms
     )
 
 
+def _quarantine_damaged(scheduled: ScheduledTable, now_ms: int, observer: Observer) -> None:
+    """Quarantine the buckets that could not be planned, and release those that now could.
+
+    Each is told of once. It is no failure of the table: nothing else stops.
+    """
+    planned = scheduled.planned
+    assert planned is not None, "just taken in"
+    damaged = {each.bucket for each in planned.damaged}
+    for bucket in [b for b, known in scheduled.quarantined.items() if known.is_damaged]:
+        if bucket not in damaged:
+            del scheduled.quarantined[bucket]
+    for each in planned.damaged:
+        known = scheduled.quarantined.get(each.bucket)
+        if known is not None and known.is_damaged and known.message == each.message:
+            continue
+        quarantined = Quarantined(
+            failures=1,
+            message=each.message,
+            error=FormatError.__name__,
+            until_ms=0,
+            partition=each.partition,
+        )
+        scheduled.quarantined[each.bucket] = quarantined
+        observer.quarantined(scheduled.name, each.bucket, quarantined, now_ms)
+
+
 def _forget_quarantined(scheduled: ScheduledTable, now_ms: int) -> None:
     """Buckets that are gone, and those whose quarantine is over and that have nothing to do."""
     planned = scheduled.planned
@@ -353,7 +380,7 @@ def _forget_quarantined(scheduled: ScheduledTable, now_ms: int) -> None:
     for bucket in [
         b for b, quarantined in scheduled.quarantined.items() if quarantined.until_ms <= now_ms
     ]:
-        if bucket not in pending:
+        if bucket not in pending and not scheduled.quarantined[bucket].is_damaged:
             del scheduled.quarantined[bucket]
 
 

@@ -62,7 +62,7 @@ class Lifted(enum.Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Quarantined:
-    """A bucket quarantined until `until_ms`.
+    """A bucket quarantined until `until_ms`; 0: until its files change, since they are damaged.
 
     `error` is the class of the error, empty where none but fruitless attempts are the cause.
     """
@@ -72,6 +72,11 @@ class Quarantined:
     error: str
     until_ms: int
     partition: str
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the bucket cannot even be planned."""
+        return self.until_ms == 0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -101,6 +101,7 @@ class LoggingObserver:
     def quarantined(
         self, name: TableName, bucket: BucketId, quarantined: Quarantined, now_ms: int
     ) -> None:
+        pause_s = round((quarantined.until_ms - now_ms) / 1000, 1)
         _log.warning(
             "bucket_quarantined",
             **_named(name),
@@ -108,7 +109,7 @@ class LoggingObserver:
             bucket=bucket.bucket,
             failures=quarantined.failures,
             message=quarantined.message,
-            pause_s=round((quarantined.until_ms - now_ms) / 1000, 1),
+            pause_s=None if quarantined.is_damaged else pause_s,
         )
 
     def halted(self, name: TableName, halt: Halt) -> None:

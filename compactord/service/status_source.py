@@ -265,7 +265,7 @@ def table_view(
                 bucket=bucket.bucket,
                 failures=quarantined.failures,
                 message=quarantined.message,
-                until_ms=wall.at(quarantined.until_ms),
+                until_ms=wall.shown(quarantined.until_ms),
             )
             for bucket, quarantined in list(scheduled.quarantined.items())[:_QUARANTINED_MAX]
         ),

@@ -37,7 +37,10 @@ class TableStatus(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedBucket:
-    """A bucket quarantined after failures, tried again at `until_ms`."""
+    """A bucket quarantined after failures, tried again at `until_ms`.
+
+    0: its files are damaged, and it is tried again when they change.
+    """
 
     partition: str
     bucket: int

@@ -8,12 +8,14 @@ are computed on columns.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
 
 from compactord.clock import local_ms
+from compactord.errors import FormatError
 from compactord.model import CompactReason, WorkKind
 from compactord.paimon.avro_columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
@@ -25,11 +27,13 @@ from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
 from compactord.state.table_state import TableState
 from compactord.table.pending_inputs import inputs_of
-from compactord.table.planning import PlanContext, StatePlanner
+from compactord.table.planning import PlanContext, StatePlanner, damage_text
 from compactord.table.status import Backlog, RunState, TableShape
 
 # How many of a table's most urgent buckets are offered at once; the others are counted.
 OFFERED_MAX = 64
+# How many of a table's damaged buckets are told of at once; the others follow when some are healed.
+_DAMAGED_MAX = 1_000
 # How often triggers that depend on the hour are evaluated.
 _REPLAN_MS = 60_000
 
@@ -75,6 +79,15 @@ class TopBucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedBucket:
+    """A bucket that cannot be planned until its files change; `message`: why, and what to do."""
+
+    bucket: BucketId
+    partition: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
     """Work that could not begin now: some buckets, some kinds (except forced ones, if so set).
 
@@ -104,6 +117,7 @@ class TableBacklog:
         self._recheck_ms: dict[BucketId, int] = {}
         # Buckets that would be due if their partition were not skipped.
         self._rests: dict[BucketId, Rest] = {}
+        self._damaged: dict[BucketId, DamagedBucket] = {}
         self._state: TableState | None = None
         self._summaries: BucketSummaries | None = None
         self._delta_commits_due: Set[BucketId] = frozenset()
@@ -134,6 +148,7 @@ class TableBacklog:
             self._pending.clear()
             self._recheck_ms.clear()
             self._rests.clear()
+            self._damaged.clear()
             self._complete_ms = context.steady_ms
             self._small_files = state.files.count_smaller(options.small_file_size)
             self._summaries = state.files.summaries()
@@ -179,6 +194,10 @@ class TableBacklog:
         """The partitions that would be due if they were not skipped."""
         by_end = sorted(self._rests.items(), key=lambda item: item[1].until_ms)
         return {bucket.partition: rest for bucket, rest in by_end}
+
+    def damaged(self) -> tuple[DamagedBucket, ...]:
+        """Buckets that cannot be planned, at most so many as one can look at."""
+        return tuple(itertools.islice(self._damaged.values(), _DAMAGED_MAX))
 
     @property
     def has_work(self) -> bool:
@@ -256,6 +275,18 @@ class TableBacklog:
         self._pending.pop(bucket, None)
         self._recheck_ms.pop(bucket, None)
         self._rests.pop(bucket, None)
+        self._damaged.pop(bucket, None)
+        try:
+            self._plan(planner, bucket, busy, context)
+        except FormatError as error:
+            partition, why = planner.partition_text(bucket.partition), damage_text(error)
+            damaged = DamagedBucket(bucket=bucket, partition=partition, message=why)
+            self._damaged[bucket] = damaged
+
+    def _plan(
+        self, planner: StatePlanner, bucket: BucketId, busy: Set[str], context: PlanContext
+    ) -> None:
+        """Raises `FormatError` for damage of the bucket."""
         found = without_busy(planner.files(bucket), busy)
         if found is None or not len(found):
             return

@@ -23,7 +23,14 @@ from compactord.paimon.table import TableRef
 from compactord.plan.table import PlanRequest, TableKind, plan_bucket
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.table.backlog import PendingCompaction, Skip, TableBacklog, TopBucket, without_busy
+from compactord.table.backlog import (
+    DamagedBucket,
+    PendingCompaction,
+    Skip,
+    TableBacklog,
+    TopBucket,
+    without_busy,
+)
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.info import table_info
 from compactord.table.opening import OpenTable
@@ -73,6 +80,8 @@ class Planned:
     entries_skipped: int
     seconds: float
     resting: tuple[RestingPartition, ...] = ()
+    # Buckets that cannot be planned; the others are.
+    damaged: tuple[DamagedBucket, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +364,7 @@ class TableCompactor:
             ),
             offered=self._backlog.offered(skip),
             backlog=self._backlog.backlog(),
+            damaged=self._backlog.damaged(),
             top=self._backlog.top_buckets(TOP_MAX, session.table.partition_text)
             if session.table.kind is TableKind.PRIMARY_KEY
             else (),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from compactord.clock import age_text, local_ms
-from compactord.errors import ObjectNotFound, UsageError
+from compactord.errors import FormatError, ObjectNotFound, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
@@ -20,7 +20,8 @@ from compactord.plan.table import (
     PlanRequest,
     Strategy,
     TableKind,
-    plan_buckets,
+    one_round,
+    plan_bucket,
 )
 from compactord.state.rewrites import Rest, Rewrite
 from compactord.state.table_state import TableState, delta_entries, with_rewrites
@@ -93,7 +94,11 @@ class StatePlanner:
         return self._table.partition_text(partition)
 
     def files(self, bucket: BucketId) -> PlannedFiles:
-        """The input of planning. Raises `UnsupportedTable` for files in other formats."""
+        """The input of planning.
+
+        Raises `UnsupportedTable` for files in other formats, and `FormatError` for entries that
+        cannot be read or disagree.
+        """
         live = self._state.files
         if self.request.kind is not TableKind.APPEND_UNAWARE:
             found = live.bucket(bucket)
@@ -107,16 +112,31 @@ class StatePlanner:
         refuse_formats(self._table, small.formats())
         return small
 
+    def plan(self, bucket: BucketId) -> BucketPlan:
+        """The bucket's plan; of a damaged one, why it has none. Raises other errors of `files`."""
+        try:
+            return plan_bucket(self.files(bucket), self.request)
+        except FormatError as error:
+            return BucketPlan(bucket=bucket, compactions=(), damage=damage_text(error))
+
 
 def plan_state(
     storage: Storage, table: OpenTable, state: TableState, context: PlanContext
 ) -> Iterator[BucketPlan]:
     """Plans of the buckets that may have something to do; one bucket's files are read at a time.
 
-    Raises what `StatePlanner` raises.
+    A damaged bucket has a plan that says so. Raises what `StatePlanner` raises.
     """
     planner = StatePlanner(storage, table, state, context)
-    return plan_buckets(map(planner.files, planner.candidates()), planner.request)
+    return one_round(map(planner.plan, planner.candidates()), planner.request)
+
+
+def damage_text(error: FormatError) -> str:
+    """Why a bucket cannot be planned, and what to do: entries of its files are damaged."""
+    return (
+        f"{error}; the bucket is left as it is until its files change: overwrite its partition, "
+        "or roll the table back to a snapshot from before the damage"
+    )
 
 
 class PartitionTest:

@@ -181,6 +181,8 @@ def plan_notes(table: OpenTable, plan: BucketPlan) -> Iterator[str]:
     notes = list(plan.notes)
     if plan.rest is not None:
         notes.append(rest_text(plan.rest.rewrite, plan.rest.age_ms))
+    if plan.damage:
+        notes.append(f"cannot be planned: {plan.damage}")
     for note in notes:
         yield f"{place}: {note}"
 

@@ -114,12 +114,13 @@ def _halt_text(status: TableStatus, halt: Halt, now_ms: int) -> Markup:
 def _quarantined_text(table: TableView, now_ms: int) -> Markup:
     """How many buckets are quarantined, and what happened to the first of them."""
     buckets = "bucket is" if table.quarantined_count == 1 else "buckets are"
-    text = element("p", f"{count(table.quarantined_count)} {buckets} quarantined after failures.")
+    text = element("p", f"{count(table.quarantined_count)} {buckets} quarantined.")
     if not table.quarantined:
         return text
     first = table.quarantined[0]
     why = element("p", place(first.partition, first.bucket), ": ", element("bdi", first.message))
-    again = element("p", element("small", "Next attempt ", moment(first.until_ms, now_ms)))
+    when = moment(first.until_ms, now_ms) if first.until_ms else "when its files change"
+    again = element("p", element("small", "Next attempt ", when))
     return join((text, why, again))
 
 

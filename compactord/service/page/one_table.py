@@ -211,7 +211,9 @@ def _quarantined(table: TableView, now_ms: int) -> Markup:
             place(quarantined.partition, quarantined.bucket),
             count(quarantined.failures),
             element("bdi", quarantined.message),
-            moment(quarantined.until_ms, now_ms),
+            moment(quarantined.until_ms, now_ms)
+            if quarantined.until_ms
+            else "when its files change",
         )
         for quarantined in table.quarantined
     )

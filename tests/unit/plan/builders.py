@@ -9,7 +9,14 @@ from typing import Any
 from compactord.model import Compaction
 from compactord.paimon.data_file import EMPTY_STATS, BucketFiles, BucketId, DataFile, FileSource
 from compactord.paimon.options import CompactionOptions
-from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_buckets
+from compactord.plan.table import (
+    BucketPlan,
+    PlanRequest,
+    Strategy,
+    TableKind,
+    one_round,
+    plan_bucket,
+)
 
 MB = 1 << 20
 BUCKET = BucketId(b"", 0)
@@ -106,6 +113,11 @@ def plan_request(kind: TableKind = TableKind.PRIMARY_KEY, **changed: Any) -> Pla
 
 def names(files: Iterable[DataFile]) -> list[str]:
     return [file.file_name for file in files]
+
+
+def plan_buckets(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterator[BucketPlan]:
+    """A round over these buckets."""
+    return one_round((plan_bucket(bucket, request) for bucket in buckets), request)
 
 
 def decisions(buckets: Iterable[BucketFiles], request: PlanRequest) -> Iterator[Compaction]:

@@ -11,7 +11,6 @@ from compactord.plan.table import (
     Strategy,
     TableKind,
     plan_bucket,
-    plan_buckets,
     settled_by,
 )
 from tests.unit.plan.builders import (
@@ -24,6 +23,7 @@ from tests.unit.plan.builders import (
     data_file,
     decisions,
     names,
+    plan_buckets,
     plan_request,
 )
 

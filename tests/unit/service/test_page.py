@@ -256,8 +256,19 @@ def test_a_table_that_cannot_be_read_and_a_quarantined_bucket_say_why() -> None:
     night = busy_night().shown.tables[0]
     found = overview(night, table_view("d.t", status=TableStatus.ERROR, error="no such folder"))
     assert "no such folder" in found.text
-    assert "1 bucket is quarantined after failures" in found.text
+    assert "1 bucket is quarantined" in found.text
     assert "corrupt page header" in found.text
+    assert "in 14 min" in found.text
+
+
+def test_a_damaged_bucket_waits_for_other_files_not_for_a_time() -> None:
+    (failed,) = busy_night().shown.tables[0].quarantined
+    damaged = replace(failed, message="key range overlaps", until_ms=0)
+    shown = table_view("d.t", quarantined=(damaged,), quarantined_count=1)
+    status = FixedStatus(service_view(shown), TableDetail(view=shown, buckets=(), bucket_count=1))
+    for found in (page(status), page(status, "/tables/lake/d/t")):
+        assert "key range overlaps" in found.text
+        assert "when its files change" in found.text
 
 
 def test_a_calm_service_is_well() -> None:

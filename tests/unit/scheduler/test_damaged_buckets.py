@@ -1,0 +1,108 @@
+"""What becomes of a bucket that a plan found to be damaged, and of its table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compactord.model import FailureKind
+from compactord.paimon.data_file import BucketId
+from compactord.scheduler.effects import StartCycle, StartExpire, StartSweep, Submit
+from compactord.scheduler.status import Outcome
+from compactord.table.backlog import DamagedBucket
+from tests.unit.scheduler.test_scheduler import NAME, Stage, only
+
+BAD = BucketId(b"", 3)
+DAMAGED = DamagedBucket(bucket=BAD, partition="", message="two files overlap")
+
+
+class Damaged(Stage):
+    """A table of eight buckets, whose plans find bucket 3 damaged as long as `damaged` says so."""
+
+    def __init__(self, **how: object) -> None:
+        super().__init__(**how)  # type: ignore[arg-type]
+        self.damaged: tuple[DamagedBucket, ...] = (DAMAGED,)
+        self.add(buckets=8)
+
+    def cycle_ended(self, effect: object, **how: object) -> None:
+        assert isinstance(effect, StartCycle)
+        cycle = self.tables[effect.name].cycle(effect.ended, effect.skip, error=None)
+        if cycle.planned is not None:
+            bad = {each.bucket for each in self.damaged}
+            offered = tuple(p for p in cycle.planned.offered if p.bucket not in bad)
+            gone = {p for p in cycle.planned.offered if p.bucket in bad}
+            backlog = replace(cycle.planned.backlog, tasks=cycle.planned.backlog.tasks - len(gone))
+            planned = replace(cycle.planned, offered=offered, damaged=self.damaged, backlog=backlog)
+            cycle = replace(cycle, planned=planned)
+        self.scheduler.cycle_ended(effect.name, cycle, self.now)
+
+    def look(self, *, is_changed: bool = True) -> None:
+        """One look at the table; what it would begin then is left for later."""
+        if is_changed:
+            self.tables[NAME].restarted()
+        self.poll()
+        self.cycle_ended(only([e for e in self.decide(1_000) if isinstance(e, StartCycle)]))
+
+    @property
+    def quarantined(self) -> dict[int, tuple[str, int]]:
+        known = self.scheduler.tables[NAME].quarantined
+        return {b.bucket: (each.message, each.until_ms) for b, each in known.items()}
+
+
+def test_the_other_buckets_are_compacted_and_the_table_is_not_to_blame() -> None:
+    stage = Damaged(halt_after_consecutive_failures=1, slots=8)
+    for _ in range(60):
+        for effect in stage.decide(1_000):
+            match effect:
+                case StartCycle():
+                    stage.cycle_ended(effect)
+                case Submit():
+                    stage.ends(effect)
+                case _:
+                    stage.dispatched(effect)
+    scheduled = stage.scheduler.tables[NAME]
+    assert stage.outcomes() == {Outcome.COMMITTED: 7}
+    assert stage.quarantined == {3: ("two files overlap", 0)}
+    assert (scheduled.halt, scheduled.failures, scheduled.look_failures) == (None, 0, 0)
+    assert stage.observer.told.count("quarantined") == 1
+
+
+def test_the_table_is_swept_and_expires_after_its_first_plan() -> None:
+    stage = Damaged(halt_after_consecutive_failures=1)
+    stage.cycle_ended(only(stage.decide()))
+    begun = []
+    for _ in range(5):
+        stage.now += 1_000
+        effects = stage.scheduler.tick(stage.now)
+        begun += [type(e) for e in effects if isinstance(e, StartSweep | StartExpire)]
+        for effect in effects:
+            if isinstance(effect, StartSweep):
+                stage.scheduler.swept(NAME, stage.now)
+    assert begun == [StartSweep, StartExpire]
+
+
+def test_it_is_released_by_a_plan_that_succeeds_and_by_nothing_else() -> None:
+    stage = Damaged()
+    stage.cycle_ended(only(stage.decide()))
+    for _ in range(3):
+        stage.now += 10**9
+        stage.look()
+    assert stage.quarantined == {3: ("two files overlap", 0)}
+    assert stage.observer.told.count("quarantined") == 1
+    stage.damaged = (replace(DAMAGED, message="a key is junk"),)
+    stage.look()
+    assert stage.quarantined == {3: ("a key is junk", 0)}
+    assert stage.observer.told.count("quarantined") == 2
+    stage.damaged = ()
+    stage.look()
+    assert stage.quarantined == {}
+
+
+def test_a_failure_of_the_bucket_before_does_not_hide_the_damage() -> None:
+    stage = Damaged(slots=1)
+    stage.damaged = ()
+    stage.ends(stage.submitted()[0], FailureKind.POISON)
+    ((failed, (message, until_ms)),) = stage.quarantined.items()
+    assert (message, until_ms > stage.now) == ("bad", True)
+    stage.damaged = (replace(DAMAGED, bucket=BucketId(b"", failed)),)
+    stage.look()
+    assert stage.quarantined == {failed: ("two files overlap", 0)}
