@@ -362,7 +362,10 @@ class BucketChange:
 
 
 class Conflict(enum.Enum):
-    """What a commit met. `snapshot_race` is harmless and retried; the rest discard work."""
+    """What a commit met. `snapshot_race` is harmless and retried; the rest discard work.
+
+    `bucket_damaged`: a live file's entry cannot be read, so nothing can be compared with it.
+    """
 
     SNAPSHOT_RACE = "snapshot_race"
     FILE_REMOVED = "file_removed"
@@ -370,6 +373,7 @@ class Conflict(enum.Enum):
     BUCKET_COUNT_CHANGED = "bucket_count_changed"
     DV_CHANGED = "dv_changed"
     OUTPUT_LOST = "output_lost"
+    BUCKET_DAMAGED = "bucket_damaged"
     OTHER = "other"
 
 

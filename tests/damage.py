@@ -36,9 +36,18 @@ DAMAGE: dict[str, tuple[Spoil, str]] = {
 
 
 def spoil(
-    storage: Storage, table: TableRef, bucket: int, how: Spoil, *, count: int = 2
+    storage: Storage,
+    table: TableRef,
+    bucket: int,
+    how: Spoil,
+    *,
+    count: int = 2,
+    adds: bool = False,
 ) -> tuple[DataFile, ...]:
-    """Another writer replaces the oldest files of the bucket by such copies of them."""
+    """Another writer replaces the oldest files of the bucket by such copies of them.
+
+    Or `adds` the copies.
+    """
     state = load_state(storage, table)
     assert state.snapshot is not None
     (found,) = [each for each in state.files.bucket_ids() if each.bucket == bucket]
@@ -55,5 +64,5 @@ def spoil(
         after.append(how(replace(entry, file=copied)))
     # The builder was made for its own store, which has the same methods.
     history = History(storage, table, snapshot=state.snapshot, written=1000 * state.snapshot.id)  # type: ignore[arg-type]
-    history.commit([*map(deleted, before), *after], CommitKind.OVERWRITE)
+    history.commit([*map(deleted, () if adds else before), *after], CommitKind.OVERWRITE)
     return tuple(entry.file for entry in after)

@@ -13,8 +13,9 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from compactord.errors import FormatError
 from compactord.model import BucketChange, Conflict
-from compactord.paimon.data_file import DataFile, file_identity
+from compactord.paimon.data_file import DataFile, file_identity, key_range
 
 
 def conflict(
@@ -48,7 +49,10 @@ def conflict(
     for file in remaining:
         if file.level >= change.output_level and file.file_name not in change.files_above:
             return Conflict.OTHER, f"{file.file_name} appeared on level {file.level}"
-    overlap = _overlap([*remaining, *change.after], key_of)
+    try:
+        overlap = _overlap([*remaining, *change.after], key_of)
+    except FormatError as error:
+        return Conflict.BUCKET_DAMAGED, str(error)
     return (Conflict.OTHER, overlap) if overlap else None
 
 
@@ -62,11 +66,14 @@ def already_live(change: BucketChange, live: Sequence[DataFile]) -> str | None:
 
 
 def _overlap(files: Iterable[DataFile], key_of: Callable[[bytes], Any]) -> str | None:
-    """Files of one level above 0 whose key ranges overlap: two compactions wrote the same range."""
+    """Files of one level above 0 whose key ranges overlap: two compactions wrote the same range.
+
+    Raises `FormatError` for keys that cannot be read.
+    """
     levels: dict[int, list[tuple[Any, Any, str]]] = {}
     for file in files:
         if file.level > 0:
-            entry = (key_of(file.min_key), key_of(file.max_key), file.file_name)
+            entry = (*key_range(file, key_of), file.file_name)
             levels.setdefault(file.level, []).append(entry)
     for level, ranges in levels.items():
         ranges.sort()

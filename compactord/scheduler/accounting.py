@@ -101,6 +101,13 @@ def settle(
         _waste(scheduled, each)
         record = records[each.number]
         yield _counted(scheduled, record, Outcome.CONFLICT, drop.why, now_ms, each)
+        if drop.conflict is Conflict.BUCKET_DAMAGED:
+            scheduled.counts.conflicts[drop.conflict] += 1
+            if record.pending.bucket not in _damaged_in(cycle):
+                kind = FormatError.__name__
+                pending, backoff = record.pending, retry.backoff
+                _quarantine(scheduled, pending, drop.why, kind, backoff, now_ms, observer)
+            continue
         conflicted(scheduled, record, drop.conflict, drop.why, retry, now_ms, observer)
     for each in settled.replaced:
         _waste(scheduled, each)
@@ -197,7 +204,7 @@ def take_in(
     if cycle.planned is not None:
         scheduled.counts.sums["ingested_bytes"] += cycle.planned.appended_bytes
         scheduled.planned = cycle.planned
-        _quarantine_damaged(scheduled, now_ms, observer)
+        _quarantine_damaged(scheduled, cycle, now_ms, observer)
         _forget_quarantined(scheduled, now_ms)
         if not cycle.planned.backlog.tasks and not scheduled.in_flight:
             # The buckets that failed have nothing left to do, so no commit will end this halt.
@@ -338,14 +345,20 @@ def expired(scheduled: ScheduledTable, result: Expired | CompactordError, now_ms
     )
 
 
-def _quarantine_damaged(scheduled: ScheduledTable, now_ms: int, observer: Observer) -> None:
+def _damaged_in(cycle: Cycle) -> set[BucketId]:
+    """The buckets that the cycle could not plan."""
+    return {each.bucket for each in cycle.planned.damaged} if cycle.planned is not None else set()
+
+
+def _quarantine_damaged(
+    scheduled: ScheduledTable, cycle: Cycle, now_ms: int, observer: Observer
+) -> None:
     """Quarantine the buckets that could not be planned, and release those that now could.
 
     Each is told of once. It is no failure of the table: nothing else stops.
     """
-    planned = scheduled.planned
-    assert planned is not None, "just taken in"
-    damaged = {each.bucket for each in planned.damaged}
+    planned, damaged = cycle.planned, _damaged_in(cycle)
+    assert planned is not None, "there is a plan"
     for bucket in [b for b, known in scheduled.quarantined.items() if known.is_damaged]:
         if bucket not in damaged:
             del scheduled.quarantined[bucket]

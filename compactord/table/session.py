@@ -417,10 +417,10 @@ class TableSession:
                 if known is None
                 else self._follower.refreshed(known)
             )
+            live = {file.file_name for file in self.state.files.files_in(compaction.bucket)}
         except CompactordError as found:
             _log.warning("refresh_failed", compaction_id=number, **named, reason=str(found))
             return None
-        live = {file.file_name for file in self.state.files.files_in(compaction.bucket)}
         if live.issuperset(file.file_name for file in compaction.inputs):
             return False
         _log.warning("inputs_gone", compaction_id=number, **named, reason=why)

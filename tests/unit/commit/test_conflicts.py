@@ -22,6 +22,7 @@ def _file(name: str, *, level: int = 0, keys: tuple[int, int] = (0, 9)) -> DataF
     return data_file(name, level=level, min_key=low, max_key=high)
 
 
+JUNK = b"\0\0\0\1junk"
 A, B = _file("a"), _file("b")
 OUTPUT = _file("out", level=5)
 CHANGE = BucketChange(
@@ -155,3 +156,14 @@ def test_an_output_that_is_live_is_found_but_an_upgraded_file_is_no_output() -> 
     upgrade = replace(CHANGE, before=(A, B), upgraded=(replace(A, level=5),))
     assert already_live(upgrade, [A, B]) is None
     assert already_live(upgrade, [A, B, OUTPUT]) == "out"
+
+
+@pytest.mark.parametrize("bound", ["min_key", "max_key"])
+def test_a_key_that_cannot_be_read_is_told_with_its_file(bound: str) -> None:
+    damaged = replace(_file("c", level=3), **{bound: JUNK})  # type: ignore[arg-type]
+    found = _found(live=[A, B, damaged])
+    assert found is not None
+    assert found[0] is Conflict.BUCKET_DAMAGED
+    assert found[1].startswith("the keys of the file cannot be read (8 bytes are not a row")
+    assert found[1].endswith(": c")
+    assert _found(live=[A, B, replace(damaged, level=0)]) is None, "it is compared with nothing"

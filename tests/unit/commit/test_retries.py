@@ -11,6 +11,7 @@ from compactord.commit.committer import index_entries
 from compactord.errors import CommitGaveUp, CommitUnknown, StoreFull, TransientStorageError
 from compactord.model import BucketChange, CommitOutcome, Committed, Conflict, NothingCommitted
 from compactord.paimon import paths
+from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, snapshot_json
 from compactord.storage.base import Storage
 from tests.builders import FIRST
@@ -141,3 +142,33 @@ def test_a_change_is_published_only_over_the_index_entries_it_was_planned_on() -
     now = index_entries(table.storage, table.state())[bucket_id(0)]
     assert len(now) == 2
     assert isinstance(_commit(table, replace(change, index_entries=now)), Committed)
+
+
+def _damaged(table: Lineage, bucket: int) -> DataFile:
+    """A file whose key cannot be read appears in the bucket, by another writer."""
+    file = replace(table.new_file(level=3), max_key=b"\0\0\0\1junk")
+    table.expected.update(table.rows[file.file_name])
+    table._foreign([table._entry(file, bucket)], CommitKind.APPEND)
+    return file
+
+
+def test_a_damaged_bucket_drops_its_change_and_the_others_are_published() -> None:
+    table, change = _merging()
+    other = table.change(table.append(1, bucket=1), owner=FIRST, bucket=1)
+    damaged = _damaged(table, 1)
+    outcome = _commit(table, change, other)
+    assert isinstance(outcome, Committed)
+    assert outcome.published == (change,)
+    (drop,) = outcome.dropped
+    assert (drop.change, drop.conflict) == (other, Conflict.BUCKET_DAMAGED)
+    assert damaged.file_name in drop.why
+    table.check()
+
+
+def test_outputs_that_turn_out_to_be_live_in_a_damaged_bucket_are_never_dropped() -> None:
+    table, change = _merging()
+    _commit(table, change)
+    _damaged(table, 0)
+    with pytest.raises(CommitUnknown, match="is live although"):
+        _commit(table, change)
+    table.check()

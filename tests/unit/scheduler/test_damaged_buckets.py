@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compactord.model import FailureKind
+import pytest
+
+from compactord.model import Conflict, FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.effects import StartCycle, StartExpire, StartSweep, Submit
 from compactord.scheduler.status import Outcome
@@ -106,3 +108,34 @@ def test_a_failure_of_the_bucket_before_does_not_hide_the_damage() -> None:
     stage.damaged = (replace(DAMAGED, bucket=BucketId(b"", failed)),)
     stage.look()
     assert stage.quarantined == {failed: ("two files overlap", 0)}
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_a_result_that_its_damaged_bucket_makes_void_quarantines_the_bucket_at_once(
+    is_planned: bool,
+) -> None:
+    stage = Stage(halt_after_consecutive_failures=1)
+    table = stage.add()
+    stage.ends(stage.submitted()[0])
+    (effect,) = stage.decide()
+    assert isinstance(effect, StartCycle)
+    ended = effect.ended[0]
+    cycle = table.cycle(effect.ended, effect.skip, error=None, conflicts=frozenset({ended.number}))
+    assert cycle.settled is not None
+    assert cycle.planned is not None
+    ((finished, drop),) = cycle.settled.dropped
+    drop = replace(drop, conflict=Conflict.BUCKET_DAMAGED, why="a key is junk")
+    settled = replace(cycle.settled, dropped=((finished, drop),))
+    bucket = finished.compaction.bucket
+    named = (replace(DAMAGED, bucket=bucket),) if is_planned else ()
+    planned = replace(cycle.planned, damaged=named)
+    stage.scheduler.cycle_ended(NAME, replace(cycle, settled=settled, planned=planned), stage.now)
+    scheduled = stage.scheduler.tables[NAME]
+    known = scheduled.quarantined[bucket]
+    assert known.message == ("two files overlap" if is_planned else "a key is junk")
+    assert known.is_damaged is is_planned
+    assert known.until_ms == 0 if is_planned else known.until_ms > stage.now
+    assert stage.observer.told.count("quarantined") == 1
+    assert stage.outcomes() == {Outcome.CONFLICT: 1}
+    assert scheduled.counts.conflicts == {Conflict.BUCKET_DAMAGED: 1}
+    assert (scheduled.failures, scheduled.halt) == (0, None)

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.model import Conflict
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
-from compactord.table.compactor import Planned, TableCompactor
+from compactord.table.compactor import Dispatch, Planned, TableCompactor
 from tests import builders
-from tests.damage import DAMAGE, Spoil, of_file, spoil
-from tests.storages import MemoryStorage
-from tests.unit.table.compacting import ALL, Driver, compactor_of
+from tests.damage import DAMAGE, JUNK, Spoil, of_file, spoil
+from tests.storages import Call, HookedStorage, MemoryStorage
+from tests.unit.table.compacting import ALL, Driver, compactor_of, outcome_of
 
 WHERE = "/warehouse/db.db/t"
 BUCKETS = 8
@@ -107,3 +108,39 @@ def test_a_run_compacts_the_others_and_its_failure_names_the_bucket(how: Spoil, 
     assert said in failure
     assert builders.read_keyed(storage, table) == expected
     builders.check_chain(storage, table)
+
+
+def test_a_bucket_that_is_damaged_while_it_is_merged_fails_no_commit_of_the_others() -> None:
+    storage, table, _ = filled()
+    compactor = compactor_of(storage, table)
+    finished = []
+    for number, pending in enumerate(planned_by(compactor).offered, 1):
+        dispatched = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        assert isinstance(dispatched, Dispatch)
+        finished.append(outcome_of(dispatched))
+    spoil(storage, table, 3, of_file(level=3, max_key=JUNK), adds=True)
+    cycle = compactor.cycle(finished, ALL)
+    assert (cycle.error, cycle.settled is not None) == (None, True)
+    assert cycle.settled is not None
+    assert len(cycle.settled.published) == BUCKETS - 1
+    ((dropped, drop),) = cycle.settled.dropped
+    assert dropped.compaction.bucket.bucket == 3
+    assert drop.conflict is Conflict.BUCKET_DAMAGED
+    assert builders.leftovers(storage, table, [builders.FIRST]) == set()
+    assert cycle.planned is not None
+    assert [each.bucket.bucket for each in cycle.planned.damaged] == [3]
+
+
+def test_a_run_in_which_a_bucket_is_damaged_publishes_the_others_and_names_it_once() -> None:
+    storage, table, _ = filled()
+    acts = iter([True])
+
+    def damage(call: Call) -> None:
+        if call.method == "close_output" and "/bucket-3/" in call.path and next(acts, False):
+            spoil(storage, table, 3, of_file(level=3, max_key=JUNK), adds=True)
+
+    totals = builders.compact(HookedStorage(storage, after=damage), table)
+    assert (totals.compactions, totals.dropped) == (BUCKETS - 1, 1)
+    (failure,) = totals.failures
+    assert failure.startswith("bucket 3: the keys of the file cannot be read")
+    assert builders.leftovers(storage, table, [builders.FIRST]) == set()
