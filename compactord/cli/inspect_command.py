@@ -47,9 +47,12 @@ def _inspected(args: argparse.Namespace, target: Target, clock: Clock) -> Result
     shapes = report.bucket_shapes(table, state, wanted=is_wanted, worst=args.worst)
     absent = wanted.absent(bucket.partition for bucket in state.files.bucket_ids())
     lines = list(report.inspect_text(table, state, shapes, reasons))
+    damaged = list(report.damage_notes(table, state, shapes))
+    lines += [f"note: {text}" for text in damaged]
     lines += [f"note: {report.absent_text(partition)}" for partition in absent]
     total = sum(wanted(bucket.partition) for bucket in state.files.bucket_ids())
     if len(shapes) < total:
         lines.append(f"({len(shapes)} of {total:,} buckets: those with the most to do)")
     found = report.inspect_json(table, state, shapes, reasons)
-    return Result(lines=lines, found={**found, "absent_partitions": absent, "bucket_count": total})
+    found |= {"absent_partitions": absent, "bucket_count": total, "damaged": damaged}
+    return Result(lines=lines, found=found)

@@ -17,13 +17,13 @@ from compactord.cli.standing import Standing, standing
 from compactord.clock import Clock, SystemClock, iso_text
 from compactord.config.policy import matching_rules
 from compactord.config.windows import may_start, next_change_ms
-from compactord.errors import UsageError
+from compactord.errors import FormatError, UsageError
 from compactord.model import WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.plan.table import plan_bucket
 from compactord.service.view import TableStatus
 from compactord.table import report
-from compactord.table.explain import BucketReasons, explain
+from compactord.table.explain import BucketReasons, explain, explain_damage
 from compactord.table.opening import OpenTable
 from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.session import SessionRequest
@@ -109,15 +109,18 @@ def _buckets(
     planner = StatePlanner(table.storage, table, state, context)
     reasons = []
     for shape in shapes:
-        planned = planner.files(shape.bucket)
-        plan = plan_bucket(planned, planner.request)
-        small = table.options.compaction.small_file_size
-        files = (
-            planned
-            if isinstance(planned, BucketFiles)
-            else state.files.bucket(shape.bucket, smaller_than=small)
-        )
-        told = explain(table, files, plan, planner.request, context.now_ms)
+        try:
+            planned = planner.files(shape.bucket)
+            plan = plan_bucket(planned, planner.request)
+            small = table.options.compaction.small_file_size
+            files = (
+                planned
+                if isinstance(planned, BucketFiles)
+                else state.files.bucket(shape.bucket, smaller_than=small)
+            )
+            told = explain(table, files, plan, planner.request, context.now_ms)
+        except FormatError as error:
+            told = explain_damage(table, shape.bucket, shape.run_count, error)
         later = told.later or _when(choice, found, told, clock)
         reasons.append(replace(told, later=later))
     return reasons, len(asked)

@@ -54,6 +54,10 @@ def _is_halted(table: TableView) -> bool:
     return table.halt is not None
 
 
+def _has_quarantined(table: TableView) -> bool:
+    return is_included(table) and table.quarantined_count > 0
+
+
 def _is_served(table: TableView) -> bool:
     return table.status in (TableStatus.ACTIVE, TableStatus.ERROR)
 
@@ -190,6 +194,15 @@ def _state_metrics() -> tuple[Value | Values, ...]:
             ),
             is_included,
             lambda t: t.consecutive_failures,
+        ),
+        Value(
+            _gauge(
+                "quarantined_buckets",
+                "Buckets left alone after failures, or because their files are damaged; not there "
+                "while there are none.",
+            ),
+            _has_quarantined,
+            lambda t: t.quarantined_count,
         ),
         Value(
             _gauge(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import replace
 
+from compactord.errors import FormatError
 from compactord.model import SortedRun
 from compactord.paimon.binary_row import Value, decode_row
 from compactord.paimon.data_file import BucketId
@@ -15,6 +16,7 @@ from compactord.plan.table import PlanRequest, TableKind, plan_bucket
 from compactord.state.table_state import TableState
 from compactord.table import report
 from compactord.table.opening import OpenTable
+from compactord.table.planning import damage_text
 from compactord.table.status import BUCKETS_MAX, BucketDetail, RunView
 
 _RUNS_MAX = 200
@@ -54,6 +56,20 @@ def _detail(
     )
     if summary.file_count > _FILES_MAX:
         return replace(facts, plan=f"not planned here: it has more than {_FILES_MAX:,} files")
+    try:
+        return _planned(table, state, bucket, request, facts)
+    except FormatError as error:
+        return replace(facts, plan=f"cannot be planned: {damage_text(error)}")
+
+
+def _planned(
+    table: OpenTable,
+    state: TableState,
+    bucket: BucketId,
+    request: PlanRequest,
+    facts: BucketDetail,
+) -> BucketDetail:
+    """The facts with runs and plan. Raises `FormatError` for a damaged bucket."""
     # Of a partition without buckets only the small files are planned and shown.
     unaware = table.kind is TableKind.APPEND_UNAWARE
     smaller_than = table.options.compaction.small_file_size if unaware else None

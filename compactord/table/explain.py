@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compactord.clock import age_text, iso_text
+from compactord.errors import FormatError
 from compactord.model import Compaction, CompactReason, SortedRun, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.options import CompactionOptions
@@ -19,7 +20,7 @@ from compactord.plan.universal import last_full_compaction_ms
 from compactord.table import report
 from compactord.table.opening import OpenTable
 from compactord.table.pending_inputs import kind_of
-from compactord.table.planning import rest_text
+from compactord.table.planning import LEFT_AS_IT_IS, rest_text
 
 _TRIGGER = "num-sorted-run.compaction-trigger"
 _INTERVAL = "compaction.optimization-interval"
@@ -68,6 +69,22 @@ def explain(
         what=what,
         why=why,
         later=later,
+    )
+
+
+def explain_damage(
+    table: OpenTable, bucket: BucketId, sorted_runs: int, error: FormatError
+) -> BucketReasons:
+    """A bucket that cannot be planned, in words."""
+    return BucketReasons(
+        bucket=bucket,
+        place=report.place_text(table, bucket.partition, bucket.bucket),
+        sorted_runs=sorted_runs,
+        kind=None,
+        reason=None,
+        what="",
+        why=f"it cannot be planned: {error}",
+        later=LEFT_AS_IT_IS,
     )
 
 

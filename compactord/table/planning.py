@@ -131,12 +131,16 @@ def plan_state(
     return one_round(map(planner.plan, planner.candidates()), planner.request)
 
 
+# What becomes of a bucket with damaged entries, for people.
+LEFT_AS_IT_IS = (
+    "the bucket is left as it is until its files change: overwrite its partition, or roll the "
+    "table back to a snapshot from before the damage"
+)
+
+
 def damage_text(error: FormatError) -> str:
     """Why a bucket cannot be planned, and what to do: entries of its files are damaged."""
-    return (
-        f"{error}; the bucket is left as it is until its files change: overwrite its partition, "
-        "or roll the table back to a snapshot from before the damage"
-    )
+    return f"{error}; {LEFT_AS_IT_IS}"
 
 
 class PartitionTest:

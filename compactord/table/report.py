@@ -16,15 +16,16 @@ from compactord.model import (
     Compaction,
     MergeCompaction,
 )
-from compactord.paimon.data_file import BucketId
+from compactord.paimon.data_file import BucketFiles, BucketId, key_range
 from compactord.paimon.options import MergeEngine
+from compactord.plan.runs import bucket_runs
 from compactord.plan.shape import BucketShape, bucket_shape
-from compactord.plan.table import BucketPlan
+from compactord.plan.table import BucketPlan, TableKind
 from compactord.state.rewrites import Rewrite
 from compactord.state.table_state import TableState
 from compactord.table.in_flight import Finished
 from compactord.table.opening import OpenTable
-from compactord.table.planning import rest_text
+from compactord.table.planning import damage_text, rest_text
 from compactord.table.totals import CompactTotals
 
 # The risk for commands that rewrite files of the table.
@@ -200,7 +201,7 @@ def bucket_shapes(
     are no keys; then the largest. Objects of one bucket's files exist at a time.
     """
     shapes = (
-        bucket_shape(state.files.bucket(bucket), table.options.compaction)
+        bucket_shape(_files_of(state, bucket), table.options.compaction)
         for bucket in sorted(state.files.bucket_ids())
         if wanted is None or wanted(bucket)
     )
@@ -212,6 +213,33 @@ def bucket_shapes(
         return (shape.run_count if is_keyed else shape.small_file_count, shape.size_bytes)
 
     return heapq.nlargest(worst, shapes, key=need)
+
+
+def _files_of(state: TableState, bucket: BucketId) -> BucketFiles:
+    """The bucket's files, also of one whose entries disagree about the number of buckets."""
+    return BucketFiles(
+        bucket=bucket,
+        total_buckets=state.files.summary(bucket).total_buckets,
+        files=state.files.files_in(bucket),
+    )
+
+
+def damage_notes(
+    table: OpenTable, state: TableState, shapes: Iterable[BucketShape]
+) -> Iterator[str]:
+    """Why some of the buckets cannot be planned, each with its place; only where buckets are."""
+    if table.kind is TableKind.APPEND_UNAWARE:
+        return
+    for shape in shapes:
+        try:
+            found = state.files.bucket(shape.bucket)
+            if table.key_of is not None:
+                bucket_runs(found.files, table.key_of)
+                for file in found.files:
+                    key_range(file, table.key_of)
+        except FormatError as error:
+            place = place_text(table, shape.bucket.partition, shape.bucket.bucket)
+            yield f"{place}: {damage_text(error)}"
 
 
 def inspect_json(

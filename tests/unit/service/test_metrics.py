@@ -114,6 +114,7 @@ def eventful() -> ServiceView:
         counters=eventful_counters(),
         last_expire_ms=NOW_MS,
         last_success_ms=dict.fromkeys(WorkKind, NOW_MS),
+        quarantined_count=2,
     )
     view = service_view(
         eventful_table,
@@ -259,10 +260,18 @@ def test_a_table_costs_few_series() -> None:
         ),
         ({"counters": TableCounters(conflicts={Conflict.SNAPSHOT_RACE: 2})}, 1),
         ({"last_expire_ms": NOW_MS}, 4),
+        ({"quarantined_count": 3}, 1),
         ({"status": TableStatus.HALTED, "halt": halt()}, 0),
         ({"status": TableStatus.EXCLUDED}, -51),
     ],
-    ids=["full compaction", "conflict", "expiry", "halt instead of polls", "excluded"],
+    ids=[
+        "full compaction",
+        "conflict",
+        "expiry",
+        "quarantine",
+        "halt instead of polls",
+        "excluded",
+    ],
 )
 def test_what_happens_to_a_table_adds_few_series(happened: dict[str, object], series: int) -> None:
     found = samples(scrape(service_view(table_view(**happened))))
@@ -458,3 +467,10 @@ def test_a_scrape_of_2000_tables_is_quick() -> None:
     assert text.count("\n") > 90_000
     # 0.1 s on an idle machine: the bound only finds what is of another order.
     assert elapsed_s < 2
+
+
+def test_quarantined_buckets_are_counted_while_there_are_any() -> None:
+    shown = table_view(quarantined_count=3)
+    found = samples(scrape(service_view(shown)))
+    assert value(found, "compactord_table_quarantined_buckets") == 3
+    assert value(samples(scrape(service_view())), "compactord_table_quarantined_buckets") is None

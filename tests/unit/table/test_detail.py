@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
+import pytest
 
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
@@ -8,6 +11,7 @@ from compactord.table.detail import bucket_details
 from compactord.table.status import BUCKETS_MAX, BucketDetail
 from compactord_demo.writer import create_table
 from tests.builders import append_table, fill_keyed, keyed_table, rows_of, writer
+from tests.damage import DAMAGE, Spoil, spoil
 from tests.storages import MemoryStorage
 from tests.unit.table.compacting import ALL, Driver, compactor_of
 
@@ -87,3 +91,25 @@ def test_append_files_have_no_keys() -> None:
     (detail,) = _details(storage, table)
     assert detail.files == 3
     assert {(run.min_key, run.max_key) for run in detail.runs} == {("", "")}
+
+
+@pytest.mark.parametrize(("how", "said"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_bucket_is_shown_as_such_beside_the_others(how: Spoil, said: str) -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, buckets=2)
+    fill_keyed(writer(storage, table), commits=6)
+    spoil(storage, table, 1, how)
+    details = {each.bucket: each for each in _details(storage, table)}
+    assert said in details[1].plan
+    assert details[1].runs == ()
+    assert details[0].plan.startswith("bucket 0: size_amp")
+    assert len(details[0].runs) == 6
+
+
+def test_a_bucket_whose_entries_disagree_is_shown_as_damaged() -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, WHERE, buckets=1)
+    fill_keyed(writer(storage, table), commits=6)
+    spoil(storage, table, 0, lambda entry: replace(entry, total_buckets=9))
+    (detail,) = _details(storage, table)
+    assert "disagree about the number of buckets" in detail.plan
