@@ -20,7 +20,6 @@ from compactord.config.windows import may_start, next_change_ms
 from compactord.errors import FormatError, UsageError
 from compactord.model import WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId
-from compactord.plan.table import plan_bucket
 from compactord.service.view import TableStatus
 from compactord.table import report
 from compactord.table.explain import BucketReasons, explain, explain_damage
@@ -111,7 +110,7 @@ def _buckets(
     for shape in shapes:
         try:
             planned = planner.files(shape.bucket)
-            plan = plan_bucket(planned, planner.request)
+            plan = planner.decide(planned)
             small = table.options.compaction.small_file_size
             files = (
                 planned

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import structlog
+
 from compactord.commit.manifest_merge import ManifestMerge, MergeRules, is_due, merge_manifests
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import CommitError, FormatError, ObjectNotFound, TableNotFound
@@ -26,6 +28,8 @@ from compactord.paimon.types import DataType
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
+_log = structlog.get_logger()
+_NOT_MERGED = ManifestMerge(before=(), after=(), written=())
 _SEQUENCE_PROPERTY = "sequence.generation.max-sequence-number"
 
 
@@ -136,14 +140,20 @@ def _base_manifests(
 ) -> tuple[Sequence[ManifestFile], ManifestMerge]:
     """The manifests of the snapshot before, merged on the first attempt."""
     if merge is None:
-        merge = _merge(storage, location, manifests, settings, files)
+        try:
+            merge = _merge(storage, location, manifests, settings, files)
+        except FormatError as error:
+            # An entry whose partition cannot be read belongs to one bucket. The commit needs none.
+            files.take_back()
+            _log.warning("manifests_not_merged", location=location, reason=str(error))
+            return manifests, _NOT_MERGED
         return merge.after, merge
     base = merge.applied_to(manifests)
     if base is not None:
         return base, merge
     # The winner of the last race has merged manifests itself, so ours does not fit any more.
     files.take_back(only=[manifest.file_name for manifest in merge.written])
-    return manifests, ManifestMerge(before=(), after=(), written=())
+    return manifests, _NOT_MERGED
 
 
 def is_merge_due(manifests: Sequence[ManifestFile], options: CommitOptions) -> bool:
@@ -181,24 +191,25 @@ def _may_contain(
 ) -> bool:
     """Whether the manifest may have entries of one of these partitions, judged by its ranges.
 
-    A wrong False would make a file live again that another manifest deletes.
+    A wrong False would make a file live again that another manifest deletes. What cannot be read
+    may be anything.
     """
     stats = manifest.partition_stats
     if not types or len(stats.null_counts) != len(types):
         return True
     try:
         low, high = comparable_key(stats.min_values, types), comparable_key(stats.max_values, types)
+        rows = [comparable_key(partition, types) for partition in partitions]
     except FormatError:
         return True
-    for partition in partitions:
-        values = comparable_key(partition, types, source=f"partition in {manifest.file_name}")
-        if all(
+    return any(
+        all(
             # Null is an empty tuple; bounds do not cover nulls.
             lo <= value <= hi if value else nulls != 0
             for value, lo, hi, nulls in zip(values, low, high, stats.null_counts, strict=True)
-        ):
-            return True
-    return False
+        )
+        for values in rows
+    )
 
 
 def _entries(changes: Sequence[BucketChange], *, drop_stats: bool) -> Iterator[ManifestEntry]:
@@ -237,6 +248,7 @@ def _properties(
     """Only the largest sequence number is inherited, and only if writers start from it.
 
     A commit that only merges manifests keeps them (FileStoreCommitImpl.compactManifestOnce).
+    Raises `FormatError` for a number that is none.
     """
     assert state.snapshot is not None
     if not changes:
@@ -244,7 +256,12 @@ def _properties(
     if options.sequence_init is not SequenceInit.SNAPSHOT:
         return None
     before = (state.snapshot.properties or {}).get(_SEQUENCE_PROPERTY)
-    largest = int(before) if before is not None else _max_sequence_number(state)
+    try:
+        largest = int(before) if before is not None else _max_sequence_number(state)
+    except ValueError as error:
+        path = paths.snapshot_path(state.table.location, state.snapshot.id)
+        why = f"{_SEQUENCE_PROPERTY} is {before!r}, expected a whole number"
+        raise FormatError(path, why) from error
     added = [file.max_sequence_number for change in changes for file in change.after]
     return {_SEQUENCE_PROPERTY: str(max([largest, *added]))}
 

@@ -21,7 +21,7 @@ from compactord.paimon.avro_columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options import CompactionOptions
 from compactord.plan.runs import bucket_runs
-from compactord.plan.table import BucketPlan, PlannedFiles, TableKind, plan_bucket
+from compactord.plan.table import BucketPlan, PlannedFiles, TableKind
 from compactord.state.bucket_summaries import BucketSummaries
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Rest
@@ -290,7 +290,7 @@ class TableBacklog:
         found = without_busy(planner.files(bucket), busy)
         if found is None or not len(found):
             return
-        plan = plan_bucket(found, planner.request)
+        plan = planner.decide(found)
         if plan.rest is not None:
             self._rests[bucket] = plan.rest
             left_ms = plan.rest.until_ms - context.now_ms

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from compactord.commit.attempt import CommitSettings
-from compactord.errors import UnsupportedTable, UsageError
+from compactord.errors import FormatError, UnsupportedTable, UsageError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import BucketId
@@ -72,9 +72,15 @@ class OpenTable:
         )
 
     def partition_text(self, partition: bytes) -> str:
-        """For people: `dt=2026-01-01, region=eu`, empty for a table without partitions."""
+        """For people: `dt=2026-01-01, region=eu`, empty for a table without partitions.
+
+        The bytes of a row that cannot be read.
+        """
         fields = self.schema.partition_fields
-        values = decode_row(partition, [column.type for column in fields], source=self.manifests)
+        try:
+            values = decode_row(partition, [column.type for column in fields])
+        except FormatError:
+            return f"0x{partition.hex()}"
         return paths.partition_text(values, fields)
 
 

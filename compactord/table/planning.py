@@ -112,10 +112,20 @@ class StatePlanner:
         refuse_formats(self._table, small.formats())
         return small
 
+    def decide(self, found: PlannedFiles) -> BucketPlan:
+        """The plan of `files`. Raises what `plan_bucket` raises.
+
+        And `FormatError` if something is due in a partition that has no folder.
+        """
+        plan = plan_bucket(found, self.request)
+        if plan.compactions:
+            self._table.partition_path(found.bucket.partition)
+        return plan
+
     def plan(self, bucket: BucketId) -> BucketPlan:
         """The bucket's plan; of a damaged one, why it has none. Raises other errors of `files`."""
         try:
-            return plan_bucket(self.files(bucket), self.request)
+            return self.decide(self.files(bucket))
         except FormatError as error:
             return BucketPlan(bucket=bucket, compactions=(), damage=damage_text(error))
 
@@ -154,7 +164,6 @@ class PartitionTest:
         self._fields = {field.name: field for field in table.schema.partition_fields}
         self._default_name = table.options.partition_default_name
         self._partitions = partitions
-        self._manifests = table.manifests
         self._asked = [
             {name: self._meant(table, name, text) for name, text in partition.items()}
             for partition in partitions
@@ -207,7 +216,11 @@ class PartitionTest:
 
     def _matches(self, partition: bytes) -> bool:
         fields = self._fields.values()
-        values = decode_row(partition, [field.type for field in fields], source=self._manifests)
+        try:
+            values = decode_row(partition, [field.type for field in fields])
+        except FormatError:
+            # Nobody can have asked for it.
+            return False
         found = {
             field.name: self._encoded(field, value)
             for field, value in zip(fields, values, strict=True)

@@ -159,6 +159,13 @@ def test_the_largest_sequence_number_is_carried_where_writers_start_from_it(
     assert snapshot.properties == {key: expected}
 
 
+def test_a_property_that_is_no_number_is_an_error_of_its_snapshot() -> None:
+    table, change = _table(**{"write.sequence-number-init-mode": "snapshot"})
+    properties = {"sequence.generation.max-sequence-number": "many"}
+    with pytest.raises(FormatError, match=r"is 'many', expected a whole number: .*/snapshot-1$"):
+        _prepare(table, change, state=_on(table.state(), properties=properties))
+
+
 def test_without_the_property_the_largest_number_is_that_of_the_live_files() -> None:
     table = Lineage(options={"write.sequence-number-init-mode": "snapshot"})
     files = table.append(2)
