@@ -164,7 +164,7 @@ class TableBacklog:
             waited = {b for b, at in self._recheck_ms.items() if at <= context.steady_ms}
             # After a rewrite of any bucket the whole partition is skipped.
             resting = {b for b in self._pending if b.partition in context.resting}
-            looked_at = changed | waited | resting
+            looked_at = filter(planner.wants, changed | waited | resting)
         for bucket in looked_at:
             self._look_at(planner, bucket, busy.get(bucket, frozenset()), context)
         self._state = state

@@ -88,7 +88,11 @@ class StatePlanner:
         if self.delta_commits_due:
             worth |= candidates(summaries, request.kind, Strategy.FULL, request.options)
         found = summaries.index.take(worth).bucket_ids()
-        return sorted(bucket for bucket in found if self._wanted(bucket.partition))
+        return sorted(filter(self.wants, found))
+
+    def wants(self, bucket: BucketId) -> bool:
+        """Whether the bucket is in a partition that was asked for."""
+        return self._wanted(bucket.partition)
 
     def partition_text(self, partition: bytes) -> str:
         return self._table.partition_text(partition)

@@ -24,7 +24,7 @@ from compactord.table.detail import bucket_details
 from compactord.table.opening import open_table
 from compactord_demo.writer import create_table
 from tests import builders
-from tests.storages import MemoryStorage
+from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.paimon.table_builder import CODEC, History, deleted
 from tests.unit.table.compacting import Driver, compactor_of
 
@@ -55,8 +55,8 @@ def _write(storage: MemoryStorage, table: TableRef, *, commits: int) -> None:
         target.write(rows.append_column(field, partitions))
 
 
-def _damaged(**options: str) -> tuple[MemoryStorage, TableRef]:
-    """A table of three partitions, the second of which has entries with another row."""
+def _sound(**options: str) -> tuple[MemoryStorage, TableRef]:
+    """A table of three partitions that are due."""
     storage = MemoryStorage()
     table = TableRef(database="db", name="t", location="/w/db.db/t")
     create_table(
@@ -68,6 +68,12 @@ def _damaged(**options: str) -> tuple[MemoryStorage, TableRef]:
         options={"bucket": "1", "write-only": "true", **options},
     )
     _write(storage, table, commits=6)
+    return storage, table
+
+
+def _damaged(**options: str) -> tuple[MemoryStorage, TableRef]:
+    """As `_sound`, but the entries of the second partition have another row."""
+    storage, table = _sound(**options)
     state = load_state(storage, table)
     found = state.files.entries(sorted(state.files.bucket_ids())[1])
     history = _History(storage, table, snapshot=state.snapshot, written=1000)  # type: ignore[arg-type]
@@ -112,6 +118,21 @@ def test_a_run_over_other_partitions_does_not_ask_for_it() -> None:
     storage, table = _damaged()
     totals = builders.compact(storage, table, partitions=({"p": "2"},))
     assert (totals.compactions, totals.failures) == (1, [])
+
+
+def test_a_run_over_some_partitions_leaves_the_others_though_they_change_meanwhile() -> None:
+    storage, table = _sound()
+    acts = iter([True])
+
+    def rival(call: Call) -> None:
+        if call.method == "close_output" and next(acts, False):
+            _write(storage, table, commits=1)
+
+    hooked = HookedStorage(storage, after=rival)
+    totals = builders.compact(hooked, table, partitions=({"p": "2"},))
+    assert (totals.compactions, totals.failures) == (1, [])
+    files = load_state(storage, table).files
+    assert [files.summary(b).file_count for b in sorted(files.bucket_ids())] == [7, 7, 2]
 
 
 def test_a_run_over_all_names_it() -> None:
