@@ -20,7 +20,7 @@ CATALOG = "demo"
 # The daemon's grace period in seconds, and how long the demo waits for its end.
 _GRACE_S, _PATIENCE_S = 30, 60
 _ADDRESS = re.compile(r'"address": "(http://[^"\s]+)"')
-_TAIL_LINES = 20
+TAIL_LINES = 20
 _TAIL_BYTES = 64 << 10
 _PR_SET_PDEATHSIG = 1
 # The folder that this package was loaded from.
@@ -86,7 +86,7 @@ class DaemonProcess:
         for path in (self._log, self._said):
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-                lines += file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+                lines += file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
         return "\n".join(f"  | {line}" for line in lines)
 
     def __enter__(self) -> DaemonProcess:
