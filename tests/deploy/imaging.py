@@ -40,7 +40,7 @@ def why_not_here(cache: Path) -> str | None:
     if os.geteuid() != 0:
         return "it needs root"
     if shutil.which("debootstrap") is None:
-        return "debootstrap is not installed"
+        return "debootstrap is not installed: apt-get install debootstrap"
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         lower, upper, work, merged = (Path(folder, name) for name in "luwm")

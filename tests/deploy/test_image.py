@@ -56,7 +56,8 @@ def warehouse(tmp_path: Path) -> Path:
 @pytest.fixture
 def image(containers: Containers) -> imaging.Image:
     if containers.image is None:
-        pytest.skip("the image's files cannot be had: " + str(imaging.why_not_here(Path.cwd())))
+        why = imaging.why_not_here(Path.cwd())
+        pytest.skip(f"the image is not built here ({why}): run `make test-deploy` as root")
     return containers.image
 
 

@@ -91,7 +91,7 @@ def _small_disk(folder: Path, size_bytes: int) -> Iterator[None]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk: run `make test` as root")
 def test_a_full_disk_is_named_and_costs_nothing_but_the_run(
     commands: Commands, tmp_path: Path
 ) -> None:

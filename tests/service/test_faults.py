@@ -139,7 +139,7 @@ def _small_disk(folder: Path, size_bytes: int) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk: run `make test` as root")
 def test_a_full_disk_is_named_and_work_goes_on_when_there_is_room_again(
     services: Services, tmp_path: Path
 ) -> None:
@@ -206,7 +206,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         subprocess.run(compiler, cwd=folder, check=True, capture_output=True)
     except FileNotFoundError:
-        pytest.skip("needs a C compiler to shift a process's clock")
+        pytest.skip("cc, which shifts a process's clock, is not installed: apt-get install gcc")
     return folder / "shim.so"
 
 

@@ -112,7 +112,7 @@ def postgresql(folder: Path) -> Iterator[Server]:
 def mysql(folder: Path) -> Iterator[Server]:
     program = shutil.which("mariadbd")
     if program is None:
-        pytest.skip("no mariadbd here")
+        pytest.skip("mariadbd is not installed: apt-get install mariadb-server")
     data, port = folder / "mariadb", _free_port()
     data.mkdir()
     process = subprocess.Popen(
