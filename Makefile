@@ -20,29 +20,46 @@ HISTORIES ?= 1000
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools stores lock manifests demo test test-fast lint bench bench-large soak contest \
+.PHONY: help demo setup lint test-fast test test-deploy tools deploy-tools stores lock manifests \
+	bench bench-large soak contest \
 	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
 		awk -F ':.*## ' '{ printf "  %-13s %s\n", $$1, $$2 }'
 
-setup: $(VENV)/.installed ## Make .venv with all that is needed, a Java included
+demo: $(VENV)/.runs ## Watch serve keep two tables compact while jobs fill them; about a minute
+	$(BIN)/compactord-demo
 
-$(VENV)/.installed: pyproject.toml
+# The commands and a Java: what the demo needs. No object stores, databases or tests.
+$(VENV)/.runs: pyproject.toml
+	@echo "Once, one to four minutes: download 0.6 GB, keep 0.9 GB in $(VENV) and 0.4 GB in pip's cache."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[jre]'
+	@touch $@
+
+setup: $(VENV)/.installed ## Make .venv for developers: all stores and databases, and what tests need
+
+$(VENV)/.installed: $(VENV)/.runs
 	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[jre,jdbc,stores,dev]'
 	@touch $@
 
-tools: setup $(VENV)/.tools ## Browser, helm, promtool and so on for tests; once, into the cache
-	$(BIN)/python -m tests.tools.obtain
-
-stores: setup ## Servers of object stores for tests: MinIO, fake-gcs-server, Azurite; once
-	$(BIN)/python -m tests.tools.store_servers
+tools: setup $(VENV)/.tools ## A browser, moto, PostgreSQL for `make test`; fetched once into the cache
+	$(BIN)/python -m tests.tools.obtain tools
 
 $(VENV)/.tools: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[tools]'
 	@touch $@
+
+deploy-tools: setup $(VENV)/.deploy-tools ## Helm, Prometheus, kube-score: built once, 20 min of two cores
+	$(BIN)/python -m tests.tools.obtain deploy-tools
+
+$(VENV)/.deploy-tools: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[deploy-tools]'
+	@touch $@
+
+stores: setup ## Servers of object stores for tests: MinIO, fake-gcs-server, Azurite; once
+	$(BIN)/python -m tests.tools.store_servers
 
 # Run it on Linux with the Python version of the image's Debian: what is locked depends on both.
 lock: setup $(CACHE)/pip-tools/.installed ## Fix the image's packages by version and checksum
@@ -61,16 +78,17 @@ $(CACHE)/pip-tools/.installed:
 	$(CACHE)/pip-tools/bin/pip install --quiet 'pip-tools>=7.4,<8'
 	@touch $@
 
-manifests: tools ## Renew the chart's schema, copies and page, and the plain manifests
+manifests: deploy-tools ## Renew the chart's schema, copies and page, and the plain manifests
 	$(BIN)/python -m tests.deploy.rendering
 
-demo: setup ## Watch serve keep two tables compact while jobs fill them; about a minute
-	$(BIN)/compactord-demo
-
-test: tools ## All tests; fetches the jar of Java Paimon once
+test: tools ## All tests but tests/deploy; fetches the jar of Java Paimon once
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.tools.class_archive
-	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --ignore tests/deploy $(PARALLEL) $(PYTEST_ARGS)
+
+test-deploy: deploy-tools ## tests/deploy: the image, the chart, the manifests, the alerts
+	$(BIN)/python -m tests.tools.class_archive
+	$(BIN)/python -m pytest tests/deploy $(PARALLEL) $(PYTEST_ARGS)
 
 test-fast: setup ## The tests that need neither Java nor `make tools`
 	$(BIN)/python -m pytest -m 'not oracle and not spark and not bench and not compat' \
@@ -87,6 +105,7 @@ evolutions: setup ## Random histories of altered tables beside Java; HISTORIES=1
 	$(BIN)/python -m tests.oracle.many_evolutions --first $(SEED) --count $(HISTORIES)
 
 bench: setup ## Measure against Java's core compaction and its Flink job; COMPARE=FILE
+	$(BIN)/python -m tests.tools.obtain moto
 	$(BIN)/python -m tests.bench $(if $(COMPARE),--compare $(COMPARE))
 
 bench-large: setup ## Measure a bucket of 5 GB; needs 10 GB of disk

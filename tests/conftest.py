@@ -19,7 +19,7 @@ from tests.tools.class_archive import archive_options
 
 REPOSITORY = Path(__file__).parent.parent
 # Their tests start whole programs, which have sessions of Spark, and share some of them.
-_ONE_WORKER = ("bench", "browser", "deploy", "e2e", "service", "spark")
+_ONE_WORKER = ("bench", "browser", "e2e", "service", "spark")
 
 # On a crowded machine everything is slow.
 settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,12 +28,17 @@ settings.load_profile("crowded")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of parallel workers, one runs all tests of such a folder, beginning with the largest."""
+    """Of parallel workers, one runs all tests of such a folder, beginning with the largest.
+
+    Those of `tests/deploy`, which run alone, are divided by modules: these share nothing.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types here
         def _split_scope(self, nodeid: str) -> str:
             folder = nodeid.split("/")[1]
+            if folder == "deploy":
+                return nodeid.split("::")[0]
             return folder if folder in _ONE_WORKER else nodeid
 
     return ByFolder(config, log)

@@ -168,7 +168,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def running_prometheus(folder: Path, config: str) -> Iterator[Prometheus]:
-    """Raises ToolError when `make tools` has not been run."""
+    """Raises ToolError when `make deploy-tools` has not been run."""
     program = tool_path("prometheus")
     path = folder / "prometheus.yml"
     path.write_text(config)

