@@ -64,7 +64,7 @@ def open_catalog(
     except ImportError as error:
         raise UsageError(
             f"metastore jdbc needs packages that are not installed ({error.name}): "
-            "pip install 'compactord[jdbc]'"
+            "pip install 'psycopg[binary]>=3.2,<4' 'pymysql[rsa]>=1.1,<2' 'sqlalchemy>=2.0,<3'"
         ) from None
     catalog = open_jdbc(storage, path, own, clock=SystemClock(), zone=zone, settle_ms=settle_ms)
     if is_exposed and not is_guarded and not catalog.has_lock:

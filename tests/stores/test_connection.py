@@ -200,12 +200,13 @@ import sys
 sys.modules["opendal"] = None
 import compactord.cli.command
 from compactord.errors import UsageError
+from compactord.storage.objects.spec import INSTALL_STORES
 from compactord.storage.open import open_storage
 open_storage("/tmp", {})
 try:
     open_storage("s3://lake/wh", {"s3.endpoint": "http://127.0.0.1:9"})
 except UsageError as error:
-    assert "pip install 'compactord[stores]'" in str(error), error
+    assert INSTALL_STORES in str(error), error
     sys.exit(42)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -14,6 +14,8 @@ from compactord.storage.store_options import service_of
 if TYPE_CHECKING:
     from compactord.storage.objects.store import ObjectStorage
 
+# What the extra `stores` names: compactord itself is in no package index.
+INSTALL_STORES = "pip install 'botocore>=1.35,<2' 'fsspec>=2024.12,<2027' 'opendal>=0.47.12,<0.48'"
 # Of one request without an answer, or without progress.
 TIMEOUT_S = 30.0
 
@@ -45,7 +47,7 @@ class ObjectSpec:
         except ImportError as error:
             raise UsageError(
                 f"{self.root}: object stores need packages that are not installed "
-                f"({error.name or error}): pip install 'compactord[stores]'"
+                f"({error.name or error}): {INSTALL_STORES}"
             ) from None
         return ObjectStorage(self)
 

@@ -20,7 +20,7 @@ from compactord.errors import (
 from compactord.redaction import redact_text
 from compactord.references import resolve
 from compactord.storage.base import UnfinishedUpload
-from compactord.storage.objects.spec import ObjectSpec
+from compactord.storage.objects.spec import INSTALL_STORES, ObjectSpec
 
 _ATTEMPTS_MAX = 5
 _ROLE_SESSION = "compactord"
@@ -70,7 +70,7 @@ def _client(spec: ObjectSpec, path: str) -> Any:
     except ImportError as error:
         raise UsageError(
             f"{spec.root}: unfinished uploads need packages that are not installed "
-            f"({error.name}): pip install 'compactord[stores]'"
+            f"({error.name}): {INSTALL_STORES}"
         ) from None
     with _lock:
         made_s, client = _clients.get(spec, (0.0, None))

