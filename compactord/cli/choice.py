@@ -1,7 +1,7 @@
 """The tables that a command is for, and what the configuration says of each.
 
 A table that is named is always taken. Of a database, of a pattern, or of all tables of a
-configuration, those are passed over that the service would not work on; they are told with the
+configuration, those are skipped that the service would not work on; they are listed with the
 reason.
 """
 

@@ -1,7 +1,7 @@
 """The features that compactord supports. Every other one is refused by name before data is read.
 
 A compactor that does not know a feature can damage the table or leave it inconsistent. So a table
-is compacted only if everything that it uses is on the lists below. The README's compatibility table
+is compacted only if everything that it uses is on the lists below. The table of docs/support.md
 is rendered from the same lists.
 """
 

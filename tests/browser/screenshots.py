@@ -1,4 +1,4 @@
-"""Makes the README's screenshots, from the service of a demo whose jobs have just ended.
+"""Makes the documents' screenshots, from the service of a demo whose jobs have just ended.
 
 While they write, the parts of a page may be a second apart, and their numbers differ.
 

@@ -18,6 +18,7 @@ _DOCUMENTS = sorted(
         text=True,
     ).stdout.split()
 )
+_SECTION = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -26,6 +27,29 @@ def test_links_between_files_lead_to_files(document: str) -> None:
     path = _ROOT / document
     links = _LINK.findall(path.read_text())
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", _DOCUMENTS)
+def test_links_to_a_section_lead_to_its_heading(document: str) -> None:
+    path = _ROOT / document
+    lost = [
+        (name, anchor)
+        for name, anchor in _SECTION.findall(path.read_text())
+        if anchor not in _anchors(path.parent / name if name else path)
+    ]
+    assert lost == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """Of the headings, as hosts of Git make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_in_the_index() -> None:
+    pages = (_ROOT / "docs").glob("*.md")
+    listed = {*_LINK.findall((_ROOT / "docs" / "README.md").read_text())}
+    assert {page.name for page in pages} - {"README.md"} <= listed
 
 
 def test_contributing_names_every_folder_of_tests() -> None:

@@ -1,125 +1,65 @@
-"""The README says what is true: its compatibility table is the allow-list's."""
+"""The README is short and true, and the commands of all documents are understood."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
-from compactord.paimon.merge_checks import AGGREGATORS, REFUSED_AGGREGATORS
-from compactord.paimon.option_catalogue import LEVELS_MAX
+import pytest
+
+from compactord.cli.command import _parser
 from compactord.paimon.options import ChangelogProducer, MergeEngine
-from compactord.paimon.support import (
-    CHANGELOG_PRODUCERS,
-    CODECS,
-    FILE_FORMATS,
-    MANIFEST_CODECS,
-    MERGE_ENGINES,
-    PARQUET_HONOURED,
-    PARQUET_REFUSED,
-    REFUSED_OPTIONS,
-    REFUSED_TYPES,
-    RefusedOption,
-)
+from compactord.paimon.support import CHANGELOG_PRODUCERS, FILE_FORMATS, MERGE_ENGINES
 
-_README = Path(__file__).parents[2] / "README.md"
-_START = "<!-- compatibility table: generated, see tests/unit/test_readme.py -->\n"
-_END = "<!-- end of compatibility table -->"
+_ROOT = Path(__file__).parents[2]
+_README = (_ROOT / "README.md").read_text()
+_DOCUMENTS = (_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md")))
+# Half of what it had when all arguments and all features stood in it.
+_BYTES_MAX = 22_701 // 2
+_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_readme_has_the_compatibility_table_of_the_allow_list() -> None:
-    """`REWRITE=1 pytest tests/unit/test_readme.py` writes it anew."""
-    text = _README.read_text()
-    head, rest = text.split(_START)
-    found, tail = rest.split(_END)
-    expected = compatibility_table().strip() + "\n"
-    if os.environ.get("REWRITE"):
-        _README.write_text(head + _START + expected + _END + tail)
-        found = expected
-    assert found == expected
+def _commands() -> Iterator[tuple[str, str]]:
+    """Each command of ours in a block of code, with its document; also those run in the image."""
+    for document in _DOCUMENTS:
+        for language, block in _FENCED.findall(document.read_text()):
+            for line in block.replace("\\\n", " ").splitlines() if not language else ():
+                text = line.removeprefix("$ ").partition("  #")[0]
+                if found := re.match(r"(?:docker run .* )?compactord (?!\d)(.+)", text):
+                    yield document.name, found[1]
 
 
-def test_the_compatibility_table_has_a_row_for_every_rule() -> None:
-    lines = compatibility_table().splitlines()
-    assert all(line.count("|") == 4 for line in lines)
-    for rule in REFUSED_OPTIONS:
-        assert sum(line.startswith(f"| `{rule.key}` |") for line in lines) == 1
-    assert (
-        "| `merge-engine` | `deduplicate`, `partial-update`, `aggregation` | `first-row`"
-        in compatibility_table()
-    )
+def test_the_readme_is_half_as_long_as_it_was() -> None:
+    assert len(_README.encode()) <= _BYTES_MAX
 
 
-def compatibility_table() -> str:
-    """What is supported and what is refused, as Markdown for the README."""
-    rows = [
-        (
-            "Primary-key tables",
-            "fixed buckets (`bucket` > 0)",
-            "dynamic (`bucket` = -1) and postponed (`bucket` = -2) buckets, "
-            "keys without all partition columns",
-        ),
-        ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
-        ("`merge-engine`", *_choices(MERGE_ENGINES, MergeEngine)),
-        (
-            "Aggregate functions",
-            _code(AGGREGATORS),
-            f"{_code(REFUSED_AGGREGATORS)} and others",
-        ),
-        ("`changelog-producer`", *_choices(CHANGELOG_PRODUCERS, ChangelogProducer)),
-        ("File formats", _code(FILE_FORMATS), "all others, also per level"),
-        ("Compression of data files", _code(CODECS), "all others"),
-        ("Compression of manifests", _code(MANIFEST_CODECS), "all others"),
-        ("Column types", "all others", _code(REFUSED_TYPES)),
-        (
-            "Schema evolution",
-            "columns added, dropped, renamed, moved, of other types, at any depth",
-            "types that Java has no cast for",
-        ),
-        (
-            "Record-level expire",
-            "`record-level.time-field` of type INT, BIGINT or TIMESTAMP",
-            "time fields of other types, or none",
-        ),
-        ("File indexes", "", "`file-index.<type>.columns`"),
-        ("Shredded maps", "", "`fields.<column>.map.storage-layout`"),
-        (
-            "Parquet options",
-            _code(PARQUET_HONOURED),
-            _code(tuple(f"{key}*" for key, _ in PARQUET_REFUSED))
-            + "; others are not applied, with a warning",
-        ),
-        ("External paths", "", "`data-file.external-paths` with a strategy"),
-        (
-            "Names of data files",
-            "any `data-file.prefix` that is part of a name",
-            "those with `/`, `\\`, `:` or control characters, blank or very long ones",
-        ),
-        ("`num-levels`", f"2 to {LEVELS_MAX}", "fewer and more"),
-        ("Values of options", "those that Java takes", "others; of columns that do not exist"),
-    ]
-    rows += [(f"`{rule.key}`", _supported(rule), _refused(rule)) for rule in REFUSED_OPTIONS]
-    lines = ["| feature | supported | refused |", "|---|---|---|"]
-    lines += [f"| {feature} | {yes or '–'} | {no or '–'} |" for feature, yes, no in rows]
-    return "\n".join(lines) + "\n"
+@pytest.mark.parametrize(("document", "command"), [*_commands()])
+def test_commands_of_the_documents_are_understood(document: str, command: str) -> None:
+    _parser().parse_args(shlex.split(command))
 
 
-def _choices(
-    supported: tuple[MergeEngine, ...] | tuple[ChangelogProducer, ...],
-    kind: type[MergeEngine] | type[ChangelogProducer],
-) -> tuple[str, str]:
-    others = tuple(member.value for member in kind if member not in supported)
-    return _code(tuple(member.value for member in supported)), _code(others)
+def test_the_readme_says_in_short_what_is_served() -> None:
+    served, refused = re.findall(r"^- \*\*(?:Yes|Not yet):\*\* (.*(?:\n  .*)*)", _README, re.M)
+    for kinds, supported in (
+        (MergeEngine, MERGE_ENGINES),
+        (ChangelogProducer, CHANGELOG_PRODUCERS),
+    ):
+        for kind in kinds:
+            assert f"`{kind.value}`" in (served if kind in supported else refused), kind
+    assert (FILE_FORMATS, "Parquet" in served) == (("parquet",), True)
 
 
-def _supported(rule: RefusedOption) -> str:
-    return "not set" if rule.allowed is None else f"`{rule.allowed}`"
-
-
-def _refused(rule: RefusedOption) -> str:
-    what = {None: "set", "false": "`true`"}.get(rule.allowed, "other values")
-    return f"{what}: {rule.why}"
-
-
-def _code(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+def test_the_tour_needs_no_more_than_it_says() -> None:
+    """`make demo` installs the commands and a Java, and nothing of developers."""
+    asked = subprocess.run(
+        ["make", "--dry-run", "--always-make", "demo"],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert re.findall(r"--editable (\S+)", asked) == ["'.[jre]'"]
+    assert "tests." not in asked

@@ -1,0 +1,125 @@
+"""docs/support.md says what is true: its table is the allow-list's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from compactord.paimon.merge_checks import AGGREGATORS, REFUSED_AGGREGATORS
+from compactord.paimon.option_catalogue import LEVELS_MAX
+from compactord.paimon.options import ChangelogProducer, MergeEngine
+from compactord.paimon.support import (
+    CHANGELOG_PRODUCERS,
+    CODECS,
+    FILE_FORMATS,
+    MANIFEST_CODECS,
+    MERGE_ENGINES,
+    PARQUET_HONOURED,
+    PARQUET_REFUSED,
+    REFUSED_OPTIONS,
+    REFUSED_TYPES,
+    RefusedOption,
+)
+
+_PAGE = Path(__file__).parents[2] / "docs" / "support.md"
+_START = "<!-- compatibility table: generated, see tests/unit/test_support_page.py -->\n"
+_END = "<!-- end of compatibility table -->"
+
+
+def test_the_page_has_the_compatibility_table_of_the_allow_list() -> None:
+    """`REWRITE=1 pytest tests/unit/test_support_page.py` writes it anew."""
+    text = _PAGE.read_text()
+    head, rest = text.split(_START)
+    found, tail = rest.split(_END)
+    expected = compatibility_table().strip() + "\n"
+    if os.environ.get("REWRITE"):
+        _PAGE.write_text(head + _START + expected + _END + tail)
+        found = expected
+    assert found == expected
+
+
+def test_the_compatibility_table_has_a_row_for_every_rule() -> None:
+    lines = compatibility_table().splitlines()
+    assert all(line.count("|") == 4 for line in lines)
+    for rule in REFUSED_OPTIONS:
+        assert sum(line.startswith(f"| `{rule.key}` |") for line in lines) == 1
+    assert (
+        "| `merge-engine` | `deduplicate`, `partial-update`, `aggregation` | `first-row`"
+        in compatibility_table()
+    )
+
+
+def compatibility_table() -> str:
+    """What is supported and what is refused, as Markdown for the page."""
+    rows = [
+        (
+            "Primary-key tables",
+            "fixed buckets (`bucket` > 0)",
+            "dynamic (`bucket` = -1) and postponed (`bucket` = -2) buckets, "
+            "keys without all partition columns",
+        ),
+        ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
+        ("`merge-engine`", *_choices(MERGE_ENGINES, MergeEngine)),
+        (
+            "Aggregate functions",
+            _code(AGGREGATORS),
+            f"{_code(REFUSED_AGGREGATORS)} and others",
+        ),
+        ("`changelog-producer`", *_choices(CHANGELOG_PRODUCERS, ChangelogProducer)),
+        ("File formats", _code(FILE_FORMATS), "all others, also per level"),
+        ("Compression of data files", _code(CODECS), "all others"),
+        ("Compression of manifests", _code(MANIFEST_CODECS), "all others"),
+        ("Column types", "all others", _code(REFUSED_TYPES)),
+        (
+            "Schema evolution",
+            "columns added, dropped, renamed, moved, of other types, at any depth",
+            "types that Java has no cast for",
+        ),
+        (
+            "Record-level expire",
+            "`record-level.time-field` of type INT, BIGINT or TIMESTAMP",
+            "time fields of other types, or none",
+        ),
+        ("File indexes", "", "`file-index.<type>.columns`"),
+        ("Shredded maps", "", "`fields.<column>.map.storage-layout`"),
+        (
+            "Parquet options",
+            _code(PARQUET_HONOURED),
+            _code(tuple(f"{key}*" for key, _ in PARQUET_REFUSED))
+            + "; others are not applied, with a warning",
+        ),
+        ("External paths", "", "`data-file.external-paths` with a strategy"),
+        (
+            "Names of data files",
+            "any `data-file.prefix` that is part of a name",
+            "those with `/`, `\\`, `:` or control characters, blank or very long ones",
+        ),
+        ("`num-levels`", f"2 to {LEVELS_MAX}", "fewer and more"),
+        ("Values of options", "those that Java takes", "others; of columns that do not exist"),
+    ]
+    rows += [(f"`{rule.key}`", _supported(rule), _refused(rule)) for rule in REFUSED_OPTIONS]
+    lines = ["| feature | supported | refused |", "|---|---|---|"]
+    lines += [f"| {feature} | {yes or '–'} | {no or '–'} |" for feature, yes, no in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _choices(
+    supported: tuple[MergeEngine, ...] | tuple[ChangelogProducer, ...],
+    kind: type[MergeEngine] | type[ChangelogProducer],
+) -> tuple[str, str]:
+    others = tuple(member.value for member in kind if member not in supported)
+    return _code(tuple(member.value for member in supported)), _code(others)
+
+
+def _supported(rule: RefusedOption) -> str:
+    return "not set" if rule.allowed is None else f"`{rule.allowed}`"
+
+
+def _refused(rule: RefusedOption) -> str:
+    what = {None: "set", "false": "`true`"}.get(rule.allowed, "other values")
+    return f"{what}: {rule.why}"
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
