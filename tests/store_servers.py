@@ -30,7 +30,7 @@ _AZURE_ACCOUNT = "devstoreaccount1"
 _AZURE_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
-_START_SECONDS = 60
+_SECONDS_MAX = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ def request(
     headers: Mapping[str, str] | None = None,
 ) -> bytes:
     """One request by a client that is not the product's."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_SECONDS_MAX)
     with contextlib.closing(connection):
         connection.request(method, path, body=body, headers=dict(headers or {}))
         answer = connection.getresponse()
@@ -226,7 +226,7 @@ def _running(
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(_SECONDS_MAX)
 
 
 def _answers(port: int, path: str, status: int) -> bool:
@@ -237,7 +237,7 @@ def _answers(port: int, path: str, status: int) -> bool:
 
 
 def _await(holds: Callable[[], bool], what: str) -> None:
-    ends = time.monotonic() + _START_SECONDS
+    ends = time.monotonic() + _SECONDS_MAX
     while not holds():
-        assert time.monotonic() < ends, f"{what}: not within {_START_SECONDS} s"
+        assert time.monotonic() < ends, f"{what}: not within {_SECONDS_MAX} s"
         time.sleep(0.05)

@@ -40,7 +40,7 @@ class PyPaimon:
 
     def __exit__(self, *_: object) -> None:
         # It ends with its standard input, which is closed first; this waits for it.
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=180)
 
     def ask(
         self, question: str, /, *, meanwhile: Callable[[], None] = lambda: None, **arguments: Any

@@ -120,7 +120,9 @@ class Service:
         new.replace(self.path)
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as reply:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.port}{path}", timeout=SECONDS_MAX
+        ) as reply:
             return json.load(reply)
 
     def is_up(self) -> bool:

@@ -242,7 +242,7 @@ class Served:
         address = f"http://127.0.0.1:{self.port}{path}"
         with (
             contextlib.suppress(OSError, urllib.error.HTTPError),
-            urllib.request.urlopen(address, timeout=5) as answer,
+            urllib.request.urlopen(address, timeout=180) as answer,
         ):
             return str(answer.read().decode())
         return None

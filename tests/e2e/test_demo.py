@@ -156,7 +156,7 @@ def test_the_page_answers_at_the_address_that_is_printed(
     command.wait_until(lambda: _ADDRESS.search(said.read_text()), "the address")
     (url,) = _ADDRESS.findall(said.read_text())
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=10) as answer:
+    with opener.open(url, timeout=SECONDS_MAX) as answer:
         assert b"compactord" in answer.read()
     command.family()
     command.process.send_signal(signal.SIGINT)

@@ -127,7 +127,7 @@ def _pages(port: int) -> Iterator[tuple[str, str]]:
     base, name = f"http://127.0.0.1:{port}", ""
     for page in _PAGES:
         with contextlib.suppress(urllib.error.HTTPError):
-            with urllib.request.urlopen(base + page.format(id=name), timeout=60) as answer:
+            with urllib.request.urlopen(base + page.format(id=name), timeout=180) as answer:
                 text = answer.read().decode()
             if page.endswith("/applications"):
                 name = text.split('"id" : "')[1].split('"')[0]

@@ -193,7 +193,7 @@ def trust_options(scratch: Path) -> list[str]:
     finally:
         gateway.shutdown()
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait(timeout=180)
     return [f"-Djavax.net.ssl.trustStore={path}", "-Djavax.net.ssl.trustStoreType=JKS"]
 
 

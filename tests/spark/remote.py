@@ -65,7 +65,7 @@ class RemoteEngine:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(180)
         self.process.stdout.close()
 
     def __enter__(self) -> RemoteEngine:

@@ -12,7 +12,7 @@ import tests.fsspec_files  # noqa: F401 - registers exclusive:// in each process
 from compactord.storage.base import Creation, Storage, StorageSpec
 
 RACERS, RACED_NAMES = 8, 20
-_WAIT_SECONDS = 120
+_WAIT_SECONDS = 180
 
 
 def race_of_processes(spec: StorageSpec, folder: str) -> list[list[int]]:

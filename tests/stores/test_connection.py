@@ -218,7 +218,7 @@ def test_requests_at_once_are_bounded(moto: StoreServer) -> None:
         storage = s3(proxy.port).spec.open()
         storage.write_new(f"{moto.root}/bounded", b"1")
         slots = connection_of(storage.spec).slots
-        taken = [slots.acquire(timeout=1) for _ in range(REQUESTS_AT_ONCE)]
+        taken = [slots.acquire(timeout=180) for _ in range(REQUESTS_AT_ONCE)]
         assert all(taken)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(storage.read, f"{moto.root}/bounded")
@@ -227,4 +227,4 @@ def test_requests_at_once_are_bounded(moto: StoreServer) -> None:
             assert proxy.counts["get"] == 0
             for _ in taken:
                 slots.release()
-            assert waiting.result(30) == b"1"
+            assert waiting.result(180) == b"1"

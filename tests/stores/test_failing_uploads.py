@@ -162,7 +162,7 @@ def _victims(port: int) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         assert process.returncode == 0
 
 

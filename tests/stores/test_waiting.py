@@ -12,7 +12,7 @@ from compactord.storage.base import Storage
 from tests.store_servers import StoreServer, s3
 from tests.tools.store_proxy import StoreProxy
 
-_TIMEOUT_S = 10
+_TIMEOUT_S = 60
 
 
 def _output(storage: Storage, path: str) -> None:

@@ -82,7 +82,7 @@ class StoreProxy:
         self._listener.close()
         for connection in connections:
             connection.abort()
-        self._acceptor.join(timeout=30)
+        self._acceptor.join(timeout=180)
 
     def fail(self, decide: Decide | None) -> None:
         """From now on `decide` says which requests fail and how; None: none does.
@@ -317,7 +317,7 @@ class ProxyProcess:
     def stop(self) -> None:
         """Close everything; requests under way are cut."""
         # It lives until its standard input ends.
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=180)
 
     def _ask(self, command: str) -> str:
         assert self._process.stdin is not None

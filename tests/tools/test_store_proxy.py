@@ -174,7 +174,7 @@ def test_a_request_may_wait_for_the_store_before_it_sends_its_body(
     store: _Store, proxy: StoreProxy
 ) -> None:
     def put(path: str) -> list[int]:
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as sock:
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=180) as sock:
             head = f"PUT {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue"
             sock.sendall(f"{head}\r\n\r\n".encode())
             stream = sock.makefile("rb")
@@ -202,7 +202,7 @@ def test_a_request_fails_before_or_after_its_effect(
     store: _Store, proxy: StoreProxy, how: How, after: bool, body: bytes
 ) -> None:
     proxy.fail(nth(2, Fault(how=how, after=after, status=429)))
-    client = _Client(proxy, timeout=0.5 if how is How.HANG else 30)
+    client = _Client(proxy, timeout=0.5 if how is How.HANG else 180)
     client.ask("PUT", "/first", b"")
     if how is How.ANSWER:
         status, text = client.ask("PUT", "/second", body)

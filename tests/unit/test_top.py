@@ -534,7 +534,7 @@ def test_on_a_terminal_it_is_live_until_q_and_leaves_the_terminal_as_it_was(
 
 
 def _read_until(descriptor: int, text: str) -> str:
-    shown, deadline = "", time.monotonic() + 60
+    shown, deadline = "", time.monotonic() + 180
     while text not in shown and time.monotonic() < deadline:
         if select.select([descriptor], [], [], 0.2)[0]:
             shown += os.read(descriptor, 1 << 16).decode(errors="replace")

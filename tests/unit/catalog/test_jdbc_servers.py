@@ -30,7 +30,7 @@ from tests.builders import VirtualClock
 from tests.databases import LOCKS_SQL, TABLES_SQL
 
 TABLE = TableRef(database="db", name="t", location="")
-_START_SECONDS_MAX = 60
+_SECONDS_MAX = 180
 _UTC, _SHANGHAI = ZoneInfo("UTC"), ZoneInfo("Asia/Shanghai")
 
 
@@ -105,7 +105,7 @@ def postgresql(folder: Path) -> Iterator[Server]:
     finally:
         # Fast: it would wait for connections otherwise.
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=60)
+        process.wait(timeout=_SECONDS_MAX)
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +135,11 @@ def mysql(folder: Path) -> Iterator[Server]:
         yield Server(uri=f"{where}/paimon", user="paimon")
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=_SECONDS_MAX)
 
 
 def _when_up(action: Callable[[], object]) -> None:
-    deadline = time.monotonic() + _START_SECONDS_MAX
+    deadline = time.monotonic() + _SECONDS_MAX
     while True:
         try:
             action()

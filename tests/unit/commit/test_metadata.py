@@ -130,7 +130,7 @@ class _Meeting(RequestCounter):
 
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
-        self._both = threading.Barrier(2, timeout=30)
+        self._both = threading.Barrier(2, timeout=180)
 
     def write_new(self, path: str, data: bytes) -> None:
         self._both.wait()

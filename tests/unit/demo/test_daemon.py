@@ -12,7 +12,7 @@ from compactord_demo.daemon import DaemonFailed, DaemonProcess
 
 
 def _last_word(daemon: DaemonProcess) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         try:
             daemon.check()

@@ -9,7 +9,7 @@ import pytest
 
 from compactord.engine.lease import Lease, LeaseOffice, hold, report
 
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 @pytest.fixture(params=["Unix domain", "TCP"])

@@ -20,7 +20,7 @@ from compactord.model import (
 from tests.spark.subcompactions import append_subcompaction
 
 Run = Callable[[Subcompaction], TaskOutcome]
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 class ThreadCarrier:

@@ -17,7 +17,7 @@ from compactord.engine.worker import Assignment, StopWatch, run_assignment, run_
 from compactord.model import SubcompactionResult
 from tests.spark.subcompactions import append_subcompaction, outputs
 
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 @pytest.fixture

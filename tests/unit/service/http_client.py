@@ -31,15 +31,15 @@ def serving(answer: Answer, patience: Patience | None = None) -> Iterator[HttpSe
         server.stop()
     for thread in set(threading.enumerate()) - before:
         if thread.name.startswith(("http", "waitress")):
-            thread.join(5)
+            thread.join(180)
             assert not thread.is_alive()
 
 
-def connect(server: HttpServer, timeout_s: float = 10) -> socket.socket:
+def connect(server: HttpServer, timeout_s: float = 180) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=timeout_s)
 
 
-def send(server: HttpServer, request: bytes, timeout_s: float = 10) -> bytes:
+def send(server: HttpServer, request: bytes, timeout_s: float = 180) -> bytes:
     """All that comes back until the server closes; the request's end is told to it."""
     with connect(server, timeout_s) as connection, contextlib.suppress(ConnectionError):
         connection.sendall(request)

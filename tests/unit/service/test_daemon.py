@@ -70,12 +70,18 @@ def test_readers_are_told_of_a_stop_at_once_and_not_with_the_next_second(tmp_pat
 
 
 def test_a_start_that_is_given_up_says_what_it_waited_for(tmp_path: Path) -> None:
+    metrics, clock, too_late = _Told(), VirtualClock(), threading.Event()
+
     def start_engine() -> Engine:
+        assert too_late.wait(180)
         time.sleep(0.5)
         raise EngineUnavailable("nobody asks any more")
 
-    metrics, clock = _Told(), VirtualClock()
-    metrics.then = lambda: clock.sleep(400)
+    def wait_too_long() -> None:
+        clock.sleep(400)
+        too_late.set()
+
+    metrics.then = wait_too_long
     daemon = _daemon(tmp_path, metrics, clock=clock, start_engine=start_engine)
     with capture_logs() as events:
         assert daemon.run() == 69
@@ -99,7 +105,7 @@ class _Frozen(InlineEngine):
 
     def why_gone(self) -> str | None:
         if self.has_work.is_set():
-            assert self.thawed.wait(60)
+            assert self.thawed.wait(180)
         return None
 
 
@@ -172,7 +178,7 @@ def test_every_table_of_a_warehouse_is_listed_with_its_state_and_why(tmp_path: P
         create_table(LocalStorage(), ref, FIELDS, primary_keys=["k"], options=given)
     metrics, clock = _Told(), VirtualClock()
     daemon = _daemon(tmp_path, metrics, clock=clock, config=_RULES)
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 180
 
     def stop_once_read() -> None:
         time.sleep(0.02)

@@ -38,7 +38,7 @@ from tests.unit.service.test_engine_host import subcompaction
 from tests.unit.table.compacting import outcome_of
 
 NAME = TableName("c", "db", "t")
-WAIT_S = 30.0
+WAIT_S = 180.0
 ERRORS = [StorageError("/t", "no"), OSError("too many open files"), MemoryError(), KeyError("x")]
 
 

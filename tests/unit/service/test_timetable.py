@@ -9,7 +9,7 @@ import pytest
 
 from compactord.service.timetable import Timetable
 
-WAIT_S = 20.0
+WAIT_S = 180.0
 
 
 @pytest.fixture

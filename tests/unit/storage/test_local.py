@@ -45,7 +45,7 @@ def test_of_racing_creators_exactly_one_wins_and_its_bytes_stay(tmp_path: Path) 
     start.set()
     winners: dict[int, list[str]] = {}
     for _ in names:
-        while (found := results.get(timeout=60)) is not None:
+        while (found := results.get(timeout=180)) is not None:
             winners.setdefault(found[0], []).append(found[1])
     for racer in racers:
         racer.join()
