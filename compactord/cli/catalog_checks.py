@@ -183,7 +183,7 @@ def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
         name=f"{name}: clock",
         verdict=Verdict.WARNING,
         found=f"the store's clock is {age_text(ahead_ms)} {where} this machine's",
-        advice="set both by NTP: ages of left-over files are told by the store's clock",
+        advice="set both by NTP: ages of left-over files are measured by the store's clock",
     )
 
 

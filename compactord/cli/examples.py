@@ -15,9 +15,9 @@ examples:
   compactord compact --config compactord.yaml --tables 'sales\\..*'
   compactord compact --config compactord.yaml     # one pass over all tables that serve works on
 
-With --config the table's rules hold (options, append_wait, quiet_for), and Spark, memory, grace and
-time zone are the service's; arguments override them. Schedule windows have no effect: it starts at
-once. Of several tables, those that the service would not work on are skipped and listed with the
+With --config the table's rules apply (options, append_wait, quiet_for), and Spark, memory, grace
+and time zone are the service's; arguments override them. Schedule windows have no effect: it starts
+at once. Of several tables, those that the service would not work on are skipped and listed with the
 reason; a table given by --table is compacted even so.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed
@@ -29,8 +29,8 @@ examples:
   compactord plan --warehouse /data/wh --table sales.orders --strategy full --json
   compactord plan --config compactord.yaml --catalog lake --database sales
 
-It takes the arguments of compact and says what compact would merge, with the reasons, and which
-left-over files of earlier runs it would remove. `compactord why` says more of one table.
+It takes the arguments of compact. It prints what compact would merge, with the reasons, and which
+left-over files of earlier runs it would remove. `compactord why` explains one table in detail.
 """
 INSPECT_EXAMPLES = """\
 examples:
@@ -60,10 +60,10 @@ examples:
   compactord why sales.orders --config compactord.yaml --partition dt=2026-11-01 --bucket 3
   compactord why sales.orders --warehouse /data/wh --worst 1 --json
 
-It reads the table and asks no service: compactions under way, halted tables and buckets that are
-left alone after failures are known to the service alone (`/v1/tables`, the page, `top --url`).
+It reads the table and asks no service. Only a running service knows compactions under way, halted
+tables and quarantined buckets: see `top --url`, its page, or /v1/tables.
 
-exit codes: 0 told, whatever its state; 2 arguments or configuration; 3 the warehouse cannot be
+exit codes: 0 explained, whatever its state; 2 arguments or configuration; 3 the warehouse cannot be
 read; 77 permission denied
 """
 EXPIRE_EXAMPLES = """\
@@ -72,8 +72,8 @@ examples:
   compactord expire --config compactord.yaml --catalog lake --tables 'sales\\..*'
 
 It keeps what the table's snapshot.* options, tags, branches, consumers and long-lived changelogs
-keep, exactly as serve does. --dry-run says what would go, and with --json names every file. With
---config the rules hold: their options, and expire_snapshots: off.
+keep, exactly as serve does. --dry-run lists what would expire, with --json every file. With
+--config the rules apply: their options, and expire_snapshots: off.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was refused
 or stopped; 77 permission denied
@@ -83,10 +83,10 @@ examples:
   compactord orphans --warehouse /data/wh --table sales.orders --dry-run
   compactord orphans --config compactord.yaml --catalog lake
 
-Only files that compactord wrote, by their names, that no snapshot, tag, branch or long-lived
-changelog names, and whose process is dead (unchanged for ten minutes) or cannot be checked (for
---orphan-grace). Nothing is removed from a table that lacks snapshots: it may be being restored.
-Files of other programs are not looked at. compact and serve do the same by themselves.
+It removes files that compactord wrote (their names show it), that no snapshot, tag, branch or
+long-lived changelog names, and that have not changed for ten minutes if their process is proved
+dead, otherwise for --orphan-grace. It removes nothing from a table that lacks snapshots, which may
+be being restored, and never files of other programs. compact and serve do the same by themselves.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
 refused; 77 permission denied
