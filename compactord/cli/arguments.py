@@ -198,6 +198,25 @@ def add_grace_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup
     )
 
 
+def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--snapshot", type=int, metavar="N", help="data files of this snapshot, not the newest"
+    )
+    which.add_argument("--tag", metavar="NAME", help="data files of this tag")
+    which.add_argument(
+        "--all-snapshots",
+        action="store_true",
+        help="data files of every snapshot and tag, of branches too; each file once",
+    )
+    parser.add_argument(
+        "--footers",
+        default="1000",
+        metavar="{N,all}",
+        help="read the footers of so many data files, picked at random (default: 1000)",
+    )
+
+
 def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--warehouse", help="a warehouse to be checked, too")

@@ -21,6 +21,7 @@ from compactord.cli.arguments import (
     add_option_argument,
     add_partition_argument,
     add_plan_arguments,
+    add_verify_arguments,
     add_worst_argument,
 )
 from compactord.cli.running import run, stop_on_signals
@@ -78,6 +79,13 @@ _TABLE_COMMANDS: tuple[tuple[str, str, str, str, tuple[_AddArguments, ...]], ...
         "remove left-over files of compactord's own dead runs",
         examples.ORPHANS_EXAMPLES,
         (add_choice_arguments, add_dry_run_argument, add_grace_argument),
+    ),
+    (
+        "verify",
+        "compactord.cli.verify",
+        "check that all files of tables are there and as their metadata says",
+        examples.VERIFY_EXAMPLES,
+        (add_choice_arguments, add_verify_arguments),
     ),
     (
         "doctor",

@@ -91,6 +91,23 @@ be being restored, and never files of other programs. compact and serve do the s
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
 refused; 77 permission denied
 """
+VERIFY_EXAMPLES = """\
+examples:
+  compactord verify --warehouse /data/wh --table sales.orders
+  compactord verify --warehouse /data/wh --table sales.orders --snapshot 4711
+  compactord verify --config compactord.yaml --tables 'sales\\..*' --footers 0 --json
+  compactord verify --warehouse s3://bucket/wh --table sales.orders --all-snapshots --footers all
+
+It only reads, and needs no Spark. Of every snapshot, tag and branch: that none is missing between
+the oldest and the newest, that the hints are right, that schemas, manifests, statistics and index
+files exist with their sizes and can be read. Of the newest snapshot (or --snapshot, --tag, or all):
+that its data files exist with their sizes, that files above level 0 do not overlap, that deletion
+vectors are of live files. Footers and row counts are read of a sample of files, rows never.
+Snapshots that expire meanwhile are no finding. What could not be verified is said.
+
+exit codes: 0 nothing is wrong; 2 arguments or configuration; 3 something is wrong, or cannot be
+read; 77 permission denied
+"""
 DOCTOR_EXAMPLES = """\
 examples:
   compactord doctor

@@ -30,7 +30,8 @@ class IndexEntry:
     """One index file. `canonical` is the whole entry encoded in the schema of release 2.0.0.
 
     Two entries are the same when their canonical bytes are. An entry with values in columns of
-    newer releases has its own encoding behind that.
+    newer releases has its own encoding behind that. `data_files` are the names of those for which
+    a file of deletion vectors has one; `external_path` is set where the file is elsewhere.
     """
 
     bucket: BucketId
@@ -39,6 +40,8 @@ class IndexEntry:
     file_size: int
     row_count: int
     canonical: bytes
+    data_files: tuple[str, ...] = ()
+    external_path: str | None = None
 
 
 def read_index_entries(storage: Storage, location: str, name: str) -> tuple[IndexEntry, ...]:
@@ -74,4 +77,10 @@ def _entry(record: Mapping[str, Any], location: str, path: str, *, foreign: byte
         file_size=record["_FILE_SIZE"],
         row_count=record["_ROW_COUNT"],
         canonical=encode_record(INDEX_MANIFEST, record) + foreign,
+        data_files=tuple(
+            paths.checked_name(vector["f0"], path)
+            for vector in record.get("_DELETIONS_VECTORS_RANGES") or ()
+            if vector is not None
+        ),
+        external_path=record.get("_EXTERNAL_PATH"),
     )

@@ -244,3 +244,17 @@ def test_a_table_that_is_dropped_under_a_running_merge_is_told_and_stays_dropped
     command.assert_nothing_remains()
     # Empty folders may be there, of a subcompaction that was tried again.
     assert [path for path in location.rglob("*") if path.is_file()] == []
+
+
+def test_verify_finds_a_lost_file_where_nothing_else_notices_it(
+    commands: Commands, tmp_path: Path
+) -> None:
+    tables.small_keyed(tmp_path)
+    table = ("verify", *tables.of_table(tmp_path), "--json")
+    whole = commands.run(*table)
+    assert (whole.code, whole.found["whole"]) == (0, True)
+    lost = sorted(Path(tables.location(tmp_path)).glob("bucket-0/data-*"))[0]
+    lost.unlink()
+    found = commands.run(*table)
+    assert found.code == 3
+    assert [each["path"] for each in found.found["findings"]] == [str(lost)]

@@ -1,0 +1,170 @@
+"""`compactord verify`: whether all files of tables are there and as their metadata says."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from compactord.cli.choice import Target, choose
+from compactord.cli.each_table import Result, over_tables
+from compactord.cli.running import FAILED, OK, say
+from compactord.clock import Clock, SystemClock
+from compactord.errors import FormatError, UnsupportedTable, UsageError
+from compactord.formats.opening import check_rows
+from compactord.formats.registry import FORMATS
+from compactord.maintenance.finding import Finding
+from compactord.maintenance.verify import Verified, Wanted, verify_table
+from compactord.maintenance.verify_files import FileRules
+from compactord.model import InputFile
+from compactord.paimon import paths
+from compactord.paimon.data_file import DataFile
+from compactord.paimon.schema import latest_schema
+from compactord.plan.runs import bucket_runs
+from compactord.storage.base import Storage
+from compactord.table.opening import OpenTable, describe_table
+from compactord.table.report import count_text
+
+_SHOWN_MAX = 20
+_PROGRESS_SECONDS = 5.0
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    sample = _sample(args.footers)
+    wanted = Wanted(snapshot_id=args.snapshot, tag=args.tag, is_all=args.all_snapshots)
+    choice = choose(args)
+    if not choice.is_single and (args.snapshot is not None or args.tag is not None):
+        raise UsageError("--snapshot and --tag are of one table: give it by --table")
+    clock = SystemClock()
+
+    def work(target: Target) -> Result:
+        name, storage = choice.shown_name(target), target.catalog.storage
+        rules = _rules(target, sample)
+        told = _progress(name, clock)
+        found = verify_table(storage, target.ref.location, wanted, rules, progress=told)
+        code = FAILED if found.findings else OK
+        return Result(lines=list(_text(name, found)), found=_json(target, found), code=code)
+
+    return over_tables(args, choice, work, passes_over=False)
+
+
+def _sample(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"--footers {text}: expected a number of files, or all")
+    return int(text)
+
+
+def _rules(target: Target, sample: int | None) -> FileRules | str:
+    """What the latest schema says of the table's files; as a text why it does not."""
+    storage, ref = target.catalog.storage, target.ref
+    try:
+        schema = latest_schema(storage, ref.location)
+        table = describe_table(storage, ref, schema, {})
+    except (UnsupportedTable, FormatError) as error:
+        return str(error)
+    if "data-file.path-directory" in schema.options:
+        return "they are elsewhere (data-file.path-directory)"
+    return FileRules(
+        bucket_folder=table.bucket_folder,
+        check_levels=_level_check(table),
+        read_footer=partial(_read_footer, storage),
+        sample=sample,
+        random=random.Random(),
+    )
+
+
+def _level_check(table: OpenTable) -> Callable[..., object] | None:
+    key_of = table.key_of
+    return None if key_of is None else lambda files: bucket_runs(files, key_of)
+
+
+def _read_footer(storage: Storage, path: str, file: DataFile) -> bool:
+    """As `ReadFooter`."""
+    try:
+        name = paths.format_of(file.file_name)
+    except FormatError:
+        return False
+    if name not in FORMATS:
+        return False
+    described = InputFile(
+        path=path,
+        file_format=name,
+        size_bytes=file.file_size,
+        row_count=file.row_count,
+        min_sequence_number=file.min_sequence_number,
+        max_sequence_number=file.max_sequence_number,
+    )
+    reader = FORMATS[name].reader(storage)
+    try:
+        check_rows(described, sum(group.rows for group in reader.row_groups(described, None)))
+    finally:
+        reader.close()
+    return True
+
+
+def _progress(name: str, clock: Clock) -> Callable[[str], None]:
+    """Says on stderr how far the work is, every few seconds of it."""
+    said = clock.monotonic_s()
+
+    def told(what: str) -> None:
+        nonlocal said
+        if clock.monotonic_s() - said >= _PROGRESS_SECONDS:
+            said = clock.monotonic_s()
+            say(f"{name}: {what}")
+
+    return told
+
+
+def _text(name: str, found: Verified) -> Iterator[str]:
+    counts = found.counts
+    of = "the newest snapshot" if not found.files_of else ", ".join(found.files_of[:3])
+    more = f" and {len(found.files_of) - 3:,} more" if len(found.files_of) > 3 else ""
+    figures = [f"{found.versions:,} snapshots and tags"]
+    figures.append(count_text(found.manifests, "manifest"))
+    if found.files_of:
+        figures.append(f"{count_text(counts.files, 'data file')} of {of}{more}")
+        figures.append(count_text(counts.footers, "footer"))
+    kinds = Counter(each.kind.value for each in found.findings)
+    verdict = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "nothing is wrong"
+    yield f"{name}: {verdict}; verified {', '.join(figures)}"
+    shown: Counter[str] = Counter()
+    for each in found.findings:
+        shown[each.kind.value] += 1
+        if shown[each.kind.value] <= _SHOWN_MAX:
+            yield from _finding_text(each)
+    for kind, count in shown.items():
+        if count > _SHOWN_MAX:
+            yield f"  {kind}: {count - _SHOWN_MAX:,} more (--json names all)"
+    for text in found.unknown:
+        yield f"  not verified: {text}"
+
+
+def _finding_text(each: Finding) -> Iterator[str]:
+    yield f"  {each.kind.value}: {each.path}: {each.message}"
+    if each.needed_by:
+        more = f" and {len(each.needed_by) - 3:,} more" if len(each.needed_by) > 3 else ""
+        yield f"    of {', '.join(each.needed_by[-3:])}{more}"
+    yield f"    {each.advice}"
+
+
+def _json(target: Target, found: Verified) -> dict[str, Any]:
+    counts = found.counts
+    return {
+        "table": target.full_name,
+        "location": target.ref.location,
+        "whole": not found.findings,
+        "findings": [{**asdict(each), "kind": each.kind.value} for each in found.findings],
+        "not_verified": list(found.unknown),
+        "snapshots_and_tags": found.versions,
+        "manifests": found.manifests,
+        "files_of": list(found.files_of),
+        "data_files": counts.files,
+        "footers": counts.footers,
+    }

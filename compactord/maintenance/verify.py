@@ -1,0 +1,172 @@
+"""Verifies a table: its metadata, and the data files of chosen versions. Only reads.
+
+It needs none of what a compaction needs, so that tables which compactord refuses are verified, too;
+what cannot be is said (`Verified.unknown`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from compactord.errors import CompactordError, UsageError
+from compactord.maintenance.expire_reader import FileKey
+from compactord.maintenance.finding import Finding, FindingKind
+from compactord.maintenance.rollback import newest_without, rollback_advice
+from compactord.maintenance.verify_chain import ChainCheck, Version
+from compactord.maintenance.verify_files import FileCheck, FileCounts, FileRules
+from compactord.storage.base import Storage
+
+# The newest snapshot may expire while its files are verified; then there is a newer one.
+_ATTEMPTS = 3
+_OF_METADATA = {FindingKind.METADATA_MISSING, FindingKind.METADATA_DAMAGED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Of which versions data files are verified: a snapshot, a tag, all; else the newest."""
+
+    snapshot_id: int | None = None
+    tag: str | None = None
+    is_all: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What is wrong, and for people what could not be verified.
+
+    `versions` and `manifests` are how many were read; `files_of` the versions whose data files were
+    verified.
+    """
+
+    findings: tuple[Finding, ...]
+    unknown: tuple[str, ...]
+    versions: int
+    manifests: int
+    files_of: tuple[str, ...]
+    counts: FileCounts
+
+
+def verify_table(
+    storage: Storage,
+    location: str,
+    wanted: Wanted,
+    rules: FileRules | str,
+    *,
+    progress: Callable[[str], None],
+) -> Verified:
+    """Verify a table. `rules` is a text where data files cannot be verified: why.
+
+    Raises `UsageError` for a snapshot or tag that does not exist; all else that fails is a finding.
+    """
+    for attempt in range(_ATTEMPTS):
+        chain = ChainCheck(storage, location, progress)
+        findings = chain.run()
+        chosen = _chosen(chain, location, wanted)
+        files = _Files()
+        if isinstance(rules, FileRules):
+            files = _verified_files(storage, location, chain, chosen, rules, progress)
+        if not files.has_expired or attempt == _ATTEMPTS - 1:
+            break
+    unknown = [*chain.unknown, *files.unknown]
+    if isinstance(rules, str):
+        unknown.append(f"data files: {rules}")
+    unknown += _not_read(files.counts)
+    return Verified(
+        findings=_once((*findings, *files.findings)),
+        unknown=tuple(unknown),
+        versions=len(chain.versions),
+        manifests=chain.manifests,
+        files_of=tuple(files.of),
+        counts=files.counts,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Files:
+    """What was found in the data files of some versions.
+
+    `has_expired`: one of them did while it was verified.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    counts: FileCounts = field(default_factory=FileCounts)
+    of: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    has_expired: bool = False
+
+
+def _chosen(chain: ChainCheck, location: str, wanted: Wanted) -> list[Version]:
+    """The versions whose data files are wanted, the newest of the table itself first."""
+    newest = chain.newest()
+    if wanted.is_all:
+        return sorted(chain.versions, key=lambda each: each is not newest)
+    if wanted.snapshot_id is None and wanted.tag is None:
+        return [] if newest is None else [newest]
+    name = f"tag {wanted.tag}" if wanted.tag is not None else f"snapshot {wanted.snapshot_id}"
+    found = [each for each in chain.versions if each.name == name]
+    if not found and name not in chain.unreadable:
+        raise UsageError(f"{location} has no {name}")
+    return found
+
+
+def _verified_files(
+    storage: Storage,
+    location: str,
+    chain: ChainCheck,
+    versions: Sequence[Version],
+    rules: FileRules,
+    progress: Callable[[str], None],
+) -> _Files:
+    check = FileCheck(storage, location, rules, progress)
+    files = _Files(counts=check.counts)
+    for version in versions:
+        known = len(check.counts.missing)
+        found = [replace(each, needed_by=(version.name,)) for each in check.run(version.snapshot)]
+        if found and not version.stands(storage):
+            # Files go with the last snapshot that needs them.
+            files.has_expired = True
+            files.unknown.append(f"data files of {version.name}: it expired meanwhile")
+            continue
+        advice = _advice(storage, location, chain, check.counts.missing[known:])
+        files.findings += _with_advice(found, advice)
+        if any(each.kind in _OF_METADATA for each in found):
+            files.unknown.append(f"data files of {version.name}: its metadata cannot be read")
+        else:
+            files.of.append(version.name)
+    return files
+
+
+def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each file's first finding of a kind: that of the metadata, then that of data files."""
+    found: dict[tuple[FindingKind, str], Finding] = {}
+    for each in findings:
+        found.setdefault((each.kind, each.path), each)
+    return tuple(found.values())
+
+
+def _not_read(counts: FileCounts) -> Iterator[str]:
+    if counts.external:
+        yield f"{counts.external:,} data files with an external path: they may be in other stores"
+    if counts.without_reader:
+        yield f"footers of {counts.without_reader:,} data files: of formats that are not read here"
+
+
+def _advice(
+    storage: Storage, location: str, chain: ChainCheck, missing: Sequence[FileKey]
+) -> str | None:
+    """What to do about data files that are gone; None: none is."""
+    newest = chain.newest()
+    if not missing or newest is None:
+        return None
+    try:
+        found = newest_without(storage, location, missing)
+    except CompactordError:
+        found = None
+    return rollback_advice(found, newest.name)
+
+
+def _with_advice(findings: Iterable[Finding], advice: str | None) -> Iterator[Finding]:
+    for each in findings:
+        is_gone = each.kind is FindingKind.DATA_FILE_MISSING
+        yield replace(each, advice=advice) if is_gone and advice is not None else each

@@ -1,0 +1,325 @@
+"""Verifies the metadata of a table: snapshots, tags and branches, and all that they lead to.
+
+A file of metadata is read once and reported once, with the versions that need it. The table may
+change meanwhile: what a snapshot lacks counts only if the snapshot still exists afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from compactord.errors import CompactordError, FormatError, ObjectNotFound, UnsupportedTable
+from compactord.maintenance.finding import Finding, FindingKind, attempted, metadata_finding
+from compactord.paimon import paths
+from compactord.paimon.entry_columns import read_entry_columns
+from compactord.paimon.index_manifest import IndexEntry, read_index_entries
+from compactord.paimon.manifest import ManifestFile, read_manifest_list
+from compactord.paimon.schema import read_schema
+from compactord.paimon.snapshot import (
+    Snapshot,
+    branch_names,
+    hinted_snapshot_id,
+    parse_snapshot,
+    snapshot_ids,
+)
+from compactord.storage.base import Storage
+from compactord.storage.parallel import results_of
+
+_RESTORE = (
+    "Restore it from a backup, or roll the table back to the snapshot below the gap; "
+    "deploy/runbooks/CompactordSnapshotLost.md says how snapshots get lost."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A snapshot of the table or of a branch, or a tag; `name` is for people."""
+
+    name: str
+    root: str
+    path: str
+    snapshot: Snapshot
+
+    def stands(self, storage: Storage) -> bool:
+        """Whether it is still there, and the same: it may expire while it is read."""
+        try:
+            found = parse_snapshot(storage.read(self.path), self.path)
+        except ObjectNotFound:
+            return False
+        except CompactordError:
+            return True
+        return found.identity == self.snapshot.identity
+
+
+class ChainCheck:
+    """Reads every version of a table; afterwards `versions` are those that could be read.
+
+    `unreadable` are the names of the others. `progress` is told what is read. `unknown` says what
+    could not be checked.
+    """
+
+    def __init__(self, storage: Storage, location: str, progress: Callable[[str], None]) -> None:
+        self.versions: list[Version] = []
+        self.unknown: list[str] = []
+        self.unreadable: list[str] = []
+        self.manifests = 0
+        self._storage = storage
+        self._location = location
+        self._progress = progress
+        self._found: dict[str, Finding] = {}
+        # None: nothing is wrong with the file.
+        self._read: dict[str, Finding | None] = {}
+
+    def run(self) -> tuple[Finding, ...]:
+        """Everything that is wrong, in the order in which it was found."""
+        self._check_root(self._location, "")
+        try:
+            branches = branch_names(self._storage, self._location)
+        except CompactordError as error:
+            branches = ()
+            self._note(metadata_finding(paths.branch_folder(self._location), error))
+        for branch in branches:
+            self._check_root(paths.branch_root(self._location, branch), f"branch {branch}, ")
+        for number, version in enumerate(self.versions):
+            self._progress(f"metadata of {number:,} of {len(self.versions):,} snapshots and tags")
+            lacks = list(self._lacks(version))
+            if lacks and version.stands(self._storage):
+                for finding in lacks:
+                    self._note(finding, version.name)
+        return tuple(self._found.values())
+
+    def newest(self) -> Version | None:
+        """The newest snapshot of the table itself that could be read."""
+        mine = [each for each in self.versions if each.root == self._location]
+        snapshots = (each for each in mine if each.name.startswith("snapshot "))
+        return max(snapshots, key=lambda each: each.snapshot.id, default=None)
+
+    def _note(self, finding: Finding, needed_by: str | None = None) -> None:
+        known = self._found.setdefault(finding.path, finding)
+        if needed_by is not None:
+            names = (*known.needed_by, needed_by)
+            self._found[finding.path] = replace(known, needed_by=names)
+
+    def _check_root(self, root: str, prefix: str) -> None:
+        storage = self._storage
+        try:
+            ids = snapshot_ids(storage, root)
+            self._check_gaps(root, ids)
+            self._check_hints(root, ids)
+        except CompactordError as error:
+            self._note(metadata_finding(paths.snapshot_folder(root), error))
+            return
+        places = [
+            (f"{prefix}snapshot {snapshot_id}", paths.snapshot_path(root, snapshot_id))
+            for snapshot_id in ids
+        ]
+        self._progress(f"{len(places):,} snapshots")
+        try:
+            names = (each.name for each in storage.list(paths.tag_folder(root)))
+            tags = sorted(n for n in names if n.startswith(paths.TAG_PREFIX))
+        except CompactordError as error:
+            tags = []
+            self._note(metadata_finding(paths.tag_folder(root), error))
+        for name in tags:
+            tag = name[len(paths.TAG_PREFIX) :]
+            places.append((f"{prefix}tag {tag}", paths.tag_path(root, tag)))
+        read = attempted(self._parse)
+        for (name, path), found in zip(places, results_of(storage, read, places), strict=True):
+            match found:
+                case ObjectNotFound():
+                    continue  # Expired, or rolled back, since it was listed.
+                case UnsupportedTable():
+                    self.unreadable.append(name)
+                    self.unknown.append(f"{name}: {found}")
+                case CompactordError():
+                    self.unreadable.append(name)
+                    self._note(metadata_finding(path, found), name)
+                case snapshot if self._has_its_id(name, snapshot, path):
+                    version = Version(name=name, root=root, path=path, snapshot=snapshot)
+                    self.versions.append(version)
+
+    def _parse(self, place: tuple[str, str]) -> Snapshot:
+        _, path = place
+        return parse_snapshot(self._storage.read(path), path)
+
+    def _has_its_id(self, name: str, snapshot: Snapshot, path: str) -> bool:
+        if "tag " in name or path.endswith(f"{paths.SNAPSHOT_PREFIX}{snapshot.id}"):
+            return True
+        self.unreadable.append(name)
+        error = FormatError(path, f"holds snapshot {snapshot.id}")
+        self._note(metadata_finding(path, error), name)
+        return False
+
+    def _check_gaps(self, root: str, ids: tuple[int, ...]) -> None:
+        gaps = [(low, high) for low, high in pairwise(ids) if high - low > 1]
+        if not gaps:
+            return
+        # A listing is no snapshot of the folder: expiry or a commit may be under way.
+        again = set(pairwise(snapshot_ids(self._storage, root)))
+        for low, high in gaps:
+            if (low, high) in again:
+                first, last = low + 1, high - 1
+                what = f"{first}" if first == last else f"{first} to {last}"
+                self._note(
+                    Finding(
+                        kind=FindingKind.SNAPSHOT_MISSING,
+                        path=paths.snapshot_path(root, first),
+                        message=f"snapshot {what} does not exist between {low} and {high}",
+                        advice=_RESTORE,
+                    )
+                )
+
+    def _check_hints(self, root: str, ids: tuple[int, ...]) -> None:
+        """LATEST may lag, as readers look on from it; it must not name what does not exist."""
+        latest, earliest = paths.latest_hint(root), paths.earliest_hint(root)
+        named = hinted_snapshot_id(self._storage, root)
+        if named is None:
+            self._check_number(latest)
+        elif named not in ids and not self._exists(root, named):
+            newest = f"the newest is {ids[-1]}" if ids else "there is none"
+            self._hint(
+                latest,
+                f"names snapshot {named}, which does not exist ({newest})",
+                "Restore the snapshots that are missing, if they were lost. Otherwise write the id "
+                "of the newest one into it, or remove it: readers then list the folder.",
+            )
+        self._check_number(earliest)
+        first = self._number(earliest)
+        now = snapshot_ids(self._storage, root) if first is not None and ids else ()
+        # One below the oldest is harmless: expiry was cut short, readers list the folder.
+        if first is not None and now and first > now[0] and first == self._number(earliest):
+            self._hint(
+                earliest,
+                f"names snapshot {first}, but {now[0]} exists: those below never expire",
+                "Write the id of the oldest snapshot into it, or remove it: the folder is listed.",
+            )
+
+    def _check_number(self, path: str) -> None:
+        """A hint that exists must hold a number; it may be half-written at one reading."""
+        if any(self._number(path, absent=0) is not None for _ in range(2)):
+            return
+        self._hint(path, "holds no number", "Remove it: readers then list the folder.")
+
+    def _number(self, path: str, *, absent: int | None = None) -> int | None:
+        try:
+            text = self._storage.read(path).decode("ascii", "replace").strip()
+        except ObjectNotFound:
+            return absent
+        return int(text) if text.isascii() and text.isdigit() else None
+
+    def _hint(self, path: str, message: str, advice: str) -> None:
+        kind = FindingKind.HINT_WRONG
+        self._note(Finding(kind=kind, path=path, message=message, advice=advice))
+
+    def _exists(self, root: str, snapshot_id: int) -> bool:
+        return self._storage.status(paths.snapshot_path(root, snapshot_id)) is not None
+
+    def _lacks(self, version: Version) -> Iterator[Finding]:
+        """What is wrong with the files of metadata that a version needs."""
+        snapshot, storage, location = version.snapshot, self._storage, self._location
+        root, schema_id = version.root, snapshot.schema_id
+        schema = paths.schema_path(root, schema_id)
+        yield from self._once(schema, lambda: read_schema(storage, root, schema_id))
+        lists = [
+            (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+        ]
+        # The changelog of a tagged snapshot is deleted with the snapshot; branches come from tags.
+        if snapshot.changelog_manifest_list is not None and version.name.startswith("snapshot "):
+            name, size = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+            lists.append((name, size))
+        for name, size in lists:
+            path = paths.manifest_path(location, name)
+            try:
+                manifests = read_manifest_list(storage, path, size)
+            except CompactordError as error:
+                yield from self._failed(path, error)
+            else:
+                yield from self._manifests(manifests)
+        if snapshot.index_manifest is not None:
+            yield from self._index(snapshot.index_manifest)
+        if snapshot.statistics is not None:
+            path = paths.statistics_path(location, snapshot.statistics)
+            yield from self._once(path, lambda: self._parse_json(path))
+
+    def _manifests(self, manifests: tuple[ManifestFile, ...]) -> Iterator[Finding]:
+        def read(manifest: ManifestFile) -> None:
+            for _ in read_entry_columns(self._storage, self._location, [manifest]):
+                pass
+
+        def path_of(manifest: ManifestFile) -> str:
+            return paths.manifest_path(self._location, manifest.file_name)
+
+        new = [each for each in manifests if path_of(each) not in self._read]
+        self.manifests += len(new)
+        results = results_of(self._storage, attempted(read), new)
+        for manifest, found in zip(new, results, strict=True):
+            path = path_of(manifest)
+            self._read[path] = None
+            if isinstance(found, CompactordError):
+                self._read[path] = next(self._failed(path, found), None)
+            self._progress(f"{self.manifests:,} manifests")
+        for manifest in manifests:
+            known = self._read[path_of(manifest)]
+            if known is not None:
+                yield known
+
+    def _index(self, name: str) -> Iterator[Finding]:
+        path = paths.manifest_path(self._location, name)
+        entries: tuple[IndexEntry, ...] = ()
+        try:
+            entries = read_index_entries(self._storage, self._location, name)
+        except CompactordError as error:
+            yield from self._failed(path, error)
+        for entry in entries:
+            if entry.external_path is None:
+                file = paths.index_path(self._location, entry.file_name)
+                if file not in self._read:
+                    self._read[file] = self._index_file(file, entry)
+                known = self._read[file]
+                if known is not None:
+                    yield known
+
+    def _index_file(self, path: str, entry: IndexEntry) -> Finding | None:
+        try:
+            status = self._storage.status(path)
+        except CompactordError as error:
+            return metadata_finding(path, error)
+        if status is not None and status.size_bytes == entry.file_size:
+            return None
+        kind, message = FindingKind.INDEX_FILE_MISSING, "does not exist"
+        if status is not None:
+            kind = FindingKind.INDEX_FILE_SIZE
+            message = f"has {status.size_bytes} bytes, but {entry.file_size} are recorded"
+        advice = "Restore it from a backup: readers or writers of its bucket fail without it."
+        return Finding(kind=kind, path=path, message=message, advice=advice)
+
+    def _parse_json(self, path: str) -> None:
+        try:
+            json.loads(self._storage.read(path))
+        except ValueError as error:
+            raise FormatError(path, f"statistics that are not JSON ({error})") from error
+
+    def _once(self, path: str, read: Callable[[], object]) -> Iterator[Finding]:
+        """What reading a file that several versions share fails with; it is read once."""
+        if path not in self._read:
+            self._read[path] = None
+            try:
+                read()
+            except CompactordError as error:
+                self._read[path] = next(self._failed(path, error), None)
+        known = self._read[path]
+        if known is not None:
+            yield known
+
+    def _failed(self, path: str, error: CompactordError) -> Iterator[Finding]:
+        """A finding, unless the file is one that a newer release wrote: that is not known."""
+        if isinstance(error, UnsupportedTable):
+            text = f"{path}: {'; '.join(error.reasons)}"
+            if text not in self.unknown:
+                self.unknown.append(text)
+            return
+        yield metadata_finding(path, error)

@@ -1,0 +1,298 @@
+"""Verifies the data files of one version of a table against what its manifests say of them.
+
+Each bucket's folder is listed once; 16 bytes are kept of each file that a listing names, and eight
+of each live file that was verified. Entries become objects some thousands at a time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+import numpy as np
+
+from compactord.errors import CompactordError, ErrorAtPath, FormatError, ObjectNotFound
+from compactord.maintenance.expire_reader import FileKey
+from compactord.maintenance.finding import (
+    CANNOT_BE_READ_ADVICE,
+    DAMAGED_ADVICE,
+    Finding,
+    FindingKind,
+    attempted,
+    metadata_finding,
+)
+from compactord.paimon import paths
+from compactord.paimon.avro_columns import Ints
+from compactord.paimon.data_file import BucketId, DataFile, ManifestEntry
+from compactord.paimon.index_manifest import read_index_entries
+from compactord.paimon.snapshot import Snapshot
+from compactord.state.base_files import BaseFiles
+from compactord.state.live_files import load_live_files
+from compactord.state.table_state import data_manifests
+from compactord.storage.base import ObjectStatus, Storage
+from compactord.storage.parallel import results_of
+
+# Entries that are in memory as objects at once.
+_AT_ONCE = 4096
+_VECTORS = "DELETION_VECTORS"
+
+
+class ReadFooter(Protocol):
+    """Reads a data file's footer. Raises `FormatError` unless size and rows are the manifest's.
+
+    Returns whether there is a reader for files of its format.
+    """
+
+    def __call__(self, path: str, file: DataFile) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRules:
+    """What the schema says of a table's files.
+
+    `check_levels` raises `FormatError` when files of a bucket above level 0 overlap; None: the
+    table has no primary key. `sample`: of so many files footers are read; None: of all.
+    """
+
+    bucket_folder: Callable[[BucketId], str]
+    check_levels: Callable[[Sequence[DataFile]], object] | None
+    read_footer: ReadFooter
+    sample: int | None
+    random: Random
+
+
+@dataclass(slots=True, kw_only=True)
+class FileCounts:
+    """What was verified: files, those elsewhere which were not, footers, those without a reader."""
+
+    files: int = 0
+    external: int = 0
+    footers: int = 0
+    without_reader: int = 0
+    missing: list[FileKey] = field(default_factory=list)
+
+
+class FileCheck:
+    """Verifies versions of one table; a file that several have is verified once."""
+
+    def __init__(
+        self, storage: Storage, location: str, rules: FileRules, progress: Callable[[str], None]
+    ) -> None:
+        self.counts = FileCounts()
+        self._storage = storage
+        self._location = location
+        self._rules = rules
+        self._progress = progress
+        self._seen = np.zeros(0, np.uint64)
+
+    def run(self, snapshot: Snapshot) -> Iterator[Finding]:
+        """What is wrong with the live files of a snapshot, but for files verified before."""
+        path = paths.manifest_path(self._location, snapshot.base_manifest_list)
+        try:
+            manifests = data_manifests(self._storage, self._location, snapshot)
+            base = load_live_files(self._storage, self._location, manifests).base
+            vectors = self._vectors(snapshot)
+        except CompactordError as error:
+            yield metadata_finding(error.path if isinstance(error, ErrorAtPath) else path, error)
+            return
+        is_new = ~np.isin(base.columns.identity_hash, self._seen)
+        self._seen = np.union1d(self._seen, base.columns.identity_hash[is_new])
+        total = int(np.count_nonzero(is_new))
+        gone: set[str] = set()
+        buckets = base.summaries.index.bucket_ids()
+        folders = results_of(self._storage, attempted(self._listed), buckets)
+        for bucket, listed in zip(buckets, folders, strict=True):
+            rows = base.rows_of(bucket)
+            new = np.flatnonzero(is_new[rows]) + rows.start
+            named = vectors.pop(bucket, {})
+            if isinstance(listed, CompactordError):
+                yield self._unreadable(bucket, listed)
+            else:
+                for finding in self._bucket(base, bucket, new, listed, named):
+                    gone.add(finding.path)
+                    yield finding
+            if len(new) and self._rules.check_levels is not None:
+                yield from self._levels(base, bucket)
+            yield from self._dangling(bucket, named)
+            self._progress(f"{self.counts.files:,} of {total:,} data files")
+        for bucket, named in vectors.items():
+            yield from self._dangling(bucket, named)
+        yield from self._footers(base, np.flatnonzero(is_new), gone)
+
+    def _listed(self, bucket: BucketId) -> _Listing:
+        folder = self._rules.bucket_folder(bucket)
+        return _Listing(folder, self._storage.list(folder))
+
+    def _unreadable(self, bucket: BucketId, error: CompactordError) -> Finding:
+        """Neither the folder of a partition that has no path nor its files can be verified."""
+        try:
+            path = self._rules.bucket_folder(bucket)
+        except CompactordError:
+            path = paths.manifest_folder(self._location)
+        return metadata_finding(path, error)
+
+    def _bucket(
+        self,
+        base: BaseFiles,
+        bucket: BucketId,
+        rows: Ints,
+        listing: _Listing,
+        vectors: dict[str, str],
+    ) -> Iterator[Finding]:
+        """Files of a bucket that are not there as recorded; takes the live ones from `vectors`."""
+        for entries in _entries(base, rows):
+            for entry in entries:
+                vectors.pop(entry.file.file_name, None)
+            self.counts.files += len(entries)
+            here = [entry.file for entry in entries if entry.file.external_path is None]
+            self.counts.external += len(entries) - len(here)
+            expected: list[tuple[DataFile, str, int | None]] = [
+                (file, file.file_name, file.file_size) for file in here
+            ]
+            expected += [(file, name, None) for file in here for name in file.extra_files]
+            sizes = listing.sizes_of([name for _, name, _ in expected])
+            suspects = [
+                each
+                for each, found in zip(expected, sizes.tolist(), strict=True)
+                if found < 0 or (each[2] is not None and found != each[2])
+            ]
+            paths_of = [paths.join(listing.folder, name) for _, name, _ in suspects]
+            # A listing may be older than the file, or lack it on stores that list late.
+            statuses = results_of(self._storage, attempted(self._storage.status), paths_of)
+            for (file, name, size), path, found in zip(suspects, paths_of, statuses, strict=True):
+                finding = _file_finding(path, size, found)
+                if finding is not None:
+                    yield finding
+                    if finding.kind is FindingKind.DATA_FILE_MISSING and name == file.file_name:
+                        self.counts.missing.append(FileKey(bucket, name))
+
+    def _levels(self, base: BaseFiles, bucket: BucketId) -> Iterator[Finding]:
+        rows = base.rows_of(bucket)
+        above = np.flatnonzero(base.columns.level[rows] != 0) + rows.start
+        assert self._rules.check_levels is not None, "the table has a primary key"
+        try:
+            self._rules.check_levels([entry.file for entry in base.entries(above)])
+        except FormatError as error:
+            try:
+                folder = self._rules.bucket_folder(bucket)
+            except FormatError:
+                return  # Reported before.
+            advice = (
+                "Readers may return old rows of some keys. Roll the table back to a snapshot before"
+                " the overlap (verify --snapshot N), or read the rows and write the table anew."
+            )
+            path = folder if "/" in error.path else paths.join(folder, error.path)
+            kind = FindingKind.LEVELS_OVERLAP
+            yield Finding(kind=kind, path=path, message=error.message, advice=advice)
+
+    def _vectors(self, snapshot: Snapshot) -> dict[BucketId, dict[str, str]]:
+        """Names of data files with a deletion vector, by bucket, each with its index file."""
+        found: dict[BucketId, dict[str, str]] = defaultdict(dict)
+        if snapshot.index_manifest is not None:
+            for entry in read_index_entries(self._storage, self._location, snapshot.index_manifest):
+                if entry.index_type == _VECTORS:
+                    found[entry.bucket].update(dict.fromkeys(entry.data_files, entry.file_name))
+        return found
+
+    def _dangling(self, bucket: BucketId, vectors: Mapping[str, str]) -> Iterator[Finding]:
+        for name, index_file in vectors.items():
+            yield Finding(
+                kind=FindingKind.VECTOR_WITHOUT_FILE,
+                path=paths.index_path(self._location, index_file),
+                message=f"has a deletion vector of {name}, which is not live in its bucket",
+                advice="Find the writer that replaced the file and kept the vector; rows that were "
+                "deleted may have come back: compare with a snapshot before (time travel).",
+            )
+
+    def _footers(self, base: BaseFiles, rows: Ints, gone: set[str]) -> Iterator[Finding]:
+        sample = self._rules.sample
+        if sample is not None and sample < len(rows):
+            rows = np.array(sorted(self._rules.random.sample(rows.tolist(), sample)), np.int64)
+        for entries in _entries(base, rows):
+            files = list(self._present(entries, gone))
+            results = results_of(self._storage, attempted(self._read_footer), files)
+            for (path, _), found in zip(files, results, strict=True):
+                if isinstance(found, CompactordError):
+                    finding = _footer_finding(path, found)
+                    if finding is not None:
+                        yield finding
+                elif not found:
+                    self.counts.without_reader += 1
+                else:
+                    self.counts.footers += 1
+                self._progress(f"footers of {self.counts.footers:,} of {len(rows):,} files")
+
+    def _read_footer(self, each: tuple[str, DataFile]) -> bool:
+        return self._rules.read_footer(*each)
+
+    def _present(
+        self, entries: Iterable[ManifestEntry], gone: set[str]
+    ) -> Iterator[tuple[str, DataFile]]:
+        """The files whose footer may be read."""
+        for entry in entries:
+            if entry.file.external_path is not None:
+                continue
+            try:
+                folder = self._rules.bucket_folder(entry.bucket_id)
+            except FormatError:
+                continue
+            path = paths.data_file_path(folder, entry.file)
+            if path not in gone:
+                yield path, entry.file
+
+
+class _Listing:
+    """The files of a folder by hashes of their names, with sizes: 16 bytes each."""
+
+    def __init__(self, folder: str, statuses: Iterable[ObjectStatus]) -> None:
+        self.folder = folder
+        pairs = ((hash(each.name), each.size_bytes) for each in statuses if not each.is_folder)
+        found = np.fromiter(pairs, np.dtype([("name", np.int64), ("size", np.int64)]))
+        found.sort(order="name")
+        self._names: Ints = found["name"].copy()
+        self._sizes: Ints = found["size"].copy()
+
+    def sizes_of(self, names: Sequence[str]) -> Ints:
+        """Bytes of each file, -1 where it is not listed."""
+        wanted = np.fromiter(map(hash, names), np.int64, len(names))
+        if not len(self._names):
+            return np.full(len(names), -1)
+        places = np.searchsorted(self._names, wanted)
+        places[places == len(self._names)] = 0
+        return np.where(self._names[places] == wanted, self._sizes[places], -1)
+
+
+def _entries(base: BaseFiles, rows: Ints) -> Iterator[list[ManifestEntry]]:
+    for start in range(0, len(rows), _AT_ONCE):
+        yield base.entries(rows[start : start + _AT_ONCE])
+
+
+def _file_finding(
+    path: str, size: int | None, found: ObjectStatus | CompactordError | None
+) -> Finding | None:
+    match found:
+        case None:
+            kind, message = FindingKind.DATA_FILE_MISSING, "does not exist"
+            return Finding(kind=kind, path=path, message=message, advice=DAMAGED_ADVICE)
+        case ObjectStatus(size_bytes=there):
+            if size is None or there == size:
+                return None
+            kind, message = FindingKind.DATA_FILE_SIZE, f"has {there} bytes, not {size} as recorded"
+            return Finding(kind=kind, path=path, message=message, advice=DAMAGED_ADVICE)
+        case error:
+            return metadata_finding(path, error)
+
+
+def _footer_finding(path: str, error: CompactordError) -> Finding | None:
+    message = error.message if isinstance(error, ErrorAtPath) else str(error)
+    match error:
+        case ObjectNotFound():
+            return _file_finding(path, None, None)
+        case FormatError():
+            kind, advice = FindingKind.DATA_FILE_DAMAGED, DAMAGED_ADVICE
+        case _:
+            kind, advice = FindingKind.CANNOT_BE_READ, CANNOT_BE_READ_ADVICE
+    return Finding(kind=kind, path=path, message=message, advice=advice)
