@@ -8,6 +8,7 @@
     ├── ErrorAtPath               `path` names the object
     │   ├── StorageError          a call to a store failed
     │   │   ├── ObjectNotFound
+    │   │   │   └── DataFileMissing   a live data file: its bucket cannot be read or compacted
     │   │   ├── AccessDenied      permissions or a read-only store (exit code 77)
     │   │   ├── StoreMissing      no such bucket or container (exit code 2)
     │   │   ├── UnsafeStore       it replaces what it was told to create (exit code 2)
@@ -84,6 +85,10 @@ class StorageError(ErrorAtPath):
 
 class ObjectNotFound(StorageError):
     """The object does not exist."""
+
+
+class DataFileMissing(ObjectNotFound):
+    """A data file that the newest snapshot needs does not exist."""
 
 
 class AccessDenied(StorageError):

@@ -48,7 +48,8 @@ examples:
   compactord tables --config compactord.yaml --catalog lake --database sales --json
 
 states: active; paused (by a rule); excluded (by a pattern, or not write-only); unsupported; error.
-Only a running service knows halted tables: `compactord top --url …`, /v1/tables.
+Only a running service knows halted tables: `compactord top --url …`, /v1/tables. Whether all files
+of a table are there says `compactord verify`.
 runs: the most sorted runs of a bucket, * from the compaction trigger on, !! above the stop trigger
 
 exit codes: 0 listed; 2 arguments or configuration; 3 a database cannot be listed; 77 permission

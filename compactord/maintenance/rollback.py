@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import contextlib
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
 
-from compactord.errors import CompactordError, ErrorAtPath
+from compactord.errors import CompactordError
 from compactord.maintenance.expire_reader import FileKey, MetadataReader
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
 from compactord.storage.base import Storage
 
 
 def newest_without(storage: Storage, location: str, files: Collection[FileKey]) -> str | None:
-    """`snapshot 7` or `tag x`, in which none of these files is live; None if there is none.
+    """The newest version, `snapshot 7` or `tag x`, in which none of these files is live, if any.
 
-    Snapshots first, from the newest down, then tags. Only those whose metadata can be read count;
-    their other data files are not checked. Raises what listing raises.
+    Snapshots first, then tags. Of the files that the newest snapshot needs: they are live from some
+    snapshot on, which is found by halving. Only versions whose metadata can be read count; their
+    other data files are not checked. Raises what listing raises.
     """
     reader = MetadataReader(storage, location)
     reader.look_for(files)
-    for name, snapshot in _versions(storage, location):
+    ids = snapshot_ids(storage, location)
+
+    def needed(snapshot_id: int) -> frozenset[FileKey] | None:
+        """None: it cannot be read."""
         try:
-            if not reader.live(snapshot):
-                return name
+            return reader.live(read_snapshot(storage, location, snapshot_id))
         except CompactordError:
-            continue
-    return None
+            return None
+
+    if ids:
+        by_newest = needed(ids[-1])
+        if by_newest is not None:
+            if not by_newest:
+                return f"snapshot {ids[-1]}"
+            reader.look_for(by_newest)
+    end = bisect_left(ids, True, key=lambda snapshot_id: needed(snapshot_id) != frozenset())
+    if end:
+        return f"snapshot {ids[end - 1]}"
+    return _tag_without(reader, read_tags(storage, location))
 
 
-def _versions(storage: Storage, location: str) -> Iterator[tuple[str, Snapshot]]:
-    for snapshot_id in reversed(snapshot_ids(storage, location)):
-        try:
-            yield f"snapshot {snapshot_id}", read_snapshot(storage, location, snapshot_id)
-        except ErrorAtPath:
-            continue
-    tags = read_tags(storage, location)
+def _tag_without(reader: MetadataReader, tags: Mapping[str, Snapshot]) -> str | None:
     for name in sorted(tags, key=lambda name: tags[name].id, reverse=True):
-        yield f"tag {name}", tags[name]
+        with contextlib.suppress(CompactordError):
+            if not reader.live(tags[name]):
+                return f"tag {name}"
+    return None
 
 
 def rollback_advice(version: str | None, newest: str) -> str:

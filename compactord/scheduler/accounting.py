@@ -10,7 +10,13 @@ from dataclasses import replace
 from typing import Protocol, TypeGuard
 
 from compactord.config.model import Backoff, Retry
-from compactord.errors import CommitGaveUp, CompactordError, FormatError, ObjectNotFound
+from compactord.errors import (
+    CommitGaveUp,
+    CompactordError,
+    DataFileMissing,
+    FormatError,
+    ObjectNotFound,
+)
 from compactord.maintenance.expire import Expired
 from compactord.model import Conflict, LossOutcome, MergeCompaction, TableName
 from compactord.paimon.data_file import BucketId
@@ -78,8 +84,7 @@ def settle(
     for number, record in records.items():
         del scheduled.compactions[number]
         if is_undecided(record.result):
-            found_out = cycle.outrun.get(number)
-            yield _inputs_gone(scheduled, record, record.result, found_out, retry, now_ms, observer)
+            yield _inputs_gone(scheduled, record, record.result, cycle, retry, now_ms, observer)
     if cycle.in_commit and cycle.error is not None:
         gave_up = isinstance(cycle.error, CommitGaveUp)
         scheduled.counts.sums["commits_gave_up" if gave_up else "commits_error"] += 1
@@ -96,7 +101,7 @@ def settle(
         observer.committed(scheduled.name, settled, cycle.commit_seconds)
         _count_commit(scheduled, settled, now_ms, observer)
         for each in settled.published:
-            yield _published(scheduled, records[each.number], each, now_ms)
+            yield _published(scheduled, records[each.number], each, now_ms, observer)
     for each, drop in settled.dropped:
         _waste(scheduled, each)
         record = records[each.number]
@@ -124,7 +129,7 @@ def _inputs_gone(
     scheduled: ScheduledTable,
     record: CompactionRecord,
     failed: Failed,
-    is_outrun: bool | None,
+    cycle: Cycle,
     retry: Retry,
     now_ms: int,
     observer: Observer,
@@ -133,11 +138,13 @@ def _inputs_gone(
 
     If the cause is unknown, this does not count as a failure: the next attempt decides.
     """
-    message = failed.failure.message
+    message, is_outrun = failed.failure.message, cycle.outrun.get(record.number)
     if is_outrun is None:
         return unpublished(scheduled, record, Outcome.CANCELLED, message, now_ms)
     if not is_outrun:
-        kind = failed.failure.error
+        kind, missing = failed.failure.error, cycle.missing.get(record.number)
+        if missing is not None:
+            message, kind = str(missing), type(missing).__name__
         blame(scheduled, record.pending, message, kind, retry, now_ms, observer)
         return unpublished(scheduled, record, Outcome.FAILED, message, now_ms)
     conflicted(scheduled, record, Conflict.FILE_REMOVED, message, retry, now_ms, observer)
@@ -205,7 +212,7 @@ def take_in(
         scheduled.counts.sums["ingested_bytes"] += cycle.planned.appended_bytes
         scheduled.planned = cycle.planned
         _quarantine_damaged(scheduled, cycle, now_ms, observer)
-        _forget_quarantined(scheduled, now_ms)
+        _forget_quarantined(scheduled, now_ms, observer)
         if not cycle.planned.backlog.tasks and not scheduled.in_flight:
             # The buckets that failed have nothing left to do, so no commit will end this halt.
             scheduled.failures = 0
@@ -277,9 +284,13 @@ def blame(
     now_ms: int,
     observer: Observer,
 ) -> None:
-    """Quarantine the bucket and count a failure of the table; `kind` as for `fail`."""
+    """Quarantine the bucket and count a failure of the table; `kind` as for `fail`.
+
+    A file that is gone is the bucket's alone: the table has others that can be compacted.
+    """
     _quarantine(scheduled, pending, message, kind, retry.backoff, now_ms, observer)
-    fail(scheduled, message, kind, retry, now_ms, observer)
+    if kind != DataFileMissing.__name__:
+        fail(scheduled, message, kind, retry, now_ms, observer)
 
 
 def in_vain(
@@ -313,17 +324,19 @@ def _quarantine(
     observer: Observer,
 ) -> None:
     """Quarantine a bucket for a time that grows with its failures."""
-    known = scheduled.quarantined.get(pending.bucket)
+    shown, known = scheduled.shown_halt, scheduled.quarantined.get(pending.bucket)
     failures = known.failures + 1 if known else 1
     quarantined = Quarantined(
         failures=failures,
         message=message,
         error=kind,
+        since_ms=known.since_ms if known else now_ms,
         until_ms=now_ms + pause_ms(backoff, failures),
         partition=pending.partition,
     )
     scheduled.quarantined[pending.bucket] = quarantined
     observer.quarantined(scheduled.name, pending.bucket, quarantined, now_ms)
+    _tell(scheduled, shown, observer)
 
 
 def expired(scheduled: ScheduledTable, result: Expired | CompactordError, now_ms: int) -> None:
@@ -370,6 +383,7 @@ def _quarantine_damaged(
             failures=1,
             message=each.message,
             error=FormatError.__name__,
+            since_ms=now_ms,
             until_ms=0,
             partition=each.partition,
         )
@@ -377,24 +391,33 @@ def _quarantine_damaged(
         observer.quarantined(scheduled.name, each.bucket, quarantined, now_ms)
 
 
-def _forget_quarantined(scheduled: ScheduledTable, now_ms: int) -> None:
+def _forget_quarantined(scheduled: ScheduledTable, now_ms: int, observer: Observer) -> None:
     """Buckets that are gone, and those whose quarantine is over and that have nothing to do."""
+    shown = scheduled.shown_halt
+    for bucket in _done_with(scheduled, now_ms):
+        scheduled.quarantined.pop(bucket, None)
+    _tell(scheduled, shown, observer)
+
+
+def _done_with(scheduled: ScheduledTable, now_ms: int) -> list[BucketId]:
     planned = scheduled.planned
     assert planned is not None, "just taken in"
+    done = list(planned.gone)
     for bucket in planned.gone:
-        scheduled.quarantined.pop(bucket, None)
         scheduled.drops.pop(bucket, None)
     if planned.backlog.tasks > sum(pending.tasks for pending in planned.offered):
         # The plan offers only some of the due buckets.
-        return
+        return done
     pending = {each.bucket for each in planned.offered}
     # A bucket whose compaction is in flight is not counted as due.
     pending.update(record.pending.bucket for record in scheduled.in_flight)
-    for bucket in [
-        b for b, quarantined in scheduled.quarantined.items() if quarantined.until_ms <= now_ms
-    ]:
-        if bucket not in pending and not scheduled.quarantined[bucket].is_damaged:
-            del scheduled.quarantined[bucket]
+    return done + [
+        bucket
+        for bucket, quarantined in scheduled.quarantined.items()
+        if quarantined.until_ms <= now_ms
+        and bucket not in pending
+        and not quarantined.is_damaged
+    ]
 
 
 def pause_ms(backoff: Backoff, failures: int) -> int:
@@ -471,7 +494,7 @@ def _halt(
     next_try_ms: int,
     observer: Observer,
 ) -> None:
-    shown, known = scheduled.halt, scheduled.halts.get(lifted)
+    shown, known = scheduled.shown_halt, scheduled.halts.get(lifted)
     scheduled.halts[lifted] = Halt(
         reason=reason,
         message=message,
@@ -485,7 +508,7 @@ def _halt(
 
 def _lift(scheduled: ScheduledTable, lifted: Lifted, observer: Observer) -> None:
     """End the halt of this kind, if there is one."""
-    shown = scheduled.halt
+    shown = scheduled.shown_halt
     if scheduled.halts.pop(lifted, None) is not None:
         remaining = scheduled.halt
         scheduled.next_try_ms = remaining.next_try_ms if remaining is not None else 0
@@ -494,9 +517,10 @@ def _lift(scheduled: ScheduledTable, lifted: Lifted, observer: Observer) -> None
 
 def _tell(scheduled: ScheduledTable, before: Halt | None, observer: Observer) -> None:
     """Tell the observer when the halt that people see is another one than before."""
-    now = scheduled.halt
+    now = scheduled.shown_halt
     if now is None:
-        observer.resumed(scheduled.name)
+        if before is not None:
+            observer.resumed(scheduled.name)
     elif before is None or (before.reason, before.message) != (now.reason, now.message):
         observer.halted(scheduled.name, now)
 
@@ -516,13 +540,19 @@ def _count_commit(
 
 
 def _published(
-    scheduled: ScheduledTable, record: CompactionRecord, finished: Finished, now_ms: int
+    scheduled: ScheduledTable,
+    record: CompactionRecord,
+    finished: Finished,
+    now_ms: int,
+    observer: Observer,
 ) -> EndedCompaction:
     bucket, sums = finished.compaction.bucket, scheduled.counts.sums
     quarantined = scheduled.quarantined.get(bucket)
     # A compaction that began before another one of the bucket failed does not refute that failure.
     if quarantined is not None and quarantined.until_ms <= record.started_ms:
+        shown = scheduled.shown_halt
         del scheduled.quarantined[bucket]
+        _tell(scheduled, shown, observer)
     scheduled.drops.pop(bucket, None)
     scheduled.last_success_ms[record.pending.kind] = now_ms
     view = _counted(scheduled, record, Outcome.COMMITTED, "", now_ms, finished)

@@ -30,7 +30,7 @@ def due_maintenance(
             return
         if scheduled.maintenance is not None or scheduled.planned is None or scheduled.is_leaving:
             continue
-        if not scheduled.is_worked_on or scheduled.halt is not None:
+        if not scheduled.is_worked_on or scheduled.shown_halt is not None:
             continue
         if scheduled.sweep_due_ms <= now_ms:
             scheduled.maintenance, scheduled.maintained_ms = Job.SWEEP, now_ms

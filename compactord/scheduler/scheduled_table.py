@@ -14,6 +14,7 @@ from compactord.errors import (
     AccessDenied,
     CommitGaveUp,
     CompactordError,
+    DataFileMissing,
     FormatError,
     StoreFull,
     TableNotFound,
@@ -64,12 +65,14 @@ class Lifted(enum.Enum):
 class Quarantined:
     """A bucket quarantined until `until_ms`; 0: until its files change, since they are damaged.
 
-    `error` is the class of the error, empty where none but fruitless attempts are the cause.
+    Its first failure in a row was at `since_ms`. `error` is the class of the error, empty where none
+    but fruitless attempts are the cause.
     """
 
     failures: int
     message: str
     error: str
+    since_ms: int
     until_ms: int
     partition: str
 
@@ -213,6 +216,32 @@ class ScheduledTable:
         """The strongest halt, None when the table is not halted."""
         return next((self.halts[lifted] for lifted in Lifted if lifted in self.halts), None)
 
+    @property
+    def shown_halt(self) -> Halt | None:
+        """What people are told: the halt, else that of buckets whose files are gone.
+
+        The latter stops nothing but these buckets, and expiry: what one could roll back to stays.
+        """
+        if self.halt is not None:
+            return self.halt
+        lacking = [
+            (bucket, quarantined)
+            for bucket, quarantined in self.quarantined.items()
+            if quarantined.error == DataFileMissing.__name__
+        ]
+        if not lacking:
+            return None
+        bucket, first = lacking[0]
+        place = f"{first.partition} bucket {bucket.bucket}".lstrip()
+        others = f" (and {len(lacking) - 1:,} more)" if len(lacking) > 1 else ""
+        return Halt(
+            reason=HaltReason.DATA_FILE_MISSING,
+            message=f"{place}{others}: {first.message}",
+            action=advice(first.error),
+            since_ms=min(each.since_ms for _, each in lacking),
+            next_try_ms=min(each.until_ms for _, each in lacking),
+        )
+
     def failures_of(self, bucket: BucketId) -> int:
         """How often in a row the bucket's compactions have failed."""
         quarantined = self.quarantined.get(bucket)
@@ -307,6 +336,10 @@ _ADVICE = {
     TIMED_OUT: (
         "Look at the store and at the machine of the worker: one of them hangs. If merges are only "
         "slow, raise limits.task_timeout (compact: --task-timeout)."
+    ),
+    DataFileMissing.__name__: (
+        "Restore the file, or roll the table back to a version without it. `compactord verify` "
+        "names all files that are gone. Other buckets are compacted; no snapshot expires meanwhile."
     ),
     StoreFull.__name__: "Make room, or raise the quota, where the table lives.",
     TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",

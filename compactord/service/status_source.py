@@ -188,8 +188,9 @@ def status_of(scheduled: ScheduledTable) -> TableStatus:
     """The table's status as people see it; failures come first."""
     if scheduled.is_excluded:
         return TableStatus.EXCLUDED
-    if scheduled.halt is not None:
-        is_refused = scheduled.halt.reason.value == "unsupported_feature"
+    halt = scheduled.shown_halt
+    if halt is not None:
+        is_refused = halt.reason.value == "unsupported_feature"
         return TableStatus.UNSUPPORTED if is_refused else TableStatus.HALTED
     if scheduled.error:
         return TableStatus.ERROR
@@ -198,11 +199,12 @@ def status_of(scheduled: ScheduledTable) -> TableStatus:
 
 def why_of(scheduled: ScheduledTable) -> str:
     """The reason for the table's status; empty for an active one."""
+    halt = scheduled.shown_halt
     match status_of(scheduled):
         case TableStatus.EXCLUDED | TableStatus.PAUSED:
             return scheduled.left_alone
-        case TableStatus.HALTED | TableStatus.UNSUPPORTED if scheduled.halt is not None:
-            return scheduled.halt.message
+        case TableStatus.HALTED | TableStatus.UNSUPPORTED if halt is not None:
+            return halt.message
         case _:
             return scheduled.error
 
@@ -384,7 +386,7 @@ def _task(
 
 
 def _halt(scheduled: ScheduledTable, wall: WallTime) -> Halt | None:
-    halt = scheduled.halt
+    halt = scheduled.shown_halt
     if halt is None:
         return None
     return replace(halt, since_ms=wall.at(halt.since_ms), next_try_ms=wall.shown(halt.next_try_ms))

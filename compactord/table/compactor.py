@@ -14,7 +14,7 @@ import structlog
 
 from compactord.clock import Clock
 from compactord.commit.publish import SnapshotPublisher
-from compactord.errors import CommitUnknown, CompactordError
+from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.model import Compaction, LostCommit, Subcompaction
 from compactord.paimon.data_file import BucketId, DataFile, file_identity
@@ -106,6 +106,8 @@ class Cycle:
     # For the failed compactions that were passed in: whether others had replaced and expired their
     # inputs, as far as is known.
     outrun: Mapping[int, bool] = field(default_factory=dict)
+    # For those whose inputs nobody replaced: the data file that is gone.
+    missing: Mapping[int, DataFileMissing] = field(default_factory=dict)
     # What writers lost to late renames, committed again or not.
     lost_commits: tuple[LostCommit, ...] = ()
     # How long nothing may be built on our newest snapshot; `planned` is None meanwhile.
@@ -192,6 +194,7 @@ class TableCompactor:
         in_commit = bool(finished)
         commit_seconds = 0.0
         outrun: dict[int, bool] = {}
+        missing: dict[int, DataFileMissing] = {}
         try:
             self._session.discard(failed=failed)
             if finished:
@@ -206,6 +209,9 @@ class TableCompactor:
                 found_out = self._is_outrun(each)
                 if found_out is not None:
                     outrun[each.number] = found_out
+                if found_out is False and each.failure.error == ObjectNotFound.__name__:
+                    gone = self._session.missing_input(each.compaction)
+                    missing |= {each.number: gone} if gone is not None else {}
             if settled is None and not self._session.wait_ms() and self._is_idle(skip):
                 start = self._clock.monotonic_s()
                 settled, merge_error = self._merged_manifests()
@@ -234,6 +240,7 @@ class TableCompactor:
             merge_error=merge_error,
             info=planned.info if planned is not None else None,
             outrun=outrun,
+            missing=missing,
             wait_ms=self._session.wait_ms(),
         )
 
@@ -242,7 +249,8 @@ class TableCompactor:
     ) -> Dispatch | Outrun | None:
         """The next decision on a bucket, cut into subcompactions; None when there is none any more.
 
-        Raises what cutting into key ranges raises: footers of the inputs are read.
+        Raises what cutting into key ranges raises: footers of the inputs are read. Of a live file
+        that is gone, `DataFileMissing`.
         """
         # Plan the bucket again in any case: its pending compaction has been taken.
         self._touched.add(bucket)
@@ -260,6 +268,8 @@ class TableCompactor:
         except CompactordError as error:
             if self._session.is_outrun(number, compaction, type(error).__name__, str(error)):
                 return Outrun(number=number, why=str(error))
+            if isinstance(error, ObjectNotFound):
+                raise self._session.missing_input(compaction) or error from error
             raise
         dispatched = Dispatch(
             number=number,

@@ -18,8 +18,10 @@ from compactord.clock import Clock
 from compactord.commit.committer import Committer, commit_user, index_entries
 from compactord.commit.discard import remove_outputs
 from compactord.commit.publish import SnapshotPublisher
-from compactord.errors import CommitUnknown, CompactordError, ObjectNotFound
+from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
+from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
+from compactord.maintenance.rollback import newest_without
 from compactord.model import (
     Committed,
     Compaction,
@@ -31,6 +33,7 @@ from compactord.model import (
     Replaced,
     Subcompaction,
 )
+from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.schema import TableSchema, has_later_schema, read_schema
 from compactord.paimon.snapshot import SnapshotIdentity
@@ -39,6 +42,7 @@ from compactord.plan.table import BucketPlan, Strategy, settled_by
 from compactord.state.follower import Drift, Follower
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
+from compactord.storage.parallel import results_of
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.lost_commits import LookedAt, LostCommits
 from compactord.table.opening import open_table, refuse_live_state
@@ -425,6 +429,37 @@ class TableSession:
             return False
         _log.warning("inputs_gone", compaction_id=number, **named, reason=why)
         return True
+
+    def missing_input(self, compaction: Compaction) -> DataFileMissing | None:
+        """The first of its inputs that does not exist, with what could be rolled back to.
+
+        For inputs that are live in the newest snapshot, where one was not found: each is asked for.
+        None when all exist, or the store does not answer.
+        """
+        folder = self.table.bucket_folder(compaction.bucket)
+        inputs = [paths.data_file_path(folder, file) for file in compaction.inputs]
+        try:
+            found = zip(
+                compaction.inputs,
+                results_of(self._storage, self._storage.status, inputs),
+                strict=True,
+            )
+            gone = [file.file_name for file, status in found if status is None]
+            keys = [FileKey(compaction.bucket, name) for name in gone]
+            version = newest_without(self._storage, self.ref.location, keys) if gone else None
+        except CompactordError as error:
+            named = self.named(compaction.bucket)
+            _log.warning("inputs_not_asked_for", **named, reason=str(error))
+            return None
+        if not gone:
+            return None
+        count = len(gone) - 1
+        others = f" (and {count:,} other{'s' if count > 1 else ''} of its bucket)" if count else ""
+        whole = (
+            f"the newest version without it is {version}" if version else "no version is without it"
+        )
+        message = f"a live data file{others} does not exist, readers fail, too; {whole}"
+        return DataFileMissing(paths.join(folder, gone[0]), message)
 
     def discard(self, *, finished: Iterable[Finished] = (), failed: Iterable[Failed] = ()) -> None:
         """Remove the files of compactions that will not be published."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from compactord.errors import CommitGaveUp, FormatError, StorageError
+from compactord.errors import CommitGaveUp, DataFileMissing, FormatError, StorageError
 from compactord.model import FailureKind, LossOutcome
 from compactord.scheduler import accounting
-from compactord.scheduler.effects import Discard, StartCycle, Submit
-from compactord.scheduler.status import HaltReason
+from compactord.scheduler.effects import Discard, StartCycle, StartExpire, Submit
+from compactord.scheduler.status import HaltReason, Outcome
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
 
@@ -305,3 +305,79 @@ def test_a_halt_that_is_renewed_is_as_old_as_it_was() -> None:
     assert renewed is not None
     assert renewed.since_ms == first.since_ms
     assert renewed.next_try_ms > first.next_try_ms
+
+
+def _with_a_lost_file(**retry: object) -> tuple[Stage, Submit]:
+    """Of two buckets the first lacks a file, as the last cycle has found; the other is merged."""
+    stage = Stage(slots=2, **retry)
+    stage.add(buckets=2)
+    stage.cycle_ended(only(stage.decide()))
+    first, other = _both_under_way(stage)
+    stage.ends(first, FailureKind.POISON, error="ObjectNotFound")
+    number = first.subcompaction.compaction
+    missing = DataFileMissing("/t/bucket-0/data-1", "a live data file does not exist")
+    stage.cycle_ended(only(stage.decide()), outrun={number: False}, missing={number: missing})
+    return stage, other
+
+
+def test_a_lost_file_is_told_like_a_halt_and_stops_no_more_than_its_bucket() -> None:
+    stage, other = _with_a_lost_file(halt_after_consecutive_failures=1)
+    scheduled = stage.scheduler.tables[NAME]
+    assert (scheduled.halt, scheduled.failures) == (None, 0)
+    shown = scheduled.shown_halt
+    assert shown is not None
+    assert shown.reason is HaltReason.DATA_FILE_MISSING
+    assert shown.message == ("bucket 0: a live data file does not exist: /t/bucket-0/data-1")
+    assert "compactord verify" in shown.action
+    assert shown.next_try_ms > stage.now
+    assert "halted" in stage.observer.told
+    stage.ends(other)
+    stage.cycle_ended(only(stage.decide()))
+    assert stage.outcomes() == {Outcome.FAILED: 1, Outcome.COMMITTED: 1}
+    assert scheduled.shown_halt is not None, "a commit of another bucket mends nothing"
+    assert "resumed" not in stage.observer.told
+
+
+def test_snapshots_that_may_be_rolled_back_to_do_not_expire_while_a_file_is_lost() -> None:
+    stage, _ = _with_a_lost_file()
+    stage.now += 10_000
+    effects = stage.scheduler.tick(stage.now)
+    assert not [each for each in effects if isinstance(each, StartExpire)]
+
+
+def test_the_bucket_is_merged_once_its_file_is_back_and_nothing_is_told_any_more() -> None:
+    stage, other = _with_a_lost_file()
+    stage.ends(other)
+    stage.cycle_ended(only(stage.decide()))
+    stage.dispatched(stage.next_dispatch(10_000))
+    (again,) = stage.decide()
+    assert isinstance(again, Submit)
+    scheduled = stage.scheduler.tables[NAME]
+    since_ms = scheduled.shown_halt.since_ms if scheduled.shown_halt else 0
+    assert 0 < since_ms < stage.now
+    stage.ends(again)
+    stage.cycle_ended(only(stage.decide()))
+    assert scheduled.shown_halt is None
+    assert stage.observer.told.count("halted") == stage.observer.told.count("resumed") == 1
+
+
+def test_a_lost_file_that_the_table_does_not_need_any_more_is_forgotten() -> None:
+    stage, other = _with_a_lost_file()
+    stage.ends(other)
+    stage.cycle_ended(only(stage.decide()))
+    stage.tables[NAME].buckets[0].level0.clear()
+    stage.tables[NAME].restarted()
+    _look(stage)
+    assert stage.scheduler.tables[NAME].shown_halt is None
+    assert stage.observer.told[-1] == "resumed"
+
+
+def test_a_dispatch_that_meets_a_lost_file_quarantines_its_bucket_alone() -> None:
+    stage = Stage(halt_after_consecutive_failures=1)
+    stage.add()
+    only(stage.planned())
+    error = DataFileMissing("/t/bucket-0/data-1", "a live data file does not exist")
+    stage.scheduler.dispatched(NAME, error, stage.now)
+    scheduled = stage.scheduler.tables[NAME]
+    assert scheduled.halt is None
+    assert scheduled.shown_halt is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compactord.config.choices import Mode
+from compactord.errors import DataFileMissing
 from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
@@ -182,6 +183,22 @@ def test_a_halted_table_keeps_what_is_known_of_it_and_an_excluded_one_has_no_hal
     scheduled.version += 1
     found = gallery.table()
     assert (found.status, found.why, found.halt) == (TableStatus.EXCLUDED, "not write-only", None)
+
+
+def test_a_table_with_a_lost_file_does_not_look_healthy() -> None:
+    stage = Stage()
+    stage.add()
+    gallery = Gallery(stage)
+    only(stage.planned())
+    error = DataFileMissing("/t/bucket-0/data-1", "a live data file does not exist")
+    stage.scheduler.dispatched(NAME, error, stage.now)
+    (table,) = gallery.update().tables
+    assert (table.status, table.halt and table.halt.reason) == (
+        TableStatus.HALTED,
+        HaltReason.DATA_FILE_MISSING,
+    )
+    assert table.why == "bucket 0: a live data file does not exist: /t/bucket-0/data-1"
+    assert [each.bucket for each in table.quarantined] == [0]
 
 
 def test_a_table_is_painted_again_only_when_something_happened_to_it() -> None:

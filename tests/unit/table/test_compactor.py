@@ -8,6 +8,8 @@ from compactord.errors import (
     AccessDenied,
     CommitUnknown,
     CompactordError,
+    DataFileMissing,
+    ObjectNotFound,
     StorageError,
     TransientStorageError,
     UnsupportedTable,
@@ -32,6 +34,7 @@ from tests.builders import (
     fill_keyed,
     keyed_table,
     leftovers,
+    live_files,
     read_appended,
     read_keyed,
     rows_of,
@@ -209,10 +212,11 @@ def test_a_dispatch_that_fails_makes_its_bucket_due_again_without_a_new_snapshot
 
 class BreakableClock(VirtualClock):
     is_broken = False
+    error: type[StorageError] = StorageError
 
     def now_ms(self) -> int:
         if self.is_broken:
-            raise StorageError("/clock", "stands still")
+            raise self.error("/clock", "stands still")
         return super().now_ms()
 
 
@@ -233,6 +237,43 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
     assert ended.failure.error == "ObjectNotFound"
     cycle = compactor.cycle([ended], ALL)
     assert cycle.outrun == {1: is_replaced}
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["while it is cut", "while it is merged"])
+def test_a_live_file_that_is_gone_is_named_with_the_newest_snapshot_without_it(
+    *, is_cut: bool
+) -> None:
+    storage, table, _ = _keyed(commits=5)
+    clock = BreakableClock()
+    compactor = compactor_of(storage, table, clock=clock)
+    planned = compactor.cycle((), ALL).planned
+    assert planned is not None
+    bucket = planned.offered[0].bucket
+    folder = paths.bucket_folder(table.location, "", bucket.bucket)
+    live = [(b, file) for b, file in live_files(storage, table, 5) if b == bucket]
+    before = {file.file_name for b, file in live_files(storage, table, 3) if b == bucket}
+    lost = [paths.join(folder, f.file_name) for _, f in live if f.file_name not in before]
+    dispatched = None
+    if is_cut:
+        dispatched = compactor.dispatch(bucket, number=1, free_slots=1)
+        assert isinstance(dispatched, Dispatch)
+    for path in lost:
+        storage.delete(path)
+    if dispatched is not None:
+        cycle = compactor.cycle([outcome_of(dispatched)], ALL)
+        assert cycle.outrun == {1: False}
+        error = cycle.missing[1]
+    else:
+        # As reading a footer of large inputs would end.
+        clock.error, clock.is_broken = ObjectNotFound, True
+        with pytest.raises(DataFileMissing) as raised:
+            compactor.dispatch(bucket, number=1, free_slots=1)
+        error = raised.value
+    assert error.path in lost
+    assert str(error) == (
+        "a live data file (and 1 other of its bucket) does not exist, readers fail, too; "
+        f"the newest version without it is snapshot 3: {error.path}"
+    )
 
 
 def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> None:
