@@ -33,7 +33,7 @@ from compactord.scheduler.scheduled_table import (
 )
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
 from compactord.table.backlog import PendingCompaction
-from compactord.table.compactor import Cycle
+from compactord.table.compactor import Cycle, Planned
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import Settled
 
@@ -203,7 +203,7 @@ def take_in(
     if cycle.error is not None:
         _trouble(scheduled, cycle.error, retry, now_ms, observer)
         return
-    scheduled.look_failures = 0
+    scheduled.look_failures = scheduled.next_poll_ms = 0
     scheduled.last_poll_ms = now_ms
     if not (scheduled.first_poll_ms or cycle.wait_ms):
         scheduled.first_poll_ms = now_ms
@@ -212,14 +212,26 @@ def take_in(
         scheduled.counts.sums["ingested_bytes"] += cycle.planned.appended_bytes
         scheduled.planned = cycle.planned
         _quarantine_damaged(scheduled, cycle, now_ms, observer)
-        _forget_quarantined(scheduled, now_ms, observer)
-        if not cycle.planned.backlog.tasks and not scheduled.in_flight:
-            # The buckets that failed have nothing left to do, so no commit will end this halt.
+        if _has_nothing_failing(scheduled, cycle.planned):
+            # No commit of ours will end this halt.
             scheduled.failures = 0
             _lift(scheduled, Lifted.BY_COMMIT, observer)
+        _forget_quarantined(scheduled, now_ms, observer)
     _lift(scheduled, Lifted.BY_CYCLE, observer)
-    if scheduled.halt is None and not scheduled.quarantined:
-        scheduled.next_try_ms = 0
+
+
+def _has_nothing_failing(scheduled: ScheduledTable, planned: Planned) -> bool:
+    """Whether the buckets that failed have nothing left to do: others compacted or dropped them.
+
+    Quarantined buckets are not offered: while any work is not, it may be theirs.
+    """
+    if scheduled.in_flight:
+        return False
+    offered = {pending.bucket for pending in planned.offered}
+    if planned.backlog.tasks != sum(pending.tasks for pending in planned.offered):
+        return False
+    failed = {b for b, known in scheduled.quarantined.items() if not known.is_damaged}
+    return not offered or (bool(failed) and offered.isdisjoint(failed))
 
 
 def _take_in_losses(
@@ -430,8 +442,21 @@ def release(scheduled: ScheduledTable, observer: Observer) -> None:
     scheduled.forgiven_snapshots = scheduled.replaced_snapshots
     scheduled.halts.clear()
     scheduled.failures = scheduled.look_failures = 0
-    scheduled.next_try_ms = 0
+    scheduled.next_try_ms = scheduled.next_poll_ms = 0
     observer.resumed(scheduled.name)
+
+
+def end_pauses(scheduled: ScheduledTable, now_ms: int) -> bool:
+    """Let what failed be tried at once; whether anything had to wait. Halts end as they would."""
+    waits = max(scheduled.next_try_ms, scheduled.next_poll_ms) > now_ms
+    scheduled.next_try_ms = scheduled.next_poll_ms = 0
+    for lifted, halt in scheduled.halts.items():
+        scheduled.halts[lifted] = replace(halt, next_try_ms=min(halt.next_try_ms, now_ms))
+    for quarantined in scheduled.quarantined.values():
+        waits = waits or quarantined.until_ms > now_ms
+        quarantined.until_ms = min(quarantined.until_ms, now_ms)
+    scheduled.head_until_ms = 0
+    return waits
 
 
 def unpublished(
@@ -451,8 +476,7 @@ def _trouble(
 ) -> None:
     scheduled.look_failures += 1
     pause = pause_ms(retry.backoff, scheduled.look_failures)
-    # A halt may require a longer pause than this failure does.
-    scheduled.next_try_ms = max(scheduled.next_try_ms, now_ms + pause)
+    scheduled.next_poll_ms = now_ms + pause
     # Stores and databases write into errors what they like.
     message = redact_text(str(error))
     permanent = halt_for(error)
@@ -465,7 +489,7 @@ def _trouble(
             action,
             Lifted.BY_CYCLE,
             now_ms,
-            scheduled.next_try_ms,
+            scheduled.next_poll_ms,
             observer,
         )
     elif scheduled.look_failures >= retry.halt_after_consecutive_failures:
@@ -476,7 +500,7 @@ def _trouble(
             advice(type(error).__name__),
             Lifted.BY_CYCLE,
             now_ms,
-            scheduled.next_try_ms,
+            scheduled.next_poll_ms,
             observer,
         )
     else:
@@ -502,7 +526,9 @@ def _halt(
         since_ms=known.since_ms if known is not None else now_ms,
         next_try_ms=next_try_ms,
     )
-    scheduled.next_try_ms, scheduled.error = next_try_ms, ""
+    scheduled.error = ""
+    if lifted is not Lifted.BY_CYCLE:
+        scheduled.next_try_ms = next_try_ms
     _tell(scheduled, shown, observer)
 
 
@@ -510,8 +536,8 @@ def _lift(scheduled: ScheduledTable, lifted: Lifted, observer: Observer) -> None
     """End the halt of this kind, if there is one."""
     shown = scheduled.shown_halt
     if scheduled.halts.pop(lifted, None) is not None:
-        remaining = scheduled.halt
-        scheduled.next_try_ms = remaining.next_try_ms if remaining is not None else 0
+        if lifted is Lifted.BY_COMMIT:
+            scheduled.next_try_ms = 0
         _tell(scheduled, shown, observer)
 
 

@@ -53,7 +53,8 @@ class Lifted(enum.Enum):
     """What ends a halt; the strongest comes first.
 
     An operator, when the table must not be changed. A cycle, when polling the table failed.
-    A commit, when its compactions fail; a plan that finds nothing to do ends that, too.
+    A commit, when its compactions fail; a plan in which what failed has nothing left to do ends
+    that, too: the table is polled all the while.
     """
 
     BY_OPERATOR = "operator"
@@ -160,7 +161,10 @@ class ScheduledTable:
     replaced_snapshots: int = 0
     forgiven_snapshots: int = 0
     error: str = ""
+    # Before these nothing is dispatched, after compactions or commits that failed; and the table is
+    # not polled, after polls that failed.
     next_try_ms: int = 0
+    next_poll_ms: int = 0
     # Until when nothing is planned, dispatched, committed or expired: our newest snapshot has to
     # stand first where writers may replace it (`SnapshotPublisher.settle_ms`).
     held_until_ms: int = 0
@@ -341,7 +345,7 @@ _ADVICE = {
         "Restore the file, or roll the table back to a version without it. `compactord verify` "
         "names all files that are gone. Other buckets are compacted; no snapshot expires meanwhile."
     ),
-    StoreFull.__name__: "Make room, or raise the quota, where the table lives.",
+    StoreFull.__name__: ("Make room, or raise the quota, where the table lives; then send SIGHUP."),
     TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",
     CommitGaveUp.__name__: (
         "Raise commit.max-retries or commit.timeout of the table; find the job that commits often."

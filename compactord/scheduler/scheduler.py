@@ -156,8 +156,16 @@ class Scheduler:
 
     def look_again(self, name: TableName, now_ms: int) -> None:
         """Poll the table now, whatever pause its last failure has earned it."""
-        self._touched(name).next_try_ms = 0
+        scheduled = self._touched(name)
+        scheduled.next_try_ms = scheduled.next_poll_ms = 0
         self.poll_due(name, now_ms)
+
+    def try_again(self, name: TableName, now_ms: int) -> None:
+        """An operator has mended something: poll the table and try what failed, at once."""
+        scheduled = self._touched(name)
+        if accounting.end_pauses(scheduled, now_ms):
+            self._slots.want(scheduled)
+            self.poll_due(name, now_ms)
 
     def remove(self, name: TableName) -> None:
         """Begin nothing new for the table, and forget it once its running work has ended."""
@@ -378,7 +386,7 @@ class Scheduler:
                 continue
             may_poll = not (self.is_draining or scheduled.is_leaving)
             is_polled = scheduled.poll_due_ms is not None
-            is_polled = is_polled and may_poll and scheduled.next_try_ms <= now_ms
+            is_polled = is_polled and may_poll and scheduled.next_poll_ms <= now_ms
             finished = scheduled.with_status(Status.FINISHED)
             if finished and self._may_wait(scheduled, finished, now_ms):
                 if not is_polled:

@@ -226,7 +226,9 @@ class Slots:
         """What the table would do next, None when it may do nothing."""
         if scheduled.job is not None or scheduled.is_leaving:
             return None
-        if not scheduled.is_worked_on or scheduled.next_try_ms > now_ms:
+        if not scheduled.is_worked_on:
+            return None
+        if max(scheduled.next_try_ms, scheduled.next_poll_ms) > now_ms:
             return None
         # A halted table is tried again with one compaction.
         if scheduled.halt is not None and (scheduled.in_flight or accounting.is_unsafe(scheduled)):

@@ -182,7 +182,7 @@ class Daemon:
         self._events.put(self._stop_asked)
 
     def reload(self) -> None:
-        """Read the configuration again, and end halts that wait for an operator."""
+        """Read the configuration again, end halts that wait for an operator, try what failed."""
         self._events.put(partial(self._begin_reload, asked=True))
 
     def engine_up(self, slots: int) -> None:
@@ -449,9 +449,10 @@ class Daemon:
             return
         self._apply(self._settings.loaded)
         if asked:
-            for scheduled in self._scheduler.tables.values():
+            for name, scheduled in self._scheduler.tables.items():
                 if accounting.is_unsafe(scheduled):
                     accounting.release(scheduled, self._observer)
+                self._scheduler.try_again(name, self._clock.steady_ms())
 
     def _apply(self, loaded: LoadedConfig) -> None:
         """Put another configuration into effect."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
+from compactord.config.model import Backoff
 from compactord.errors import CommitGaveUp, DataFileMissing, FormatError, StorageError
 from compactord.model import FailureKind, LossOutcome
 from compactord.scheduler import accounting
-from compactord.scheduler.effects import Discard, StartCycle, StartExpire, Submit
+from compactord.scheduler.effects import Discard, StartCycle, StartDispatch, StartExpire, Submit
 from compactord.scheduler.status import HaltReason, Outcome
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
@@ -177,9 +182,9 @@ def test_after_a_good_look_what_failed_is_not_tried_before_its_pause_is_over() -
     stage.cycle_ended(only(stage.decide()))
     assert _reason(stage) is HaltReason.REPEATED_FAILURES
     stage.poll()
-    assert stage.decide(59_999) == []
-    stage.poll()
-    assert stage.decide(1) != []
+    stage.cycle_ended(only(stage.decide(59_999)))
+    assert stage.decide() == []
+    assert isinstance(only(stage.decide(1)), StartDispatch)
 
 
 def test_looks_that_fail_now_and_then_never_halt_a_table() -> None:
@@ -381,3 +386,83 @@ def test_a_dispatch_that_meets_a_lost_file_quarantines_its_bucket_alone() -> Non
     scheduled = stage.scheduler.tables[NAME]
     assert scheduled.halt is None
     assert scheduled.shown_halt is not None
+
+
+def test_a_table_whose_compactions_fail_is_polled_all_the_same() -> None:
+    stage = _halted_by_failures()
+    halt = stage.scheduler.tables[NAME].halt
+    assert halt is not None
+    stage.tables[NAME].commit({0: MIB}, stage.now)
+    _look(stage, 1_000)
+    scheduled = stage.scheduler.tables[NAME]
+    assert stage.now < halt.next_try_ms
+    assert scheduled.last_poll_ms == stage.now, "its numbers are not old"
+    assert scheduled.planned is not None
+    assert scheduled.planned.snapshot_id == stage.tables[NAME].snapshot_id
+    assert stage.decide() == [], "nothing is tried before its pause is over"
+
+
+def test_a_poll_ends_the_halt_when_others_compacted_what_failed_although_more_is_due() -> None:
+    stage = Stage(halt_after_consecutive_failures=1)
+    table = stage.add(buckets=2)
+    table.buckets[1].level0.clear()
+    stage.ends(stage.submitted()[0], FailureKind.POISON)
+    stage.cycle_ended(only(stage.decide()))
+    assert _reason(stage) is HaltReason.REPEATED_FAILURES
+    table.buckets[0].level0.clear()
+    for _ in range(5):
+        table.commit({1: MIB}, stage.now)
+    table.restarted()
+    _look(stage, 1_000)
+    assert _reason(stage) is None
+    assert stage.scheduler.tables[NAME].failures == 0
+    assert isinstance(only(stage.decide()), StartDispatch)
+
+
+def test_a_halt_for_commits_that_fail_does_not_end_with_a_poll() -> None:
+    stage = Stage(halt_after_consecutive_failures=1)
+    stage.add()
+    stage.ends(stage.submitted()[0])
+    stage.cycle_ended(only(stage.decide()), error=CommitGaveUp("lost too often"))
+    _look(stage, 1_000)
+    assert _reason(stage) is HaltReason.REPEATED_FAILURES
+    assert stage.decide() == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda stage: stage.cycle_ended(only(stage.decide()), error=TORN),
+        lambda stage: stage.ends(stage.submitted()[0], FailureKind.POISON),
+    ],
+    ids=["polls", "compactions"],
+)
+def test_a_reload_tries_again_at_once_whatever_failed(broken: Callable[[Stage], None]) -> None:
+    stage = Stage(halt_after_consecutive_failures=1, backoff=Backoff(min="1 h", max="2 h"))
+    stage.add()
+    broken(stage)
+    for effect in stage.decide():
+        stage.cycle_ended(effect)
+    scheduled = stage.scheduler.tables[NAME]
+    halt = scheduled.halt
+    assert halt is not None
+    assert halt.next_try_ms > stage.now
+    stage.scheduler.try_again(NAME, stage.now)
+    assert scheduled.halt is not None, "it ends when something has succeeded"
+    assert scheduled.halt.next_try_ms == stage.now
+    stage.cycle_ended(only(stage.decide()))
+    stage.dispatched(only(stage.decide()))
+    submit = only(stage.decide())
+    assert isinstance(submit, Submit)
+    stage.ends(submit)
+    stage.cycle_ended(only(stage.decide()))
+    assert scheduled.halt is None
+
+
+def test_a_reload_tries_a_bucket_that_lacks_a_file_again_at_once() -> None:
+    stage, other = _with_a_lost_file(backoff=Backoff(min="1 h", max="2 h"))
+    stage.ends(other)
+    stage.cycle_ended(only(stage.decide()))
+    stage.scheduler.try_again(NAME, stage.now)
+    stage.cycle_ended(only(stage.decide()))
+    assert isinstance(only(stage.decide()), StartDispatch)
