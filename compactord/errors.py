@@ -10,6 +10,7 @@
     │   │   ├── ObjectNotFound
     │   │   │   └── DataFileMissing   a live data file: its bucket cannot be read or compacted
     │   │   ├── AccessDenied      permissions or a read-only store (exit code 77)
+    │   │   │   └── ReadOnlyFileSystem  whoever asks
     │   │   ├── StoreMissing      no such bucket or container (exit code 2)
     │   │   ├── UnsafeStore       it replaces what it was told to create (exit code 2)
     │   │   ├── CatalogUnavailable  a catalog's database, or its lock; nothing was published
@@ -93,6 +94,10 @@ class DataFileMissing(ObjectNotFound):
 
 class AccessDenied(StorageError):
     """The store forbids it: permissions, or a read-only file system."""
+
+
+class ReadOnlyFileSystem(AccessDenied):
+    """The file system is mounted read-only: no permission would help."""
 
 
 class StoreMissing(StorageError):

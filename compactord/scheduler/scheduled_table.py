@@ -16,6 +16,7 @@ from compactord.errors import (
     CompactordError,
     DataFileMissing,
     FormatError,
+    ReadOnlyFileSystem,
     StoreFull,
     TableNotFound,
     UnsupportedTable,
@@ -333,6 +334,10 @@ def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:
 
 _ADVICE = {
     AccessDenied.__name__: "Give compactord's user read and write permission on the folder.",
+    ReadOnlyFileSystem.__name__: (
+        "Mount the file system writable (the kernel's log says whether an error made it "
+        "read-only), then send SIGHUP; or exclude the table (discovery.excluding_tables)."
+    ),
     FormatError.__name__: (
         "Check the file that the message names: restore it, or roll the table back to a snapshot "
         "that does not need it."

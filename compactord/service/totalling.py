@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import structlog
 
 from compactord.clock import Clock
-from compactord.errors import AccessDenied, CompactordError
+from compactord.errors import AccessDenied, CompactordError, ReadOnlyFileSystem
 from compactord.model import MergeCompaction, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.at_engine import Submitted
@@ -19,6 +19,7 @@ from compactord.table.session import Settled
 from compactord.table.totals import CompactTotals, Progress
 
 _log = structlog.get_logger()
+_DENIED = {AccessDenied.__name__, ReadOnlyFileSystem.__name__}
 
 
 class TotallingObserver:
@@ -63,7 +64,7 @@ class TotallingObserver:
         )
         place = f"partition {partition} " if partition else ""
         self._totals.failures.append(f"{place}bucket {bucket.bucket}: {why}")
-        self._totals.denied += quarantined.error == AccessDenied.__name__
+        self._totals.denied += quarantined.error in _DENIED
 
     def snapshot_lost(self, name: TableName, why: str) -> None:
         self._totals.lost_snapshots.append(why)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from compactord.errors import (
     AccessDenied,
     ObjectNotFound,
+    ReadOnlyFileSystem,
     StorageError,
     StoreFull,
     TransientStorageError,
@@ -22,7 +23,7 @@ from compactord.errors import (
 from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
 
 _URI = "file:"
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_DENIED = {errno.EACCES, errno.EPERM}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TRANSIENT = {errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.EBUSY, errno.EIO}
 
@@ -40,6 +41,8 @@ def named_errors(path: str, action: str) -> Iterator[None]:
         number = error.errno
         if isinstance(error, FileNotFoundError | NotADirectoryError) or number == errno.ENOENT:
             raise ObjectNotFound(path, f"{action} failed (no such file)") from error
+        if number == errno.EROFS:
+            raise ReadOnlyFileSystem(path, reason) from error
         if number in _DENIED:
             raise AccessDenied(path, reason) from error
         if number in _FULL:

@@ -7,7 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from compactord.config.model import Backoff
-from compactord.errors import CommitGaveUp, DataFileMissing, FormatError, StorageError
+from compactord.errors import (
+    AccessDenied,
+    CommitGaveUp,
+    DataFileMissing,
+    FormatError,
+    ReadOnlyFileSystem,
+    StorageError,
+    StoreFull,
+    TransientStorageError,
+)
 from compactord.model import FailureKind, LossOutcome
 from compactord.scheduler import accounting
 from compactord.scheduler.effects import Discard, StartCycle, StartDispatch, StartExpire, Submit
@@ -466,3 +475,23 @@ def test_a_reload_tries_a_bucket_that_lacks_a_file_again_at_once() -> None:
     stage.scheduler.try_again(NAME, stage.now)
     stage.cycle_ended(only(stage.decide()))
     assert isinstance(only(stage.decide()), StartDispatch)
+
+
+@pytest.mark.parametrize(
+    ("error", "todo"),
+    [
+        (AccessDenied("/t", "no"), "read and write permission"),
+        (ReadOnlyFileSystem("/t", "no"), "Mount the file system writable"),
+        (StoreFull("/t", "no"), "Make room"),
+        (TransientStorageError("/t", "no"), "in the log"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_halt_says_what_to_do(error: StorageError, todo: str) -> None:
+    stage = Stage(halt_after_consecutive_failures=1)
+    stage.add()
+    only(stage.planned())
+    stage.scheduler.dispatched(NAME, error, stage.now)
+    halt = stage.scheduler.tables[NAME].halt
+    assert halt is not None
+    assert todo in halt.action

@@ -12,6 +12,7 @@ import pytest
 from compactord.errors import (
     AccessDenied,
     ObjectNotFound,
+    ReadOnlyFileSystem,
     StorageError,
     StoreFull,
     TransientStorageError,
@@ -100,7 +101,7 @@ def test_errors_name_path_and_action(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
-        (errno.EROFS, AccessDenied),
+        (errno.EROFS, ReadOnlyFileSystem),
         (errno.EACCES, AccessDenied),
         (errno.ENOSPC, StoreFull),
         (errno.EIO, TransientStorageError),
