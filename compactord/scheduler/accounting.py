@@ -33,7 +33,7 @@ from compactord.scheduler.scheduled_table import (
 )
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
 from compactord.table.backlog import PendingCompaction
-from compactord.table.compactor import Cycle, Planned
+from compactord.table.compactor import Cycle
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import Settled
 
@@ -171,6 +171,9 @@ def take_in(
 ) -> None:
     """Account for the table's status as a cycle has read it."""
     scheduled.info = cycle.info or scheduled.info
+    if cycle.last_commit is not None and not scheduled.last_commit_ms:
+        scheduled.last_commit_ms = cycle.last_commit.ended_ms
+        scheduled.last_commit_snapshot_id = cycle.last_commit.snapshot_id
     for why in cycle.lost_snapshots:
         scheduled.counts.sums["lost_snapshots"] += 1
         observer.snapshot_lost(scheduled.name, why)
@@ -212,26 +215,12 @@ def take_in(
         scheduled.counts.sums["ingested_bytes"] += cycle.planned.appended_bytes
         scheduled.planned = cycle.planned
         _quarantine_damaged(scheduled, cycle, now_ms, observer)
-        if _has_nothing_failing(scheduled, cycle.planned):
+        if scheduled.has_nothing_failing:
             # No commit of ours will end this halt.
             scheduled.failures = 0
             _lift(scheduled, Lifted.BY_COMMIT, observer)
         _forget_quarantined(scheduled, now_ms, observer)
     _lift(scheduled, Lifted.BY_CYCLE, observer)
-
-
-def _has_nothing_failing(scheduled: ScheduledTable, planned: Planned) -> bool:
-    """Whether the buckets that failed have nothing left to do: others compacted or dropped them.
-
-    Quarantined buckets are not offered: while any work is not, it may be theirs.
-    """
-    if scheduled.in_flight:
-        return False
-    offered = {pending.bucket for pending in planned.offered}
-    if planned.backlog.tasks != sum(pending.tasks for pending in planned.offered):
-        return False
-    failed = {b for b, known in scheduled.quarantined.items() if not known.is_damaged}
-    return not offered or (bool(failed) and offered.isdisjoint(failed))
 
 
 def _take_in_losses(
@@ -444,19 +433,6 @@ def release(scheduled: ScheduledTable, observer: Observer) -> None:
     scheduled.failures = scheduled.look_failures = 0
     scheduled.next_try_ms = scheduled.next_poll_ms = 0
     observer.resumed(scheduled.name)
-
-
-def end_pauses(scheduled: ScheduledTable, now_ms: int) -> bool:
-    """Let what failed be tried at once; whether anything had to wait. Halts end as they would."""
-    waits = max(scheduled.next_try_ms, scheduled.next_poll_ms) > now_ms
-    scheduled.next_try_ms = scheduled.next_poll_ms = 0
-    for lifted, halt in scheduled.halts.items():
-        scheduled.halts[lifted] = replace(halt, next_try_ms=min(halt.next_try_ms, now_ms))
-    for quarantined in scheduled.quarantined.values():
-        waits = waits or quarantined.until_ms > now_ms
-        quarantined.until_ms = min(quarantined.until_ms, now_ms)
-    scheduled.head_until_ms = 0
-    return waits
 
 
 def unpublished(

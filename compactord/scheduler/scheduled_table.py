@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compactord.config.choices import Mode
@@ -67,8 +67,8 @@ class Lifted(enum.Enum):
 class Quarantined:
     """A bucket quarantined until `until_ms`; 0: until its files change, since they are damaged.
 
-    Its first failure in a row was at `since_ms`. `error` is the class of the error, empty where none
-    but fruitless attempts are the cause.
+    Its first failure in a row was at `since_ms`. `error` is the class of the error, empty where
+    none but fruitless attempts are the cause.
     """
 
     failures: int
@@ -246,6 +246,33 @@ class ScheduledTable:
             since_ms=min(each.since_ms for _, each in lacking),
             next_try_ms=min(each.until_ms for _, each in lacking),
         )
+
+    @property
+    def has_nothing_failing(self) -> bool:
+        """Whether the buckets that failed have nothing to do: others compacted or dropped them.
+
+        Quarantined buckets are not offered: while any work is not, it may be theirs.
+        """
+        planned = self.planned
+        if planned is None or self.in_flight:
+            return False
+        offered = {pending.bucket for pending in planned.offered}
+        if planned.backlog.tasks != sum(pending.tasks for pending in planned.offered):
+            return False
+        failed = {bucket for bucket, known in self.quarantined.items() if not known.is_damaged}
+        return not offered or (bool(failed) and offered.isdisjoint(failed))
+
+    def end_pauses(self, now_ms: int) -> bool:
+        """Let what failed be tried at once; whether anything had to wait. No halt ends by that."""
+        waits = max(self.next_try_ms, self.next_poll_ms) > now_ms
+        self.next_try_ms = self.next_poll_ms = 0
+        for lifted, halt in self.halts.items():
+            self.halts[lifted] = replace(halt, next_try_ms=min(halt.next_try_ms, now_ms))
+        for quarantined in self.quarantined.values():
+            waits = waits or quarantined.until_ms > now_ms
+            quarantined.until_ms = min(quarantined.until_ms, now_ms)
+        self.head_until_ms = 0
+        return waits
 
     def failures_of(self, bucket: BucketId) -> int:
         """How often in a row the bucket's compactions have failed."""

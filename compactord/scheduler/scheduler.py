@@ -163,7 +163,7 @@ class Scheduler:
     def try_again(self, name: TableName, now_ms: int) -> None:
         """An operator has mended something: poll the table and try what failed, at once."""
         scheduled = self._touched(name)
-        if accounting.end_pauses(scheduled, now_ms):
+        if scheduled.end_pauses(now_ms):
             self._slots.want(scheduled)
             self.poll_due(name, now_ms)
 

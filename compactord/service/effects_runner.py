@@ -106,6 +106,8 @@ class EffectsRunner:
         self._clock = clock
         self._worker = worker
         self._opened_with: dict[TableName, TableSpec] = {}
+        # Tables whose last commit before this process was looked for.
+        self._looked_back: set[TableName] = set()
         self._under_way: set[Future[None]] = set()
         self._jobs = ThreadPoolExecutor(jobs_max, thread_name_prefix="table")
         self._maintenance = ThreadPoolExecutor(
@@ -137,6 +139,7 @@ class EffectsRunner:
                 self.specs.pop(name, None)
                 self.compactors.pop(name, None)
                 self._opened_with.pop(name, None)
+                self._looked_back.discard(name)
 
     def close(self, seconds_max: float) -> bool:
         """Begin nothing more; whether all running jobs have ended in time."""
@@ -160,7 +163,7 @@ class EffectsRunner:
         cycle = _tried(name, lambda: self._compactor(name).cycle(ended, effect.skip))
         if isinstance(cycle, CompactordError):
             cycle = _failed(cycle, ended)
-        cycle = self._with_info(name, cycle)
+        cycle = self._with_last_commit(name, self._with_info(name, cycle))
         seconds = self._clock.monotonic_s() - start_s
         self._post(partial(self._answers.cycle_ended, name, cycle, seconds))
 
@@ -185,6 +188,14 @@ class EffectsRunner:
             ),
         )
         return replace(cycle, info=None if isinstance(info, CompactordError) else info)
+
+    def _with_last_commit(self, name: TableName, cycle: Cycle) -> Cycle:
+        """With the table's first plan what an earlier process committed, as its snapshots tell."""
+        if cycle.planned is None or name in self._looked_back:
+            return cycle
+        self._looked_back.add(name)
+        found = _tried(name, self.compactors[name].last_commit)
+        return cycle if isinstance(found, CompactordError) else replace(cycle, last_commit=found)
 
     def _dispatch(self, effect: StartDispatch) -> None:
         result = _tried(

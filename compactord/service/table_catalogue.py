@@ -304,7 +304,7 @@ def _work_metrics() -> tuple[Value | Values, ...]:
             lambda t: t.planned_snapshot_id,
         ),
         Value(
-            _gauge("last_commit_snapshot_id", "Last snapshot of this service, 0 for none."),
+            _gauge("last_commit_snapshot_id", "Last snapshot of compactord, 0 for none known."),
             is_polled,
             lambda t: t.last_commit_snapshot_id,
         ),

@@ -7,6 +7,7 @@ one. The newest snapshot alone does not show that.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 import structlog
 
 from compactord.errors import FormatError, ObjectNotFound
+from compactord.ids import owner_of
 from compactord.paimon import paths
-from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_files
+from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_files
 from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage
+from compactord.storage.parallel import results_of
 
 _log = structlog.get_logger()
 # Beyond this the oldest are forgotten.
@@ -27,6 +30,33 @@ _OLD_MAX = 10
 _ASKED_MAX = 4
 # Stores tell changes in whole seconds: files made longer apart than this have different times.
 _TIMES_DIFFER_MS = 2_000
+# How many snapshots are read for the last commit that was ours.
+_LOOKED_BACK = 10
+
+
+def last_commit(storage: Storage, location: str, newest: Snapshot) -> Snapshot | None:
+    """The newest COMPACT snapshot by a process of compactord, whichever; None: not among the last.
+
+    `_LOOKED_BACK` snapshots are read at most. Raises what reading raises.
+    """
+    if _is_ours(newest):
+        return newest
+    ids = range(newest.id - 1, max(0, newest.id - _LOOKED_BACK), -1)
+
+    def read(snapshot_id: int) -> Snapshot | None:
+        with contextlib.suppress(ObjectNotFound):
+            return read_snapshot(storage, location, snapshot_id)
+        return None
+
+    for found in results_of(storage, read, ids):
+        # One that has expired ends the search.
+        if found is None or _is_ours(found):
+            return found
+    return None
+
+
+def _is_ours(snapshot: Snapshot) -> bool:
+    return snapshot.commit_kind is CommitKind.COMPACT and owner_of(snapshot.commit_user) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

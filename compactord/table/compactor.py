@@ -21,6 +21,7 @@ from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.snapshot import earliest_snapshot_id
 from compactord.paimon.table import TableRef
 from compactord.plan.table import PlanRequest, TableKind, plan_bucket
+from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.backlog import (
@@ -85,6 +86,14 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCommit:
+    """A commit of compactord, by whichever process; `ended_ms` is steady."""
+
+    snapshot_id: int
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
     """The outcome of a cycle. `planned` is None when nothing is new since the last one.
 
@@ -110,6 +119,8 @@ class Cycle:
     missing: Mapping[int, DataFileMissing] = field(default_factory=dict)
     # What writers lost to late renames, committed again or not.
     lost_commits: tuple[LostCommit, ...] = ()
+    # The last commit of ours that the table itself tells of; only after a start.
+    last_commit: OwnCommit | None = None
     # How long nothing may be built on our newest snapshot; `planned` is None meanwhile.
     wait_ms: int = 0
 
@@ -282,6 +293,20 @@ class TableCompactor:
         )
         self._reading[number] = compaction
         return dispatched
+
+    def last_commit(self) -> OwnCommit | None:
+        """The last commit of compactord before this process; None: not among the last snapshots.
+
+        Reads a few snapshots, and raises what reading raises.
+        """
+        state = self._planned_on
+        if state is None or state.snapshot is None:
+            return None
+        found = last_commit(self._storage, state.table.location, state.snapshot)
+        if found is None:
+            return None
+        age_ms = max(0, self._clock.now_ms() - found.time_ms)
+        return OwnCommit(snapshot_id=found.id, ended_ms=self._clock.steady_ms() - age_ms)
 
     def expire(self, *, keep_from: int | None) -> Expired:
         """One round of snapshot expiry; see `expire_snapshots`, also for what it raises."""

@@ -14,7 +14,7 @@ from compactord.scheduler.effects import StartDispatch
 from compactord.scheduler.scheduled_table import Drops
 from compactord.scheduler.status import Outcome
 from compactord.table.backlog import Skip
-from compactord.table.compactor import Outrun
+from compactord.table.compactor import Outrun, OwnCommit
 from compactord.table.status import TableShape
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
@@ -206,3 +206,18 @@ def test_a_decision_whose_inputs_go_before_it_is_cut_is_a_drop_and_in_the_end_qu
     assert [each.failures for each in scheduled.quarantined.values()] == [1]
     assert scheduled.counts.conflicts == {Conflict.FILE_REMOVED: accounting.DROPS_MAX}
     assert scheduled.failures == 0
+
+
+def test_the_last_commit_before_a_start_is_known_until_there_is_another_one() -> None:
+    stage = Stage()
+    stage.add()
+    before = OwnCommit(snapshot_id=3, ended_ms=stage.now - 60_000)
+    (effect,) = stage.decide()
+    stage.cycle_ended(effect, last_commit=before)
+    scheduled = stage.scheduler.tables[NAME]
+    assert (scheduled.last_commit_snapshot_id, scheduled.last_commit_ms) == (3, before.ended_ms)
+    stage.dispatched(only(stage.decide()))
+    stage.ends(only(stage.decide()))  # type: ignore[arg-type]
+    stage.cycle_ended(only(stage.decide()), last_commit=before)
+    assert scheduled.last_commit_ms == stage.now
+    assert scheduled.last_commit_snapshot_id > 3

@@ -100,9 +100,9 @@ class Stage:
     def cycle_ended(self, effect: Effect, **how: object) -> None:
         assert isinstance(effect, StartCycle)
         how.setdefault("error", None)
-        outrun, missing = how.pop("outrun", {}), how.pop("missing", {})
+        told = {each: how.pop(each) for each in ("outrun", "missing", "last_commit") if each in how}
         cycle = self.tables[effect.name].cycle(effect.ended, effect.skip, **how)  # type: ignore[arg-type]
-        cycle = replace(cycle, outrun=outrun, missing=missing)  # type: ignore[arg-type]
+        cycle = replace(cycle, **told)  # type: ignore[arg-type]
         self.scheduler.cycle_ended(effect.name, cycle, self.now)
 
     def dispatched(self, effect: Effect, *, subcompactions: int | None = None) -> None:

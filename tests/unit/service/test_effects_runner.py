@@ -14,6 +14,7 @@ from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError, StorageError, UnsupportedTable
 from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
+from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.scheduler.effects import (
     Cancel,
@@ -29,10 +30,10 @@ from compactord.scheduler.effects import (
 )
 from compactord.service.effects_runner import Answers, EffectsRunner, TableSpec
 from compactord.table.backlog import Skip
-from compactord.table.compactor import Cycle, Dispatch
+from compactord.table.compactor import Cycle, Dispatch, OwnCommit
 from compactord.table.session import SessionRequest, UnderWay
 from compactord.table.subcompactions import WorkerSpec
-from tests.builders import FIRST, VirtualClock, fill_keyed, keyed_table, writer
+from tests.builders import FIRST, SECOND, VirtualClock, compact, fill_keyed, keyed_table, writer
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.service.test_engine_host import subcompaction
 from tests.unit.table.compacting import outcome_of
@@ -136,6 +137,25 @@ def test_a_cycle_opens_the_table_and_a_dispatch_decides(harness: Harness) -> Non
     assert cycle.planned is not None
     assert len(cycle.planned.offered) == 2
     assert isinstance(harness.dispatch(0), Dispatch)
+
+
+def test_the_first_plan_after_a_start_knows_the_last_commit_of_an_earlier_process(
+    harness: Harness,
+) -> None:
+    cycle = harness.cycle()
+    assert cycle.last_commit is None, "nobody has compacted yet"
+    compact(harness.inner, harness.table, owner=SECOND)
+    newest = max(snapshot_ids(harness.inner, harness.table.location))
+    fill_keyed(writer(harness.inner, harness.table), commits=3)
+    spec = harness.runner.specs[NAME]
+    harness.runner.run(Forget(name=NAME))
+    harness.runner.specs[NAME] = spec
+    found = harness.cycle().last_commit
+    assert found is not None
+    made_ms = read_snapshot(harness.inner, harness.table.location, newest).time_ms
+    # Steady time is the wall clock's here.
+    assert found == OwnCommit(snapshot_id=newest, ended_ms=made_ms)
+    assert harness.cycle().last_commit is None, "it is looked for once"
 
 
 def test_a_table_that_is_refused_is_described_all_the_same(harness: Harness) -> None:
