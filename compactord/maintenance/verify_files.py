@@ -108,14 +108,20 @@ class FileCheck:
             rows = base.rows_of(bucket)
             new = np.flatnonzero(is_new[rows]) + rows.start
             named = vectors.pop(bucket, {})
+            above: list[DataFile] = []
             if isinstance(listed, CompactordError):
                 yield self._unreadable(bucket, listed)
-            else:
-                for finding in self._bucket(base, bucket, new, listed, named):
-                    gone.add(finding.path)
-                    yield finding
-            if len(new) and self._rules.check_levels is not None:
-                yield from self._levels(base, bucket)
+                continue
+            for finding in self._bucket(base, bucket, new, listed, named, above):
+                gone.add(finding.path)
+                yield finding
+            known = np.flatnonzero(~is_new[rows]) + rows.start
+            for entries in _entries(base, known if named or len(new) else known[:0]):
+                for entry in entries:
+                    named.pop(entry.file.file_name, None)
+                above += (entry.file for entry in entries if entry.file.level != 0)
+            if len(new):
+                yield from self._levels(bucket, above)
             yield from self._dangling(bucket, named)
             self._progress(f"{self.counts.files:,} of {total:,} data files")
         for bucket, named in vectors.items():
@@ -141,11 +147,17 @@ class FileCheck:
         rows: Ints,
         listing: _Listing,
         vectors: dict[str, str],
+        above: list[DataFile],
     ) -> Iterator[Finding]:
-        """Files of a bucket that are not there as recorded; takes the live ones from `vectors`."""
+        """Files of a bucket that are not there as recorded.
+
+        Takes live ones from `vectors`, and adds to `above` those with a key range of their own.
+        """
         for entries in _entries(base, rows):
             for entry in entries:
                 vectors.pop(entry.file.file_name, None)
+            if self._rules.check_levels is not None:
+                above += (entry.file for entry in entries if entry.file.level != 0)
             self.counts.files += len(entries)
             here = [entry.file for entry in entries if entry.file.external_path is None]
             self.counts.external += len(entries) - len(here)
@@ -169,12 +181,11 @@ class FileCheck:
                     if finding.kind is FindingKind.DATA_FILE_MISSING and name == file.file_name:
                         self.counts.missing.append(FileKey(bucket, name))
 
-    def _levels(self, base: BaseFiles, bucket: BucketId) -> Iterator[Finding]:
-        rows = base.rows_of(bucket)
-        above = np.flatnonzero(base.columns.level[rows] != 0) + rows.start
-        assert self._rules.check_levels is not None, "the table has a primary key"
+    def _levels(self, bucket: BucketId, above: Sequence[DataFile]) -> Iterator[Finding]:
+        if self._rules.check_levels is None:
+            return
         try:
-            self._rules.check_levels([entry.file for entry in base.entries(above)])
+            self._rules.check_levels(above)
         except FormatError as error:
             try:
                 folder = self._rules.bucket_folder(bucket)

@@ -452,6 +452,26 @@ def test_what_cannot_be_read_is_told_as_that_and_never_as_gone(part: str) -> Non
     assert {each.kind for each in found.findings} == {FindingKind.CANNOT_BE_READ}
 
 
+def test_vectors_are_of_live_files_in_every_version_that_has_them(tmp_path: Path) -> None:
+    home = _table(tmp_path)
+    home.index(vector_of=home.data_files(8)[0].name)
+    home.change(7, index_manifest="index-manifest-1")
+    rules = replace(_rules(), bucket_folder=lambda b: f"{home.ref.location}/bucket-{b.bucket}")
+
+    def verified(storage: Storage) -> Verified:
+        wanted = Wanted(is_all=True)
+        return verify_table(storage, home.ref.location, wanted, rules, progress=lambda text: None)
+
+    assert not verified(LOCAL).findings
+
+    def deny(call: Call) -> None:
+        if call.method == "list" and "/bucket-" in call.path:
+            raise AccessDenied(call.path, "list failed (denied)")
+
+    found = verified(HookedStorage(LOCAL, before=deny)).findings
+    assert {each.kind for each in found} == {FindingKind.CANNOT_BE_READ}
+
+
 def test_a_snapshot_that_expires_while_it_is_verified_is_no_finding() -> None:
     table = _on_object_store()
     (file,) = table.files()
