@@ -14,6 +14,7 @@
     │   │   ├── StoreMissing      no such bucket or container (exit code 2)
     │   │   ├── UnsafeStore       it replaces what it was told to create (exit code 2)
     │   │   ├── CatalogUnavailable  a catalog's database, or its lock; nothing was published
+    │   │   │   └── CatalogDown       … which may be back soon: worth another try
     │   │   ├── StoreFull         no space or quota left
     │   │   └── TransientStorageError worth another try
     │   └── FormatError           bytes that are not what the format says
@@ -110,6 +111,10 @@ class UnsafeStore(StorageError):
 
 class CatalogUnavailable(StorageError):
     """A catalog's database failed, or its lock could not be had; `path` is its address."""
+
+
+class CatalogDown(CatalogUnavailable):
+    """A catalog's database gave no answer, or refused one for now, as one that restarts."""
 
 
 class StoreFull(StorageError):

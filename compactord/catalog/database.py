@@ -17,7 +17,13 @@ import tzlocal
 from sqlalchemy import event, exc
 
 from compactord.catalog.jdbc_address import Dialect, JdbcAddress
-from compactord.errors import AccessDenied, CatalogOptionInvalid, CatalogUnavailable, UsageError
+from compactord.errors import (
+    AccessDenied,
+    CatalogDown,
+    CatalogOptionInvalid,
+    CatalogUnavailable,
+    UsageError,
+)
 from compactord.redaction import HIDDEN, redact_text
 
 # Until a connection stands, and until an answer comes.
@@ -36,6 +42,15 @@ _DENIED = re.compile(
     r"|role .* does not exist|Access denied|command denied|readonly database",
     re.DOTALL | re.IGNORECASE,
 )
+# What PostgreSQL says while it stops or starts (SQLSTATE 57P01 to 57P03): beside it, in the same
+# text, it may refuse a second attempt of libpq, without TLS, for good.
+_RESTARTS = re.compile(
+    r"the database system is (starting up|shutting down|in recovery mode|not yet accepting|not acc)"
+    r"|terminating connection (due to|because of)"
+)
+# What drivers raise when a connection cannot be made or breaks, and servers when they stop, start,
+# are full or locked; the pool when none of its connections became free.
+_DOWN = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError)
 
 
 class MissingTable(CatalogUnavailable):
@@ -49,8 +64,9 @@ class Duplicate(Exception):
 class Database:
     """Any number of threads may ask; connections are made when they are needed.
 
-    Everything raises `CatalogUnavailable`, `MissingTable` or `AccessDenied` with the address. The
-    zone is that of sessions in PostgreSQL, whose times without a zone depend on it.
+    Everything raises `CatalogUnavailable`, `CatalogDown` where another try may succeed,
+    `MissingTable` or `AccessDenied` with the address. The zone is that of sessions in PostgreSQL,
+    whose times without a zone depend on it.
     """
 
     def __init__(self, address: JdbcAddress, *, pool_size: int, zone: tzinfo | None) -> None:
@@ -83,9 +99,12 @@ class Database:
         text, shown = self._redacted(" ".join(said.split())), self.address.shown
         if _MISSING_TABLE.search(said):
             raise MissingTable(shown, text) from None
-        if _DENIED.search(said):
+        is_restarting = _RESTARTS.search(said) is not None
+        if not is_restarting and _DENIED.search(said):
             raise AccessDenied(shown, f"the catalog's database refuses: {text}") from None
-        raise CatalogUnavailable(shown, f"the catalog's database fails: {text}") from None
+        is_down = is_restarting or isinstance(error, _DOWN)
+        kind = CatalogDown if is_down else CatalogUnavailable
+        raise kind(shown, f"the catalog's database fails: {text}") from None
 
     def _redacted(self, text: str) -> str:
         password = self.address.password

@@ -10,9 +10,9 @@ One attempt, in this order (operation/FileStoreCommitImpl.java, for kind COMPACT
 5. publish snapshot N+1 unless another was first (`publish`), then the hint, then read it back.
 
 Just before step 5 the snapshot that it builds on is checked again, because preparing takes time and
-a rollback or another writer's rename may have removed it. After a lost race the files of step 4 are
-deleted and step 1 follows. If the outcome of step 5 is unknown, the snapshot's name is read before
-anything else happens; until then nothing is deleted.
+a rollback or another writer's rename may have removed it. After a lost race, and while the catalog
+is down (`retries`), the files of step 4 are deleted and step 1 follows. If the outcome of step 5 is
+unknown, the snapshot's name is read before anything else happens; until then nothing is deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import structlog
 
@@ -33,7 +33,9 @@ from compactord.commit.metadata import MetadataFiles
 from compactord.commit.outcome import Publication
 from compactord.commit.publish import SnapshotPublisher
 from compactord.commit.recommit import Recommit
+from compactord.commit.retries import Retries
 from compactord.errors import (
+    CatalogDown,
     CommitGaveUp,
     CommitUnknown,
     CompactordError,
@@ -56,7 +58,6 @@ from compactord.paimon.avro import codec_of
 from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.manifest import ManifestFile
-from compactord.paimon.options import CommitOptions
 from compactord.paimon.snapshot import (
     Snapshot,
     read_snapshot,
@@ -68,6 +69,7 @@ from compactord.state.guard import BuildGuard
 from compactord.state.table_state import TableState, data_manifests
 from compactord.storage.base import Storage
 
+_LOST_RACE = "another commit came first"
 _log = structlog.get_logger()
 
 
@@ -136,7 +138,7 @@ class Committer:
         dropped: list[DroppedChange] = []
         pending = list(changes)
         attempt, reason = 0, ""
-        for attempt in self._attempts(options):
+        for attempt in (retries := Retries(options, self._clock, self._jitter)):
             try:
                 state = self.follower.refreshed(state, checks_hint=True)
                 manifests = self._manifests(state)
@@ -173,10 +175,11 @@ class Committer:
             except BaseException:
                 files.take_back()
                 raise
-            if stands and self._published(state, snapshot, files):
+            reason = self._refusal(state, snapshot, files, retries) if stands else _LOST_RACE
+            if not reason:
                 return self._outcome(state, snapshot, pending, dropped, attempt)
             files.take_back(keep=[manifest.file_name for manifest in merge.written])
-            reason = "another commit came first"
+            merge = None if retries.is_down else merge
             _log.info("commit_retry", attempt=attempt, reason=reason)
         files.take_back()
         raise _gave_up(state, attempt, reason)
@@ -202,16 +205,26 @@ class Committer:
         )
         return done, newest
 
-    def _published(self, state: TableState, snapshot: Snapshot, files: MetadataFiles) -> bool:
-        """Whether it was published; if so, or if that is unknown, it is looked back at later."""
+    def _refusal(
+        self, state: TableState, snapshot: Snapshot, files: MetadataFiles, retries: Retries
+    ) -> str:
+        """Why it was not published, empty if it was.
+
+        If it was, or if that is unknown, it is looked back at later. While the catalog is down, all
+        files of the attempt are taken back.
+        """
         try:
             is_published = self._publication.published(state.table, snapshot, files)
         except CommitUnknown:
             self._note_published(state, snapshot)
             raise
-        if is_published:
-            self._note_published(state, snapshot)
-        return is_published
+        except CatalogDown as error:
+            retries.is_down = True
+            return str(error)
+        if not is_published:
+            return _LOST_RACE
+        self._note_published(state, snapshot)
+        return ""
 
     def _note_published(self, state: TableState, snapshot: Snapshot) -> None:
         self.follower.published(snapshot, state.snapshot, self._clock.steady_ms())
@@ -266,21 +279,6 @@ class Committer:
                 return self._last_identifier
             self._last_identifier += 1
         return self._last_identifier
-
-    def _attempts(self, options: CommitOptions) -> Iterator[int]:
-        """1, 2, …, with pauses that double and jitter between them, as `commit.*` options say."""
-        start = self._clock.monotonic_s()
-        # A negative number means no retry, as in Java: the first attempt is always made.
-        max_retries = max(0, options.max_retries)
-        for retry in range(max_retries + 1):
-            yield retry + 1
-            elapsed_ms = (self._clock.monotonic_s() - start) * 1000
-            if options.timeout_ms is not None and elapsed_ms > options.timeout_ms:
-                return
-            if retry < max_retries:
-                wait_ms = min(options.min_retry_wait_ms * 2**retry, options.max_retry_wait_ms)
-                wait_ms += self._jitter.randrange(max(1, wait_ms // 5))
-                self._clock.sleep(wait_ms / 1000)
 
     def _stamp(self, identifier: int) -> Stamp:
         return Stamp(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,6 +12,7 @@ from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
 from compactord.errors import (
     AccessDenied,
+    CatalogDown,
     CommitGaveUp,
     CommitUnknown,
     FormatError,
@@ -23,8 +25,9 @@ from compactord.ids import Owner
 from compactord.model import BucketChange, Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, parse_snapshot, read_snapshot
+from compactord.paimon.table import TableRef
 from compactord.state.follower import Follower
-from compactord.storage.base import Creation
+from compactord.storage.base import Creation, Storage
 from tests.builders import FIRST, VirtualClock
 from tests.lineage import TABLE, Lineage
 from tests.storages import (
@@ -129,6 +132,58 @@ def test_the_timeout_ends_it_before_the_retries_do() -> None:
     with pytest.raises(CommitGaveUp):
         _commit(table, change, _losing(table), clock=clock)
     assert 9 <= len(clock.sleeps) <= 10
+
+
+class _Down:
+    """A publisher whose catalog is down until a moment of a clock."""
+
+    excludes_writers = False
+    settle_ms = 0
+
+    def __init__(self, storage: Storage, clock: VirtualClock, until_s: float) -> None:
+        self._publisher = StorePublisher(storage)
+        self._clock = clock
+        self._until_s = until_s
+
+    def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
+        if self._clock.monotonic_s() < self._until_s:
+            raise CatalogDown("jdbc:x", "the database system is starting up")
+        return self._publisher.publish(table, snapshot, owner=owner)
+
+
+_GIVEN_UP = pytest.raises(CommitGaveUp, match="the database system is starting up")
+
+
+@pytest.mark.parametrize(
+    ("down_s", "options", "ends"),
+    [
+        pytest.param(0.3, {}, nullcontext(), id="a blink"),
+        pytest.param(0.3, {"commit.max-retries": "0"}, nullcontext(), id="races alone count"),
+        pytest.param(60, {}, nullcontext(), id="a restart"),
+        pytest.param(60, {"commit.timeout": "2 min"}, nullcontext(), id="within the time-out"),
+        pytest.param(60, {"commit.timeout": "30 s"}, _GIVEN_UP, id="beyond the time-out"),
+        pytest.param(3600, {}, _GIVEN_UP, id="for good"),
+        pytest.param(900, {"commit.timeout": "1 h"}, nullcontext(), id="as long as it is told"),
+    ],
+)
+def test_a_catalog_that_is_down_is_waited_for(
+    down_s: float, options: dict[str, str], ends: AbstractContextManager[object]
+) -> None:
+    table, change = _table(**options)
+    clock = VirtualClock()
+    committer = Committer(
+        storage=table.storage,
+        publisher=_Down(table.storage, clock, down_s),
+        follower=Follower(table.storage, user=commit_user(FIRST, None)),
+        clock=clock,
+        owner=FIRST,
+    )
+    with ends:
+        _commit(table, change, committer=committer)
+    table.check()
+    is_published = isinstance(ends, nullcontext)
+    assert table.leftovers(FIRST) == (set() if is_published else {change.after[0].file_name})
+    assert clock.monotonic_s() < max(2 * down_s + 1, 40 if "30 s" in options.values() else 0, 320)
 
 
 @pytest.mark.parametrize("retries", ["0", "-1", "-2147483648"])
