@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord import ids
-from compactord.clock import SystemClock
+from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
@@ -156,7 +156,7 @@ def one_shot(
     partitions: tuple[Mapping[str, str], ...] = (),
     start_engine: Callable[[], Engine] = InlineEngine,
     stop: threading.Event | None = None,
-    clock: VirtualClock | None = None,
+    clock: Clock | None = None,
     quiet_for_ms: int = 0,
     progress: Progress | None = None,
     max_commit_delay_ms: int = MAX_COMMIT_DELAY_MS,

@@ -1,13 +1,17 @@
 """The lock of a JDBC catalog: a row for each table that is locked, as Java's writers keep it.
 
 Sources: jdbc/JdbcCatalogLock.java, jdbc/JdbcUtils.java (`acquire`) and the lock dialects. The rows
-name no owner, and one whose time is over may be deleted by anybody. So ours is known by when it was
-made, and only ours is deleted at the end.
+name no owner, and one whose time is over may be deleted by anybody. So each row of ours has a time
+limit that is random in its last two minutes, and only a row with it is deleted as ours: at the end,
+and when an answer was lost and nobody knows whether the row is there.
 """
 
 from __future__ import annotations
 
-import contextlib
+import itertools
+import random
+from collections import defaultdict
+from typing import NamedTuple
 
 import structlog
 
@@ -32,30 +36,54 @@ _MADE = {
     Dialect.MYSQL: "CAST(acquired_at AS CHAR)",
 }
 _FIRST_SLEEP_MS = 50
-# Failures of the database, one after the other, before a lock is given up.
+# Failures of the database, one after the other, before a lock is given up. The commit tries again.
 _FAILURES_MAX = 3
+# How long a database that fails is asked to release a lock, for which others wait.
+_RELEASE_SECONDS_MAX = 30
+_RELEASE_PAUSE_MS_MAX = 2_000
+# Added to the time limit of a row, at least one: Java's have none of it. More would let everybody
+# wait longer for a row that was left behind.
+_EXTRA_SECONDS_MAX = 120
+# A row in doubt was made within that time after its INSERT was sent, or it is another's. A server
+# carries out a statement that it received although its connection broke.
+_LATE_SECONDS_MAX = 10
 # No row of a writer whose session has our time zone is younger than that.
 _FUTURE_SECONDS_MAX = 60
 _log = structlog.get_logger()
 
 
+class _Doubt(NamedTuple):
+    """A row that may be there and is ours if it is. `sent_s` is of the monotonic clock."""
+
+    expire_s: int
+    sent_s: float
+
+
 class JdbcLock:
     """Locks of the tables of one catalog."""
 
-    def __init__(self, database: Database, options: JdbcOptions, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        options: JdbcOptions,
+        clock: Clock,
+        jitter: random.Random | None = None,
+    ) -> None:
         if database.address.is_mariadb:
             # As in Java, whose writers could not take it either.
             raise CatalogOptionInvalid("lock.enabled", "false: there is no lock on jdbc:mariadb:")
-        self._database = database
+        self.database = database
+        self.clock = clock
         self._options = options
-        self._clock = clock
+        self._jitter = jitter or random.Random()
+        self._doubts: defaultdict[str, list[_Doubt]] = defaultdict(list)
         dialect = database.address.dialect
-        self._age, self._made = _AGE[dialect], _MADE[dialect]
+        self._age, self.made_sql = _AGE[dialect], _MADE[dialect]
 
     def check(self) -> None:
         """Whether there is a table of locks: writers that lock have made it."""
         try:
-            self._database.rows(f"SELECT lock_id FROM {_LOCKS} LIMIT 1")
+            self.database.rows(f"SELECT lock_id FROM {_LOCKS} LIMIT 1")
         except MissingTable as error:
             raise MissingTable(
                 error.path,
@@ -67,11 +95,11 @@ class JdbcLock:
     def acquire(self, table: TableRef) -> HeldJdbcLock:
         """See `CatalogLock`."""
         lock_id = f"{self._options.catalog_key}.{table.database}.{table.name}"
-        start_s = self._clock.monotonic_s()
+        start_s = self.clock.monotonic_s()
         sleep_ms, failures = _FIRST_SLEEP_MS, 0
         while True:
             try:
-                made = self._try(lock_id)
+                held = self._try(lock_id)
                 failures = 0
             except MissingTable:
                 self.check()
@@ -80,48 +108,74 @@ class JdbcLock:
                 failures += 1
                 if failures == _FAILURES_MAX:
                     raise
-                made = None
-            if made is not None:
-                return HeldJdbcLock(self._database, lock_id, made, self._made)
-            if (self._clock.monotonic_s() - start_s) * 1000 > self._options.lock_timeout_ms:
+                held = None
+            if held is not None:
+                return held
+            if (self.clock.monotonic_s() - start_s) * 1000 > self._options.lock_timeout_ms:
                 raise self._timed_out(lock_id)
             sleep_ms = min(2 * sleep_ms, self._options.lock_sleep_max_ms)
-            self._clock.sleep(sleep_ms / 1000)
+            self.clock.sleep(sleep_ms / 1000)
 
-    def _try(self, lock_id: str) -> str | None:
-        """When our row was made; None while another has it."""
-        database = self._database
-        removed = database.execute(
+    def note_doubt(self, lock_id: str, expire_s: int, sent_s: float) -> None:
+        """A row of ours may be there though nobody holds it: the next `acquire` deletes it."""
+        self._doubts[lock_id].append(_Doubt(expire_s, sent_s))
+
+    def _try(self, lock_id: str) -> HeldJdbcLock | None:
+        """Our row; None while another has it."""
+        removed = self.database.execute(
             f"DELETE FROM {_LOCKS} WHERE {self._age} > expire_time_seconds and lock_id = :lock_id",
             lock_id=lock_id,
         )
         if removed:
             _log.warning("catalog_lock_expired", lock=lock_id)
+        for doubt in tuple(self._doubts[lock_id]):
+            self._remove(lock_id, doubt)
+        extra_s = self._jitter.randint(1, _EXTRA_SECONDS_MAX)
+        expire_s = self._options.lock_timeout_ms // 1000 + extra_s
+        sent_s = self.clock.monotonic_s()
         try:
-            database.execute(
+            self.database.execute(
                 f"INSERT INTO {_LOCKS} (lock_id, expire_time_seconds) VALUES (:lock_id, :expire)",
                 lock_id=lock_id,
-                expire=self._options.lock_timeout_ms // 1000,
+                expire=expire_s,
+            )
+            rows = self.database.rows(
+                f"SELECT {self.made_sql} FROM {_LOCKS} "
+                "WHERE lock_id = :lock_id AND expire_time_seconds = :expire",
+                lock_id=lock_id,
+                expire=expire_s,
             )
         except Duplicate:
             return None
-        try:
-            rows = database.rows(
-                f"SELECT {self._made} FROM {_LOCKS} WHERE lock_id = :lock_id", lock_id=lock_id
-            )
-            return str(rows[0][0])
-        except (CatalogUnavailable, AccessDenied, IndexError):
-            with contextlib.suppress(CatalogUnavailable, AccessDenied):
-                database.execute(f"DELETE FROM {_LOCKS} WHERE lock_id = :id", id=lock_id)
-            raise CatalogUnavailable(
-                database.address.shown, f"the lock {lock_id} could not be read back"
-            ) from None
+        except (CatalogUnavailable, AccessDenied):
+            self.note_doubt(lock_id, expire_s, sent_s)
+            raise
+        if not rows:
+            # Deleted by hand, or expired while the database was silent.
+            return None
+        # Whatever was in doubt is not there.
+        self._doubts.pop(lock_id, None)
+        return HeldJdbcLock(self, lock_id, made=str(rows[0][0]), expire_s=expire_s, sent_s=sent_s)
+
+    def _remove(self, lock_id: str, doubt: _Doubt) -> None:
+        """By its value and its age, as another may have the same value, if rarely."""
+        age_s = self.clock.monotonic_s() - doubt.sent_s
+        removed = self.database.execute(
+            f"DELETE FROM {_LOCKS} WHERE lock_id = :lock_id AND expire_time_seconds = :expire "
+            f"AND {self._age} BETWEEN :least AND :most",
+            lock_id=lock_id,
+            expire=doubt.expire_s,
+            least=int(age_s) - _LATE_SECONDS_MAX,
+            most=int(age_s) + 2,
+        )
+        if removed:
+            _log.warning("catalog_lock_found", lock=lock_id)
 
     def _timed_out(self, lock_id: str) -> CatalogUnavailable:
         waited = age_text(self._options.lock_timeout_ms)
         text = f"the lock {lock_id} was held by others for {waited}"
-        rows = self._database.rows(
-            f"SELECT {self._age}, {self._made} FROM {_LOCKS} WHERE lock_id = :lock_id",
+        rows = self.database.rows(
+            f"SELECT {self._age}, {self.made_sql} FROM {_LOCKS} WHERE lock_id = :lock_id",
             lock_id=lock_id,
         )
         if rows:
@@ -131,29 +185,35 @@ class JdbcLock:
                     ", which is in the future: the time zone of its writer's session is not "
                     "service.timezone"
                 )
-        return CatalogUnavailable(self._database.address.shown, text)
+        return CatalogUnavailable(self.database.address.shown, text)
 
 
 class HeldJdbcLock:
     """A row of ours."""
 
-    def __init__(self, database: Database, lock_id: str, made: str, made_sql: str) -> None:
-        self._database = database
+    def __init__(
+        self, lock: JdbcLock, lock_id: str, *, made: str, expire_s: int, sent_s: float
+    ) -> None:
+        self._lock = lock
         self._lock_id = lock_id
         self._made = made
-        self._made_sql = made_sql
+        self._expire_s = expire_s
+        self._sent_s = sent_s
 
     def release(self) -> bool:
         """See `HeldLock`; False also when the database does not say."""
-        for attempt in range(1, _FAILURES_MAX + 1):
+        clock = self._lock.clock
+        start_s, pause_ms = clock.monotonic_s(), _FIRST_SLEEP_MS
+        for attempt in itertools.count(1):
             try:
-                removed = self._database.execute(
-                    f"DELETE FROM {_LOCKS} WHERE lock_id = :lock_id AND {self._made_sql} = :made",
+                removed = self._lock.database.execute(
+                    f"DELETE FROM {_LOCKS} WHERE lock_id = :lock_id "
+                    f"AND expire_time_seconds = :expire AND {self._lock.made_sql} = :made",
                     lock_id=self._lock_id,
+                    expire=self._expire_s,
                     made=self._made,
                 )
             except (CatalogUnavailable, AccessDenied) as error:
-                # Other writers wait until its time is over.
                 _log.warning(
                     "catalog_lock_not_released",
                     lock=self._lock_id,
@@ -163,4 +223,10 @@ class HeldJdbcLock:
             else:
                 # A first attempt whose answer was lost may have removed it.
                 return removed == 1
+            if clock.monotonic_s() - start_s > _RELEASE_SECONDS_MAX:
+                break
+            pause_ms = min(2 * pause_ms, _RELEASE_PAUSE_MS_MAX)
+            clock.sleep(pause_ms / 1000)
+        # Other writers wait until its time is over.
+        self._lock.note_doubt(self._lock_id, self._expire_s, self._sent_s)
         return False

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import tzinfo
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from compactord import ids
 from compactord.catalog.database import Database
-from compactord.catalog.jdbc_address import jdbc_address
+from compactord.catalog.jdbc_address import JdbcAddress, jdbc_address
 from compactord.catalog.jdbc_lock import JdbcLock
 from compactord.catalog.options import jdbc_options
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import StorePublisher
-from compactord.errors import CatalogUnavailable, TransientStorageError
+from compactord.errors import CatalogDown, CatalogUnavailable, TransientStorageError
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation
@@ -33,8 +36,55 @@ TABLE = TableRef(database="db", name="t", location="/w/db.db/t")
 _ID = "jdbc.db.t"
 
 
+class LosingDatabase(Database):
+    """Loses the answers to statements; `meanwhile` happens when one is lost.
+
+    `losses` are the first words of the statements, one after the other, each with whether the
+    statement takes effect.
+    """
+
+    def __init__(self, address: JdbcAddress, *, pool_size: int, zone: tzinfo | None) -> None:
+        super().__init__(address, pool_size=pool_size, zone=zone)
+        self.losses: list[tuple[str, bool]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def rows(self, sql: str, **values: object) -> Sequence[tuple[Any, ...]]:
+        if self.losses and sql.startswith(self.losses[0][0]):
+            self._lose()
+        return super().rows(sql, **values)
+
+    def execute(self, sql: str, **values: object) -> int:
+        if self.losses and sql.startswith(self.losses[0][0]):
+            if self.losses[0][1]:
+                super().execute(sql, **values)
+            self._lose()
+        return super().execute(sql, **values)
+
+    def _lose(self) -> None:
+        self.losses.pop(0)
+        self.meanwhile()
+        raise CatalogDown(self.address.shown, "server closed the connection unexpectedly")
+
+
+class _Extra(random.Random):
+    """Draws one number, whatever the bounds."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self._number = number
+
+    def randint(self, a: int, b: int) -> int:
+        assert a <= self._number <= b
+        return self._number
+
+
 class Locked:
-    """A lock on a database of its own; others are played by `rows`, statements of their own."""
+    """A lock on a database of its own; others are played by `rows`, statements of their own.
+
+    The time limit of its rows is the time-out and `extra_s`.
+    """
+
+    extra_s = 77
 
     def __init__(self, folder: Path, **options: str) -> None:
         self.path = folder / "c.db"
@@ -42,8 +92,8 @@ class Locked:
         given = {key.replace("_", "-"): text for key, text in options.items()}
         self.options = jdbc_options({"uri": uri, "lock.enabled": "true", **given})
         self.clock = VirtualClock()
-        database = Database(jdbc_address(uri, {}), pool_size=2, zone=None)
-        self.lock = JdbcLock(database, self.options, self.clock)
+        self.database = LosingDatabase(jdbc_address(uri, {}), pool_size=2, zone=None)
+        self.lock = JdbcLock(self.database, self.options, self.clock, _Extra(self.extra_s))
 
     def rows(self, sql: str = "SELECT lock_id, expire_time_seconds FROM LOCKS") -> object:
         return run_sql(self.path, sql.replace("LOCKS", "paimon_distributed_locks"))
@@ -58,7 +108,7 @@ class Locked:
 def test_a_lock_is_a_row_as_java_writes_it_and_is_gone_after_its_release(tmp_path: Path) -> None:
     locked = Locked(tmp_path, catalog_key="lake", lock_acquire_timeout="2 min")
     held = locked.lock.acquire(TABLE)
-    assert locked.rows() == [("lake.db.t", 120)]
+    assert locked.rows() == [("lake.db.t", 120 + 77)]
     assert locked.rows("SELECT datetime(acquired_at) = acquired_at FROM LOCKS") == [(1,)]
     assert held.release()
     assert locked.rows() == []
@@ -138,12 +188,105 @@ def test_a_lock_that_was_robbed_is_told_and_the_robbers_is_left(
     assert left is None or locked.rows() == left
 
 
+_INSERT, _SELECT, _DELETE = ("INSERT", True), ("SELECT", True), ("DELETE", True)
+_UNHEARD = ("INSERT", False)
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        pytest.param([_INSERT], id="the row is there"),
+        pytest.param([_UNHEARD], id="no row is there"),
+        pytest.param([_SELECT], id="it cannot be read back"),
+        pytest.param([_INSERT, _DELETE], id="nor can it be looked for at first"),
+        pytest.param([_UNHEARD, _INSERT], id="twice"),
+    ],
+)
+def test_a_row_of_ours_whose_answer_was_lost_is_not_waited_for(
+    tmp_path: Path, losses: list[tuple[str, bool]]
+) -> None:
+    locked = Locked(tmp_path)
+    locked.database.losses = [*losses]
+    held = locked.lock.acquire(TABLE)
+    assert locked.database.losses == []
+    assert sum(locked.clock.sleeps) < 1
+    assert locked.rows() == [(_ID, 480 + 77)]
+    assert held.release()
+    assert locked.rows() == []
+
+
+@pytest.mark.parametrize(
+    ("age_s", "expire_s"),
+    [
+        pytest.param(0, 5, id="of Java"),
+        pytest.param(0, 5 + 78, id="of another compactord"),
+        pytest.param(30, 5 + 77, id="older, with our value by chance"),
+    ],
+)
+def test_a_row_of_another_is_left_when_an_answer_of_ours_was_lost(
+    tmp_path: Path, age_s: int, expire_s: int
+) -> None:
+    locked = Locked(tmp_path, lock_acquire_timeout="5 s")
+    locked.database.losses = [_UNHEARD]
+    locked.database.meanwhile = lambda: locked.take(age_s=age_s, expire_s=expire_s)
+    with pytest.raises(CatalogUnavailable, match="held by others"):
+        locked.lock.acquire(TABLE)
+    assert locked.rows() == [(_ID, expire_s)]
+
+
+def test_a_database_that_stays_away_while_the_lock_is_taken_leaves_a_row_we_know(
+    tmp_path: Path,
+) -> None:
+    locked = Locked(tmp_path)
+    locked.database.losses = [_INSERT, ("DELETE", False), ("DELETE", False)]
+    with pytest.raises(CatalogDown):
+        locked.lock.acquire(TABLE)
+    assert locked.rows() == [(_ID, 480 + 77)]
+    slept = len(locked.clock.sleeps)
+    with capture_logs() as logs:
+        assert locked.lock.acquire(TABLE).release()
+    assert [log["event"] for log in logs] == ["catalog_lock_found"]
+    assert len(locked.clock.sleeps) == slept
+
+
+@pytest.mark.parametrize(
+    ("losses", "is_ours"),
+    [
+        pytest.param([("DELETE", False)] * 3, True, id="it stays"),
+        pytest.param([("DELETE", True)], False, id="it is gone"),
+    ],
+)
+def test_a_release_is_tried_until_the_database_is_back(
+    tmp_path: Path, losses: list[tuple[str, bool]], is_ours: bool
+) -> None:
+    locked = Locked(tmp_path)
+    held = locked.lock.acquire(TABLE)
+    locked.database.losses = [*losses]
+    assert held.release() == is_ours
+    assert locked.rows() == []
+    assert locked.clock.sleeps
+
+
+def test_a_lock_that_could_not_be_released_is_found_by_the_next_commit(tmp_path: Path) -> None:
+    locked = Locked(tmp_path)
+    held = locked.lock.acquire(TABLE)
+    locked.database.losses = [("DELETE", False)] * 1000
+    assert not held.release()
+    waited = sum(locked.clock.sleeps)
+    assert 30 < waited < 35
+    locked.database.losses = []
+    # As old as it says.
+    locked.rows(f"UPDATE LOCKS SET acquired_at = datetime('now', '{-int(waited)} seconds')")
+    assert locked.lock.acquire(TABLE).release()
+    assert sum(locked.clock.sleeps) == waited
+
+
 def _publisher(locked: Locked, meanwhile: Callable[[], None]) -> tuple[MemoryStorage, object]:
     inner = MemoryStorage()
 
     def hook(call: Call) -> None:
         if call.method == "create_if_absent":
-            assert locked.rows() == [(_ID, 480)], "held around the publish step"
+            assert locked.rows() == [(_ID, 480 + 77)], "held around the publish step"
             meanwhile()
 
     storage = HookedStorage(inner, before=hook)

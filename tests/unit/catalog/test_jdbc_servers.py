@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -24,10 +27,15 @@ from compactord.catalog.jdbc_address import jdbc_address
 from compactord.catalog.jdbc_lock import JdbcLock
 from compactord.catalog.open import open_catalog
 from compactord.catalog.options import jdbc_options
-from compactord.errors import AccessDenied, CatalogUnavailable
+from compactord.clock import SystemClock
+from compactord.commit.locked import LockedPublisher
+from compactord.commit.publish import StorePublisher
+from compactord.errors import AccessDenied, CatalogDown, CatalogUnavailable, StorageError
 from compactord.paimon.table import TableRef
+from tests import builders
 from tests.builders import VirtualClock
 from tests.databases import LOCKS_SQL, TABLES_SQL
+from tests.storages import Call, HookedStorage, MemoryStorage
 
 TABLE = TableRef(database="db", name="t", location="")
 _SECONDS_MAX = 180
@@ -41,6 +49,8 @@ class Server:
     uri: str
     user: str
     password: str = field(default="")
+    # Stops it at once, as an administrator does, and starts it again after so many seconds.
+    restart: Callable[[float], None] = field(default=lambda _: pytest.skip("it stays up"))
 
     @property
     def options(self) -> dict[str, str]:
@@ -94,18 +104,30 @@ def postgresql(folder: Path) -> Iterator[Server]:
     initdb = [str(programs / "initdb"), "-D", str(data), "-U", "paimon", "--auth=scram-sha-256"]
     _run([*initdb, f"--pwfile={folder / 'password'}", "--encoding=UTF8"], user)
     arguments = ["-D", str(data), "-h", "127.0.0.1", "-p", str(port), "-k", str(data), "-F"]
-    process = subprocess.Popen(
-        [str(programs / "postgres"), *arguments], user=user, stderr=subprocess.DEVNULL
-    )
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        command = [str(programs / "postgres"), *arguments]
+        processes.append(subprocess.Popen(command, user=user, stderr=subprocess.DEVNULL))
+
+    def stop() -> None:
+        # Fast: it would wait for connections otherwise.
+        processes[-1].send_signal(signal.SIGINT)
+        processes[-1].wait(timeout=_SECONDS_MAX)
+
+    def restart(pause_s: float) -> None:
+        stop()
+        starter = threading.Timer(pause_s, start)
+        starter.start()
+
     where = f"jdbc:postgresql://127.0.0.1:{port}"
     first = Server(uri=f"{where}/postgres", user="paimon", password=password)
+    start()
     try:
         _when_up(lambda: first.database().execute("CREATE DATABASE paimon"))
-        yield Server(uri=f"{where}/paimon", user="paimon", password=password)
+        yield Server(uri=f"{where}/paimon", user="paimon", password=password, restart=restart)
     finally:
-        # Fast: it would wait for connections otherwise.
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=_SECONDS_MAX)
+        stop()
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +192,148 @@ def postgresql_server(postgresql: Server) -> Iterator[Server]:
     database.execute("DROP TABLE paimon_distributed_locks")
 
 
+class _Table:
+    """A table that is due and whose snapshots are published under the lock of a server.
+
+    `before` happens once, before the first call of a method of the store on such a path.
+    """
+
+    def __init__(self, server: Server, method: str, where: str, before: Callable[[], None]):
+        self.inner = MemoryStorage()
+        self.table = builders.keyed_table(self.inner, "/w/db.db/t")
+        self.rows = builders.fill_keyed(builders.writer(self.inner, self.table), commits=6)
+        left = [before]
+
+        def hook(call: Call) -> None:
+            if call.method == method and where in call.path and left:
+                left.pop()()
+
+        storage = HookedStorage(self.inner, before=hook)
+        given = jdbc_options({**server.options, "lock.enabled": "true"})
+        lock = JdbcLock(server.database(), given, SystemClock())
+        # Its connections break, too.
+        lock.acquire(self.table).release()
+        publisher = LockedPublisher(StorePublisher(storage), lock)
+        self.totals = builders.compact(
+            storage, self.table, publisher=publisher, clock=SystemClock()
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [
+        pytest.param("write_new", "/manifest/", id="before the lock is taken"),
+        pytest.param("create_if_absent", "/snapshot/", id="while the lock is held"),
+    ],
+)
+def test_a_database_that_restarts_while_a_commit_runs_is_waited_for(
+    postgresql_server: Server, method: str, where: str
+) -> None:
+    compacted = _Table(postgresql_server, method, where, lambda: postgresql_server.restart(0.3))
+    assert (compacted.totals.snapshots, compacted.totals.failures) == ([7], [])
+    assert builders.read_keyed(compacted.inner, compacted.table) == compacted.rows
+    rows = postgresql_server.database().rows("SELECT * FROM paimon_distributed_locks")
+    assert list(rows) == []
+
+
+class _Relay:
+    """Passes bytes on to a server, and breaks one connection at its first INSERT.
+
+    `is_heard`: once the server has answered; otherwise the server never sees the statement.
+    """
+
+    def __init__(self, port: int, *, is_heard: bool) -> None:
+        self._server = ("127.0.0.1", port)
+        self._is_heard = is_heard
+        self.breaks_left = 1
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._server) as server:
+            while True:
+                readable, _, _ = select.select([client, server], [], [])
+                for source in readable:
+                    data = source.recv(65_536)
+                    if not data:
+                        return
+                    is_broken = b"INSERT INTO" in data and self.breaks_left > 0
+                    if is_broken and not self._is_heard:
+                        self.breaks_left -= 1
+                        return
+                    (server if source is client else client).sendall(data)
+                    if is_broken:
+                        self.breaks_left -= 1
+                        assert server.recv(65_536)
+                        return
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_connection_that_breaks_at_the_insert_leaves_no_lock_of_ours_to_wait_for(
+    postgresql_server: Server, is_heard: bool
+) -> None:
+    port = int(postgresql_server.uri.split(":")[-1].partition("/")[0])
+    relay = _Relay(port, is_heard=is_heard)
+    uri = postgresql_server.uri.replace(f":{port}/", f":{relay.port}/")
+    with contextlib.closing(relay), capture_logs() as logs:
+        assert replace(postgresql_server, uri=uri).lock().acquire(TABLE).release()
+        assert relay.breaks_left == 0
+    assert [log["event"] for log in logs] == ["catalog_lock_found"] * is_heard
+    assert not postgresql_server.database().rows("SELECT * FROM paimon_distributed_locks")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("FATAL: the database system is starting up", CatalogDown),
+        ("FATAL: the database system is shutting down", CatalogDown),
+        ("terminating connection due to administrator command", CatalogDown),
+        ("FATAL: the database system is starting up FATAL: no pg_hba.conf entry", CatalogDown),
+        ("server closed the connection unexpectedly", CatalogDown),
+        ("FATAL: password authentication failed for user u", AccessDenied),
+        ("FATAL: no pg_hba.conf entry for host", AccessDenied),
+    ],
+)
+def test_a_server_that_is_away_for_now_is_told_from_one_that_refuses(
+    said: str, kind: type[StorageError]
+) -> None:
+    with _greeting(said) as port:
+        uri = f"jdbc:postgresql://127.0.0.1:{port}/paimon?sslmode=disable"
+        with pytest.raises(kind) as raised:
+            Server(uri=uri, user="u", password="p").database().rows("SELECT 1")
+    assert type(raised.value) is kind
+
+
+@contextlib.contextmanager
+def _greeting(said: str) -> Iterator[int]:
+    """A port whose server refuses each connection with an error of PostgreSQL."""
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                with client:
+                    client.recv(65_536)
+                    body = b"SFATAL\0C57P03\0M" + said.encode() + b"\0\0"
+                    client.sendall(b"E" + (len(body) + 4).to_bytes(4, "big") + body)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer, daemon=True).start()
+        yield int(listener.getsockname()[1])
+        listener.shutdown(socket.SHUT_RDWR)
+
+
 def _age(server: Server, seconds: int, zone: tzinfo | None = None) -> None:
     """Make the lock so much older."""
     server.database(zone).execute(
@@ -198,7 +362,9 @@ def test_a_lock_is_held_waited_for_and_given_back(server: Server) -> None:
     rows = server.database().rows(
         "SELECT lock_id, expire_time_seconds FROM paimon_distributed_locks"
     )
-    assert list(rows) == [("jdbc.db.t", 480)]
+    ((lock_id, seconds),) = rows
+    assert lock_id == "jdbc.db.t"
+    assert 480 < seconds <= 600
     with pytest.raises(CatalogUnavailable, match="held by others"):
         ours.acquire(TABLE)
     assert held.release()
@@ -212,7 +378,7 @@ def test_a_lock_whose_time_is_over_is_taken_and_not_taken_from_its_new_holder(
     _age(server, 400)
     with pytest.raises(CatalogUnavailable):
         server.lock(timeout="1 s").acquire(TABLE)
-    _age(server, 100)
+    _age(server, 210)
     # Their times have whole seconds in MySQL, and differ by more where nobody ages a row.
     time.sleep(1.1)
     with capture_logs() as logs:
