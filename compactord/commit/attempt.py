@@ -6,7 +6,6 @@ snapshot before, which are computed).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +19,7 @@ from compactord.model import DATA, BucketChange
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import EMPTY_STATS, BucketId, EntryKind, ManifestEntry
+from compactord.paimon.json_text import parse_json
 from compactord.paimon.manifest import ManifestFile, read_entries
 from compactord.paimon.options import CommitOptions, SequenceInit
 from compactord.paimon.schema import schema_ids
@@ -234,7 +234,7 @@ def _statistics(storage: Storage, location: str, latest: Snapshot, schema_id: in
         return None
     path = paths.statistics_path(location, latest.statistics)
     try:
-        found: Any = json.loads(storage.read(path))
+        found: Any = parse_json(storage.read(path))
         return latest.statistics if found["schemaId"] == schema_id else None
     except ObjectNotFound:
         return None

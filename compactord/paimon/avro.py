@@ -27,6 +27,7 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
 from compactord.errors import FormatError, UsageError
+from compactord.paimon.json_text import parse_json
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -207,9 +208,9 @@ def open_container(data: bytes, path: str) -> Container:
 @lru_cache(maxsize=16)
 def _schema_of_header(text: bytes) -> AvroSchema:
     try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError("", "the Avro header holds no readable schema") from error
+        schema = parse_json(text)
+    except ValueError as error:
+        raise FormatError("", f"the Avro header holds no readable schema ({error})") from error
     return compile_schema(schema)
 
 

@@ -14,7 +14,6 @@ Json = Any
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 # Keys of a schema that change neither the encoding nor the meaning of values.
 _DECORATION = frozenset({"doc", "aliases", "namespace", "default", "order"})
-_RECURSIVE = "recursive"
 _COLUMN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Named types that refer to each other can expand a small schema into a very large one.
 _MAX_DEPTH = 16
@@ -26,8 +25,7 @@ def plain_schema(schema: Json, path: str) -> Json:
     """The schema with references replaced by the named types, and without decoration.
 
     It has type names, {"record": {name: type}}, {"array": type}, {"map": type}, {"fixed": bytes},
-    "enum", lists (unions), and "recursive" for a type within itself. Raises `FormatError` with
-    `path` for what is no such schema.
+    "enum" and lists (unions). Raises `FormatError` with `path` for what is no such schema.
     """
     return plain_type(resolved_schema(schema, path))
 
@@ -35,7 +33,8 @@ def plain_schema(schema: Json, path: str) -> Json:
 def resolved_schema(schema: Json, path: str) -> Json:
     """The schema with references replaced by the named types; logical types and names are kept.
 
-    A type within itself is "recursive". Raises `FormatError` with `path` for what is no schema.
+    Raises `FormatError` with `path` for what is no schema, and for a type within itself: no release
+    has one, and its values could be nested deeper than fastavro's stack.
     """
     try:
         return _Resolver(path).resolve(schema, "", 0)
@@ -78,7 +77,7 @@ class _Resolver:
             return name
         full = _full_name(name, namespace)
         if full in self._open:
-            return _RECURSIVE
+            raise FormatError(self._path, f"the Avro type {full} contains itself")
         if full not in self._known:
             raise FormatError(self._path, f"an Avro schema of an unknown kind: {name!r}")
         definition, around = self._known[full]
@@ -149,18 +148,6 @@ def _takes_bytes(plain: Json) -> bool:
         case {"record": columns}:
             return any(map(_takes_bytes, columns.values()))
     return True
-
-
-def is_recursive(plain: Json) -> bool:
-    """Whether a type within it contains itself."""
-    match plain:
-        case {"record": columns}:
-            return any(map(is_recursive, columns.values()))
-        case {"array": inner} | {"map": inner}:
-            return is_recursive(inner)
-        case [*branches]:
-            return any(map(is_recursive, branches))
-    return bool(plain == _RECURSIVE)
 
 
 def renamed(resolved: Json, prefix: str) -> Json:

@@ -18,7 +18,6 @@ from compactord.paimon.avro import AvroSchema, compile_schema, encoded_long
 from compactord.paimon.avro_types import (
     branch_at,
     end_of,
-    is_recursive,
     plain_type,
     renamed,
     resolved_schema,
@@ -121,11 +120,7 @@ def foreign_columns(schema: AvroSchema, expected: AvroSchema) -> ForeignColumns 
         return ForeignColumns((), (), unknown)
     layout = tuple(_layout(found, known, ""))
     carried = {column: plain for column, plain, type_ in layout if type_ is not None}
-    able = [
-        path
-        for path in unknown
-        if ".".join(path) in carried and not is_recursive(carried[".".join(path)])
-    ]
+    able = [path for path in unknown if ".".join(path) in carried]
     return ForeignColumns(layout, tuple(able), tuple(path for path in unknown if path not in able))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from compactord.errors import FormatError, ObjectNotFound, TableNotFound, UnsupportedTable
 from compactord.paimon import paths
+from compactord.paimon.json_text import parse_json
 from compactord.paimon.types import (
     ArrayType,
     DataField,
@@ -66,16 +67,14 @@ def parse_schema(data: bytes, path: str) -> TableSchema:
     `UnsupportedTable` for columns of a type, or files of a version, that release 2.0.0 lacks.
     """
     try:
-        members = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        members = parse_json(data)
+    except ValueError as error:
         raise FormatError(path, f"the schema is not JSON: {error}") from error
     if not isinstance(members, dict):
         raise FormatError(path, "the schema is not a JSON object")
     version = _integer(members, "version", path, default=1)
     try:
         return _schema(members, version, path)
-    except RecursionError as error:
-        raise FormatError(path, "the schema nests types too deeply") from error
     except FormatError as error:
         if version > CURRENT_VERSION:
             reason = f"its schema has version {version}, newer than {CURRENT_VERSION}"

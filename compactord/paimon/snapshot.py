@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
+from compactord.paimon.json_text import parse_json
 from compactord.storage.absence import listed_but_missing, require_gone
 from compactord.storage.base import ObjectStatus, Storage
 
@@ -130,8 +131,8 @@ def parse_snapshot(data: bytes, path: str) -> Snapshot:
     Raises `FormatError` naming the key that is wrong, `UnsupportedTable` for a newer version.
     """
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        found = parse_json(data)
+    except ValueError as error:
         raise FormatError(path, f"a snapshot that is not JSON ({error})") from error
     if not isinstance(found, dict):
         raise FormatError(path, "a snapshot that is not a JSON object")
@@ -316,8 +317,8 @@ def write_earliest_hint(storage: Storage, location: str, snapshot_id: int) -> No
 
 def _next_snapshot(data: bytes, path: str) -> int:
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        found = parse_json(data)
+    except ValueError as error:
         raise FormatError(path, f"a consumer that is not JSON ({error})") from error
     next_snapshot = found.get("nextSnapshot") if isinstance(found, dict) else None
     if type(next_snapshot) is not int:

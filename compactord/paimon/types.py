@@ -144,6 +144,8 @@ _KEYWORDS = {
 }
 _TOKEN = re.compile(r"\s*(?:(\d+)|([<>(),])|([^\s<>(),.\d'`][^\s<>(),.]*))")
 _MAX_DIGITS = len(str(MAX_LENGTH))
+# The parser calls itself for a VECTOR within a VECTOR.
+_NESTED_MAX = 100
 _WITHOUT_ZONE = ("WITHOUT", "TIME", "ZONE")
 _LOCAL_ZONE = ("WITH", "LOCAL", "TIME", "ZONE")
 
@@ -220,6 +222,8 @@ class _TypeText:
         self._text = text
         self._path = path
         self._tokens: list[str] = []
+        if text.count("<") > _NESTED_MAX:
+            raise self._error("it is nested too deeply")
         at, end = 0, len(text.rstrip())
         while at < end:
             found = _TOKEN.match(text, at)

@@ -415,9 +415,7 @@ def _done_with(scheduled: ScheduledTable, now_ms: int) -> list[BucketId]:
     return done + [
         bucket
         for bucket, quarantined in scheduled.quarantined.items()
-        if quarantined.until_ms <= now_ms
-        and bucket not in pending
-        and not quarantined.is_damaged
+        if quarantined.until_ms <= now_ms and bucket not in pending and not quarantined.is_damaged
     ]
 
 

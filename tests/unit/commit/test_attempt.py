@@ -186,11 +186,14 @@ def test_statistics_are_inherited_while_they_speak_of_the_latest_schema(
     assert snapshot.statistics == ("stat-x-0" if kept else None)
 
 
-def test_statistics_that_are_gone_are_not_inherited_and_damaged_ones_stop_the_commit() -> None:
+@pytest.mark.parametrize("damaged", [b"{", b"[" * 100_000 + b"]" * 100_000], ids=["cut", "deep"])
+def test_statistics_that_are_gone_are_not_inherited_and_damaged_ones_stop_the_commit(
+    damaged: bytes,
+) -> None:
     table, change = _table()
     state = _on(table.state(), statistics="stat-x-0")
     assert _prepare(table, change, state=state)[0].statistics is None
-    table.storage.write_new(paths.statistics_path(TABLE.location, "stat-x-0"), b"{")
+    table.storage.write_new(paths.statistics_path(TABLE.location, "stat-x-0"), damaged)
     with pytest.raises(FormatError, match="stat-x-0"):
         _prepare(table, change, state=state)
 

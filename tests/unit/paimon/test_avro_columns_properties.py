@@ -200,7 +200,6 @@ ODD_TYPES = [
     "float",
     "double",
     "boolean",
-    "recursive",
     {"record": {"a": {"map": "string"}}},
 ]
 
