@@ -40,6 +40,11 @@ _SYNC_SIZE = 16
 _BLOCK_BYTES = 64_000
 # No writer makes blocks near this size; the bound keeps a damaged block from filling the memory.
 _MAX_BLOCK_BYTES = 256 << 20
+# How many times larger decompressed blocks may be, and how many bytes more. In manifests as we and
+# Java write them, where a block ends at 64,000 bytes, it is 2 to 50 times; 400 to 700 times if each
+# entry has the statistics of 1,000 columns that are always null.
+_EXPANSION_MAX = 1000
+_EXPANSION_FREE_BYTES = 4 << 20
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 
 Json = Any
@@ -144,6 +149,23 @@ def codec_of(compression: str, level: int | None = None) -> Codec:
     return Codec(name)
 
 
+class Expansion:
+    """How far the blocks of files that are read together may still expand.
+
+    One bound for all: many small files cannot hold more than one that is as large as they are.
+    """
+
+    def __init__(self) -> None:
+        self._left = _EXPANSION_FREE_BYTES
+
+    def decompressed(self, codec: str, packed: memoryview, path: str) -> bytes:
+        """Raises `FormatError` for damage, and for more bytes than files of that size can hold."""
+        self._left += _EXPANSION_MAX * len(packed)
+        data = _decompress(codec, packed, min(self._left, _MAX_BLOCK_BYTES), path)
+        self._left -= len(data)
+        return data
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """`count` encoded records, back to back, decompressed."""
@@ -161,10 +183,11 @@ class Container:
     codec: str
     _blocks: tuple[tuple[int, memoryview], ...] = field(repr=False)
 
-    def blocks(self) -> Iterator[Block]:
-        """In file order. Raises `FormatError` for a block that does not decompress."""
+    def blocks(self, expansion: Expansion | None = None) -> Iterator[Block]:
+        """In file order. Raises `FormatError` as `expansion` does, None: of this file alone."""
+        expansion = expansion or Expansion()
         for count, packed in self._blocks:
-            data = _decompress(self.codec, packed, self.path)
+            data = expansion.decompressed(self.codec, packed, self.path)
             # Every record of ours takes at least a byte: a larger count is damage.
             if count > len(data):
                 raise FormatError(self.path, f"a block of {len(data)} bytes claims {count} records")
@@ -372,31 +395,31 @@ _COMPRESSORS: Mapping[str, Callable[[bytes, int | None], bytes]] = {
 }
 
 
-def _un_deflate(packed: memoryview) -> bytes:
+def _un_deflate(packed: memoryview, most: int) -> bytes:
     unpacker = zlib.decompressobj(-15)
-    data = unpacker.decompress(packed, _MAX_BLOCK_BYTES)
+    data = unpacker.decompress(packed, most + 1)
     # fastavro leaves part of a zlib checksum after the stream, so trailing bytes are allowed.
-    if not unpacker.eof:
+    if not unpacker.eof and len(data) <= most:
         raise ValueError("the compressed block is not complete")
     return data
 
 
-def _un_bzip2(packed: memoryview) -> bytes:
+def _un_bzip2(packed: memoryview, most: int) -> bytes:
     unpacker = bz2.BZ2Decompressor()
-    return _complete(unpacker.decompress(packed, _MAX_BLOCK_BYTES), unpacker)
+    return _complete(unpacker.decompress(packed, most + 1), unpacker, most)
 
 
-def _un_xz(packed: memoryview) -> bytes:
+def _un_xz(packed: memoryview, most: int) -> bytes:
     unpacker = lzma.LZMADecompressor()
-    return _complete(unpacker.decompress(packed, _MAX_BLOCK_BYTES), unpacker)
+    return _complete(unpacker.decompress(packed, most + 1), unpacker, most)
 
 
-def _un_zstandard(packed: memoryview) -> bytes:
+def _un_zstandard(packed: memoryview, most: int) -> bytes:
     unpacker = zstd.ZstdDecompressor()
-    return _complete(unpacker.decompress(packed, _MAX_BLOCK_BYTES), unpacker)
+    return _complete(unpacker.decompress(packed, most + 1), unpacker, most)
 
 
-def _un_snappy(packed: memoryview) -> bytes:
+def _un_snappy(packed: memoryview, most: int) -> bytes:
     body, checksum = packed[:-4], packed[-4:]
     size = shift = 0
     for byte in body[:5]:
@@ -404,7 +427,7 @@ def _un_snappy(packed: memoryview) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    if size > _MAX_BLOCK_BYTES:
+    if size > most:
         raise ValueError(f"a block of {size} bytes")
     data: bytes = pa.Codec("snappy").decompress(body, size, asbytes=True)
     if struct.pack(">I", zlib.crc32(data)) != bytes(checksum):
@@ -412,14 +435,15 @@ def _un_snappy(packed: memoryview) -> bytes:
     return data
 
 
-def _complete(data: bytes, unpacker: Any) -> bytes:
-    if not unpacker.eof or unpacker.unused_data:
+def _complete(data: bytes, unpacker: Any, most: int) -> bytes:
+    if len(data) <= most and (not unpacker.eof or unpacker.unused_data):
         raise ValueError("the compressed block is not complete")
     return data
 
 
-_DECOMPRESSORS: Mapping[str, Callable[[memoryview], bytes]] = {
-    "null": bytes,
+# With the most bytes that are wanted: a result may have one more, as a sign that there are more.
+_DECOMPRESSORS: Mapping[str, Callable[[memoryview, int], bytes]] = {
+    "null": lambda packed, most: bytes(packed),
     "deflate": _un_deflate,
     "bzip2": _un_bzip2,
     "xz": _un_xz,
@@ -428,8 +452,13 @@ _DECOMPRESSORS: Mapping[str, Callable[[memoryview], bytes]] = {
 }
 
 
-def _decompress(codec: str, packed: memoryview, path: str) -> bytes:
+def _decompress(codec: str, packed: memoryview, most: int, path: str) -> bytes:
     try:
-        return _DECOMPRESSORS[codec](packed)
+        data = _DECOMPRESSORS[codec](packed, most)
     except _DAMAGE as error:
         raise FormatError(path, f"a damaged {codec} block ({error})") from error
+    if len(data) > most:
+        raise FormatError(
+            path, f"a {codec} block of {len(packed)} bytes holds more than {most}: no writer's does"
+        )
+    return data

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro import AvroSchema, Block, decode_record, decode_with_bytes
+from compactord.paimon.avro import AvroSchema, Block, Expansion, decode_record, decode_with_bytes
 from compactord.paimon.avro_columns import (
     NULL,
     Bytes,
@@ -29,7 +29,13 @@ from compactord.paimon.avro_columns import (
 )
 from compactord.paimon.data_file import DataFile, EntryKind, FileIdentity, ManifestEntry
 from compactord.paimon.foreign import ForeignColumns, foreign_columns
-from compactord.paimon.manifest import ManifestFile, entries_of, manifest_of, require_counts
+from compactord.paimon.manifest import (
+    ManifestFile,
+    added_once,
+    entries_of,
+    manifest_of,
+    require_counts,
+)
 from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_VERSION, plain_of, table_of
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
@@ -42,6 +48,10 @@ Hashes = npt.NDArray[np.uint64]
 _BATCH_BYTES = 32 << 20
 # With fewer blocks side by side fastavro is faster than vectors.
 MIN_CURSORS = 25
+# Vectors take a step for each entry of the longest block. Java's and ours end at 64,000 bytes.
+_BLOCK_ENTRIES_MAX = 1000
+# How many equal hashes are looked at, and how many rows that have them.
+_HASHES_COMPARED, _ROWS_COMPARED = 10, 1000
 
 _FILE = "_FILE."
 # Attributes of a `DataFile` that become columns as they are.
@@ -138,8 +148,9 @@ def read_entry_columns(
     pending: list[_Opened] = []
     names = [paths.manifest_path(location, manifest.file_name) for manifest in manifests]
     found = results_of(storage, storage.read, names)
+    expansion = Expansion()
     for manifest, path, data in zip(manifests, names, found, strict=True):
-        opened = _open(data, path, manifest)
+        opened = _open(data, path, manifest, expansion)
         if pending and opened.layout != pending[0].layout:
             yield _decode(pending, min_cursors)
             pending = []
@@ -169,10 +180,11 @@ class _Opened:
         return sum(block.count for block in self.blocks)
 
 
-def _open(data: bytes, path: str, manifest: ManifestFile) -> _Opened:
+def _open(data: bytes, path: str, manifest: ManifestFile, expansion: Expansion) -> _Opened:
     container = manifest_of(data, path, manifest)
     layout = plain_of(container.schema), foreign_columns(container.schema, MANIFEST)
-    return _Opened(manifest, container.path, container.schema, layout, tuple(container.blocks()))
+    blocks = tuple(container.blocks(expansion))
+    return _Opened(manifest, container.path, container.schema, layout, blocks)
 
 
 def _decode(opened: Sequence[_Opened], min_cursors: int) -> EntryColumns:
@@ -180,7 +192,7 @@ def _decode(opened: Sequence[_Opened], min_cursors: int) -> EntryColumns:
     total = sum(block.count for block in blocks)
     longest = max((block.count for block in blocks), default=0)
     columns = None
-    if total > min_cursors * longest:
+    if total > min_cursors * longest and longest <= _BLOCK_ENTRIES_MAX:
         # Damage is reported with the path when there is one manifest, else with the folder.
         path = opened[0].path if len(opened) == 1 else opened[0].path.rsplit("/", 1)[0]
         try:
@@ -192,6 +204,7 @@ def _decode(opened: Sequence[_Opened], min_cursors: int) -> EntryColumns:
                 path=path,
             )
             columns = _from_vectors(opened, decoded, path)
+            _refuse_added_twice(columns, opened)
         except UnusualEncoding:
             pass
     if columns is None:
@@ -207,6 +220,27 @@ def _check_counts(columns: EntryColumns, opened: Sequence[_Opened]) -> None:
         deleted = int(np.count_nonzero(columns.kind[first:end] == EntryKind.DELETE))
         require_counts(one.manifest, one.path, added=end - first - deleted, deleted=deleted)
         first = end
+
+
+def _refuse_added_twice(columns: EntryColumns, opened: Sequence[_Opened]) -> None:
+    """As `added_once`, before the rows of millions are kept; a few equal hashes are enough."""
+    hashes = columns.files.identity_hash
+    ordered = hashes[columns.kind == EntryKind.ADD]
+    ordered.sort()
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(twice):
+        return
+    rows = np.flatnonzero(np.isin(hashes, twice[:_HASHES_COMPARED]))[:_ROWS_COMPARED]
+    of = np.searchsorted(np.cumsum([one.entry_count for one in opened]), rows, side="right")
+    added: set[tuple[int, FileIdentity]] = set()
+    kinds, identities = columns.kind[rows].tolist(), columns.identities(rows)
+    for kind, index, identity in zip(kinds, of.tolist(), identities, strict=True):
+        if kind == EntryKind.DELETE:
+            added.discard((index, identity))
+        elif (index, identity) in added:
+            raise FormatError(opened[index].path, f"file {identity.file_name} is added twice")
+        else:
+            added.add((index, identity))
 
 
 def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) -> EntryColumns:
@@ -289,14 +323,25 @@ def _from_objects(opened: Sequence[_Opened]) -> EntryColumns:
     entries: list[ManifestEntry] = []
     records: list[bytes] = []
     for one in opened:
-        decoded = [
-            record
-            for block in one.blocks
-            for record in decode_with_bytes(one.schema, block, one.path)
-        ]
-        entries += entries_of(one.schema, decoded, one.path)
-        records += (data for _, data in decoded)
+        decoded = _noting(
+            records,
+            (
+                record
+                for block in one.blocks
+                for record in decode_with_bytes(one.schema, block, one.path)
+            ),
+        )
+        entries += added_once(entries_of(one.schema, decoded, one.path), one.path)
     return columns_of(entries, opened[0].schema, records)
+
+
+def _noting(
+    records: list[bytes], decoded: Iterable[tuple[dict[str, Any], bytes]]
+) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """The same, with the encodings appended to `records`."""
+    for record, data in decoded:
+        records.append(data)
+        yield record, data
 
 
 def columns_of(

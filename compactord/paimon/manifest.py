@@ -23,7 +23,13 @@ from compactord.paimon.avro import (
     open_container,
 )
 from compactord.paimon.binary_row import comparable_key, decode_row, encode_row
-from compactord.paimon.data_file import ColumnStats, DataFile, EntryKind, ManifestEntry
+from compactord.paimon.data_file import (
+    ColumnStats,
+    DataFile,
+    EntryKind,
+    FileIdentity,
+    ManifestEntry,
+)
 from compactord.paimon.foreign import CarriedColumns, ForeignValue, foreign_columns
 from compactord.paimon.manifest_schema import (
     MANIFEST,
@@ -106,7 +112,8 @@ def read_entries(
     Raises `FormatError` unless size and counts are as the manifest list records them.
     """
     container = open_manifest(storage, location, manifest)
-    entries = tuple(entries_of(container.schema, container.encoded_records(), container.path))
+    found = entries_of(container.schema, container.encoded_records(), container.path)
+    entries = tuple(added_once(found, container.path))
     added = sum(entry.kind is EntryKind.ADD for entry in entries)
     require_counts(manifest, container.path, added=added, deleted=len(entries) - added)
     return entries
@@ -346,6 +353,31 @@ def entries_of(
         file = _record_in(record, "_FILE", path)
         values = foreign.values(record, data, path) if foreign else ()
         yield _entry(record, file, path, values)
+
+
+def added_once(entries: Iterable[ManifestEntry], path: str) -> Iterator[ManifestEntry]:
+    """The entries of one manifest as they are read.
+
+    Raises `FormatError` for a file that is added twice and not deleted in between, which Java
+    refuses when it merges entries (FileEntry.mergeEntries). No writer makes such a manifest; one
+    of a few KB may claim a million.
+    """
+    first: dict[str, ManifestEntry] = {}
+    # Of names that occur again, as identities cost more.
+    added: dict[str, set[FileIdentity]] = {}
+    for entry in entries:
+        name = entry.file.file_name
+        earlier = first.setdefault(name, entry)
+        if earlier is not entry:
+            before = {earlier.identity} if earlier.kind is EntryKind.ADD else set()
+            same_name = added.setdefault(name, before)
+            if entry.kind is EntryKind.DELETE:
+                same_name.discard(entry.identity)
+            elif entry.identity in same_name:
+                raise FormatError(path, f"file {name} is added twice")
+            else:
+                same_name.add(entry.identity)
+        yield entry
 
 
 def encoded_entries(

@@ -40,6 +40,8 @@ from compactord.state.packed_records import PackedRecords
 
 # A chunk is copied without its dead entries once they are this share of it.
 _DEAD_SHARE = 0.25
+# Files with equal hashes that become objects at a time.
+_COMPARED_TOGETHER = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +231,16 @@ class BaseFiles:
     def _refuse_duplicates(self) -> None:
         hashes = self._columns.identity_hash[self._by_hash]
         same = np.flatnonzero(hashes[1:] == hashes[:-1])
-        rows = np.unique(np.concatenate([self._by_hash[same], self._by_hash[same + 1]]))
+        places = np.union1d(same, same + 1)
         seen: set[FileIdentity] = set()
-        for entry in self.entries(rows):
-            if entry.identity in seen:
-                raise FormatError(
-                    f"{self._location}/manifest", f"file {entry.file.file_name} is added twice"
-                )
-            seen.add(entry.identity)
+        # In the order of hashes: of a million equal ones the first two are enough.
+        for first in range(0, len(places), _COMPARED_TOGETHER):
+            for entry in self.entries(self._by_hash[places[first : first + _COMPARED_TOGETHER]]):
+                if entry.identity in seen:
+                    raise FormatError(
+                        f"{self._location}/manifest", f"file {entry.file.file_name} is added twice"
+                    )
+                seen.add(entry.identity)
 
 
 def _sums(values: Ints, starts: Ints) -> Ints:
