@@ -218,10 +218,15 @@ def live_paths(storage: Storage, table: TableRef, state: TableState) -> Iterator
             yield paths.data_file_path(opened.bucket_folder(bucket), file)
 
 
-def read_keyed(storage: Storage, table: TableRef) -> dict[int, int]:
-    """The rows of a primary-key table: of each key the record with the largest sequence number."""
+def read_keyed(
+    storage: Storage, table: TableRef, state: TableState | None = None
+) -> dict[int, int]:
+    """The rows of a primary-key table: of each key the record with the largest sequence number.
+
+    Those of a state that is not the newest, if it is given.
+    """
     newest: dict[int, tuple[int, int, int]] = {}
-    for path in live_paths(storage, table, load_state(storage, table)):
+    for path in live_paths(storage, table, state or load_state(storage, table)):
         for row in _records(storage, path):
             sequence = row["_SEQUENCE_NUMBER"]
             known = newest.get(row["k"])

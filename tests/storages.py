@@ -8,6 +8,7 @@ written through a stream counts twice, when it is opened (`open_output`) and whe
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from compactord.errors import ObjectNotFound, StorageError
 from compactord.storage.base import Creation, ObjectStatus, Storage, StorageSpec, UnfinishedUpload
+from compactord.storage.local import named_errors
 
 T = TypeVar("T")
 MUTATIONS = frozenset(
@@ -190,13 +192,15 @@ class HookedStorage(WatchedStorage):
 class Fault:
     """Fails call `at` (counting from 1 those that it `concerns`), and all later ones if `lasts`.
 
-    `after_effect`: what was asked for happens, and yet an error comes back.
+    Every `at`-th one if it `recurs`. `after_effect`: what was asked for happens, and yet an error
+    comes back. An `error` that is a number is the system's, as a disk makes one of ours of it.
     """
 
     at: int
-    error: type[StorageError]
+    error: type[StorageError] | int
     after_effect: bool = False
     lasts: bool = False
+    recurs: bool = False
     concerns: Callable[[Call], bool] = field(default=lambda call: True)
 
 
@@ -215,12 +219,56 @@ class FaultyStorage(WatchedStorage):
             return effect()
         self._concerned += 1
         hit = self._concerned >= fault.at if fault.lasts else self._concerned == fault.at
+        if fault.recurs:
+            hit = self._concerned % fault.at == 0
         if not hit:
             return effect()
         self.failed.append(call)
         if fault.after_effect:
             effect()
+        if isinstance(fault.error, int):
+            with named_errors(call.path, call.method):
+                raise OSError(fault.error, os.strerror(fault.error))
         raise fault.error(call.path, f"{call.method} failed (as the test asked)")
+
+    # What is not there has no status, no files and need not be deleted: a disk says no more.
+
+    def status(self, path: str) -> ObjectStatus | None:
+        try:
+            return super().status(path)
+        except ObjectNotFound:
+            return None
+
+    def list(self, folder: str) -> Iterator[ObjectStatus]:
+        try:
+            return super().list(folder)
+        except ObjectNotFound:
+            return iter(())
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(ObjectNotFound):
+            super().delete(path)
+
+
+class SwitchedStorage(WatchedStorage):
+    """Call `at` (counting from 1) goes to another store; `switched` says which one that was."""
+
+    def __init__(self, inner: Storage, other: Storage, at: int) -> None:
+        super().__init__(inner)
+        self._stores = inner, other
+        self._at = at
+        self.switched: list[Call] = []
+
+    def around(self, call: Call, effect: Callable[[], T]) -> T:
+        if call.number != self._at:
+            return effect()
+        self.switched.append(call)
+        # The effect asks the inner store as it is then.
+        store, self.inner = self._stores
+        try:
+            return effect()
+        finally:
+            self.inner = store
 
 
 class Schedule:

@@ -24,6 +24,7 @@ CODES = {
     200: "InternalError",
     400: "ExpiredToken",
     403: "AccessDenied",
+    404: "NoSuchKey",
     409: "ConditionalRequestConflict",
     429: "TooManyRequests",
     500: "InternalError",
@@ -35,15 +36,18 @@ CODES = {
 class Fault:
     """How a request fails: before it reaches the store, or `after` the store has done it.
 
-    `HALF` happens to answers and is always after the effect.
+    `HALF` happens to answers and is always after the effect. An error `is_foreign` that comes from
+    a gateway before the store, which knows nothing of the store's objects.
     """
 
     how: How
     after: bool = False
     status: int = 503
+    is_foreign: bool = False
 
     def __str__(self) -> str:
         what = f"{self.how.name} {self.status}" if self.how is How.ANSWER else self.how.name
+        what = f"foreign {what}" if self.is_foreign else what
         return f"{what} {'after' if self.after else 'before'}"
 
 

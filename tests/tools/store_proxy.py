@@ -189,7 +189,7 @@ class _Link:
 
     def _show(self, fault: Fault, stopped: Callable[[], bool]) -> None:
         if fault.how is How.ANSWER:
-            self._client.socket.sendall(_error(fault.status))
+            self._client.socket.sendall(_error(fault))
             self._client.socket.shutdown(socket.SHUT_WR)
         elif fault.how is How.HANG:
             while not stopped() and not self._client.hung_up(within_ms=50):
@@ -260,11 +260,13 @@ def _read_answer(store: Connection) -> Head:
     return answer
 
 
-def _error(status: int) -> bytes:
-    code = CODES.get(status, "Error")
-    body = f"<Error><Code>{code}</Code><Message>as the test asked</Message></Error>"
+def _error(fault: Fault) -> bytes:
+    code = CODES.get(fault.status, "Error")
+    kind, body = "application/xml", f"<Error><Code>{code}</Code><Message>as asked</Message></Error>"
+    if fault.is_foreign:
+        kind, body = "text/plain; charset=utf-8", f"default backend - {fault.status}"
     return (
-        f"HTTP/1.1 {status} {code}\r\nContent-Type: application/xml\r\n"
+        f"HTTP/1.1 {fault.status} {code}\r\nContent-Type: {kind}\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"
     ).encode()
 

@@ -217,6 +217,17 @@ def test_a_request_fails_before_or_after_its_effect(
     client.close()
 
 
+def test_a_gateway_answers_in_words_of_its_own(store: _Store, proxy: StoreProxy) -> None:
+    store.objects["/a"] = b"body"
+    client = _Client(proxy)
+    proxy.fail(nth(1, Fault(how=How.ANSWER, status=404)))
+    assert b"<Code>NoSuchKey</Code>" in client.ask("GET", "/a", b"")[1]
+    proxy.fail(nth(1, Fault(how=How.ANSWER, status=404, is_foreign=True)))
+    assert client.ask("GET", "/a", b"") == (404, b"default backend - 404")
+    assert client.ask("GET", "/a", b"") == (200, b"body")
+    client.close()
+
+
 def test_an_answer_may_be_cut_in_the_middle(store: _Store, proxy: StoreProxy) -> None:
     store.objects["/a"] = _LARGE
     proxy.fail(every_nth(1, Fault(how=How.HALF)))

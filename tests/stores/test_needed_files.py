@@ -1,0 +1,100 @@
+"""Requests fail while a table is compacted, expires and is swept: what is needed keeps its rows."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from compactord.storage.objects.store import ObjectStorage
+from compactord.storage.retry import RetryPolicy
+from tests.builders import VirtualClock
+from tests.retained import expire, maintain, names_in, retained, sweep
+from tests.storages import Call, MemoryStorage, SwitchedStorage, WatchedStorage
+from tests.store_servers import StoreServer, s3
+from tests.tools.store_faults import Fault, How, every_nth
+from tests.tools.store_proxy import StoreProxy
+
+# Of something before the store, which answers whatever it is asked.
+FOREIGN_404 = Fault(how=How.ANSWER, status=404, is_foreign=True)
+REFUSALS = (
+    FOREIGN_404,
+    Fault(how=How.ANSWER, status=404),
+    Fault(how=How.ANSWER, status=403),
+)
+PASSING = (
+    Fault(how=How.ANSWER, status=500),
+    Fault(how=How.ANSWER, status=503, after=True),
+    Fault(how=How.HALF),
+)
+SILENCE = Fault(how=How.HANG)
+
+
+@pytest.fixture(scope="module")
+def moto(started: object) -> StoreServer:
+    return started("moto")  # type: ignore[operator,no-any-return]
+
+
+@pytest.fixture(scope="module")
+def proxy(moto: StoreServer) -> Iterator[StoreProxy]:
+    with StoreProxy(("127.0.0.1", moto.port)) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize(
+    ("fault", "n"),
+    [
+        *itertools.product(REFUSALS, (3, 7, 19)),
+        *itertools.product(PASSING, (7, 19)),
+        (SILENCE, 19),
+    ],
+    ids=str,
+)
+def test_every_nth_request_fails(
+    moto: StoreServer, proxy: StoreProxy, fault: Fault, n: int
+) -> None:
+    given, direct = retained(), moto.spec.open()
+    table = given.put(direct, f"{moto.root}/{uuid.uuid4().hex}")
+    spec = replace(s3(proxy.port).spec, timeout_s=0.3 if fault is SILENCE else 30)
+    proxy.reset()
+    proxy.fail(every_nth(n, fault))
+    # Pauses between attempts take no time; its workers use the same.
+    store = ObjectStorage(spec, RetryPolicy(clock=VirtualClock()))
+    maintain(WatchedStorage(store), table)
+    proxy.fail(None)
+    assert len(proxy.failed) >= 3
+    assert maintain(direct, table) == []
+    given.check(direct, table, str(fault))
+    given.check_tidy(direct, table, str(fault))
+
+
+@pytest.mark.parametrize("fault", REFUSALS, ids=str)
+def test_any_call_of_expiry_and_sweep_may_be_answered_so(fault: Fault) -> None:
+    """The next run finishes, and nothing is lost that a run without faults leaves.
+
+    One call goes to a store that answers nothing else, all others to memory.
+    """
+    given, template = retained(), MemoryStorage()
+    with StoreProxy(("127.0.0.1", 0)) as proxy:
+        proxy.fail(every_nth(1, fault))
+        spec = s3(proxy.port).spec
+        refusing = ObjectStorage(spec, RetryPolicy(clock=VirtualClock(), attempts_max=1))
+        table = given.put(template, f"{spec.root}/t")
+        clean = template.copy()
+        assert maintain(clean, table, (expire, sweep)) == []
+        wanted = names_in(clean, table).keys()
+        hurt: dict[Call, list[str]] = {}
+        for at in itertools.count(1):
+            storage = template.copy()
+            switched = SwitchedStorage(storage, refusing, at)
+            maintain(switched, table, (expire, sweep))
+            maintain(storage, table, (expire, sweep))
+            if lost := wanted - names_in(storage, table).keys():
+                hurt[switched.switched[0]] = sorted(lost)
+            if not switched.switched:
+                break
+    assert at > 100, "the faults reached the whole run"
+    assert hurt == {}
