@@ -18,10 +18,12 @@ SECONDS ?= 600
 # Of random histories beside pypaimon or Java: how many, and the seed of the first.
 HISTORIES ?= 1000
 SEED ?= 0
+# How many commands are run for the sake of their ends.
+EXITS ?= 200
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test-fast test test-deploy tools deploy-tools stores lock manifests \
-	bench bench-large soak contest \
+	bench bench-large soak contest exits faults \
 	compat compat-pypaimon compat-histories compat-oldest compat-releases evolutions merge-histories
 
 help: ## Show the targets
@@ -117,6 +119,12 @@ soak: setup ## Ingestion beside a daemon that is killed once; SECONDS=600
 contest: tools ## 200 commits of a Java writer and ours at once, on S3 under a JDBC catalog's lock
 	$(BIN)/python -m tests.oracle.judge_jar
 	$(BIN)/python -m tests.oracle.on_s3
+
+exits: tools ## Short commands whose ends are watched for aborts; EXITS=200
+	$(BIN)/python -m tests.e2e.exits --count $(EXITS)
+
+faults: setup ## Random faults under compaction, expiry and sweep; HISTORIES=1000 SEED=0
+	$(BIN)/python -m tests.faults.many_runs --runs $(HISTORIES) --seed $(SEED)
 
 compat: $(addprefix compat-,$(SPARKS)) compat-pypaimon compat-releases ## Other versions of Spark, pypaimon, Paimon
 

@@ -213,6 +213,13 @@ except UsageError as error:
     assert done.returncode == 42, done.stderr
 
 
+def test_a_process_that_ends_right_after_a_listing_does_not_abort(moto: StoreServer) -> None:
+    moto.spec.open().overwrite(f"{moto.root}/lister/x", b"1")
+    command = (sys.executable, "-m", "tests.stores.lister", str(moto.port))
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
 def test_requests_at_once_are_bounded(moto: StoreServer) -> None:
     with StoreProxy(("127.0.0.1", moto.port)) as proxy:
         storage = s3(proxy.port).spec.open()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import sys
+import threading
 import time
 from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING
@@ -16,26 +18,23 @@ if TYPE_CHECKING:
     from opendal import AsyncOperator
     from opendal.types import Entry
 
-# The library's threads give back what they held of Python a moment after a page is there. One that
-# does so while the interpreter ends makes the process abort, so a process that ends just after a
-# page waits for them.
-_EXIT_PAUSE_S = 0.1
+# A thread of the library's wakes the event loop that waits for a page, and is still in Python for a
+# moment then. If the interpreter ends meanwhile, the thread cannot go on and the process aborts. So
+# the end waits for such threads: on a machine that does other things as well they may need long.
+_EXIT_WAIT_S = 5.0
 
 
-class _LastPage:
-    """When this process last had a page, in monotonic seconds."""
-
-    def __init__(self) -> None:
-        self.at_s = float("-inf")
-
-    def wait(self) -> None:
-        left_s = self.at_s + _EXIT_PAUSE_S - time.monotonic()
-        if left_s > 0:
-            time.sleep(left_s)
+def _await_foreign_threads() -> None:
+    """Wait until no thread is in Python that Python has not started."""
+    ends_s = time.monotonic() + _EXIT_WAIT_S
+    while time.monotonic() < ends_s:
+        own = {thread.ident for thread in threading.enumerate()}
+        if own.issuperset(sys._current_frames()):
+            return
+        time.sleep(0.001)
 
 
-_last_page = _LastPage()
-atexit.register(_last_page.wait)
+atexit.register(_await_foreign_threads)
 
 
 class Listing:
@@ -56,10 +55,7 @@ class Listing:
 
     def page(self) -> list[Entry]:
         """What comes next, empty at the end. Raises the library's errors; then it is over."""
-        try:
-            return self._loop.run_until_complete(self._portion())
-        finally:
-            _last_page.at_s = time.monotonic()
+        return self._loop.run_until_complete(self._portion())
 
     async def _portion(self) -> list[Entry]:
         entries = self._entries
