@@ -16,6 +16,7 @@ from compactord.config.windows import Window
 from compactord.model import TableName
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
+from tests.simulation.faults import FAULTS, Ill, Size
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import Odds, Plan, World, policy
 
@@ -118,7 +119,7 @@ class RandomWorkload:
 
     def _happening(self) -> Callable[[], None]:
         draw, world = self.random, self.world
-        what = draw.randrange(6)
+        what = draw.randrange(7)
         duration_ms = draw.randint(100, 8_000)
 
         def name() -> TableName | None:
@@ -138,7 +139,21 @@ class RandomWorkload:
             if (chosen := name()) is not None:
                 world.scheduler.tables[chosen].is_excluded ^= True
 
+        def fall_ill() -> None:
+            if (chosen := name()) is not None:
+                fault = draw.choice(FAULTS)
+                # A catalog's and a store's are all tables here.
+                is_small = fault.size in (Size.BUCKET, Size.TABLE)
+                ill = Ill(
+                    fault,
+                    frozenset([chosen] if is_small else world.tables),
+                    0 if fault.size is Size.BUCKET else None,
+                )
+                world.faults.now.append(ill)
+                world.at(duration_ms, lambda: world.faults.get_well(ill))
+
         return [
+            fall_ill,
             lambda: world.lose_engine(duration_ms),
             lambda: world.resize(draw.choice([1, 2, 5])),
             leave,
@@ -160,6 +175,7 @@ class RandomWorkload:
         """Faults stop, the operator lifts what waits for one, windows open."""
         world = self.world
         world.odds = Odds()
+        world.faults.now.clear()
         world.lift_halts()
         for name, scheduled in world.scheduler.tables.items():
             if scheduled.policy.windows:

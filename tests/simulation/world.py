@@ -48,6 +48,7 @@ from compactord.scheduler.effects import (
 )
 from compactord.scheduler.scheduler import Scheduler
 from compactord.table.in_flight import Failed, Finished
+from tests.simulation.faults import Faults
 from tests.simulation.rules import Rules
 from tests.simulation.tables import MIB, SimTable
 
@@ -128,6 +129,7 @@ class World:
     ) -> None:
         self.random = random.Random(seed)
         self.odds = odds or Odds()
+        self.faults = Faults()
         self.now_ms = START_MS
         self.tables: dict[TableName, SimTable] = {}
         self.rules = Rules(self)
@@ -180,8 +182,9 @@ class World:
         *,
         rules: TablePolicy | None = None,
         interval_ms: int = 2_000,
+        catalog: str = "c",
     ) -> TableName:
-        key = TableName("c", "db", name)
+        key = TableName(catalog, "db", name)
         self.tables[key] = table
         self.scheduler.add(
             key,
@@ -272,10 +275,13 @@ class World:
                     self._note(f"remove {subcompaction.compaction} {subcompaction.index}")
                 case StartCycle(name=name) | StartDispatch(name=name) if name in self.stuck:
                     self._jobs_running += 1
-                case StartCycle():
-                    self._job(lambda effect=effect: self._cycle(effect))
-                case StartDispatch():
-                    self._job(lambda effect=effect: self._dispatch(effect))
+                case StartCycle(name=name, ended=ended):
+                    commits = any(isinstance(each, Finished) for each in ended)
+                    silent_ms = self.faults.silence_ms(name, commits=commits)
+                    self._job(lambda effect=effect: self._cycle(effect), silent_ms)
+                case StartDispatch(name=name):
+                    silent_ms = self.faults.silence_ms(name, commits=False)
+                    self._job(lambda effect=effect: self._dispatch(effect), silent_ms)
                 case Discard(name=name, ended=ended):
                     self._job(lambda name=name, ended=ended: self._discard(name, ended))
                 case StartExpire(name=name, keep_from=keep_from):
@@ -297,9 +303,10 @@ class World:
     def _care(self, done: Callable[[], None]) -> None:
         self.at(self._job_ms(), done)
 
-    def _job(self, done: Callable[[], None]) -> None:
-        """In one of the threads, when one is free."""
-        self._jobs.append((self._job_ms(), done))
+    def _job(self, done: Callable[[], None], took_ms: int | None = None) -> None:
+        """In one of the threads, when one is free; None: it takes as long as any."""
+        # Threads are not shared by catalog here: no more jobs than there are threads may be silent.
+        self._jobs.append((self._job_ms() if took_ms is None else took_ms, done))
         self._begin_jobs()
 
     def _begin_jobs(self) -> None:
@@ -321,9 +328,10 @@ class World:
         if chance() < (odds.commit_fails if finished else odds.look_fails):
             errors = [StorageError("/t", "read failed"), FormatError("/t/snapshot-1", "torn")]
             error = CommitGaveUp("lost too often") if finished else self.random.choice(errors)
+        error = self.faults.of_cycle(name, commits=bool(finished)) or error
         conflicts = frozenset(n for n in finished if chance() < odds.conflict)
-        lost = chance() < odds.snapshot_lost
-        table, late = self.tables[name], None
+        lost = chance() < odds.snapshot_lost or self.faults.loses_ours(name)
+        table, late = self.tables[name], self.faults.loses_theirs(name)
         if chance() < odds.late_rename:
             late = self.random.choice(list(LossOutcome))
         cycle = table.cycle(
@@ -336,10 +344,13 @@ class World:
     def _dispatch(self, effect: StartDispatch) -> None:
         table, name = self.tables[effect.name], effect.name
         self._note(f"dispatched {name} {effect.bucket.bucket} {effect.number}")
+        error = self.faults.of_dispatch(name, effect.bucket.bucket)
         if self.random.random() < self.odds.dispatch_fails:
+            error = error or StorageError("/t", "footer unreadable")
+        if error is not None:
             table.restarted()
             self.rules.failed(name, effect.bucket)
-            self.scheduler.dispatched(name, StorageError("/t", "footer unreadable"), self.now_ms)
+            self.scheduler.dispatched(name, error, self.now_ms)
             return
         dispatched = table.dispatch(
             effect.bucket.bucket, number=effect.number, free_slots=effect.free_slots
@@ -373,7 +384,8 @@ class World:
         self._note(f"submit {key}")
         size = self.sizes[subcompaction.compaction]
         self._engine[key] = size
-        if self.random.random() < self.odds.hangs:
+        hangs = self.faults.merge_hangs(*self._in_flight(subcompaction.compaction))
+        if self.random.random() < self.odds.hangs or hangs:
             self._note(f"{key} hangs")
             if self.random.random() < self.odds.deaf:
                 self._deaf.add(key)
@@ -411,6 +423,7 @@ class World:
             kind = FailureKind.TRANSIENT
         elif chance < self.odds.subcompaction_fails + self.odds.subcompaction_lost:
             kind = FailureKind.LOST
+        kind = kind or self.faults.of_merge(name, bucket)
         self._note(f"subcompaction {key} {kind}")
         if kind is not None:
             self._fail(key, kind)
