@@ -16,7 +16,7 @@ from compactord.config.windows import Window
 from compactord.model import TableName
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
-from tests.simulation.faults import FAULTS, Ill, Size
+from tests.simulation.faults import FAULTS, SILENCE_MS, Ill, Size
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import Odds, Plan, World, policy
 
@@ -52,6 +52,8 @@ class RandomWorkload:
         world = self.world
         world.run(LOAD_MS)
         self._calm_down()
+        # Until calls have ended that nobody answered.
+        world.run(SILENCE_MS)
         end_ms = world.now_ms + self._patience_ms()
         while waiting := self._waiting():
             assert world.now_ms < end_ms, f"{waiting} wait for ever"
