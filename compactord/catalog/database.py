@@ -9,7 +9,7 @@ import ssl
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
 import sqlalchemy
@@ -53,6 +53,13 @@ _RESTARTS = re.compile(
 _DOWN = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError)
 
 
+class _Limits(NamedTuple):
+    """How long a server may take until a connection stands, and for each answer."""
+
+    connect_seconds: int
+    answer_seconds: int
+
+
 class MissingTable(CatalogUnavailable):
     """The database has no such table."""
 
@@ -69,9 +76,18 @@ class Database:
     whose times without a zone depend on it.
     """
 
-    def __init__(self, address: JdbcAddress, *, pool_size: int, zone: tzinfo | None) -> None:
+    def __init__(
+        self,
+        address: JdbcAddress,
+        *,
+        pool_size: int,
+        zone: tzinfo | None,
+        connect_seconds: int = _CONNECT_SECONDS_MAX,
+        answer_seconds: int = _ANSWER_SECONDS_MAX,
+    ) -> None:
         self.address = address
-        self._engine = _engine(address, pool_size=pool_size, zone=zone)
+        limits = _Limits(connect_seconds, answer_seconds)
+        self._engine = _engine(address, limits, pool_size=pool_size, zone=zone)
         # Its connections end with it.
         weakref.finalize(self, self._engine.dispose)
 
@@ -127,7 +143,9 @@ def _is_duplicate(error: exc.SQLAlchemyError) -> bool:
     return str(cause).startswith("UNIQUE constraint failed")
 
 
-def _engine(address: JdbcAddress, *, pool_size: int, zone: tzinfo | None) -> sqlalchemy.Engine:
+def _engine(
+    address: JdbcAddress, limits: _Limits, *, pool_size: int, zone: tzinfo | None
+) -> sqlalchemy.Engine:
     if address.dialect is Dialect.SQLITE:
         return sqlalchemy.create_engine(
             "sqlite://",
@@ -144,18 +162,25 @@ def _engine(address: JdbcAddress, *, pool_size: int, zone: tzinfo | None) -> sql
         database=address.database,
     )
     is_postgresql = address.dialect is Dialect.POSTGRESQL
-    arguments = _postgresql_arguments(address) if is_postgresql else _mysql_arguments(address)
+    arguments = (_postgresql_arguments if is_postgresql else _mysql_arguments)(address, limits)
     engine = sqlalchemy.create_engine(
         url,
         connect_args=arguments,
         pool_size=pool_size,
         max_overflow=_MORE_CONNECTIONS,
-        pool_timeout=_ANSWER_SECONDS_MAX,
+        pool_timeout=limits.answer_seconds,
         pool_pre_ping=True,
         isolation_level="AUTOCOMMIT",
         hide_parameters=True,
     )
     if is_postgresql:
+        from compactord.catalog.postgresql import connect
+
+        @event.listens_for(engine, "do_connect")
+        def timed(dialect: object, record: object, args: object, given: dict[str, Any]) -> object:
+            del dialect, record, args
+            return connect(limits.answer_seconds, **given)
+
         event.listen(engine, "connect", _Sessions(address, zone))
     return engine
 
@@ -198,11 +223,11 @@ def _open_file(path: str) -> sqlite3.Connection:
     )
 
 
-def _postgresql_arguments(address: JdbcAddress) -> dict[str, object]:
+def _postgresql_arguments(address: JdbcAddress, limits: _Limits) -> dict[str, object]:
     properties = address.properties
     arguments: dict[str, object] = {
-        "connect_timeout": _CONNECT_SECONDS_MAX,
-        "tcp_user_timeout": _ANSWER_SECONDS_MAX * 1000,
+        "connect_timeout": limits.connect_seconds,
+        "tcp_user_timeout": limits.answer_seconds * 1000,
         "application_name": "compactord",
     }
     for key in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
@@ -215,12 +240,12 @@ def _postgresql_arguments(address: JdbcAddress) -> dict[str, object]:
     return arguments
 
 
-def _mysql_arguments(address: JdbcAddress) -> dict[str, object]:
+def _mysql_arguments(address: JdbcAddress, limits: _Limits) -> dict[str, object]:
     properties = address.properties
     arguments: dict[str, object] = {
-        "connect_timeout": _CONNECT_SECONDS_MAX,
-        "read_timeout": _ANSWER_SECONDS_MAX,
-        "write_timeout": _ANSWER_SECONDS_MAX,
+        "connect_timeout": limits.connect_seconds,
+        "read_timeout": limits.answer_seconds,
+        "write_timeout": limits.answer_seconds,
     }
     mode = properties.get("sslmode", "").upper()
     if mode not in ("", "DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"):
