@@ -15,13 +15,13 @@ examples:
   COMPACTORD__CATALOGS__LAKE__WAREHOUSE=/data/wh compactord serve --config compactord.yaml
 
 The start looks at every catalog. It ends at once when all are unusable for good: no such folder
-(2), no permission (77). For stores that fail or do not answer it waits startup.timeout.
+(2), no permission (77). Stores that fail or do not answer are asked again while it runs.
 
 signals: SIGTERM and SIGINT drain (running merges finish and are committed); a second one cancels;
 SIGHUP reads the configuration again; SIGUSR1 writes the stacks of all threads to the log
 
 exit codes: 0 stopped on request; 2 arguments or configuration, or no such warehouse; 69 no Spark
-or no catalog in time; 77 permission denied; 1 a defect of compactord
+in time; 77 permission denied; 1 a defect of compactord
 """
 _CONFIG_EXAMPLES = """\
 examples:

@@ -390,7 +390,7 @@ class Startup(Section):
     timeout_ms: Annotated[DurationMs, _SECOND] = Field(
         default=duration_ms("5 min"),
         alias="timeout",
-        description="how long to wait for Spark and a catalog",
+        description="how long to wait for Spark",
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import tzinfo
 from functools import partial
@@ -31,7 +31,7 @@ from compactord.scheduler import accounting
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.capacity import Capacity, time_limit
-from compactord.service.discovery import Listing, list_catalogs
+from compactord.service.discovery import Discovery, Listing
 from compactord.service.effects_runner import Answers, EffectsRunner
 from compactord.service.engine_host import EngineHost
 from compactord.service.metrics import Metrics
@@ -61,6 +61,8 @@ _LOOP_STALE_MS = 60_000
 _NO_ENGINE = 69
 # How long, after the grace period, running calls may take to return.
 _CLOSE_S = 20.0
+# The same of listings, which leave nothing behind.
+_LISTING_CLOSE_S = 1.0
 
 Event = Callable[[], None]
 
@@ -91,8 +93,13 @@ class Daemon:
             loaded, read=reload, apply_logs=apply_logs, now_ms=clock.steady_ms()
         )
         self._clock = clock
-        # Opened once: a catalog that cannot be opened ends the start.
-        self._catalogs = {name: open_catalog(catalog) for name, catalog in config.catalogs.items()}
+        self._discovery = Discovery(
+            # Opened once: a catalog that cannot be opened ends the start.
+            {name: open_catalog(catalog) for name, catalog in config.catalogs.items()},
+            loaded=lambda: self._settings.loaded,
+            post=lambda listing: self._events.put(partial(self._listed, listing)),
+            clock=clock,
+        )
         self._metrics = metrics
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -110,9 +117,8 @@ class Daemon:
         self._engine = EngineHost(start_engine, self, clock=clock)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
         self._runner = self._make_effects_runner(worker, config.recovery.orphan_grace_ms)
-        # Listing catalogs and reading the configuration.
+        # Reading the configuration, and cancelling at the end.
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
-        self._is_listing = False
         self._timetable = Timetable(self._events.put)
         self._registry = TableRegistry(
             loaded,
@@ -242,6 +248,8 @@ class Daemon:
             self._facts.overruns["dispatcher"] += late_s > _TICK_S
             self._next_tick_s = start_s + _TICK_S
             self._lead_out()
+            for catalog, seconds in self._discovery.overdue(now_ms):
+                self._registry.overdue(catalog, seconds)
             self._publish_view(now_ms)
             self._metrics.loop_ran("dispatcher", self._clock.monotonic_s() - start_s)
 
@@ -265,9 +273,8 @@ class Daemon:
         facts.hung_jobs["maintenance"] = sum(
             each.is_maintenance_hung(now_ms) for each in scheduler.tables.values()
         )
-        if not facts.is_started:
-            listed = any(catalog.last_success_ms for catalog in facts.catalogs.values())
-            facts.is_started = facts.engine.is_up and listed
+        # Of no catalog it waits for the answer: the tables of the others are to be served.
+        facts.is_started = facts.is_started or facts.engine.is_up
         self._view = self._status.update(
             facts, self._registry.intervals_ms, self._registry.excluded, now_ms
         )
@@ -296,21 +303,14 @@ class Daemon:
         now_s, shutdown = self._clock.monotonic_s(), self._settings.config.shutdown
         if self._drain_s is None:
             if not self._facts.is_started and now_s > self._start_deadline_s:
-                _log.error("startup_failed", reason="; ".join(self._awaited()))
+                reason = self._capacity.error or "Spark has not answered yet"
+                _log.error("startup_failed", reason=reason)
                 self._exit_code = _NO_ENGINE
                 self._stop_asked()
             return
         patience_s = (shutdown.grace_ms - shutdown.commit_reserve_ms) / 1000
         if self._stops_asked > 1 or now_s - self._drain_s > patience_s:
             self._cancel()
-
-    def _awaited(self) -> Iterator[str]:
-        """What a start still waits for, and why if that is known."""
-        if not self._facts.engine.is_up:
-            yield self._capacity.error or "Spark has not answered yet"
-        for name, catalog in self._registry.catalogs.items():
-            if not catalog.last_success_ms:
-                yield catalog.error or f"catalog {name} has not been listed yet"
 
     def _cancel(self) -> None:
         if self._has_cancelled:
@@ -343,7 +343,7 @@ class Daemon:
             # A call into a store never returned: the next start sweeps the files it leaves.
             stuck = [thread.name for thread in threading.enumerate() if thread.name != "MainThread"]
             _log.error("threads_abandoned", threads=stuck)
-        self.has_stragglers = not has_ended
+        self.has_stragglers = not (self._discovery.close(_LISTING_CLOSE_S) and has_ended)
 
     # -- events: tables
 
@@ -410,22 +410,13 @@ class Daemon:
         self._facts.beats["scheduler"] = (self._clock.steady_ms(), stale_after_ms)
 
     def _begin_listing(self) -> None:
-        if self._is_listing or self._drain_s is not None:
-            return
-        self._is_listing = True
-        loaded = self._settings.loaded
+        if self._drain_s is None:
+            self._discovery.begin()
 
-        def list_all() -> None:
-            listings = list_catalogs(self._catalogs, loaded, self._clock)
-            self._events.put(partial(self._listed, listings))
-
-        self._chores.submit(list_all)
-
-    def _listed(self, listings: list[Listing]) -> None:
-        self._is_listing = False
-        for listing in listings:
-            self._metrics.discovered(listing.catalog, listing.seconds)
-            self._registry.listed(listing)
+    def _listed(self, listing: Listing) -> None:
+        self._discovery.ended(listing.catalog)
+        self._metrics.discovered(listing.catalog, listing.seconds)
+        self._registry.listed(listing)
 
     def _set_intervals(self) -> None:
         config = self._settings.config

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -18,6 +19,8 @@ from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()
+# A listing that takes longer is told of, once for each such time; it goes on.
+OVERDUE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +49,76 @@ class Listing:
     error: str
 
 
-def list_catalogs(
-    catalogs: Mapping[str, Catalog], loaded: LoadedConfig, clock: Clock
-) -> list[Listing]:
-    """List every catalog, one after the other; a failure of one does not affect the others."""
-    return [_listing(name, catalog, loaded, clock) for name, catalog in catalogs.items()]
+@dataclass(slots=True, kw_only=True)
+class _UnderWay:
+    """A listing: its thread, when it began, and when it was last told that it has not ended."""
+
+    thread: threading.Thread
+    since_ms: int
+    told_ms: int
 
 
-def _listing(name: str, catalog: Catalog, loaded: LoadedConfig, clock: Clock) -> Listing:
+class Discovery:
+    """Lists each catalog in a thread of its own, so that one that is silent delays no other.
+
+    Used by the loop alone. `post` is called in a catalog's thread once its listing has ended;
+    `ended` has to follow. `loaded` may be called by any thread. Times are steady.
+    """
+
+    def __init__(
+        self,
+        catalogs: Mapping[str, Catalog],
+        *,
+        loaded: Callable[[], LoadedConfig],
+        post: Callable[[Listing], None],
+        clock: Clock,
+    ) -> None:
+        self._catalogs = catalogs
+        self._loaded = loaded
+        self._post = post
+        self._clock = clock
+        self._under_way: dict[str, _UnderWay] = {}
+
+    def begin(self) -> None:
+        """List every catalog whose last listing has ended."""
+        now_ms = self._clock.steady_ms()
+        for name, catalog in self._catalogs.items():
+            if name in self._under_way:
+                continue
+            # Nothing waits for it at the end of the process: a listing changes nothing.
+            thread = threading.Thread(
+                target=self._list, args=(name, catalog), name=f"listing-{name}", daemon=True
+            )
+            self._under_way[name] = _UnderWay(thread=thread, since_ms=now_ms, told_ms=now_ms)
+            thread.start()
+
+    def ended(self, name: str) -> None:
+        """The listing of this catalog was posted."""
+        del self._under_way[name]
+
+    def overdue(self, now_ms: int) -> Iterator[tuple[str, int]]:
+        """Catalogs whose listing has not ended for another minute, and for how many seconds."""
+        for name, listing in self._under_way.items():
+            if now_ms - listing.told_ms >= OVERDUE_MS:
+                listing.told_ms = now_ms
+                yield name, (now_ms - listing.since_ms) // 1000
+
+    def close(self, seconds_max: float) -> bool:
+        """Whether all listings have ended in time."""
+        deadline_s = self._clock.monotonic_s() + seconds_max
+        threads = [listing.thread for listing in self._under_way.values()]
+        for thread in threads:
+            thread.join(max(0.0, deadline_s - self._clock.monotonic_s()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def _list(self, name: str, catalog: Catalog) -> None:
+        self._post(list_catalog(name, catalog, self._loaded, self._clock))
+
+
+def list_catalog(
+    name: str, catalog: Catalog, loaded: Callable[[], LoadedConfig], clock: Clock
+) -> Listing:
+    """List one catalog, whatever happens, by the patterns in effect when it has answered."""
     start_s = clock.monotonic_s()
     listed = TableList(tables=(), unreadable={})
     error = ""
@@ -63,14 +128,15 @@ def _listing(name: str, catalog: Catalog, loaded: LoadedConfig, clock: Clock) ->
         error = "; ".join(str(trouble) for trouble in listed.unreadable.values())
     except CompactordError as trouble:
         error = str(trouble)
-    except Exception as defect:  # noqa: BLE001 - a listing that fails must not end all listings
+    except Exception as defect:  # noqa: BLE001 - the border of the thread
         _log.error("discovery_defect", catalog=name, exc_info=True)
         error = f"{type(defect).__name__}: {defect}"
     found: dict[TableName, TableRef] = {}
     excluded: dict[TableName, ExcludedTable] = {}
+    config = loaded()
     for ref in listed.tables:
         table = TableName(name, ref.database, ref.name)
-        why = excluded_by_name(loaded, ref.database, ref.name)
+        why = excluded_by_name(config, ref.database, ref.name)
         if why is None:
             found[table] = ref
         else:

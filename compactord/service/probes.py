@@ -7,12 +7,13 @@ restart repairs none of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from compactord.service.view import ServiceView
 from compactord.table.compactor import Phase
 
-# A catalog that has not been listed for this long counts as unreachable.
+# A catalog that has not been listed for this long is named.
 CATALOG_REACHABLE_MS = 300_000
 # Their heartbeats are the starts of single jobs.
 _OF_ONE_JOB = frozenset(phase.value for phase in Phase)
@@ -32,10 +33,11 @@ class FailedCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """An answer to a probe; it passes when nothing failed."""
+    """An answer to a probe; it passes when nothing failed, whatever `warnings` say."""
 
     status: str
     failed: tuple[FailedCheck, ...]
+    warnings: tuple[FailedCheck, ...] = ()
 
     @property
     def is_well(self) -> bool:
@@ -63,35 +65,34 @@ def liveness(view: ServiceView, now_ms: int) -> Health:
 
 
 def startup(view: ServiceView) -> Health:
-    """The service has had its engine and a catalog's list of tables at least once."""
+    """The service has had its engine at least once."""
     if view.is_started:
         return _health()
     waits = [FailedCheck(check="start", message="the service is starting")]
     if not view.engine.is_up:
         waits.append(_engine(view))
-    if not any(catalog.last_success_ms for catalog in view.catalogs):
-        waits.append(_catalogs(view, "no catalog has been listed yet"))
     return _health(*waits)
 
 
 def readiness(view: ServiceView, now_ms: int) -> Health:
-    """The service has started and is not ending; the engine is up, a catalog can be listed."""
+    """The service has started and is not ending; the engine is up.
+
+    Catalogs that cannot be listed are named: the page that says why has to be within reach.
+    """
     failed = list(startup(view).failed)
     if view.is_started and not view.engine.is_up:
         failed.append(_engine(view))
-    reachable = (now_ms - catalog.last_success_ms for catalog in view.catalogs)
-    if view.is_started and not any(age_ms <= CATALOG_REACHABLE_MS for age_ms in reachable):
-        minutes = CATALOG_REACHABLE_MS // 60_000
-        failed.append(_catalogs(view, f"no catalog has been listed for {minutes} minutes"))
     if view.is_draining:
         failed.append(FailedCheck(check="draining", message="the service is ending"))
-    return _health(*failed)
+    return replace(_health(*failed), warnings=tuple(_unlisted(view, now_ms)))
+
+
+def _unlisted(view: ServiceView, now_ms: int) -> Iterator[FailedCheck]:
+    for catalog in view.catalogs:
+        if now_ms - catalog.last_success_ms > CATALOG_REACHABLE_MS:
+            why = catalog.error or "it has not been listed lately"
+            yield FailedCheck(check=f"catalog {catalog.name}", message=why)
 
 
 def _engine(view: ServiceView) -> FailedCheck:
     return FailedCheck(check="engine", message=view.engine.error or "the engine is not up")
-
-
-def _catalogs(view: ServiceView, message: str) -> FailedCheck:
-    errors = (f"{catalog.name}: {catalog.error}" for catalog in view.catalogs if catalog.error)
-    return FailedCheck(check="catalogs", message="; ".join((message, *errors)))

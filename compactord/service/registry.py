@@ -45,7 +45,12 @@ class TableRegistry:
         clock: Clock,
     ) -> None:
         self.intervals_ms: dict[TableName, int] = {}
-        self.catalogs: dict[str, CatalogView] = {}
+        self.catalogs = {
+            name: CatalogView(
+                name=name, warehouse=catalog.warehouse, last_success_ms=0, failures=0, error=""
+            )
+            for name, catalog in loaded.config.catalogs.items()
+        }
         self.excluded: dict[TableName, ExcludedTable] = {}
         self._loaded = loaded
         self._scheduler = scheduler
@@ -99,18 +104,22 @@ class TableRegistry:
         }
         self.excluded = {**kept, **listing.excluded}
 
+    def overdue(self, catalog: str, seconds: int) -> None:
+        """A catalog's listing has not ended for so long; until it does it counts as failing."""
+        self._failed(catalog, f"it has not answered for {seconds} s; its listing goes on")
+
     def _note(self, listing: Listing) -> None:
-        known = self.catalogs.get(listing.catalog)
-        succeeded_ms = known.last_success_ms if known else 0
-        self.catalogs[listing.catalog] = CatalogView(
-            name=listing.catalog,
-            warehouse=self._loaded.config.catalogs[listing.catalog].warehouse,
-            last_success_ms=self._clock.steady_ms() if listing.is_listed else succeeded_ms,
-            failures=(known.failures if known else 0) + bool(listing.error),
-            error=listing.error,
-        )
+        name, known = listing.catalog, self.catalogs[listing.catalog]
+        now_ms = self._clock.steady_ms()
+        succeeded_ms = now_ms if listing.is_listed else known.last_success_ms
+        self.catalogs[name] = replace(known, last_success_ms=succeeded_ms, error="")
         if listing.error:
-            _log.warning("discovery_failed", catalog=listing.catalog, message=listing.error)
+            self._failed(name, listing.error)
+
+    def _failed(self, name: str, error: str) -> None:
+        known = self.catalogs[name]
+        self.catalogs[name] = replace(known, failures=known.failures + 1, error=error)
+        _log.warning("discovery_failed", catalog=name, message=error)
 
     def looked_at(self, scheduled: ScheduledTable) -> None:
         """A cycle has read what the table is, which may exclude it, or change when it is polled."""

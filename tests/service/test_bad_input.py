@@ -130,30 +130,31 @@ def _hanging(services: Services, tmp_path: Path, **sections: Any) -> tuple[Any, 
     return service, control
 
 
-def test_a_warehouse_that_does_not_answer_is_waited_for_and_named_at_the_end(
+def test_a_warehouse_that_answers_late_is_named_meanwhile_and_then_served(
     services: Services, tmp_path: Path
 ) -> None:
-    service, control = _hanging(services, tmp_path, startup={"timeout": "6 s"})
-    service.wait_until(lambda: service.answers("/startupz", 503), "it says what it waits for")
-    assert service.answers("/livez")
-    service.wait_until(lambda: service.log("startup_failed"), "it gives up")
-    control.write_text("{}")
-    assert service.wait_exit() == 69
-    (told,) = service.log("catalog_unavailable")
-    assert (told["catalog"], "no answer within 10 s" in told["reason"]) == ("lake", True)
-
-
-def test_a_warehouse_that_answers_late_is_served(services: Services, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "late")
     keyed = lake.keyed("k")
     keyed.commit(6)
     service, control = _hanging(services, tmp_path)
-    service.wait_until(lambda: service.answers("/startupz", 503), "it waits")
-    control.write_text("{}")
     service.wait_started()
+    assert service.answers("/readyz")
+    (warning,) = service.json("/readyz")["warnings"]
+    assert warning["check"] == "catalog lake"
+    (told,) = service.log("catalog_unavailable")
+    assert (told["catalog"], "no answer within 10 s" in told["reason"]) == ("lake", True)
+    control.write_text("{}")
     service.wait_settled("k")
     keyed.check()
     assert lake.level0_files("k") == 0
+    assert service.stop() == 0
+
+
+def test_a_warehouse_that_does_not_answer_does_not_keep_the_service_from_ending(
+    services: Services, tmp_path: Path
+) -> None:
+    service, _ = _hanging(services, tmp_path)
+    service.wait_started()
     assert service.stop() == 0
 
 

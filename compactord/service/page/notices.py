@@ -68,9 +68,7 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
             "warn", "The service is draining.", "It finishes running work and starts no new work."
         )
     elif not view.is_started:
-        yield _notice(
-            "warn", "The service is starting.", "The engine or the list of tables is not ready yet."
-        )
+        yield _notice("warn", "The service is starting.", "The engine is not up yet.")
 
 
 def table_notices(table: TableView, now_ms: int, *, names_table: bool) -> Iterator[Notice]:

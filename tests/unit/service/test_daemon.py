@@ -9,7 +9,9 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.config.model import Catalog as CatalogSection
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
 from compactord.errors import EngineUnavailable
@@ -18,10 +20,17 @@ from compactord.paimon.table import TableRef
 from compactord.service import probes
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
+from compactord.service.view import ServiceView
+from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from compactord_demo.writer import create_table
 from tests.builders import FIELDS, FIRST, NOW_MS, VirtualClock, fill_keyed, keyed_table, writer
+from tests.storages import HookedStorage
 from tests.unit.config.files import load
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(60)
 
 
 class _Told(Metrics):
@@ -43,14 +52,16 @@ def _daemon(
     clock: VirtualClock | None = None,
     start_engine: Callable[[], Engine] = InlineEngine,
     config: str = "",
+    open_catalog: Callable[[CatalogSection], Catalog] | None = None,
 ) -> Daemon:
-    loaded, clock = load(folder, config), clock or VirtualClock()
+    loaded = load(folder, config, whole=config.startswith("catalogs:"))
+    clock = clock or VirtualClock()
     return Daemon(
         loaded,
         clock=clock,
         zone=clock.time_zone,
         owner=FIRST,
-        open_catalog=lambda _: FilesystemCatalog(LocalStorage(), str(folder)),
+        open_catalog=open_catalog or (lambda _: FilesystemCatalog(LocalStorage(), str(folder))),
         start_engine=start_engine,
         reload=lambda: loaded,
         apply_logs=lambda _: None,
@@ -87,6 +98,55 @@ def test_a_start_that_is_given_up_says_what_it_waited_for(tmp_path: Path) -> Non
         assert daemon.run() == 69
     (failed,) = (event for event in events if event["event"] == "startup_failed")
     assert "Spark has not answered yet" in failed["reason"]
+
+
+def test_a_silent_catalog_delays_neither_the_start_nor_the_other_catalogs(tmp_path: Path) -> None:
+    ref = TableRef(database="db", name="t", location=f"{tmp_path}/good/db.db/t")
+    options = {"bucket": "1", "write-only": "true"}
+    create_table(LocalStorage(), ref, FIELDS, primary_keys=["k"], options=options)
+    answers = threading.Event()
+
+    def open_catalog(section: CatalogSection) -> Catalog:
+        storage: Storage = LocalStorage()
+        if section.warehouse.endswith("silent"):
+            storage = HookedStorage(storage, before=lambda call: _wait(answers))
+        return FilesystemCatalog(storage, section.warehouse)
+
+    metrics, clock = _Told(), VirtualClock()
+    names = ("silent", "good")
+    config = "".join(f"  {name}: {{warehouse: {tmp_path}/{name}}}\n" for name in names)
+    daemon = _daemon(
+        tmp_path, metrics, clock=clock, config=f"catalogs:\n{config}", open_catalog=open_catalog
+    )
+    served: list[ServiceView] = []
+    deadline_s = time.monotonic() + 30
+
+    def watch() -> None:
+        time.sleep(0.01)
+        clock.sleep(1)
+        if daemon.view().is_draining:
+            return
+        served.append(daemon.view())
+        polled = any(table.first_poll_ms for table in served[-1].tables)
+        if (polled and clock.monotonic_s() > 70) or time.monotonic() > deadline_s:
+            daemon.stop()
+
+    metrics.then = watch
+    with capture_logs() as events:
+        assert daemon.run() == 0
+    view = served[-1]
+    assert probes.startup(view).is_well
+    assert {each.name: each.last_success_ms > 0 for each in view.catalogs} == {
+        "silent": False,
+        "good": True,
+    }
+    ready = probes.readiness(view, view.now_ms)
+    assert (ready.is_well, [each.check for each in ready.warnings]) == (True, ["catalog silent"])
+    assert "has not answered for 60 s" in ready.warnings[0].message
+    told = [event["catalog"] for event in events if event["event"] == "discovery_failed"]
+    assert set(told) == {"silent"}
+    assert daemon.has_stragglers, "its thread cannot be ended"
+    answers.set()
 
 
 class _Frozen(InlineEngine):

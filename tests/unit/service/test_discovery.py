@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import queue
+import threading
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -10,7 +13,7 @@ from compactord.config.problems import Origin, OriginKind
 from compactord.errors import AccessDenied, StorageError
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
-from compactord.service.discovery import list_catalogs
+from compactord.service.discovery import OVERDUE_MS, Discovery, Listing, list_catalog
 from compactord.storage.base import Storage
 from compactord_demo.writer import create_table
 from tests.builders import FIELDS, VirtualClock
@@ -40,6 +43,10 @@ def _catalog(storage: Storage) -> FilesystemCatalog:
     return FilesystemCatalog(storage, "/wh")
 
 
+def _listed(name: str, catalog: FilesystemCatalog, **discovery: str) -> Listing:
+    return list_catalog(name, catalog, lambda: _loaded(**discovery), VirtualClock())
+
+
 def _broken(error: Exception) -> Storage:
     def fail(call: Call) -> None:
         raise error
@@ -51,7 +58,7 @@ def _broken(error: Exception) -> Storage:
 def test_the_trouble_of_one_catalog_is_not_that_of_another(error: Exception) -> None:
     catalogs = {"bad": _catalog(_broken(error)), "good": _catalog(_warehouse("a.x", "b.y"))}
     with capture_logs():
-        bad, good = list_catalogs(catalogs, _loaded(), VirtualClock())
+        bad, good = (_listed(name, catalog) for name, catalog in catalogs.items())
     assert sorted(good.found) == [TableName("good", "a", "x"), TableName("good", "b", "y")]
     assert good.error == ""
     assert bad.found == {}
@@ -68,8 +75,7 @@ def test_the_trouble_of_one_catalog_is_not_that_of_another(error: Exception) -> 
 def test_what_a_pattern_excludes_is_named_with_the_pattern(
     discovery: dict[str, str], why: str
 ) -> None:
-    catalogs = {"c": _catalog(_warehouse("a.x", "a.tmp_1", "b.y"))}
-    (listing,) = list_catalogs(catalogs, _loaded(**discovery), VirtualClock())
+    listing = _listed("c", _catalog(_warehouse("a.x", "a.tmp_1", "b.y")), **discovery)
     assert {name.table for name in listing.found} == {"x", "y"}
     left_out = {str(name): excluded.why for name, excluded in listing.excluded.items()}
     assert left_out == {"c.a.tmp_1": f"discovery.{why}"}
@@ -82,7 +88,45 @@ def test_a_database_that_cannot_be_listed_is_named_and_the_others_are_found() ->
             raise AccessDenied("/wh/a.db", "list failed")
 
     storage = HookedStorage(_warehouse("a.x", "b.y"), before=fail)
-    (listing,) = list_catalogs({"c": _catalog(storage)}, _loaded(), VirtualClock())
+    listing = _listed("c", _catalog(storage))
     assert list(listing.found) == [TableName("c", "b", "y")]
     assert (listing.is_listed, listing.unreadable) == (True, {"a"})
     assert listing.error == "list failed: /wh/a.db"
+
+
+def test_a_catalog_that_is_silent_is_told_of_each_minute_and_delays_no_other() -> None:
+    answers, asked = threading.Event(), threading.Semaphore(0)
+
+    def wait(call: Call) -> None:
+        asked.release()
+        assert answers.wait(60)
+
+    silent = HookedStorage(_warehouse("a.x"), before=wait)
+    listings: queue.SimpleQueue[Listing] = queue.SimpleQueue()
+    clock = VirtualClock()
+    discovery = Discovery(
+        {"silent": _catalog(silent), "good": _catalog(_warehouse("a.x"))},
+        loaded=_loaded,
+        post=listings.put,
+        clock=clock,
+    )
+    for _ in range(3):
+        discovery.begin()
+        listing = listings.get(timeout=60)
+        assert (listing.catalog, listing.is_listed) == ("good", True)
+        discovery.ended("good")
+        assert list(discovery.overdue(clock.steady_ms())) == []
+        clock.sleep(OVERDUE_MS / 3000)
+    assert asked.acquire(timeout=60)
+    assert not asked.acquire(blocking=False), "it is not asked again meanwhile"
+    assert list(discovery.overdue(clock.steady_ms())) == [("silent", 60)]
+    clock.sleep(59)
+    assert list(discovery.overdue(clock.steady_ms())) == []
+    clock.sleep(1)
+    assert list(discovery.overdue(clock.steady_ms())) == [("silent", 120)]
+    assert not discovery.close(0.01)
+    answers.set()
+    assert listings.get(timeout=60).catalog == "silent"
+    discovery.ended("silent")
+    assert list(discovery.overdue(clock.steady_ms())) == []
+    assert discovery.close(60)
