@@ -3,7 +3,8 @@
 Nothing here blocks, reads a clock or touches a store: the daemon runs the effects and brings
 their results back as events, and a simulation does the same on a virtual clock. One thread uses it.
 
-Bounds: one cycle or dispatch at a time for each table, and `jobs_max` over all tables; at most
+Bounds: one cycle or dispatch at a time for each table, and `jobs_max` over all tables, shared by
+their catalogs (`Jobs`); at most
 `slots` subcompactions at the engine; for each table at most the compactions that one plan offers.
 """
 
@@ -116,10 +117,13 @@ class Scheduler:
     def last_progress_ms(self, now_ms: int) -> int:
         """When a cycle or dispatch began or ended last, if none can begin now; else `now_ms`.
 
-        None can begin when all threads are taken, or when every table has one already.
+        None can begin when all threads that a table may have are taken.
         """
         jobs = [each.job_since_ms for each in self.tables.values() if each.job is not None]
-        is_free = self._jobs.free > 0 and len(jobs) < len(self.tables)
+        is_free = any(
+            each.job is None and self._jobs.may_begin(each.name.catalog)
+            for each in self.tables.values()
+        )
         return now_ms if is_free or not jobs else max(jobs)
 
     @property
@@ -152,6 +156,7 @@ class Scheduler:
         scheduled = ScheduledTable(name=name, ref=ref, policy=policy, index=self._added)
         scheduled.sweep_due_ms = now_ms
         self.tables[name] = scheduled
+        self._jobs.added(name)
         self.poll_due(name, now_ms)
 
     def look_again(self, name: TableName, now_ms: int) -> None:
@@ -365,6 +370,7 @@ class Scheduler:
             if self.tables[name].is_idle:
                 self._slots.forget(self.tables[name])
                 del self._leaving[name], self.tables[name]
+                self._jobs.removed(name)
                 self._cycle_wanted.pop(name, None)
                 effects.append(Forget(name=name))
         return effects
@@ -372,15 +378,16 @@ class Scheduler:
     def _cycles(self, now_ms: int) -> Iterator[Effect]:
         if not self._cycle_wanted:
             return
-        free = self._jobs.free
         # Tables with results first: readers profit only once these are committed.
         for name in sorted(self._cycle_wanted, key=lambda name: not self.tables[name].has_finished):
             scheduled = self.tables[name]
-            if scheduled.job is None and free <= 0:
+            if scheduled.job is None and self._jobs.free <= 0:
                 return
             if scheduled.job is not None:
                 # It wants a cycle again when its running job ends.
                 del self._cycle_wanted[name]
+                continue
+            if not self._jobs.may_begin(name.catalog):
                 continue
             if scheduled.held_until_ms > now_ms and not self.is_ending:
                 continue
@@ -396,7 +403,6 @@ class Scheduler:
             if not (finished or is_polled):
                 scheduled.poll_due_ms = None
                 continue
-            free -= 1
             self._jobs.begin(scheduled, Job.CYCLE, now_ms)
             scheduled.poll_due_ms = None
             for record in finished:

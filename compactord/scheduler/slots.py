@@ -6,6 +6,7 @@ subcompaction that is already cut, or dispatches its next decision, which needs 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
@@ -34,28 +35,51 @@ from compactord.table.backlog import PendingCompaction, Skip
 _HEAD_MS = 5_000
 # Threads that dispatches never use, so that cycles can run.
 _CYCLE_JOBS = 2
+# Threads that a catalog gets at least while others wait, however many catalogs there are.
+_LEAST_SHARE = 2
 
 _COMPACTING = frozenset({WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND})
 
 
 class Jobs:
-    """The running cycles and dispatches: one at a time for each table, at most `most` in all."""
+    """The running cycles and dispatches: one at a time for each table, at most `most` in all.
+
+    Catalogs share the threads, so that calls into one store that do not return leave some to the
+    tables of others. Beyond its share a catalog gets a thread only while half of them are free.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._running = 0
+        # By catalog: its tables, and the threads that it holds.
+        self._tables: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()
 
     @property
     def free(self) -> int:
-        return self._most - self._running
+        return self._most - self._held.total()
+
+    def added(self, name: TableName) -> None:
+        """A table is served from now on."""
+        self._tables[name.catalog] += 1
+
+    def removed(self, name: TableName) -> None:
+        """A table is served no more."""
+        self._tables[name.catalog] -= 1
+        self._tables += Counter()
+
+    def may_begin(self, catalog: str, *, spare: int = 0) -> bool:
+        """Whether a table of the catalog may begin one, with `spare` threads left to others."""
+        share = max(_LEAST_SHARE, self._most // max(1, len(self._tables)))
+        is_below_share = self._held[catalog] < max(1, share - spare)
+        return self.free > (spare if is_below_share else max(spare, self._most // 2))
 
     def begin(self, scheduled: ScheduledTable, job: Job, now_ms: int) -> None:
         scheduled.job, scheduled.job_since_ms = job, now_ms
-        self._running += 1
+        self._held[scheduled.name.catalog] += 1
 
     def end(self, scheduled: ScheduledTable) -> None:
         scheduled.job = None
-        self._running -= 1
+        self._held[scheduled.name.catalog] -= 1
 
 
 class Slots:
@@ -148,8 +172,11 @@ class Slots:
             self._contend(scheduled, contenders, now_ms)
         while free > 0:
             # Some threads are reserved for cycles: results must not wait for dispatches.
-            may_dispatch = self._jobs.free > _CYCLE_JOBS
-            able = [c for table, c in contenders.values() if may_dispatch or table.next_waiting]
+            able = [
+                contender
+                for table, contender in contenders.values()
+                if table.next_waiting or self._jobs.may_begin(table.name.catalog, spare=_CYCLE_JOBS)
+            ]
             chosen = choose(able, slots=slots, free=free, large_running=large)
             if chosen is None:
                 return

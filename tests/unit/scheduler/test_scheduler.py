@@ -52,14 +52,16 @@ class Silent:
 class Stage:
     """A scheduler and its tables; the test runs the effects."""
 
-    def __init__(self, *, slots: int = 2, commit_delay_ms: int = 0, **retry: object) -> None:
+    def __init__(
+        self, *, slots: int = 2, commit_delay_ms: int = 0, jobs_max: int = 4, **retry: object
+    ) -> None:
         self.observer = Silent()
         backoff = Backoff(min="1 s", max="60 s")
         self.scheduler = Scheduler(
             retry=Retry(**{"backoff": backoff, "task_attempts": 1, **retry}),  # type: ignore[arg-type]
             wall=WallTime(timezone.utc),
             observer=self.observer,  # type: ignore[arg-type]
-            jobs_max=4,
+            jobs_max=jobs_max,
             max_commit_delay_ms=commit_delay_ms,
             time_limit=LIMIT,
             sweep_interval_ms=10**12,
