@@ -33,6 +33,7 @@ from compactord.references import handed_over, resolve
 from compactord.storage.absence import require_gone
 from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.creation_race import prove_create_if_absent
+from compactord.storage.deadlines import TimedCalls
 from compactord.storage.objects.spec import INSTALL_STORES
 from compactord.storage.objects.streams import ranged_input
 from compactord.storage.retry import RetryPolicy
@@ -44,7 +45,12 @@ ENABLED = "fsspec.enabled"
 _LONGEST_TEXT = 200
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 _proved: set[FsspecSpec] = set()
-_proving = threading.Lock()
+# Implementations differ in their limits, and many have none: by our own clock a call may take so
+# long. A listing is many requests, and what is written takes longer the larger it is.
+_ANSWER_SECONDS_MAX = 30.0
+_LISTING_FACTOR = 10
+_WRITTEN_BYTES_PER_S = 1 << 20
+_CALLS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +77,9 @@ class FsspecSpec:
 
             options = {name: _value(resolve(text)) for name, text in self.options}
             # Instances are shared otherwise, and listings kept.
-            found = fsspec.filesystem(
-                self.protocol, skip_instance_cache=True, use_listings_cache=False, **options
+            given = {"skip_instance_cache": True, "use_listings_cache": False, **options}
+            found = TimedCalls(1).within(
+                _ANSWER_SECONDS_MAX, lambda: fsspec.filesystem(self.protocol, **given)
             )
         except ImportError as error:
             raise UsageError(
@@ -117,10 +124,20 @@ class FsspecStorage:
     their writer fails, differs. A listing holds a whole folder, since fsspec knows no pages.
     """
 
-    def __init__(self, spec: FsspecSpec, files: Any, policy: RetryPolicy | None = None) -> None:
+    def __init__(
+        self,
+        spec: FsspecSpec,
+        files: Any,
+        policy: RetryPolicy | None = None,
+        answer_seconds: float = _ANSWER_SECONDS_MAX,
+    ) -> None:
         self._spec = spec
         self._files = files
         self._policy = policy or RetryPolicy(clock=SystemClock())
+        self._answer_seconds = answer_seconds
+        self._calls = TimedCalls(_CALLS_AT_ONCE)
+        # Of one store, so that another one that hangs keeps nobody waiting.
+        self._proving = threading.Lock()
 
     @property
     def spec(self) -> FsspecSpec:
@@ -154,7 +171,9 @@ class FsspecStorage:
             with pa.OSFile(local, "wb") as stream:
                 yield stream
             size_bytes = os.path.getsize(local)
-            self._into_folder(path, "write", lambda name: self._files.put_file(local, name))
+            self._into_folder(
+                path, "write", lambda name: self._files.put_file(local, name), size_bytes
+            )
             written = self.status(path)
             if written is None or written.size_bytes != size_bytes:
                 raise StorageError(
@@ -173,7 +192,12 @@ class FsspecStorage:
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         try:
-            found = self._tried(folder, "list", lambda name: self._files.ls(name, detail=True))
+            found = self._tried(
+                folder,
+                "list",
+                lambda name: self._files.ls(name, detail=True),
+                seconds=self._answer_seconds * _LISTING_FACTOR,
+            )
         except ObjectNotFound:
             if folder != self._spec.root:
                 require_gone(self, folder)
@@ -187,7 +211,7 @@ class FsspecStorage:
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
         """Raises `StorageError` where the store has not proved that it creates a name once."""
-        with _proving:
+        with self._proving:
             if self._spec not in _proved:
                 folder = path.rpartition("/")[0]
                 require_exclusive_creation(self._files, self._spec.root)
@@ -200,7 +224,9 @@ class FsspecStorage:
             raise StorageError(path, "write failed (exists)")
 
     def overwrite(self, path: str, data: bytes) -> None:
-        self._into_folder(path, "overwrite", lambda name: self._files.pipe_file(name, data))
+        self._into_folder(
+            path, "overwrite", lambda name: self._files.pipe_file(name, data), len(data)
+        )
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(ObjectNotFound):
@@ -231,7 +257,10 @@ class FsspecStorage:
         """
         try:
             self._into_folder(
-                path, action, lambda name: self._files.pipe_file(name, data, mode="create")
+                path,
+                action,
+                lambda name: self._files.pipe_file(name, data, mode="create"),
+                len(data),
             )
         except (AccessDenied, ObjectNotFound):
             raise
@@ -248,27 +277,39 @@ class FsspecStorage:
             return Creation.CREATED if there == data else Creation.EXISTS
         return Creation.CREATED
 
-    def _into_folder(self, path: str, action: str, call: Callable[[str], object]) -> None:
+    def _into_folder(
+        self, path: str, action: str, call: Callable[[str], object], size_bytes: int
+    ) -> None:
         """A write, once; where folders have to be made first, again after that."""
         name = self._name(path, action)
-        try:
-            with named_errors(path, action):
-                call(name)
-        except ObjectNotFound:
-            with named_errors(path, action):
-                self._files.makedirs(name.rpartition("/")[0], exist_ok=True)
-                call(name)
+        seconds = self._answer_seconds + size_bytes / _WRITTEN_BYTES_PER_S
 
-    def _tried(self, path: str, action: str, call: Callable[[str], T]) -> T:
+        def into_new_folder() -> None:
+            self._files.makedirs(name.rpartition("/")[0], exist_ok=True)
+            call(name)
+
+        try:
+            self._asked(path, action, lambda: call(name), seconds)
+        except ObjectNotFound:
+            self._asked(path, action, into_new_folder, seconds)
+
+    def _tried(
+        self, path: str, action: str, call: Callable[[str], T], *, seconds: float | None = None
+    ) -> T:
         name = self._name(path, action)
+        seconds = self._answer_seconds if seconds is None else seconds
         for is_last in self._policy.attempts():
             try:
-                with named_errors(path, action):
-                    return call(name)
+                return self._asked(path, action, lambda: call(name), seconds)
             except TransientStorageError:
                 if is_last:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    def _asked(self, path: str, action: str, call: Callable[[], T], seconds: float) -> T:
+        """One attempt, for so long."""
+        with named_errors(path, action):
+            return self._calls.within(seconds, call)
 
     def _name(self, path: str, action: str) -> str:
         if path != self._spec.root and not path.startswith(self._spec.root + "/"):

@@ -29,6 +29,7 @@ _LONGEST_TEXT = 200
 _CLIENT_AGE_S = 900.0
 # With the monotonic time at which each was made.
 _clients: dict[ObjectSpec, tuple[float, Any]] = {}
+_locks: dict[ObjectSpec, threading.Lock] = {}
 _lock = threading.Lock()
 
 
@@ -73,6 +74,9 @@ def _client(spec: ObjectSpec, path: str) -> Any:
             f"({error.name}): {INSTALL_STORES}"
         ) from None
     with _lock:
+        # To assume a role is a request: a service that hangs keeps no other store waiting.
+        own = _locks.setdefault(spec, threading.Lock())
+    with own:
         made_s, client = _clients.get(spec, (0.0, None))
         if client is None or time.monotonic() - made_s > _CLIENT_AGE_S:
             try:

@@ -1,0 +1,39 @@
+"""Calls that end in time, whatever is called."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class TimedCalls:
+    """At most `at_once` calls at a time; one that does not return keeps its place and its thread.
+
+    The threads keep no process from ending.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._free = threading.BoundedSemaphore(at_once)
+
+    def within(self, seconds: float, call: Callable[[], T]) -> T:
+        """What `call` returns or raises; `TimeoutError` when it has done neither in time."""
+        if not self._free.acquire(timeout=seconds):
+            raise TimeoutError(f"no answer to earlier calls for {seconds:.0f} s")
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - the border of the thread
+                future.set_exception(error)
+            finally:
+                self._free.release()
+
+        threading.Thread(target=run, name="timed-call", daemon=True).start()
+        if wait([future], seconds).not_done:
+            raise TimeoutError(f"no answer within {seconds:.0f} s")
+        return future.result()
