@@ -17,6 +17,7 @@
     │   │   │   └── CatalogDown       … which may be back soon: worth another try
     │   │   ├── StoreFull         no space or quota left
     │   │   └── TransientStorageError worth another try
+    │   │       └── StoreSilent   it has not answered lately, and is asked again later
     │   └── FormatError           bytes that are not what the format says
     ├── EngineUnavailable         the place where merges run cannot be reached (exit code 69)
     ├── CommitError
@@ -123,6 +124,10 @@ class StoreFull(StorageError):
 
 class TransientStorageError(StorageError):
     """A failure that may be temporary: time-outs, interrupted calls, I/O errors."""
+
+
+class StoreSilent(TransientStorageError):
+    """The store has not answered lately; this call did not ask it."""
 
 
 class FormatError(ErrorAtPath):

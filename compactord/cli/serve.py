@@ -36,6 +36,7 @@ from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render
 from compactord.service.site import Site
 from compactord.storage.base import Storage
+from compactord.storage.breaker import Breakers
 from compactord.storage.metered import metered
 from compactord.storage.open import open_storage, scheme_of
 
@@ -57,6 +58,7 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
     _configure_logs(loaded, instance=instance)
     _require_catalogs(loaded, clock, open_store)
     metrics = Metrics(max_tables=config.metrics.max_tables, top_buckets=config.metrics.top_n)
+    breakers = Breakers(clock.steady_ms)
 
     daemon = Daemon(
         loaded,
@@ -66,12 +68,13 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
         open_catalog=partial(
             open_section,
             zone=config.service.zone,
-            open_store=partial(_open_metered, metrics, clock, open_store),
+            open_store=partial(_open_metered, metrics, breakers, clock, open_store),
         ),
         start_engine=partial(_start_engine, loaded),
         reload=read,
         apply_logs=partial(_configure_logs, instance=instance),
         metrics=metrics,
+        breakers=breakers,
         instance=instance,
     )
     site = Site(
@@ -155,6 +158,7 @@ def _configure_logs(loaded: LoadedConfig, *, instance: str) -> None:
 
 def _open_metered(
     metrics: Metrics,
+    breakers: Breakers,
     clock: Clock,
     open_store: OpenStorage,
     warehouse: str,
@@ -162,6 +166,7 @@ def _open_metered(
 ) -> tuple[Storage, str]:
     storage, root = open_store(warehouse, options)
     store = scheme_of(warehouse)
+    storage = breakers.guarded(storage, "/".join(warehouse.split("/")[:3]))
     return metered(storage, metrics.storage_request, clock, store=store), root
 
 

@@ -17,12 +17,17 @@ _AT_ONCE = 2
 
 
 def due_maintenance(
-    tables: Collection[ScheduledTable], *, expire_interval_ms: int, now_ms: int, wall: WallTime
+    tables: Collection[ScheduledTable],
+    *,
+    silent: Collection[str] = (),
+    expire_interval_ms: int,
+    now_ms: int,
+    wall: WallTime,
 ) -> Iterator[StartExpire | StartSweep]:
     """The sweeps and expiries that begin now: a few at a time, never before a table's first poll.
 
-    Least recently maintained tables first. An expiry keeps the snapshots on which work under way
-    and the current plan are based.
+    Least recently maintained tables first, none of `silent` catalogs. An expiry keeps the snapshots
+    on which work under way and the current plan are based.
     """
     free = _AT_ONCE - sum(scheduled.maintenance is not None for scheduled in tables)
     for scheduled in sorted(tables, key=lambda scheduled: scheduled.maintained_ms):
@@ -31,6 +36,8 @@ def due_maintenance(
         if scheduled.maintenance is not None or scheduled.planned is None or scheduled.is_leaving:
             continue
         if not scheduled.is_worked_on or scheduled.shown_halt is not None:
+            continue
+        if scheduled.name.catalog in silent:
             continue
         if scheduled.sweep_due_ms <= now_ms:
             scheduled.maintenance, scheduled.maintained_ms = Job.SWEEP, now_ms

@@ -184,6 +184,24 @@ class Scheduler:
             scheduled.poll_due_ms = now_ms
             self._cycle_wanted[name] = None
 
+    def store_silent(self, catalog: str, why: str) -> None:
+        """Begin nothing for the catalog's tables until `store_answers`; they wait, and say why."""
+        if self.is_draining:
+            return
+        self._jobs.silent.add(catalog)
+        for name in self._names_in(catalog):
+            self._touched(name).error = why
+
+    def store_answers(self, catalog: str, now_ms: int) -> None:
+        """The catalog's store is asked again: its tables are polled at once."""
+        self._jobs.silent.discard(catalog)
+        for name in self._names_in(catalog):
+            self.look_again(name, now_ms)
+            self._slots.want(self.tables[name])
+
+    def _names_in(self, catalog: str) -> list[TableName]:
+        return [name for name in self.tables if name.catalog == catalog]
+
     def cycle_ended(self, name: TableName, cycle: Cycle, now_ms: int) -> None:
         scheduled = self._job_ended(name)
         for view in accounting.settle(scheduled, cycle, self.retry, now_ms, self._observer):
@@ -298,6 +316,8 @@ class Scheduler:
     def drain(self, now_ms: int) -> None:
         """Begin nothing new; compactions of which nothing has begun are dropped."""
         self.is_draining = True
+        # What has finished is committed or discarded, whatever a store does.
+        self._jobs.silent.clear()
         for scheduled in self.tables.values():
             scheduled.offered.clear()
             scheduled.head_until_ms = 0
@@ -361,6 +381,7 @@ class Scheduler:
             effects.extend(
                 due_maintenance(
                     self.tables.values(),
+                    silent=self._jobs.silent,
                     expire_interval_ms=self._expire_interval_ms,
                     now_ms=now_ms,
                     wall=self.wall,

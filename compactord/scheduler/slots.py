@@ -53,6 +53,8 @@ class Jobs:
         # By catalog: its tables, and the threads that it holds.
         self._tables: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
+        # Catalogs whose store does not answer.
+        self.silent: set[str] = set()
 
     @property
     def free(self) -> int:
@@ -69,6 +71,8 @@ class Jobs:
 
     def may_begin(self, catalog: str, *, spare: int = 0) -> bool:
         """Whether a table of the catalog may begin one, with `spare` threads left to others."""
+        if catalog in self.silent:
+            return False
         share = max(_LEAST_SHARE, self._most // max(1, len(self._tables)))
         is_below_share = self._held[catalog] < max(1, share - spare)
         return self.free > (spare if is_below_share else max(spare, self._most // 2))
@@ -175,7 +179,8 @@ class Slots:
             able = [
                 contender
                 for table, contender in contenders.values()
-                if table.next_waiting or self._jobs.may_begin(table.name.catalog, spare=_CYCLE_JOBS)
+                if (table.next_waiting and table.name.catalog not in self._jobs.silent)
+                or self._jobs.may_begin(table.name.catalog, spare=_CYCLE_JOBS)
             ]
             chosen = choose(able, slots=slots, free=free, large_running=large)
             if chosen is None:

@@ -22,6 +22,7 @@ from compactord.catalog.base import Catalog
 from compactord.clock import Clock, WallTime
 from compactord.config.load import LoadedConfig
 from compactord.config.model import Catalog as CatalogSection
+from compactord.config.model import ServiceConfig
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.ids import Owner
@@ -38,9 +39,11 @@ from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.service.registry import TableRegistry
 from compactord.service.settings import Settings
+from compactord.service.silent_stores import SilentStores
 from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
+from compactord.storage.breaker import Breakers
 from compactord.table.compactor import Cycle, Dispatch, Outrun, Phase
 from compactord.table.detail import bucket_details
 from compactord.table.subcompactions import WorkerSpec
@@ -86,6 +89,7 @@ class Daemon:
         reload: Callable[[], LoadedConfig],
         apply_logs: Callable[[LoadedConfig], None],
         metrics: Metrics,
+        breakers: Breakers,
         instance: str,
     ) -> None:
         config = loaded.config
@@ -93,9 +97,10 @@ class Daemon:
             loaded, read=reload, apply_logs=apply_logs, now_ms=clock.steady_ms()
         )
         self._clock = clock
+        # Opened once: a catalog that cannot be opened ends the start.
+        catalogs = {name: open_catalog(catalog) for name, catalog in config.catalogs.items()}
         self._discovery = Discovery(
-            # Opened once: a catalog that cannot be opened ends the start.
-            {name: open_catalog(catalog) for name, catalog in config.catalogs.items()},
+            catalogs,
             loaded=lambda: self._settings.loaded,
             post=lambda listing: self._events.put(partial(self._listed, listing)),
             clock=clock,
@@ -104,15 +109,11 @@ class Daemon:
         self._capacity = Capacity(config, clock)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._observer = LoggingObserver(metrics)
-        self._scheduler = Scheduler(
-            retry=config.retry,
-            wall=WallTime(zone),
-            observer=self._observer,
-            jobs_max=JOBS_MAX,
-            max_commit_delay_ms=config.limits.max_commit_delay_ms,
-            time_limit=time_limit(config.limits),
-            sweep_interval_ms=config.recovery.interval_ms,
-            expire_interval_ms=_EXPIRE_INTERVAL_MS,
+        self._scheduler = self._make_scheduler(config, zone)
+        found = {name: breakers.of(catalog.storage) for name, catalog in catalogs.items()}
+        self._silent_stores = SilentStores(
+            {name: breaker for name, breaker in found.items() if breaker is not None},
+            self._scheduler,
         )
         self._engine = EngineHost(start_engine, self, clock=clock)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
@@ -134,6 +135,7 @@ class Daemon:
             config=self._settings.view,
             engine=self._capacity.view(0, 0),
             catalogs=self._registry.catalogs,
+            silent_since_ms=self._silent_stores.since_ms,
         )
         self._next_tick_s = clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
@@ -145,6 +147,18 @@ class Daemon:
         self.has_stragglers = False
         self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
         self._view = self._status.update(self._facts, {}, {}, clock.steady_ms())
+
+    def _make_scheduler(self, config: ServiceConfig, zone: tzinfo) -> Scheduler:
+        return Scheduler(
+            retry=config.retry,
+            wall=WallTime(zone),
+            observer=self._observer,
+            jobs_max=JOBS_MAX,
+            max_commit_delay_ms=config.limits.max_commit_delay_ms,
+            time_limit=time_limit(config.limits),
+            sweep_interval_ms=config.recovery.interval_ms,
+            expire_interval_ms=_EXPIRE_INTERVAL_MS,
+        )
 
     def _make_effects_runner(self, worker: WorkerSpec, orphan_grace_ms: int) -> EffectsRunner:
         return EffectsRunner(
@@ -248,8 +262,7 @@ class Daemon:
             self._facts.overruns["dispatcher"] += late_s > _TICK_S
             self._next_tick_s = start_s + _TICK_S
             self._lead_out()
-            for catalog, seconds in self._discovery.overdue(now_ms):
-                self._registry.overdue(catalog, seconds)
+            self._look_at_catalogs(now_ms)
             self._publish_view(now_ms)
             self._metrics.loop_ran("dispatcher", self._clock.monotonic_s() - start_s)
 
@@ -412,6 +425,14 @@ class Daemon:
     def _begin_listing(self) -> None:
         if self._drain_s is None:
             self._discovery.begin()
+
+    def _look_at_catalogs(self, now_ms: int) -> None:
+        for catalog, seconds in self._discovery.overdue(now_ms):
+            self._registry.overdue(catalog, seconds)
+        # A listing asks its store first.
+        probed = list(self._silent_stores.look(now_ms))
+        if probed and self._drain_s is None:
+            self._discovery.begin(*probed)
 
     def _listed(self, listing: Listing) -> None:
         self._discovery.ended(listing.catalog)

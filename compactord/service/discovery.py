@@ -79,12 +79,13 @@ class Discovery:
         self._clock = clock
         self._under_way: dict[str, _UnderWay] = {}
 
-    def begin(self) -> None:
-        """List every catalog whose last listing has ended."""
+    def begin(self, *names: str) -> None:
+        """List these catalogs, without names all, as far as their last listings have ended."""
         now_ms = self._clock.steady_ms()
-        for name, catalog in self._catalogs.items():
+        for name in names or self._catalogs:
             if name in self._under_way:
                 continue
+            catalog = self._catalogs[name]
             # Nothing waits for it at the end of the process: a listing changes nothing.
             thread = threading.Thread(
                 target=self._list, args=(name, catalog), name=f"listing-{name}", daemon=True

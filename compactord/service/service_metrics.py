@@ -129,6 +129,18 @@ def _catalog_metrics() -> tuple[_Metric, ...]:
             ],
         ),
         _Metric(
+            gauge(
+                "compactord_store_breaker_open",
+                "1 while a catalog's store does not answer: its tables wait, and one request in "
+                "30 s finds out whether it answers again.",
+                "catalog",
+            ),
+            lambda view: [
+                (label("catalog", catalog.name), int(catalog.store_silent_since_ms > 0))
+                for catalog in view.catalogs
+            ],
+        ),
+        _Metric(
             gauge("compactord_tables", "Tables by state.", "catalog", "state"), _tables_by_state
         ),
     )

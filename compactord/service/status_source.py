@@ -52,6 +52,8 @@ class Facts:
     engine: EngineView
     is_started: bool = False
     catalogs: dict[str, CatalogView] = field(default_factory=dict)
+    # Of catalogs whose store does not answer: since when.
+    silent_since_ms: dict[str, int] = field(default_factory=dict)
     # For each loop: its last heartbeat, and the age in ms at which it counts as stalled.
     beats: dict[str, tuple[int, int]] = field(default_factory=dict)
     # Jobs that have taken too long to be at work, by what they do.
@@ -110,7 +112,11 @@ class StatusKeeper:
             is_started=facts.is_started,
             is_draining=scheduler.is_draining,
             catalogs=tuple(
-                replace(catalog, last_success_ms=wall.shown(catalog.last_success_ms))
+                replace(
+                    catalog,
+                    last_success_ms=wall.shown(catalog.last_success_ms),
+                    store_silent_since_ms=wall.shown(facts.silent_since_ms.get(catalog.name, 0)),
+                )
                 for catalog in facts.catalogs.values()
             ),
             config=replace(

@@ -131,13 +131,17 @@ class ActiveCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogView:
-    """One catalog's listing of tables; `error` is empty when the last one succeeded."""
+    """One catalog's listing of tables; `error` is empty when the last one succeeded.
+
+    `store_silent_since_ms`: since when its store has not answered, so that its tables wait.
+    """
 
     name: str
     warehouse: str
     last_success_ms: int
     failures: int
     error: str
+    store_silent_since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

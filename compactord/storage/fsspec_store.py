@@ -24,6 +24,7 @@ from compactord.errors import (
     CompactordError,
     ObjectNotFound,
     StorageError,
+    StoreSilent,
     TransientStorageError,
     UnsafeStore,
     UsageError,
@@ -32,6 +33,7 @@ from compactord.redaction import is_secret, redact_text
 from compactord.references import handed_over, resolve
 from compactord.storage.absence import require_gone
 from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
+from compactord.storage.breaker import Breaker
 from compactord.storage.creation_race import prove_create_if_absent
 from compactord.storage.deadlines import TimedCalls
 from compactord.storage.objects.spec import INSTALL_STORES
@@ -130,14 +132,20 @@ class FsspecStorage:
         files: Any,
         policy: RetryPolicy | None = None,
         answer_seconds: float = _ANSWER_SECONDS_MAX,
+        breaker: Breaker | None = None,
     ) -> None:
         self._spec = spec
         self._files = files
         self._policy = policy or RetryPolicy(clock=SystemClock())
         self._answer_seconds = answer_seconds
+        self._breaker = breaker
         self._calls = TimedCalls(_CALLS_AT_ONCE)
         # Of one store, so that another one that hangs keeps nobody waiting.
         self._proving = threading.Lock()
+
+    def guarded(self, breaker: Breaker) -> FsspecStorage:
+        """The same store, whose attempts the breaker may refuse and is told of."""
+        return FsspecStorage(self._spec, self._files, self._policy, self._answer_seconds, breaker)
 
     @property
     def spec(self) -> FsspecSpec:
@@ -301,15 +309,29 @@ class FsspecStorage:
         for is_last in self._policy.attempts():
             try:
                 return self._asked(path, action, lambda: call(name), seconds)
-            except TransientStorageError:
-                if is_last:
+            except TransientStorageError as error:
+                if is_last or isinstance(error, StoreSilent):
                     raise
         raise AssertionError("the last attempt returns or raises")
 
     def _asked(self, path: str, action: str, call: Callable[[], T], seconds: float) -> T:
         """One attempt, for so long."""
-        with named_errors(path, action):
-            return self._calls.within(seconds, call)
+        if self._breaker is None:
+            with named_errors(path, action):
+                return self._calls.within(seconds, call)
+        self._breaker.require(path)
+        start_s = self._policy.clock.monotonic_s()
+        try:
+            with named_errors(path, action):
+                result = self._calls.within(seconds, call)
+        except TransientStorageError:
+            self._breaker.failed(self._policy.clock.monotonic_s() - start_s)
+            raise
+        except (ObjectNotFound, AccessDenied):
+            self._breaker.answered()
+            raise
+        self._breaker.answered()
+        return result
 
     def _name(self, path: str, action: str) -> str:
         if path != self._spec.root and not path.startswith(self._spec.root + "/"):

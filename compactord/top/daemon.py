@@ -132,6 +132,11 @@ def _troubles(status: _Json, engine: _Json) -> list[str]:
         for catalog in _items(status, "catalogs")
         if (error := _text(catalog, "error"))
     )
+    found.extend(
+        f"the store of catalog {_text(catalog, 'name')} does not answer; its tables wait"
+        for catalog in _items(status, "catalogs")
+        if _number(catalog, "store_silent_since_ms")
+    )
     config = _object(status, "config")
     if config.get("last_reload_successful") is False:
         found.append(f"the configuration could not be reloaded: {_text(config, 'error')}")

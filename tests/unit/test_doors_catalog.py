@@ -22,6 +22,7 @@ from compactord.paimon.table import TableRef
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
 from compactord.storage.base import Creation, Storage
+from compactord.storage.breaker import Breakers
 from tests import builders
 from tests.builders import FIRST
 from tests.storages import Call, HookedStorage, MemoryStorage
@@ -179,6 +180,7 @@ def test_the_service_lists_a_catalog_and_publishes_through_it(tmp_path: Path) ->
         reload=lambda: loaded,
         apply_logs=lambda _: None,
         metrics=metrics,
+        breakers=Breakers(clock.steady_ms),
         instance="here",
     )
     metrics.then = lambda: daemon.stop() if catalog.pointers.asked else None
@@ -218,6 +220,7 @@ def test_a_catalog_whose_database_is_down_does_not_stop_the_others(tmp_path: Pat
         reload=lambda: loaded,
         apply_logs=lambda _: None,
         metrics=metrics,
+        breakers=Breakers(clock.steady_ms),
         instance="here",
     )
     metrics.then = lambda: daemon.stop() if catalog.pointers.asked else None

@@ -49,6 +49,14 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
             "CompactordSparkUnavailable",
         )
     for catalog in view.catalogs:
+        if catalog.store_silent_since_ms:
+            yield _notice(
+                "bad",
+                f"The store of catalog {catalog.name} does not answer; its tables wait.",
+                f"{catalog.warehouse}: no answer for "
+                f"{age_text(now_ms - catalog.store_silent_since_ms)}; asked again every 30 s.",
+                "CompactordStoreSilent",
+            )
         if catalog.error:
             yield _catalog_notice(catalog, now_ms)
     config = view.config

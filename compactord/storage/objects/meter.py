@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
+from compactord.storage.breaker import Breaker
 from compactord.storage.objects.failures import Failure
 from compactord.storage.requests import Report, StorageOp, StorageOutcome, StorageRequest
 
@@ -13,15 +14,23 @@ _OUTCOMES = {
     Failure.EXISTS: StorageOutcome.PRECONDITION_FAILED,
     Failure.THROTTLED: StorageOutcome.THROTTLED,
 }
+# Nothing came, or the store said that it does not work.
+_WITHOUT_ANSWER = (Failure.TRANSIENT, Failure.THROTTLED)
 
 
 class Meter:
     """The time of one request, which is spent inside its context, in one go or in several."""
 
     def __init__(
-        self, store: str, op: StorageOp, report: Report | None, now_s: Callable[[], float]
+        self,
+        store: str,
+        op: StorageOp,
+        report: Report | None,
+        now_s: Callable[[], float],
+        breaker: Breaker | None,
     ) -> None:
         self._store, self._op, self._send, self._now_s = store, op, report, now_s
+        self._breaker = breaker
         self._seconds = 0.0
 
     def __enter__(self) -> None:
@@ -39,6 +48,11 @@ class Meter:
         self, failure: Failure | None = None, *, size_bytes: int = 0, is_repeated: bool = False
     ) -> None:
         """`size_bytes`: what was read or written."""
+        if self._breaker is not None:
+            if failure in _WITHOUT_ANSWER:
+                self._breaker.failed(self._seconds)
+            else:
+                self._breaker.answered()
         if self._send is None:
             return
         outcome = StorageOutcome.OK

@@ -13,6 +13,7 @@ import pyarrow as pa
 from compactord.clock import SystemClock
 from compactord.errors import CompactordError, ObjectNotFound, StorageError, TransientStorageError
 from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
+from compactord.storage.breaker import Breaker
 from compactord.storage.objects.connection import Connection, connection_of, forget
 from compactord.storage.objects.failures import (
     LIBRARY_ERRORS,
@@ -51,11 +52,16 @@ class ObjectStorage:
     """
 
     def __init__(
-        self, spec: ObjectSpec, policy: RetryPolicy | None = None, report: Report | None = None
+        self,
+        spec: ObjectSpec,
+        policy: RetryPolicy | None = None,
+        report: Report | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         self._spec = spec
         self._policy = policy or RetryPolicy(clock=SystemClock())
         self._report = report
+        self._breaker = breaker
         connection_of(spec)
 
     def reporting(self, report: Report) -> ObjectStorage:
@@ -64,7 +70,11 @@ class ObjectStorage:
         An upload and a listing count as one request each, when they end: parts, pages and their
         repetitions are the library's. An upload that is given up is not reported.
         """
-        return ObjectStorage(self._spec, self._policy, report)
+        return ObjectStorage(self._spec, self._policy, report, self._breaker)
+
+    def guarded(self, breaker: Breaker) -> ObjectStorage:
+        """The same store, whose attempts the breaker may refuse and is told of."""
+        return ObjectStorage(self._spec, self._policy, self._report, breaker)
 
     @property
     def spec(self) -> ObjectSpec:
@@ -313,15 +323,20 @@ class ObjectStorage:
         """The connection, made anew after credentials expired.
 
         Raises `TransientStorageError` where that fails: it worked when the store was opened. What
-        an earlier attempt did is unknown then, so nothing may take it for a refusal.
+        an earlier attempt did is unknown then, so nothing may take it for a refusal. The same goes
+        for `StoreSilent`, which the breaker raises.
         """
+        if self._breaker is not None:
+            self._breaker.require(path)
         try:
             return connection_of(self._spec)
         except CompactordError as error:
             raise TransientStorageError(path, f"connect failed ({error})") from error
 
     def _meter(self, op: StorageOp) -> Meter:
-        return Meter(self._spec.scheme, op, self._report, self._policy.clock.monotonic_s)
+        return Meter(
+            self._spec.scheme, op, self._report, self._policy.clock.monotonic_s, self._breaker
+        )
 
     def _send(
         self, path: str, call: Callable[[], object], meter: Meter, connection: Connection

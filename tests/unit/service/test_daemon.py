@@ -22,9 +22,13 @@ from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
 from compactord.service.view import ServiceView
 from compactord.storage.base import Storage
+from compactord.storage.breaker import Breakers
+from compactord.storage.fsspec_store import FsspecStorage, locate
 from compactord.storage.local import LocalStorage
+from compactord.storage.retry import RetryPolicy
 from compactord_demo.writer import create_table
 from tests.builders import FIELDS, FIRST, NOW_MS, VirtualClock, fill_keyed, keyed_table, writer
+from tests.fsspec_files import Exclusive
 from tests.storages import HookedStorage
 from tests.unit.config.files import load
 
@@ -53,6 +57,7 @@ def _daemon(
     start_engine: Callable[[], Engine] = InlineEngine,
     config: str = "",
     open_catalog: Callable[[CatalogSection], Catalog] | None = None,
+    breakers: Breakers | None = None,
 ) -> Daemon:
     loaded = load(folder, config, whole=config.startswith("catalogs:"))
     clock = clock or VirtualClock()
@@ -66,6 +71,7 @@ def _daemon(
         reload=lambda: loaded,
         apply_logs=lambda _: None,
         metrics=metrics,
+        breakers=breakers or Breakers(clock.steady_ms),
         instance="here",
     )
 
@@ -147,6 +153,61 @@ def test_a_silent_catalog_delays_neither_the_start_nor_the_other_catalogs(tmp_pa
     assert set(told) == {"silent"}
     assert daemon.has_stragglers, "its thread cannot be ended"
     answers.set()
+
+
+class _Sometimes(Exclusive):
+    """Gets no answer while it is told so."""
+
+    is_silent = True
+
+    def isdir(self, path: str) -> bool:
+        if self.is_silent:
+            raise TimeoutError("no answer")
+        return bool(super().isdir(path))
+
+
+def test_a_store_that_does_not_answer_is_shown_probed_and_served_again(tmp_path: Path) -> None:
+    ref = TableRef(database="db", name="t", location=f"{tmp_path}/wh/db.db/t")
+    options = {"bucket": "1", "write-only": "true"}
+    create_table(LocalStorage(), ref, FIELDS, primary_keys=["k"], options=options)
+    metrics, clock = _Told(), VirtualClock()
+    files, breakers = _Sometimes(skip_instance_cache=True), Breakers(clock.steady_ms)
+    spec, root = locate(f"exclusive://{tmp_path}/wh", {})
+    storage = FsspecStorage(spec, files, RetryPolicy(clock=VirtualClock()))
+    guarded = breakers.guarded(storage, spec.root)
+    daemon = _daemon(
+        tmp_path,
+        metrics,
+        clock=clock,
+        config="discovery: {catalog_list_interval: 1 s}\n",
+        open_catalog=lambda _: FilesystemCatalog(guarded, root),
+        breakers=breakers,
+    )
+    silent: list[ServiceView] = []
+    served: list[ServiceView] = []
+    deadline_s = time.monotonic() + 60
+
+    def watch() -> None:
+        time.sleep(0.02)
+        clock.sleep(1)
+        view = daemon.view()
+        if view.catalogs[0].store_silent_since_ms:
+            silent.append(view)
+            # A probe finds out that it still does not answer, the next one that it does.
+            files.is_silent = len(silent) < 50
+        if any(table.first_poll_ms for table in view.tables):
+            served.append(view)
+        if served or time.monotonic() > deadline_s:
+            daemon.stop()
+
+    metrics.then = watch
+    with capture_logs() as events:
+        assert daemon.run() == 0
+    assert served[0].catalogs[0].store_silent_since_ms == 0
+    told = [event["event"] for event in events if event["event"].startswith("store_")]
+    assert told == ["store_silent", "store_answers"]
+    assert "compactord_store_breaker_open" in metrics.expose(silent[0], "")[0].decode()
+    assert "has not answered for" in silent[-1].catalogs[0].error
 
 
 class _Frozen(InlineEngine):

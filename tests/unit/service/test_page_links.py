@@ -112,7 +112,7 @@ def test_troubles_lead_to_runbooks_that_are_there() -> None:
     broken = replace(
         view,
         engine=replace(view.engine, is_up=False, error="no Java"),
-        catalogs=(replace(view.catalogs[0], error="denied"),),
+        catalogs=(replace(view.catalogs[0], error="denied", store_silent_since_ms=NOW_MS - HOUR),),
         config=replace(view.config, last_reload_successful=False),
         loops=(replace(view.loops[0], heartbeat_ms=NOW_MS - HOUR),),
     )
@@ -123,6 +123,7 @@ def test_troubles_lead_to_runbooks_that_are_there() -> None:
         found |= set(page(status, path).values("href"))
     runbooks = {link for link in found if link.startswith("/runbooks")}
     names = ("LoopStalled", "SparkUnavailable", "ConfigReloadFailed", "DiscoveryFailing")
+    names += ("StoreSilent",)
     names += ("TableHalted", "TablePaused", "RunsOverStopTrigger", "RunsNearStopTrigger")
     assert runbooks == {"/runbooks", *(f"/runbooks/Compactord{name}" for name in names)}
     for link in runbooks:

@@ -22,6 +22,7 @@ from compactord.scheduler.status import Halt
 from compactord.service import probes
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
+from compactord.storage.breaker import Breakers
 from compactord.table.compactor import TableCompactor
 from tests.builders import (
     DAY_MS,
@@ -70,6 +71,7 @@ class Running:
             reload=lambda: load(folder, CONFIG),
             apply_logs=lambda _: None,
             metrics=Metrics(),
+            breakers=Breakers(self.clock.steady_ms),
             instance="here",
         )
 

@@ -40,7 +40,8 @@ def hanging() -> Iterator[_Hanging]:
 
 
 def _spec(folder: Path) -> tuple[FsspecSpec, str]:
-    return locate(f"exclusive://store{folder}", {})
+    """A store of its own for each folder."""
+    return locate(f"exclusive://{folder}", {"fsspec.mark": str(folder)})
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_a_store_that_hangs_while_it_is_proved_keeps_no_other_store_waiting(
     thread = threading.Thread(target=_publish, args=(slow, root), daemon=True)
     thread.start()
     assert hanging.is_asked.wait(60)
-    other, other_root = locate(f"exclusive://other{tmp_path}", {})
+    other, other_root = _spec(tmp_path / "other")
     done = threading.Event()
 
     def publish() -> None:

@@ -1,0 +1,114 @@
+"""Whether a store is asked at all: one that does not answer would keep its callers' threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from compactord.errors import StoreSilent
+from compactord.storage.base import Storage, StorageSpec
+
+# A store is asked no more after so many failures in a row, over so long: shorter troubles are what
+# callers repeat their requests for.
+FAILURES_MAX = 5
+PATIENCE_MS = 10_000
+# Then one request goes through now and then, to find out whether it answers again.
+PROBE_MS = 30_000
+
+
+class Breaker:
+    """Of one store; any thread. Times are those of `now_ms`.
+
+    Open once `FAILURES_MAX` attempts in a row, over `PATIENCE_MS`, had no answer or one that says
+    that the store does not work. Any other answer closes it, a refusal too.
+    """
+
+    def __init__(self, store: str, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._failures = 0
+        # When the first of them began, and when the next attempt may be made if it is open.
+        self._since_ms = 0
+        self._next_ms: int | None = None
+
+    def require(self, path: str) -> None:
+        """Called before each attempt. Raises `StoreSilent` while it is open, but for one probe."""
+        with self._lock:
+            now_ms = self._now_ms()
+            if self._next_ms is None:
+                return
+            if now_ms >= self._next_ms:
+                self._next_ms = now_ms + PROBE_MS
+                return
+            raise StoreSilent(path, self._why(now_ms, self._next_ms))
+
+    def answered(self) -> None:
+        """An attempt got an answer, whatever it says."""
+        with self._lock:
+            self._failures, self._next_ms = 0, None
+
+    def failed(self, seconds: float) -> None:
+        """An attempt of so many seconds got no answer, or one of a store that does not work."""
+        with self._lock:
+            now_ms = self._now_ms()
+            began_ms = now_ms - int(seconds * 1000)
+            self._since_ms = min(self._since_ms, began_ms) if self._failures else began_ms
+            self._failures += 1
+            if self._failures < FAILURES_MAX or now_ms - self._since_ms < PATIENCE_MS:
+                return
+            if self._next_ms is None:
+                self._next_ms = now_ms + PROBE_MS
+
+    @property
+    def open_since_ms(self) -> int:
+        """Since when the store has not answered; 0 while it is asked."""
+        with self._lock:
+            return 0 if self._next_ms is None else self._since_ms
+
+    @property
+    def why(self) -> str:
+        """What is said of an open one; empty while the store is asked."""
+        with self._lock:
+            return "" if self._next_ms is None else self._why(self._now_ms(), self._next_ms)
+
+    @property
+    def is_probe_due(self) -> bool:
+        """Whether it is open and the next attempt goes through."""
+        with self._lock:
+            return self._next_ms is not None and self._now_ms() >= self._next_ms
+
+    def _why(self, now_ms: int, next_ms: int) -> str:
+        return (
+            f"store {self._store} has not answered for {(now_ms - self._since_ms) // 1000} s: "
+            f"next attempt in {max(0, next_ms - now_ms) // 1000} s"
+        )
+
+
+@runtime_checkable
+class Guardable(Protocol):
+    """A store each of whose attempts may be refused, and is told of."""
+
+    def guarded(self, breaker: Breaker) -> Storage:
+        """The same store, behind the breaker."""
+        ...
+
+
+class Breakers:
+    """One breaker for each store of this process."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._known: dict[StorageSpec, Breaker] = {}
+
+    def guarded(self, storage: Storage, store: str) -> Storage:
+        """The store behind its breaker; `store` is its name for people. File systems have none."""
+        if not isinstance(storage, Guardable):
+            return storage
+        breaker = self._known.setdefault(storage.spec, Breaker(store, self._now_ms))
+        return storage.guarded(breaker)
+
+    def of(self, storage: Storage) -> Breaker | None:
+        """The breaker of a store that was `guarded`."""
+        return self._known.get(storage.spec)
