@@ -104,7 +104,8 @@ the oldest and the newest, that the hints are right, that schemas, manifests, st
 files exist with their sizes and can be read. Of the newest snapshot (or --snapshot, --tag, or all):
 that its data files exist with their sizes, that files above level 0 do not overlap, that deletion
 vectors are of live files. Footers and row counts are read of a sample of files, rows never.
-Snapshots that expire meanwhile are no finding. What could not be verified is said.
+What is missing is looked for twice, ten seconds apart, as it may be expiring; if expiry takes long,
+verify again. What could not be verified is said.
 
 exit codes: 0 nothing is wrong; 2 arguments or configuration; 3 something is wrong, or cannot be
 read; 77 permission denied

@@ -31,22 +31,29 @@ from compactord.table.report import count_text
 
 _SHOWN_MAX = 20
 _PROGRESS_SECONDS = 5.0
+# Between two looks at what is missing: files of a snapshot that expires go before it does.
+_PAUSE_SECONDS = 10.0
 
 
-def verify(args: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
+def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
+    """Run the command; the exit code. `clock` None: the machine's."""
+    clock = clock or SystemClock()
     sample = _sample(args.footers)
     wanted = Wanted(snapshot_id=args.snapshot, tag=args.tag, is_all=args.all_snapshots)
     choice = choose(args)
     if not choice.is_single and (args.snapshot is not None or args.tag is not None):
         raise UsageError("--snapshot and --tag are of one table: give it by --table")
-    clock = SystemClock()
+
+    def pause() -> None:
+        say(f"something is missing; looking again in {_PAUSE_SECONDS:.0f} s, as it may be expiring")
+        clock.sleep(_PAUSE_SECONDS)
 
     def work(target: Target) -> Result:
         name, storage = choice.shown_name(target), target.catalog.storage
         rules = _rules(target, sample)
         told = _progress(name, clock)
-        found = verify_table(storage, target.ref.location, wanted, rules, progress=told)
+        location = target.ref.location
+        found = verify_table(storage, location, wanted, rules, progress=told, pause=pause)
         code = FAILED if found.findings else OK
         return Result(lines=list(_text(name, found)), found=_json(target, found), code=code)
 

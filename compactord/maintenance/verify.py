@@ -17,8 +17,15 @@ from compactord.maintenance.verify_chain import ChainCheck, Version
 from compactord.maintenance.verify_files import FileCheck, FileCounts, FileRules
 from compactord.storage.base import Storage
 
-# The newest snapshot may expire while its files are verified; then there is a newer one.
-_ATTEMPTS = 3
+# What a commit, an expiry or a store under way may explain.
+_MAY_PASS = {
+    FindingKind.SNAPSHOT_MISSING,
+    FindingKind.HINT_WRONG,
+    FindingKind.METADATA_MISSING,
+    FindingKind.DATA_FILE_MISSING,
+    FindingKind.INDEX_FILE_MISSING,
+    FindingKind.CANNOT_BE_READ,
+}
 _OF_METADATA = {FindingKind.METADATA_MISSING, FindingKind.METADATA_DAMAGED}
 
 
@@ -54,20 +61,47 @@ def verify_table(
     rules: FileRules | str,
     *,
     progress: Callable[[str], None],
+    pause: Callable[[], None],
 ) -> Verified:
     """Verify a table. `rules` is a text where data files cannot be verified: why.
 
-    Raises `UsageError` for a snapshot or tag that does not exist; all else that fails is a finding.
+    What is not there is looked for once more after `pause`: while a snapshot expires, its files go
+    before it does. Raises `UsageError` for a snapshot or tag that does not exist; all else that
+    fails is a finding.
     """
-    for attempt in range(_ATTEMPTS):
-        chain = ChainCheck(storage, location, progress)
-        findings = chain.run()
-        chosen = _chosen(chain, location, wanted)
-        files = _Files()
-        if isinstance(rules, FileRules):
-            files = _verified_files(storage, location, chain, chosen, rules, progress)
-        if not files.has_expired or attempt == _ATTEMPTS - 1:
-            break
+    first = _verified_once(storage, location, wanted, rules, progress)
+    suspects = {(each.kind, each.path) for each in first.findings if each.kind in _MAY_PASS}
+    if not suspects:
+        return first
+    pause()
+    try:
+        second = _verified_once(storage, location, wanted, rules, progress)
+    except UsageError as error:
+        # The version that was wanted has expired, or was deleted.
+        kept = (each for each in first.findings if each.kind not in _MAY_PASS)
+        return replace(first, findings=tuple(kept), unknown=(*first.unknown, str(error)))
+    lasting = (each for each in first.findings if each.kind not in _MAY_PASS)
+    again = (
+        each
+        for each in second.findings
+        if each.kind not in _MAY_PASS or (each.kind, each.path) in suspects
+    )
+    return replace(second, findings=_once((*lasting, *again)))
+
+
+def _verified_once(
+    storage: Storage,
+    location: str,
+    wanted: Wanted,
+    rules: FileRules | str,
+    progress: Callable[[str], None],
+) -> Verified:
+    chain = ChainCheck(storage, location, progress)
+    findings = chain.run()
+    chosen = _chosen(chain, location, wanted)
+    files = _Files()
+    if isinstance(rules, FileRules):
+        files = _verified_files(storage, location, chain, chosen, rules, progress)
     unknown = [*chain.unknown, *files.unknown]
     if isinstance(rules, str):
         unknown.append(f"data files: {rules}")
@@ -84,16 +118,12 @@ def verify_table(
 
 @dataclass(slots=True, kw_only=True)
 class _Files:
-    """What was found in the data files of some versions.
-
-    `has_expired`: one of them did while it was verified.
-    """
+    """What was found in the data files of some versions."""
 
     findings: list[Finding] = field(default_factory=list)
     counts: FileCounts = field(default_factory=FileCounts)
     of: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    has_expired: bool = False
 
 
 def _chosen(chain: ChainCheck, location: str, wanted: Wanted) -> list[Version]:
@@ -123,11 +153,6 @@ def _verified_files(
     for version in versions:
         known = len(check.counts.missing)
         found = [replace(each, needed_by=(version.name,)) for each in check.run(version.snapshot)]
-        if found and not version.stands(storage):
-            # Files go with the last snapshot that needs them.
-            files.has_expired = True
-            files.unknown.append(f"data files of {version.name}: it expired meanwhile")
-            continue
         advice = _advice(storage, location, chain, check.counts.missing[known:])
         files.findings += _with_advice(found, advice)
         if any(each.kind in _OF_METADATA for each in found):

@@ -1,7 +1,7 @@
 """Verifies the metadata of a table: snapshots, tags and branches, and all that they lead to.
 
 A file of metadata is read once and reported once, with the versions that need it. The table may
-change meanwhile: what a snapshot lacks counts only if the snapshot still exists afterwards.
+change meanwhile: what is missing may have expired.
 """
 
 from __future__ import annotations
@@ -40,18 +40,7 @@ class Version:
 
     name: str
     root: str
-    path: str
     snapshot: Snapshot
-
-    def stands(self, storage: Storage) -> bool:
-        """Whether it is still there, and the same: it may expire while it is read."""
-        try:
-            found = parse_snapshot(storage.read(self.path), self.path)
-        except ObjectNotFound:
-            return False
-        except CompactordError:
-            return True
-        return found.identity == self.snapshot.identity
 
 
 class ChainCheck:
@@ -85,10 +74,8 @@ class ChainCheck:
             self._check_root(paths.branch_root(self._location, branch), f"branch {branch}, ")
         for number, version in enumerate(self.versions):
             self._progress(f"metadata of {number:,} of {len(self.versions):,} snapshots and tags")
-            lacks = list(self._lacks(version))
-            if lacks and version.stands(self._storage):
-                for finding in lacks:
-                    self._note(finding, version.name)
+            for finding in self._lacks(version):
+                self._note(finding, version.name)
         return tuple(self._found.values())
 
     def newest(self) -> Version | None:
@@ -138,7 +125,7 @@ class ChainCheck:
                     self.unreadable.append(name)
                     self._note(metadata_finding(path, found), name)
                 case snapshot if self._has_its_id(name, snapshot, path):
-                    version = Version(name=name, root=root, path=path, snapshot=snapshot)
+                    version = Version(name=name, root=root, snapshot=snapshot)
                     self.versions.append(version)
 
     def _parse(self, place: tuple[str, str]) -> Snapshot:
@@ -198,10 +185,9 @@ class ChainCheck:
             )
 
     def _check_number(self, path: str) -> None:
-        """A hint that exists must hold a number; it may be half-written at one reading."""
-        if any(self._number(path, absent=0) is not None for _ in range(2)):
-            return
-        self._hint(path, "holds no number", "Remove it: readers then list the folder.")
+        """A hint that exists must hold a number."""
+        if self._number(path, absent=0) is None:
+            self._hint(path, "holds no number", "Remove it: readers then list the folder.")
 
     def _number(self, path: str, *, absent: int | None = None) -> int | None:
         try:

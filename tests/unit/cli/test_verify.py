@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from compactord.cli.command import _parser
+from compactord.cli.verify import verify
 from compactord.errors import AccessDenied, UsageError
 from compactord.maintenance.finding import Finding, FindingKind
 from compactord.maintenance.verify import Verified, Wanted, verify_table
@@ -143,6 +145,14 @@ def _table(warehouse: Path) -> Home:
     (branch / "snapshot").mkdir()
     shutil.copy(f"{ref.location}/snapshot/snapshot-4", branch / "snapshot")
     return Home(ref)
+
+
+def _told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    """What the command prints on stdout, on a virtual clock."""
+    found = verify(_parser().parse_args(["verify", *arguments]), builders.VirtualClock())
+    out, err = capsys.readouterr()
+    assert found == code, (out, err)
+    return out
 
 
 def _made(folder: str) -> Path:
@@ -295,7 +305,8 @@ def test_whatever_is_wrong_is_found_and_nothing_else(
     home = _table(tmp_path)
     name = damage(home)
     before = digest(tmp_path)
-    found = answered(capsys, "verify", "--warehouse", str(tmp_path), "--table", "d.t", code=3)
+    table = ("--warehouse", str(tmp_path), "--table", "d.t", "--json")
+    found = json.loads(_told(capsys, *table, code=3))
     (finding,) = found["findings"]
     assert finding["kind"] == kind
     assert finding["path"].endswith(name)
@@ -340,7 +351,9 @@ def _rules(**changed: Any) -> FileRules:
 def _verified(storage: Storage, wanted: Wanted | None = None, **changed: Any) -> Verified:
     wanted = wanted or Wanted()
     rules = _rules(**changed)
-    return verify_table(storage, TABLE.location, wanted, rules, progress=lambda text: None)
+    return verify_table(
+        storage, TABLE.location, wanted, rules, progress=lambda text: None, pause=lambda: None
+    )
 
 
 def _with_data(table: Lineage) -> Lineage:
@@ -460,7 +473,14 @@ def test_vectors_are_of_live_files_in_every_version_that_has_them(tmp_path: Path
 
     def verified(storage: Storage) -> Verified:
         wanted = Wanted(is_all=True)
-        return verify_table(storage, home.ref.location, wanted, rules, progress=lambda text: None)
+        return verify_table(
+            storage,
+            home.ref.location,
+            wanted,
+            rules,
+            progress=lambda text: None,
+            pause=lambda: None,
+        )
 
     assert not verified(LOCAL).findings
 
@@ -472,25 +492,64 @@ def test_vectors_are_of_live_files_in_every_version_that_has_them(tmp_path: Path
     assert {each.kind for each in found} == {FindingKind.CANNOT_BE_READ}
 
 
-def test_a_snapshot_that_expires_while_it_is_verified_is_no_finding() -> None:
+def _expiring(table: Lineage, *, from_: int, to: int) -> Callable[[], None]:
+    """Data files of these snapshots that no other one needs go now; the snapshots when called."""
+    storage, ids = table.storage, range(from_, to + 1)
+    kept = {
+        file.file_name
+        for snapshot_id in snapshot_ids(storage, TABLE.location)
+        if snapshot_id not in ids
+        for _, file in builders.live_files(storage, TABLE, snapshot_id)
+    }
+    for snapshot_id in ids:
+        for bucket, file in builders.live_files(storage, TABLE, snapshot_id):
+            if file.file_name not in kept:
+                storage.delete(table.data_path(bucket.bucket, file))
+
+    def finish() -> None:
+        for snapshot_id in ids:
+            storage.delete(paths.snapshot_path(TABLE.location, snapshot_id))
+
+    return finish
+
+
+def _paused(table: Lineage, wanted: Wanted, pause: Callable[[], None]) -> Verified:
+    return verify_table(
+        table.storage,
+        TABLE.location,
+        wanted,
+        _rules(),
+        progress=lambda text: None,
+        pause=pause,
+    )
+
+
+@pytest.mark.parametrize("wanted", [Wanted(is_all=True), Wanted(snapshot_id=4)], ids=str)
+def test_files_that_go_before_the_snapshots_that_expire_are_no_finding(wanted: Wanted) -> None:
     table = _on_object_store()
-    (file,) = table.files()
+    assert not _paused(table, wanted, _expiring(table, from_=1, to=4)).findings
+    table = _on_object_store()
+    _expiring(table, from_=1, to=4)
+    assert _missing(_paused(table, wanted, lambda: None)), "nothing expires: they are lost"
 
-    def expire_then(call: Call) -> None:
-        if (
-            call.method == "list"
-            and call.path.endswith("/bucket-0")
-            and table.storage.status(paths.snapshot_path(TABLE.location, 5))
-        ):
-            table.compacted_by_others([file])
-            _with_data(table)
-            table.storage.delete(table.data_path(0, file))
-            for snapshot_id in range(1, 6):
-                table.storage.delete(paths.snapshot_path(TABLE.location, snapshot_id))
 
-    found = _verified(HookedStorage(table.storage, before=expire_then))
-    assert not found.findings
-    assert found.files_of == ("snapshot 6",)
+@pytest.mark.parametrize("wanted", [Wanted(), Wanted(is_all=True)], ids=str)
+def test_a_file_is_lost_although_others_expire_and_there_is_a_newer_snapshot(
+    wanted: Wanted,
+) -> None:
+    table = _on_object_store()
+    (lost,) = table.files()
+    finish = _expiring(table, from_=1, to=4)
+
+    def pause() -> None:
+        finish()
+        table.append(1)
+        _with_data(table)
+        table.storage.delete(table.data_path(0, lost))
+
+    table.storage.delete(table.data_path(0, lost))
+    (finding,) = _missing(_paused(table, wanted, pause))
+    assert finding.path == table.data_path(0, lost)
 
 
 def test_a_refused_table_is_verified_as_far_as_it_can_be(
@@ -516,9 +575,9 @@ def test_of_several_tables_each_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     home = _table(tmp_path / "wh")
     home.data_files(8)[0].unlink()
     config = configuration(tmp_path, "catalogs: {lake: {warehouse: WH}}")
-    found = answered(capsys, "verify", "--config", config, code=3)
+    found = json.loads(_told(capsys, "--config", config, "--json", code=3).splitlines()[-1])
     assert {each["table"]: each["whole"] for each in found["tables"]} == {"d.a": True, "d.t": False}
-    text = said(capsys, "verify", "--config", config, "--tables", "d.t", code=3)
+    text = _told(capsys, "--config", config, "--tables", "d.t", code=3)
     assert "d.t: 1 data_file_missing; verified" in text
     assert "    of snapshot 8\n" in text
     assert "2 tables" not in text
