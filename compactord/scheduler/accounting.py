@@ -1,4 +1,4 @@
-"""Accounting of a table: counters, failures, halts, quarantined buckets.
+"""Accounting of a table: counters, failures, halts.
 
 Functions of the scheduler over one `ScheduledTable`; nothing here decides what is done next.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Protocol, TypeGuard
+from typing import TypeGuard
 
-from compactord.config.model import Backoff, Retry
+from compactord.config.model import Retry
 from compactord.errors import (
     CommitGaveUp,
     CompactordError,
@@ -18,15 +18,22 @@ from compactord.errors import (
     ObjectNotFound,
 )
 from compactord.maintenance.expire import Expired
-from compactord.model import Conflict, LossOutcome, MergeCompaction, TableName
-from compactord.paimon.data_file import BucketId
+from compactord.model import Conflict, LossOutcome, MergeCompaction
 from compactord.redaction import redact_text
-from compactord.scheduler.at_engine import Submitted
+from compactord.scheduler.observer import Observer, tell_halt
+from compactord.scheduler.quarantine import (
+    DROPS_MAX,
+    damaged_in,
+    failure_halt,
+    forget_quarantined,
+    in_vain,
+    pause_ms,
+    quarantine,
+    quarantine_damaged,
+)
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import (
-    Drops,
     Lifted,
-    Quarantined,
     ScheduledTable,
     advice,
     halt_for,
@@ -36,44 +43,6 @@ from compactord.table.backlog import PendingCompaction
 from compactord.table.compactor import Cycle
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.session import Settled
-
-# Quarantine a bucket after so many fruitless compactions in a row: writers commit faster than
-# compactions of it, or it makes the engine die.
-DROPS_MAX = 5
-
-
-class Observer(Protocol):
-    """Receives events for logs and metrics; must not block."""
-
-    def started(self, name: TableName, record: CompactionRecord, now_ms: int) -> None:
-        """The first subcompaction of a compaction goes to the engine."""
-        ...
-
-    def ended(self, view: EndedCompaction) -> None:
-        """A compaction has ended, one way or another."""
-        ...
-
-    def committed(self, name: TableName, settled: Settled, seconds: float) -> None: ...
-
-    def commit_failed(self, name: TableName, error: CompactordError) -> None: ...
-
-    def quarantined(
-        self, name: TableName, bucket: BucketId, quarantined: Quarantined, now_ms: int
-    ) -> None: ...
-
-    def halted(self, name: TableName, halt: Halt) -> None: ...
-
-    def resumed(self, name: TableName) -> None: ...
-
-    def troubled(self, name: TableName, error: str) -> None:
-        """A poll of the table failed; it is tried again."""
-        ...
-
-    def snapshot_lost(self, name: TableName, why: str) -> None: ...
-
-    def hung(self, name: TableName, submitted: Submitted, now_ms: int) -> None:
-        """A subcompaction did not answer within its time limit; it is cancelled."""
-        ...
 
 
 def settle(
@@ -99,19 +68,20 @@ def settle(
         return
     if settled.committed is not None:
         observer.committed(scheduled.name, settled, cycle.commit_seconds)
-        _count_commit(scheduled, settled, now_ms, observer)
+        _count_commit(scheduled, settled, now_ms)
         for each in settled.published:
             yield _published(scheduled, records[each.number], each, now_ms, observer)
+        # Last: a bucket that failed is told of as a halt, too.
+        _lift(scheduled, Lifted.BY_COMMIT, observer)
     for each, drop in settled.dropped:
         _waste(scheduled, each)
         record = records[each.number]
         yield _counted(scheduled, record, Outcome.CONFLICT, drop.why, now_ms, each)
         if drop.conflict is Conflict.BUCKET_DAMAGED:
             scheduled.counts.conflicts[drop.conflict] += 1
-            if record.pending.bucket not in _damaged_in(cycle):
+            if record.pending.bucket not in damaged_in(cycle):
                 kind = FormatError.__name__
-                pending, backoff = record.pending, retry.backoff
-                _quarantine(scheduled, pending, drop.why, kind, backoff, now_ms, observer)
+                quarantine(scheduled, record.pending, drop.why, kind, retry, now_ms, observer)
             continue
         conflicted(scheduled, record, drop.conflict, drop.why, retry, now_ms, observer)
     for each in settled.replaced:
@@ -214,12 +184,12 @@ def take_in(
     if cycle.planned is not None:
         scheduled.counts.sums["ingested_bytes"] += cycle.planned.appended_bytes
         scheduled.planned = cycle.planned
-        _quarantine_damaged(scheduled, cycle, now_ms, observer)
+        quarantine_damaged(scheduled, cycle, now_ms, observer)
         if scheduled.has_nothing_failing:
             # No commit of ours will end this halt.
             scheduled.failures = 0
             _lift(scheduled, Lifted.BY_COMMIT, observer)
-        _forget_quarantined(scheduled, now_ms, observer)
+        forget_quarantined(scheduled, now_ms, observer)
     _lift(scheduled, Lifted.BY_CYCLE, observer)
 
 
@@ -263,10 +233,9 @@ def fail(
     scheduled.failures += 1
     if scheduled.failures < retry.halt_after_consecutive_failures:
         return
-    is_damage = kind == FormatError.__name__
     _halt(
         scheduled,
-        HaltReason.DATA_CHECK_FAILED if is_damage else HaltReason.REPEATED_FAILURES,
+        failure_halt(kind),
         message,
         advice(kind),
         Lifted.BY_COMMIT,
@@ -287,57 +256,13 @@ def blame(
 ) -> None:
     """Quarantine the bucket and count a failure of the table; `kind` as for `fail`.
 
-    A file that is gone is the bucket's alone: the table has others that can be compacted.
+    A file that is gone, and a bucket that fails again and again, concern that bucket alone: the
+    table has others that can be compacted. It is halted when many of them fail, in a row.
     """
-    _quarantine(scheduled, pending, message, kind, retry.backoff, now_ms, observer)
-    if kind != DataFileMissing.__name__:
+    is_new = pending.bucket not in scheduled.quarantined or Lifted.BY_COMMIT in scheduled.halts
+    if is_new and kind != DataFileMissing.__name__:
         fail(scheduled, message, kind, retry, now_ms, observer)
-
-
-def in_vain(
-    scheduled: ScheduledTable,
-    record: CompactionRecord,
-    message: str,
-    retry: Retry,
-    now_ms: int,
-    observer: Observer,
-) -> None:
-    """Quarantine the bucket after DROPS_MAX fruitless compactions in a row.
-
-    One commit of a writer may invalidate several compactions in flight: they count once.
-    """
-    drops = scheduled.drops.setdefault(record.pending.bucket, Drops())
-    if record.number <= drops.up_to:
-        return
-    drops.count, drops.up_to = drops.count + 1, scheduled.last_number
-    if drops.count >= DROPS_MAX:
-        drops.count = 0
-        _quarantine(scheduled, record.pending, message, "", retry.backoff, now_ms, observer)
-
-
-def _quarantine(
-    scheduled: ScheduledTable,
-    pending: PendingCompaction,
-    message: str,
-    kind: str,
-    backoff: Backoff,
-    now_ms: int,
-    observer: Observer,
-) -> None:
-    """Quarantine a bucket for a time that grows with its failures."""
-    shown, known = scheduled.shown_halt, scheduled.quarantined.get(pending.bucket)
-    failures = known.failures + 1 if known else 1
-    quarantined = Quarantined(
-        failures=failures,
-        message=message,
-        error=kind,
-        since_ms=known.since_ms if known else now_ms,
-        until_ms=now_ms + pause_ms(backoff, failures),
-        partition=pending.partition,
-    )
-    scheduled.quarantined[pending.bucket] = quarantined
-    observer.quarantined(scheduled.name, pending.bucket, quarantined, now_ms)
-    _tell(scheduled, shown, observer)
+    quarantine(scheduled, pending, message, kind, retry, now_ms, observer)
 
 
 def expired(scheduled: ScheduledTable, result: Expired | CompactordError, now_ms: int) -> None:
@@ -357,71 +282,6 @@ def expired(scheduled: ScheduledTable, result: Expired | CompactordError, now_ms
     sums["expired_files"] += (
         result.data_files + result.changelog_files + result.manifests + result.index_files
     )
-
-
-def _damaged_in(cycle: Cycle) -> set[BucketId]:
-    """The buckets that the cycle could not plan."""
-    return {each.bucket for each in cycle.planned.damaged} if cycle.planned is not None else set()
-
-
-def _quarantine_damaged(
-    scheduled: ScheduledTable, cycle: Cycle, now_ms: int, observer: Observer
-) -> None:
-    """Quarantine the buckets that could not be planned, and release those that now could.
-
-    Each is told of once. It is no failure of the table: nothing else stops.
-    """
-    planned, damaged = cycle.planned, _damaged_in(cycle)
-    assert planned is not None, "there is a plan"
-    for bucket in [b for b, known in scheduled.quarantined.items() if known.is_damaged]:
-        if bucket not in damaged:
-            del scheduled.quarantined[bucket]
-    for each in planned.damaged:
-        known = scheduled.quarantined.get(each.bucket)
-        if known is not None and known.is_damaged and known.message == each.message:
-            continue
-        quarantined = Quarantined(
-            failures=1,
-            message=each.message,
-            error=FormatError.__name__,
-            since_ms=now_ms,
-            until_ms=0,
-            partition=each.partition,
-        )
-        scheduled.quarantined[each.bucket] = quarantined
-        observer.quarantined(scheduled.name, each.bucket, quarantined, now_ms)
-
-
-def _forget_quarantined(scheduled: ScheduledTable, now_ms: int, observer: Observer) -> None:
-    """Buckets that are gone, and those whose quarantine is over and that have nothing to do."""
-    shown = scheduled.shown_halt
-    for bucket in _done_with(scheduled, now_ms):
-        scheduled.quarantined.pop(bucket, None)
-    _tell(scheduled, shown, observer)
-
-
-def _done_with(scheduled: ScheduledTable, now_ms: int) -> list[BucketId]:
-    planned = scheduled.planned
-    assert planned is not None, "just taken in"
-    done = list(planned.gone)
-    for bucket in planned.gone:
-        scheduled.drops.pop(bucket, None)
-    if planned.backlog.tasks > sum(pending.tasks for pending in planned.offered):
-        # The plan offers only some of the due buckets.
-        return done
-    pending = {each.bucket for each in planned.offered}
-    # A bucket whose compaction is in flight is not counted as due.
-    pending.update(record.pending.bucket for record in scheduled.in_flight)
-    return done + [
-        bucket
-        for bucket, quarantined in scheduled.quarantined.items()
-        if quarantined.until_ms <= now_ms and bucket not in pending and not quarantined.is_damaged
-    ]
-
-
-def pause_ms(backoff: Backoff, failures: int) -> int:
-    """How long to wait after so many failures in a row."""
-    return int(min(backoff.max_ms, backoff.min_ms * 2 ** min(failures - 1, 40)))
 
 
 def release(scheduled: ScheduledTable, observer: Observer) -> None:
@@ -503,7 +363,7 @@ def _halt(
     scheduled.error = ""
     if lifted is not Lifted.BY_CYCLE:
         scheduled.next_try_ms = next_try_ms
-    _tell(scheduled, shown, observer)
+    tell_halt(scheduled, shown, observer)
 
 
 def _lift(scheduled: ScheduledTable, lifted: Lifted, observer: Observer) -> None:
@@ -512,22 +372,10 @@ def _lift(scheduled: ScheduledTable, lifted: Lifted, observer: Observer) -> None
     if scheduled.halts.pop(lifted, None) is not None:
         if lifted is Lifted.BY_COMMIT:
             scheduled.next_try_ms = 0
-        _tell(scheduled, shown, observer)
+        tell_halt(scheduled, shown, observer)
 
 
-def _tell(scheduled: ScheduledTable, before: Halt | None, observer: Observer) -> None:
-    """Tell the observer when the halt that people see is another one than before."""
-    now = scheduled.shown_halt
-    if now is None:
-        if before is not None:
-            observer.resumed(scheduled.name)
-    elif before is None or (before.reason, before.message) != (now.reason, now.message):
-        observer.halted(scheduled.name, now)
-
-
-def _count_commit(
-    scheduled: ScheduledTable, settled: Settled, now_ms: int, observer: Observer
-) -> None:
+def _count_commit(scheduled: ScheduledTable, settled: Settled, now_ms: int) -> None:
     committed, sums = settled.committed, scheduled.counts.sums
     assert committed is not None, "it was committed"
     sums["commits_committed"] += 1
@@ -536,7 +384,6 @@ def _count_commit(
     scheduled.last_commit_ms = now_ms
     scheduled.last_commit_snapshot_id = committed.snapshot_id
     scheduled.failures = 0
-    _lift(scheduled, Lifted.BY_COMMIT, observer)
 
 
 def _published(
@@ -552,7 +399,7 @@ def _published(
     if quarantined is not None and quarantined.until_ms <= record.started_ms:
         shown = scheduled.shown_halt
         del scheduled.quarantined[bucket]
-        _tell(scheduled, shown, observer)
+        tell_halt(scheduled, shown, observer)
     scheduled.drops.pop(bucket, None)
     scheduled.last_success_ms[record.pending.kind] = now_ms
     view = _counted(scheduled, record, Outcome.COMMITTED, "", now_ms, finished)

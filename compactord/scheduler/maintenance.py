@@ -35,7 +35,7 @@ def due_maintenance(
             return
         if scheduled.maintenance is not None or scheduled.planned is None or scheduled.is_leaving:
             continue
-        if not scheduled.is_worked_on or scheduled.shown_halt is not None:
+        if not scheduled.is_worked_on or scheduled.keeps_snapshots:
             continue
         if scheduled.name.catalog in silent:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,6 +77,8 @@ class Quarantined:
     since_ms: int
     until_ms: int
     partition: str
+    # As which halt people are told of it.
+    halt: HaltReason | None = None
 
     @property
     def is_damaged(self) -> bool:
@@ -223,29 +225,28 @@ class ScheduledTable:
 
     @property
     def shown_halt(self) -> Halt | None:
-        """What people are told: the halt, else that of buckets whose files are gone.
+        """What people are told: the halt of the table, else that of buckets that cannot go on.
 
-        The latter stops nothing but these buckets, and expiry: what one could roll back to stays.
+        The latter stops these buckets alone, and expiry where data is missing or damaged: what one
+        could roll back to stays.
         """
         if self.halt is not None:
             return self.halt
-        lacking = [
-            (bucket, quarantined)
-            for bucket, quarantined in self.quarantined.items()
-            if quarantined.error == DataFileMissing.__name__
-        ]
-        if not lacking:
-            return None
-        bucket, first = lacking[0]
-        place = f"{first.partition} bucket {bucket.bucket}".lstrip()
-        others = f" (and {len(lacking) - 1:,} more)" if len(lacking) > 1 else ""
-        return Halt(
-            reason=HaltReason.DATA_FILE_MISSING,
-            message=f"{place}{others}: {first.message}",
-            action=advice(first.error),
-            since_ms=min(each.since_ms for _, each in lacking),
-            next_try_ms=min(each.until_ms for _, each in lacking),
-        )
+        for reason in _OF_BUCKETS:
+            lacking = [
+                (bucket, each) for bucket, each in self.quarantined.items() if each.halt is reason
+            ]
+            if lacking:
+                return _of_buckets(reason, lacking)
+        return None
+
+    @property
+    def keeps_snapshots(self) -> bool:
+        """Whether nothing may expire, since somebody may have to roll back."""
+        if self.halt is not None:
+            return True
+        shown = self.shown_halt
+        return shown is not None and shown.reason is not HaltReason.REPEATED_FAILURES
 
     @property
     def has_nothing_failing(self) -> bool:
@@ -275,9 +276,14 @@ class ScheduledTable:
         return waits
 
     def failures_of(self, bucket: BucketId) -> int:
-        """How often in a row the bucket's compactions have failed."""
+        """How often in a row the bucket's compactions have failed, if others come before it.
+
+        0 while neither it nor the table is told of as halted.
+        """
         quarantined = self.quarantined.get(bucket)
-        return quarantined.failures if quarantined is not None else 0
+        if quarantined is None or (self.halt is None and quarantined.halt is None):
+            return 0
+        return quarantined.failures
 
     @property
     def is_worked_on(self) -> bool:
@@ -336,6 +342,27 @@ class ScheduledTable:
             yield record.dispatch.snapshot_id, record.chosen_ms
         if self.planned is not None:
             yield self.planned.snapshot_id, self.last_poll_ms
+
+
+# Of quarantined buckets, the gravest first.
+_OF_BUCKETS = (
+    HaltReason.DATA_FILE_MISSING,
+    HaltReason.DATA_CHECK_FAILED,
+    HaltReason.REPEATED_FAILURES,
+)
+
+
+def _of_buckets(reason: HaltReason, lacking: Sequence[tuple[BucketId, Quarantined]]) -> Halt:
+    bucket, first = lacking[0]
+    place = f"{first.partition} bucket {bucket.bucket}".lstrip()
+    others = f" (and {len(lacking) - 1:,} more)" if len(lacking) > 1 else ""
+    return Halt(
+        reason=reason,
+        message=f"{place}{others}: {first.message}",
+        action=advice(first.error),
+        since_ms=min(each.since_ms for _, each in lacking),
+        next_try_ms=min(each.until_ms for _, each in lacking),
+    )
 
 
 def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:

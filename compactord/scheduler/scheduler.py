@@ -28,8 +28,7 @@ from compactord.model import (
     WorkKind,
 )
 from compactord.paimon.table import TableRef
-from compactord.scheduler import accounting
-from compactord.scheduler.accounting import Observer
+from compactord.scheduler import accounting, quarantine
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.effects import (
     Cancel,
@@ -41,6 +40,7 @@ from compactord.scheduler.effects import (
     StartCycle,
 )
 from compactord.scheduler.maintenance import due_maintenance
+from compactord.scheduler.observer import Observer
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import Job, ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
@@ -284,9 +284,9 @@ class Scheduler:
             for record in [r for r in scheduled.compactions.values() if r.is_under_way]:
                 self._give_up(scheduled, record, why, now_ms)
                 if record.started_ms and not self.is_draining:
-                    times = accounting.DROPS_MAX
+                    times = quarantine.DROPS_MAX
                     text = f"the engine died {times} times while it was merged: {why}"
-                    accounting.in_vain(scheduled, record, text, self.retry, now_ms, self._observer)
+                    quarantine.in_vain(scheduled, record, text, self.retry, now_ms, self._observer)
 
     def expired(self, name: TableName, more: bool, now_ms: int) -> None:
         """A round of expiry has ended; with `more` to do the next one comes at once."""

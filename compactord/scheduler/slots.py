@@ -15,9 +15,9 @@ from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
 from compactord.model import TableName, WorkKind
 from compactord.scheduler import accounting
-from compactord.scheduler.accounting import Observer
 from compactord.scheduler.at_engine import AtEngine, Submitted, TimeLimit
 from compactord.scheduler.effects import StartDispatch, Submit
+from compactord.scheduler.observer import Observer
 from compactord.scheduler.priority import (
     LARGE_BYTES,
     Contender,
@@ -271,16 +271,9 @@ class Slots:
                 for pending in scheduled.offered.values()
                 if self._may(scheduled, pending, now_ms)
             ]
-            if scheduled.halt is not None:
-                # A bucket that always fails must not keep the table halted for ever.
-                least = min(
-                    (scheduled.failures_of(pending.bucket) for pending in eligible), default=0
-                )
-                eligible = [
-                    pending
-                    for pending in eligible
-                    if scheduled.failures_of(pending.bucket) == least
-                ]
+            # Buckets that always fail must not keep the table halted, nor take the others' slots.
+            least = min((scheduled.failures_of(each.bucket) for each in eligible), default=0)
+            eligible = [each for each in eligible if scheduled.failures_of(each.bucket) == least]
             max_age_ms = scheduled.policy.max_backlog_age_ms
             scheduled.head = most_urgent(eligible, max_age_ms=max_age_ms, now_ms=now_ms)
             scheduled.head_until_ms = now_ms + _HEAD_MS

@@ -218,7 +218,7 @@ class Rules:
             assert may_start(windows, pending.kind, world.now_ms, timezone.utc), (
                 "outside its window"
             )
-        halt = self._halts.get(name)
+        halt = scheduled.halt
         if halt is not None:
             assert not self._is_unsafe(name), f"{name} is not to be touched"
             assert world.now_ms >= halt.next_try_ms, f"{name} is halted"
@@ -356,11 +356,11 @@ class Rules:
         for name, scheduled in scheduler.tables.items():
             mine = self._held(name)
             assert scheduled.slots == mine, f"{name} holds {mine} slots, not {scheduled.slots}"
-            assert (scheduled.halt is not None) == (name in self._halts), (
+            assert (scheduled.shown_halt is not None) == (name in self._halts), (
                 "nobody was told of a halt"
             )
-            if scheduled.halt is not None:
-                self._halts[name] = scheduled.halt
+            if scheduled.shown_halt is not None:
+                self._halts[name] = scheduled.shown_halt
             queued = [each.number for each in scheduled.compactions.values() if each.has_waiting]
             assert len(set(queued)) <= scheduled.policy.max_concurrent_tasks + 1
             assert all(number in self.active for number in queued)

@@ -141,8 +141,8 @@ def test_a_bucket_that_always_fails_is_tried_at_growing_pauses_up_to_the_longest
 
 def test_one_bad_bucket_does_not_keep_a_halted_table_halted() -> None:
     world = World(4, slots=2, odds=Odds(subcompaction_fails=1.0))
-    table = SimTable([Bucket(is_poison=True, run=0), *(Bucket(run=500 * MIB) for _ in range(4))])
-    plan = Plan(interval_ms=1_000, size=(MIB, 2 * MIB), buckets=5)
+    table = SimTable([Bucket(is_poison=True, run=0), *(Bucket(run=500 * MIB) for _ in range(6))])
+    plan = Plan(interval_ms=1_000, size=(MIB, 2 * MIB), buckets=7)
     name = world.add("t", table, plan)
     world.run(120_000)
     assert world.scheduler.tables[name].halt is not None

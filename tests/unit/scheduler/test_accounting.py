@@ -9,7 +9,7 @@ from compactord.errors import StorageError, TransientStorageError
 from compactord.maintenance.expire import Expired
 from compactord.model import Conflict, FailureKind
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler import accounting
+from compactord.scheduler import accounting, quarantine
 from compactord.scheduler.effects import StartDispatch
 from compactord.scheduler.scheduled_table import Drops
 from compactord.scheduler.status import Outcome
@@ -26,7 +26,7 @@ BACKOFF = Backoff(min="1 s", max="10 s")
     ("failures", "pause_ms"), [(1, 1_000), (2, 2_000), (4, 8_000), (5, 10_000), (10_000, 10_000)]
 )
 def test_pauses_grow_up_to_the_longest(failures: int, pause_ms: int) -> None:
-    assert accounting.pause_ms(BACKOFF, failures) == pause_ms
+    assert quarantine.pause_ms(BACKOFF, failures) == pause_ms
 
 
 def test_rounds_of_expiry_are_summed_up_and_failures_counted() -> None:
@@ -130,7 +130,7 @@ def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> N
     record = scheduled.compactions[number]
 
     def dropped(number: int) -> None:
-        accounting.in_vain(
+        quarantine.in_vain(
             scheduled,
             replace(record, number=number),
             "gone",
@@ -140,7 +140,7 @@ def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> N
         )
 
     # Each act ends a hundred; those of the next one were dispatched after it.
-    for act in range(accounting.DROPS_MAX):
+    for act in range(quarantine.DROPS_MAX):
         assert not scheduled.quarantined, f"after {act} acts"
         scheduled.last_number = (act + 1) * 100
         for each in range(act * 100, scheduled.last_number):
@@ -195,16 +195,16 @@ def test_a_decision_whose_inputs_go_before_it_is_cut_is_a_drop_and_in_the_end_qu
     stage.add()
     scheduled = stage.scheduler.tables[NAME]
     effect = only(stage.planned())
-    for number in range(1, accounting.DROPS_MAX + 1):
+    for number in range(1, quarantine.DROPS_MAX + 1):
         assert not scheduled.quarantined, f"after {number - 1}"
         assert isinstance(effect, StartDispatch)
         stage.scheduler.dispatched(NAME, Outrun(number=effect.number, why="gone"), stage.now)
-        if number < accounting.DROPS_MAX:
+        if number < quarantine.DROPS_MAX:
             # With what the writer did the bucket is offered anew.
             stage.tables[NAME].commit({0: MIB}, stage.now)
             effect = stage.next_dispatch(1_000)
     assert [each.failures for each in scheduled.quarantined.values()] == [1]
-    assert scheduled.counts.conflicts == {Conflict.FILE_REMOVED: accounting.DROPS_MAX}
+    assert scheduled.counts.conflicts == {Conflict.FILE_REMOVED: quarantine.DROPS_MAX}
     assert scheduled.failures == 0
 
 

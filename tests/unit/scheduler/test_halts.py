@@ -18,10 +18,11 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.model import FailureKind, LossOutcome
+from compactord.paimon.data_file import BucketId
 from compactord.scheduler import accounting
 from compactord.scheduler.effects import Discard, StartCycle, StartDispatch, StartExpire, Submit
 from compactord.scheduler.status import HaltReason, Outcome
-from tests.simulation.tables import MIB
+from tests.simulation.tables import MIB, TRIGGER
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
 
 TORN = FormatError("/t/snapshot-1", "torn")
@@ -319,6 +320,35 @@ def test_a_halt_that_is_renewed_is_as_old_as_it_was() -> None:
     assert renewed is not None
     assert renewed.since_ms == first.since_ms
     assert renewed.next_try_ms > first.next_try_ms
+
+
+def test_a_bucket_that_always_fails_is_told_like_a_halt_and_stops_no_more_than_itself() -> None:
+    """Nothing else is due meanwhile, so that no commit comes between its failures."""
+    stage = Stage(halt_after_consecutive_failures=3)
+    stage.add(buckets=2)
+    stage.tables[NAME].buckets[1].level0.clear()
+    stage.cycle_ended(only(stage.decide()))
+    stage.dispatched(only(stage.decide()))
+    submit = only(stage.decide())
+    scheduled = stage.scheduler.tables[NAME]
+    for failures in (1, 2, 3):
+        assert isinstance(submit, Submit)
+        assert scheduled.shown_halt is None
+        stage.ends(submit, FailureKind.POISON)
+        assert scheduled.quarantined[BucketId(b"", 0)].failures == failures
+        submit = _try_again(stage) if failures < 3 else None
+    assert (scheduled.halt, scheduled.failures) == (None, 1)
+    shown = scheduled.shown_halt
+    assert shown is not None
+    assert (shown.reason, shown.message) == (HaltReason.REPEATED_FAILURES, "bucket 0: bad")
+    assert not scheduled.keeps_snapshots, "no data is lost"
+    assert stage.observer.told.count("halted") == 1
+    for _ in range(TRIGGER):
+        stage.tables[NAME].commit({0: MIB, 1: MIB}, stage.now)
+    _look(stage, 3_600_000)
+    begun = only(stage.decide())
+    assert isinstance(begun, StartDispatch)
+    assert begun.bucket.bucket == 1, "the other one comes first"
 
 
 def _with_a_lost_file(**retry: object) -> tuple[Stage, Submit]:

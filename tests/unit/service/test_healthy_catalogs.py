@@ -22,6 +22,7 @@ from compactord.paimon.table import TableRef
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
 from compactord.storage.base import ObjectStatus
+from compactord.storage.breaker import Breakers
 from tests import builders
 from tests.builders import FIRST
 from tests.storages import Call, HookedStorage, MemoryStorage
@@ -112,6 +113,7 @@ class Beside:
             reload=lambda: loaded,
             apply_logs=lambda _: None,
             metrics=Metrics(),
+            breakers=Breakers(clock.steady_ms),
             instance="here",
         )
         self._thread = threading.Thread(target=self.daemon.run)

@@ -120,8 +120,10 @@ def test_an_object_store_that_is_silent_is_asked_no_more() -> None:
 def test_a_refusal_is_an_answer(answer: str) -> None:
     def refuse(connection: object) -> None:
         connection.recv(1 << 16)  # type: ignore[attr-defined]
-        text = f"HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        connection.sendall(text.encode())  # type: ignore[attr-defined]
+        # A 404 without the store's own word would be a gateway's.
+        body = "<Error><Code>NoSuchKey</Code></Error>" if "404" in answer else ""
+        head = f"HTTP/1.1 {answer}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        connection.sendall((head + body).encode())  # type: ignore[attr-defined]
 
     with serving(refuse) as port:
         _, breaker, storage = _object_store(f"http://127.0.0.1:{port}", timeout_s=30)
