@@ -70,6 +70,7 @@ read; 77 permission denied
 EXPIRE_EXAMPLES = """\
 examples:
   compactord expire --warehouse /data/wh --table sales.orders --dry-run
+  compactord expire --warehouse /data/wh --dry-run     # all tables that serve would work on
   compactord expire --config compactord.yaml --catalog lake --tables 'sales\\..*'
 
 It keeps what the table's snapshot.* options, tags, branches, consumers and long-lived changelogs
@@ -82,6 +83,7 @@ or stopped; 77 permission denied
 ORPHANS_EXAMPLES = """\
 examples:
   compactord orphans --warehouse /data/wh --table sales.orders --dry-run
+  compactord orphans --warehouse /data/wh --dry-run    # all tables that serve would work on
   compactord orphans --config compactord.yaml --catalog lake
 
 It removes files that compactord wrote (their names show it), that no snapshot, tag, branch or

@@ -31,7 +31,7 @@ _SUMMED = ("snapshots", "size_bytes", *(name for name, _ in _COUNTS))
 
 def expire(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
-    choice = choose(args)
+    choice = choose(args, all_of_warehouse=True)
     clock = SystemClock(choice.zone)
     verb = "would be expired" if args.dry_run else "expired"
     note_if_left_alone(args, choice, f"snapshots are {verb}")

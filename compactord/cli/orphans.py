@@ -15,7 +15,7 @@ from compactord.maintenance.orphan_files import find_orphans, remove_orphans
 
 def orphans(args: argparse.Namespace, clock: Clock | None = None) -> int:
     """Run the command; the exit code. `clock` None: the machine's."""
-    choice = choose(args)
+    choice = choose(args, all_of_warehouse=True)
     rule = owner_rule(clock or SystemClock(), grace_ms(args, choice.loaded.config))
     note_if_left_alone(args, choice, "left-over files are looked for")
     take = find_orphans if args.dry_run else remove_orphans

@@ -103,6 +103,18 @@ def test_several_tables_expire_by_their_own_options_and_rules(
     assert counts == {"d.a": 1, "d.b": 2, "d.agg": None, "d.self": None}
 
 
+@pytest.mark.parametrize("command", ["expire", "orphans"])
+def test_a_warehouse_alone_means_all_its_tables_that_serve_works_on(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(tmp_path, "d.a", commits=3, **KEEP_ONE)
+    append(tmp_path, "e.b", commits=3)
+    keyed(tmp_path, "d.self", commits=3, write__only="false", **KEEP_ONE)
+    found = answered(capsys, command, "--warehouse", str(tmp_path), "--dry-run")
+    outcomes = {each["table"]: each["outcome"] for each in found["tables"]}
+    assert outcomes == {"d.a": "done", "d.self": "passed_over", "e.b": "done"}
+
+
 def _left_over(ref: TableRef) -> dict[str, Path]:
     """A file of a process of elsewhere, one of this process, one that Java could have written."""
     folder = Path(ref.location) / "bucket-0"
