@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,6 +121,34 @@ def excluding_key(discovery: Discovery, database: str, table: str) -> str | None
     if discovery.including_databases.fullmatch(database) is None:
         return "including_databases"
     return None if discovery.including_tables.fullmatch(full_name) else "including_tables"
+
+
+def unmatched_patterns(
+    config: ServiceConfig, tables: Collection[tuple[str, str, str]], listed: Collection[str]
+) -> Mapping[str, str]:
+    """The patterns, by their dotted keys, that match none of the tables.
+
+    `tables` are catalog, database and table of each, `listed` the catalogs of which they are all: a
+    pattern that concerns others is not judged, nor one that matches an empty name, such as `.*`.
+    """
+    found: dict[str, str] = {}
+    if config.catalogs.keys() <= set(listed):
+        discovery, names = config.discovery, [f"{database}.{t}" for _, database, t in tables]
+        for key, pattern, of in (
+            ("including_databases", discovery.including_databases, {each[1] for each in tables}),
+            ("including_tables", discovery.including_tables, names),
+            ("excluding_tables", discovery.excluding_tables, names),
+        ):
+            if pattern is not None and not any(map(pattern.fullmatch, ("", *of))):
+                found[f"discovery.{key}"] = pattern.pattern
+    for index, rule in enumerate(config.rules):
+        concerned = {rule.match.catalog} if rule.match.catalog else config.catalogs.keys()
+        pattern = rule.match.table
+        if pattern is None or pattern.fullmatch("") or not concerned <= set(listed):
+            continue
+        if not any(_concerns(rule, catalog, f"{d}.{t}") for catalog, d, t in tables):
+            found[f"rules.{index}.match.table"] = pattern.pattern
+    return found
 
 
 def cold_differences(old: ServiceConfig, new: ServiceConfig) -> tuple[str, ...]:

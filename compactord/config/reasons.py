@@ -14,10 +14,18 @@ def excluded_by_name(loaded: LoadedConfig, database: str, table: str) -> str | N
     name = excluding_key(loaded.config.discovery, database, table)
     if name is None:
         return None
-    key = f"discovery.{name}"
-    pattern = loaded.reference(key) or getattr(loaded.config.discovery, name).pattern
     verb = "is" if name == "excluding_tables" else "is only"
-    return f"{shown_key(loaded, key)} {verb} {pattern}"
+    pattern = getattr(loaded.config.discovery, name).pattern
+    return _pattern_text(loaded, f"discovery.{name}", pattern, verb)
+
+
+def matches_nothing(loaded: LoadedConfig, key: str, pattern: str) -> str:
+    """A pattern that matches no table: `rules.2.match.table (c.yaml:7) is a\\.tmp_.*`."""
+    return _pattern_text(loaded, key, pattern, "is")
+
+
+def _pattern_text(loaded: LoadedConfig, key: str, pattern: str, verb: str) -> str:
+    return f"{shown_key(loaded, key)} {verb} {loaded.reference(key) or pattern}"
 
 
 def not_write_only(loaded: LoadedConfig, catalog: str, database: str, table: str) -> str:

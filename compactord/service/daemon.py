@@ -136,6 +136,7 @@ class Daemon:
             engine=self._capacity.view(0, 0),
             catalogs=self._registry.catalogs,
             silent_since_ms=self._silent_stores.since_ms,
+            unmatched=self._registry.unmatched,
         )
         self._next_tick_s = clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000

@@ -12,7 +12,7 @@ from compactord.config import reasons
 from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
-from compactord.config.policy import TablePolicy, policy_for
+from compactord.config.policy import TablePolicy, policy_for, unmatched_patterns
 from compactord.model import TableName
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
@@ -32,7 +32,8 @@ class TableRegistry:
     """Used by the loop alone. `specs` is what cycles read; `catalogs` is what listings found.
 
     `excluded` are the tables that patterns exclude; those that are excluded because their writers
-    compact them are among the scheduler's.
+    compact them are among the scheduler's. `unmatched` are patterns that match no table, by their
+    keys, as they are shown.
     """
 
     def __init__(
@@ -52,6 +53,9 @@ class TableRegistry:
             for name, catalog in loaded.config.catalogs.items()
         }
         self.excluded: dict[TableName, ExcludedTable] = {}
+        self.unmatched: dict[str, str] = {}
+        # Catalogs of which all tables are known.
+        self._listed: set[str] = set()
         self._loaded = loaded
         self._scheduler = scheduler
         self._specs = specs
@@ -90,6 +94,21 @@ class TableRegistry:
                 self._scheduler.remove(name)
                 self._timetable.stop_calling(str(name))
                 self.intervals_ms.pop(name, None)
+        if not listing.unreadable:
+            self._listed.add(listing.catalog)
+        self._judge_patterns()
+
+    def _judge_patterns(self) -> None:
+        """Note which patterns match no table: their authors mistook a name, or it is gone."""
+        served = (each.name for each in self._scheduler.tables.values() if not each.is_leaving)
+        found = unmatched_patterns(self._loaded.config, {*served, *self.excluded}, self._listed)
+        texts = {key: reasons.matches_nothing(self._loaded, key, p) for key, p in found.items()}
+        for text in texts.values():
+            if text not in self.unmatched.values():
+                _log.warning("pattern_matches_nothing", pattern=text)
+        # The same object: views are made from it.
+        self.unmatched.clear()
+        self.unmatched.update(texts)
 
     def _exclude(self, listing: Listing) -> None:
         """Take in which tables patterns exclude; of databases that were not listed nothing is."""
@@ -157,6 +176,7 @@ class TableRegistry:
             )
             self.looked_at(scheduled)
             self._poll_due(name)
+        self._judge_patterns()
 
     def _policy(self, name: TableName) -> TablePolicy:
         return policy_for(self._loaded.config, name.catalog, name.database, name.table)

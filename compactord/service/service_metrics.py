@@ -84,6 +84,11 @@ def _service_metrics() -> tuple[_Metric, ...]:
             "Last time the configuration was loaded.",
             lambda view: view.config.last_reload_success_ms / 1000,
         ),
+        _gauge(
+            "config_patterns_unmatched",
+            "Patterns of the configuration that match no table.",
+            lambda view: len(view.unmatched_patterns),
+        ),
         _Metric(
             gauge(
                 "compactord_loop_last_heartbeat_timestamp_seconds",

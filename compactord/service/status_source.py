@@ -54,6 +54,8 @@ class Facts:
     catalogs: dict[str, CatalogView] = field(default_factory=dict)
     # Of catalogs whose store does not answer: since when.
     silent_since_ms: dict[str, int] = field(default_factory=dict)
+    # Patterns that match no table, by their keys.
+    unmatched: dict[str, str] = field(default_factory=dict)
     # For each loop: its last heartbeat, and the age in ms at which it counts as stalled.
     beats: dict[str, tuple[int, int]] = field(default_factory=dict)
     # Jobs that have taken too long to be at work, by what they do.
@@ -148,6 +150,7 @@ class StatusKeeper:
                     default=0,
                 )
             ),
+            unmatched_patterns=tuple(facts.unmatched.values()),
         )
 
     def _top_buckets(self, tables: Sequence[ScheduledTable]) -> tuple[BucketView, ...]:

@@ -215,6 +215,8 @@ class ServiceView:
     hung_jobs: Mapping[str, int]
     # When the oldest work under way began that keeps snapshots from expiring.
     expiry_held_since_ms: int
+    # Patterns of the configuration that match no table, each with its key and place.
+    unmatched_patterns: tuple[str, ...] = ()
 
     def reading_ms(self, steady_ms: int) -> int:
         """The view's clock at a steady time; it runs on even when the wall clock is set."""

@@ -71,6 +71,8 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
     if config.restart_required:
         keys = ", ".join(config.restart_required)
         yield _notice("warn", "Some changed settings need a restart.", keys)
+    for pattern in view.unmatched_patterns:
+        yield _notice("warn", "A pattern of the configuration matches no table.", pattern)
     if view.is_draining:
         yield _notice(
             "warn", "The service is draining.", "It finishes running work and starts no new work."

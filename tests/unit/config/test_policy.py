@@ -6,7 +6,12 @@ import pytest
 
 from compactord.config.choices import Mode, SnapshotExpiry
 from compactord.config.model import Discovery, ServiceConfig
-from compactord.config.policy import cold_differences, is_included, policy_for
+from compactord.config.policy import (
+    cold_differences,
+    is_included,
+    policy_for,
+    unmatched_patterns,
+)
 
 
 def _config(**sections: Any) -> ServiceConfig:
@@ -147,3 +152,41 @@ def test_cold_keys_are_told_from_hot_ones() -> None:
         "catalogs.new.warehouse",
     }
     assert cold_differences(new, new) == ()
+
+
+_TABLES = [("lake", "a", "x"), ("lake", "b", "tmp_1"), ("sea", "a", "y")]
+
+
+@pytest.mark.parametrize(
+    ("sections", "listed", "unmatched"),
+    [
+        ({}, ["lake", "sea"], []),
+        ({"discovery": {"including_databases": "a|c"}}, ["lake", "sea"], []),
+        (
+            {"discovery": {"including_databases": "c", "including_tables": "a\\.z"}},
+            ["lake", "sea"],
+            ["discovery.including_databases", "discovery.including_tables"],
+        ),
+        ({"discovery": {"excluding_tables": ".*tmp_.*"}}, ["lake", "sea"], []),
+        (
+            {"discovery": {"excluding_tables": "tmp_.*"}},
+            ["lake", "sea"],
+            ["discovery.excluding_tables"],
+        ),
+        # A catalog that was not listed may have such a table.
+        ({"discovery": {"excluding_tables": "tmp_.*"}}, ["lake"], []),
+        ({"rules": [{"table": "a\\.[xy]"}, {"table": "x"}]}, ["lake", "sea"], ["rules.1"]),
+        ({"rules": [{"table": "x"}]}, ["lake"], []),
+        ({"rules": [{"catalog": "lake", "table": "a\\.y"}]}, ["lake"], ["rules.0"]),
+        ({"rules": [{"catalog": "sea", "table": "a\\.y"}, {}]}, ["lake", "sea"], []),
+        ({"rules": [{"catalog": "lake", "table": ".*"}]}, ["lake"], []),
+    ],
+)
+def test_patterns_that_match_no_table_of_the_listed_catalogs_are_found(
+    sections: dict[str, Any], listed: list[str], unmatched: list[str]
+) -> None:
+    rules = [{"match": match, "set": {"priority": 1}} for match in sections.pop("rules", ())]
+    catalogs = {name: {"warehouse": f"/{name}"} for name in ("lake", "sea")}
+    config = ServiceConfig.model_validate({"catalogs": catalogs, "rules": rules, **sections})
+    found = unmatched_patterns(config, _TABLES, listed)
+    assert [key.removesuffix(".match.table") for key in found] == unmatched

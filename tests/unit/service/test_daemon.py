@@ -280,6 +280,8 @@ _RULES = """\
       set: {only_write_only: false}
     - match: {table: 'db\\.paused'}
       set: {mode: paused}
+    - match: {table: 'paused'}
+      set: {mode: paused}
     """
 
 
@@ -327,6 +329,7 @@ def test_every_table_of_a_warehouse_is_listed_with_its_state_and_why(tmp_path: P
         "refused": ("unsupported", found["refused"][1]),
     }
     assert "first-row" in found["refused"][1]
+    assert view.unmatched_patterns == (f"rules.2.match.table ({path}:8) is paused",)
     counts = {status.value: count for (_, status), count in view.tables_by_status.items()}
     assert counts == {"active": 2, "paused": 1, "excluded": 2, "unsupported": 1}
     told = {

@@ -389,6 +389,13 @@ def test_settings_that_wait_for_a_restart_are_named_although_all_is_well() -> No
     assert "all well" in found.text
 
 
+def test_patterns_that_match_no_table_are_named_although_all_is_well() -> None:
+    pattern = r"rules.2.match.table (c.yaml:7) is a\.tmp_.*"
+    found = page(FixedStatus(service_view(table_view(), unmatched_patterns=(pattern,))))
+    assert pattern in found.text
+    assert "all well" in found.text
+
+
 def test_a_view_that_nobody_renews_is_said_to_be_old() -> None:
     loops = tuple(replace(loop, stale_after_ms=HOUR) for loop in service_view().loops)
     status = FixedStatus(service_view(table_view(), loops=loops))

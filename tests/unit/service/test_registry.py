@@ -135,6 +135,41 @@ def test_excluded_tables_are_known_until_a_listing_lacks_them_and_logged_once() 
     assert registry.excluded == {}
 
 
+def test_a_pattern_that_matches_no_table_is_told_once_and_again_when_it_begins_anew() -> None:
+    rules = [{"match": {"table": r"a\.x"}, "set": {"priority": 9}}]
+    registry, _ = _registry(VirtualClock(), _loaded(rules=rules))
+    text = r"rules.0.match.table (c.yaml:7) is a\.x"
+    told = []
+    for listing in (
+        # What could not be listed may match.
+        _listing(is_listed=False, error="no such host"),
+        _listing(unreadable=frozenset({"a"})),
+        _listing("b.y"),
+        _listing("b.y"),
+        _listing("b.y", excluded=("a.x",)),
+        _listing("a.x", "b.y"),
+        _listing("b.y"),
+        _listing(is_listed=False, error="no such host"),
+    ):
+        with capture_logs() as logs:
+            registry.listed(listing)
+        logged = [log["pattern"] for log in logs if log["event"] == "pattern_matches_nothing"]
+        told.append((list(registry.unmatched.values()), logged))
+    known = ([text], [])
+    assert told == [
+        ([], []),
+        ([], []),
+        ([text], [text]),
+        known,
+        ([], []),
+        ([], []),
+        ([text], [text]),
+        known,
+    ]
+    registry.apply(_loaded())
+    assert registry.unmatched == {}
+
+
 _UNDECIDED = {"rules": [{"match": {"table": "a.x"}, "set": {"only_write_only": False}}]}
 _PAUSED = {"rules": [{"match": {"table": "a.x"}, "set": {"mode": "paused"}}]}
 _NOT_WRITE_ONLY = "not write-only, so its writers compact it themselves; defaults.only_write_only"
