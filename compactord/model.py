@@ -449,7 +449,9 @@ class LostCommit:
 
     def __str__(self) -> str:
         names = ", ".join(self.file_names) + (", …" if self.files > len(self.file_names) else "")
-        what = f"{self.rows:,} rows, added files: {self.files}" + (f" ({names})" if names else "")
+        what = f"rows: {self.rows:,}, added files: {self.files:,}" + (
+            f" ({names})" if names else ""
+        )
         who = f"{self.commit_kind} {self.commit_identifier} of {self.commit_user}"
         text = (
             f"snapshot {self.snapshot_id}, {who}, was renamed into its place after "

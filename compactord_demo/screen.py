@@ -95,8 +95,7 @@ class _PlainLines:
         told += observer.troubles()
         if observer.look is not None and (recent := observer.look.recent):
             last = recent[0]
-            files = f"{last.files_in}→{last.files_out} files"
-            told.append(f"last: {last.table} {last.place} {files}")
+            told.append(f"last: {last.table} {last.place} files {last.files_in}→{last.files_out}")
         self._console.out("  ".join(told), highlight=False)
 
 

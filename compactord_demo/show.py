@@ -14,6 +14,7 @@ from compactord.clock import Clock
 from compactord.ids import Owner
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
 from compactord.storage.base import Storage
+from compactord.table.report import count_text
 from compactord.top.console import console_on
 from compactord_demo.daemon import CATALOG, DaemonFailed, DaemonProcess
 from compactord_demo.ingestion import Ingestion
@@ -104,7 +105,9 @@ class _Show:
         """Let the jobs commit without a daemon beside them."""
         self._ingestion.add(commits)
         if commits:
-            self._console.out(f"{commits} commits more, not compacted", highlight=False)
+            self._console.out(
+                f"{count_text(commits, 'more commit')}, not compacted", highlight=False
+            )
 
     def sum_up(self) -> bool:
         """Read the tables and print the results."""
@@ -160,7 +163,8 @@ class _Show:
 
     def _told(self, phase: str) -> str:
         ingestion = self._ingestion
-        return f"{phase}; {ingestion.commits} commits, {ingestion.rows:,} rows so far"
+        commits = count_text(ingestion.commits, "commit")
+        return f"{phase}; {commits}, {count_text(ingestion.rows, 'row')} so far"
 
     def _newest(self) -> dict[str, int]:
         return {

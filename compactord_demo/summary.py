@@ -70,7 +70,10 @@ def _times(count: int) -> str:
 
 
 _LINES: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("ingested", lambda r: f"{_commits(r.tally.commits)}, {r.tally.rows:,} rows"),
+    (
+        "ingested",
+        lambda r: f"{_commits(r.tally.commits)}, {report.count_text(r.tally.rows, 'row')}",
+    ),
     ("compacted", lambda r: f"{_times(r.work.compactions)}, {_commits(r.work.commits)}"),
     ("read", lambda r: report.size_text(r.work.input_bytes)),
     ("written", lambda r: report.size_text(r.work.output_bytes)),

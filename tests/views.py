@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 from typing import Any
 
 from compactord.model import CompactReason, Conflict, TableName, WorkKind
@@ -479,6 +480,43 @@ def _busy_view(orders: TableView) -> ServiceView:
             _bucket_view("crm.customers", 0, 6),
         ),
     )
+
+
+def all_of_one() -> FixedStatus:
+    """A service in which everything that is counted is there once, for plurals."""
+    keyed = table_view(runs=1)
+    once = {
+        field.name: 1
+        for field in fields(TableShape)
+        if isinstance(getattr(keyed.shape, field.name), int)
+    }
+    table = replace(
+        keyed,
+        shape=replace(keyed.shape, **once),
+        info=replace(keyed.info, compaction_trigger=1, stop_trigger=1),
+        backlog=Backlog(tasks=1, files=1, size_bytes=1, oldest_ms=NOW_MS),
+        running_tasks=1,
+        counters=TableCounters(compactions={(WorkKind.MINOR, Outcome.COMMITTED): 1}),
+    )
+    task = task_view(files=1, size_bytes=1, sorted_runs=1, subcompactions=1, subcompactions_done=0)
+    engine = replace(service_view().engine, restarts=1, slots=1, running=1, lost_slots=1)
+    ended = {f"{what}_{way}": 1 for what in ("files", "bytes", "rows") for way in ("in", "out")}
+    view = service_view(
+        table,
+        engine=engine,
+        queued={PriorityClass.FORCED: 1},
+        queue=(replace(task, started_ms=0),),
+        running=(task,),
+        recent=(compaction_view(upgraded_files=1, **ended),),
+        top_buckets=(_bucket_view("sales.orders", 1, 1),),
+    )
+    bucket = bucket_detail(replace(run_view(0, 1, "1..1"), rows=1), files=1, size_bytes=1)
+    return FixedStatus(view, TableDetail(view=table, buckets=(bucket,), bucket_count=1))
+
+
+def plurals_of_one(text: str) -> list[str]:
+    """`1 files` and the like in a text, with the words around."""
+    return re.findall(r"(?<![\w.,:/-])1 (?!(?:is|has|ms|s)\b)(?:more )?[a-z-]+s\b.{0,20}", text)
 
 
 _MARTS = ("revenue", "stock", "visits", "returns", "carts", "coupons", "shipping", "margins")

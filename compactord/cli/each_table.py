@@ -17,6 +17,7 @@ from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, exit_code, say,
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.paimon.options import parse_options
 from compactord.paimon.schema import latest_schema
+from compactord.table.report import count_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,4 +156,4 @@ def _print(args: argparse.Namespace, lines: Sequence[str]) -> None:
 def _summary(choice: Choice, several: _Several) -> str:
     count = len(choice.targets)
     parts = ", ".join(f"{number} {what}" for what, number in several.counts.items())
-    return f"{count} table{'' if count == 1 else 's'}{': ' if parts else ''}{parts}"
+    return f"{count_text(count, 'table')}{': ' if parts else ''}{parts}"

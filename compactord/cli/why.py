@@ -137,7 +137,9 @@ def _when(choice: Choice, found: Standing, told: BucketReasons, clock: Clock) ->
     is_forced = table.key_of is not None and told.sorted_runs >= stop - 1
     if closed and not (is_forced and not policy.windows_strict):
         return f"when its window {closed}"
-    forced = f", before other work: {told.sorted_runs} runs, stop trigger {stop}"
+    forced = (
+        f", before other work: {report.count_text(told.sorted_runs, 'run')}, stop trigger {stop}"
+    )
     return f"within {_poll_text(found)}, when a slot is free{forced if is_forced else ''}"
 
 

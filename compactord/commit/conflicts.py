@@ -32,7 +32,7 @@ def conflict(
     comparable and is None for tables without a primary key.
     """
     if total_buckets is not None and total_buckets != change.total_buckets:
-        why = f"the partition now has {total_buckets} buckets, not {change.total_buckets}"
+        why = f"the bucket count is now {total_buckets}, not {change.total_buckets}"
         return Conflict.BUCKET_COUNT_CHANGED, why
     now = {file_identity(change.bucket, file) for file in live}
     for file in change.before:

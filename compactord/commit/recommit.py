@@ -186,7 +186,7 @@ def _misplaced(
     for entry in entries:
         total = totals.get(entry.partition, rules.bucket_option)
         if entry.total_buckets != total:
-            return f"it was written for {entry.total_buckets} buckets, there are {total} now"
+            return f"it was written for a bucket count of {entry.total_buckets}, now it is {total}"
         if entry.file.schema_id > rules.newest_schema_id:
             return f"{entry.file.file_name} has schema {entry.file.schema_id}, which is gone"
     return None

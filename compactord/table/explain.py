@@ -110,7 +110,8 @@ def _why_picked(found: BucketFiles, compaction: Compaction, request: PlanRequest
         case CompactReason.FULL | CompactReason.APPEND_FULL | CompactReason.FORCED_REWRITE:
             return "a full compaction was asked for"
         case CompactReason.EXPIRED_RECORDS:
-            return f"{len(files)} files have expired records (record-level.expire-time)"
+            have = "1 file has" if len(files) == 1 else f"{len(files):,} files have"
+            return f"{have} expired records (record-level.expire-time)"
         case _:
             return _why_merged(bucket_runs(found.files, request.key_of), compaction, options)
 

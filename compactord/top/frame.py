@@ -12,8 +12,9 @@ from rich.text import Text
 
 from compactord.redaction import printable
 from compactord.service.page.bars import run_state
-from compactord.service.page.figures import NO_STOP, iso_text
+from compactord.service.page.figures import NO_STOP, iso_text, more_tables
 from compactord.service.page.need import Need
+from compactord.table.report import count_text
 from compactord.table.status import RunState
 from compactord.top.look import Look, Rates, TopCommit, TopService, TopTable, TopTask
 
@@ -97,7 +98,7 @@ def _lines(part: RenderableType) -> int:
 def _head(look: Look, rates: Rates | None, trouble: str) -> Iterator[Text]:
     title = _line(("compactord top", "bold"), (f"  {printable(look.source)}", ""))
     title.append(f"  {iso_text(look.now_ms)}", "dim")
-    title.append(f"  {len(look.tables)} tables")
+    title.append(f"  {count_text(len(look.tables), 'table')}")
     yield title
     if trouble:
         yield _line((printable(trouble), "bold red"))
@@ -108,7 +109,7 @@ def _head(look: Look, rates: Rates | None, trouble: str) -> Iterator[Text]:
     else:
         files = sum(table.files for table in look.tables)
         size = size_cell(sum(table.size_bytes for table in look.tables))
-        yield _line((f"{files:,} files, {size}", ""))
+        yield _line((f"{count_text(files, 'file')}, {size}", ""))
 
 
 def _service_line(look: Look, service: TopService, rates: Rates | None) -> Text:
@@ -158,8 +159,8 @@ def _tables(look: Look, room: int | None) -> Iterator[RenderableType]:
     yield _Fitting(wide, narrow)
     if not tables:
         yield _line(("no tables", "dim"))
-    if len(tables) > len(shown):
-        yield _line((f"{len(tables) - len(shown)} more tables are less urgent", "dim"))
+    if more := len(tables) - len(shown):
+        yield _line((f"{more_tables(more)} less urgent", "dim"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,7 @@ def _notes(look: Look) -> list[Text]:
             for table in found[:_NOTES_SHOWN]
         ]
         if len(found) > _NOTES_SHOWN:
-            notes.append(_line((f"{len(found) - _NOTES_SHOWN} more tables are {what}", style)))
+            notes.append(_line((f"{more_tables(len(found) - _NOTES_SHOWN)} {what}", style)))
     return notes
 
 
@@ -266,7 +267,7 @@ def _running(look: Look, tasks: Sequence[TopTask]) -> Table:
             _flexible(task.table),
             _flexible(task.place),
             Text(printable(task.why), "dim"),
-            Text(f"{_count_cell(task.files)} files"),
+            Text(f"{_count_cell(task.files)} file{'' if task.files == 1 else 's'}"),
             Text(size_cell(task.size_bytes)),
             progress,
             Text(age_cell(look.now_ms - task.started_ms)),

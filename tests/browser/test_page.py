@@ -57,7 +57,7 @@ def test_a_filter_works_without_javascript(browser: Browser, served: Served) -> 
     with browser.open(served.url(), java_script_enabled=False) as tab:
         tab.page.get_by_role("searchbox").fill("payments")
         tab.page.get_by_role("button", name="Filter").click()
-        assert "1 of 16 names contain" in tab.page.inner_text("main")
+        assert "1 of 16 tables: the name contains" in tab.page.inner_text("main")
         tables = tab.page.locator("#tables tbody tr")
         assert [text.split()[0] for text in tables.all_inner_texts()] == ["lake.sales.payments"]
 

@@ -43,9 +43,11 @@ from tests.views import (
     GIB,
     MIB,
     NOW_MS,
+    all_of_one,
     busy_night,
     halt,
     pattern_excluded_view,
+    plurals_of_one,
     service_view,
     table_view,
 )
@@ -203,6 +205,11 @@ def test_a_frame_fits_a_terminal_of_few_lines_and_counts_what_it_leaves_out() ->
     assert more is not None
     # Of the 66 one is an append table, without triggers.
     assert shown + 1 + int(more[1]) == 66
+
+
+def test_what_is_there_once_is_not_called_many() -> None:
+    look = look_at(all_of_one().shown)
+    assert not plurals_of_one("\n".join(drawn(look) + drawn(replace(look, service=None))))
 
 
 def test_names_cannot_steer_the_terminal_nor_rich() -> None:

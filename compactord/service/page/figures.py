@@ -9,7 +9,7 @@ from compactord.clock import iso_text as iso_text
 from compactord.model import CompactReason, TableName, WorkKind
 from compactord.scheduler.status import PriorityClass
 from compactord.service.page.markup import Markup, element, join
-from compactord.table.report import size_text
+from compactord.table.report import count_text, size_text
 
 # Java's Integer.MAX_VALUE: a stop trigger with this value never stops a writer.
 NO_STOP = 2_147_483_647
@@ -50,10 +50,15 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def more_tables(number: int) -> str:
+    """`1 more table is`, `2 more tables are`."""
+    return f"{number:,} more {'table is' if number == 1 else 'tables are'}"
+
+
 def size(size_bytes: float) -> Markup:
     """`1.5 MiB`, with the exact bytes as value and title."""
     exact = round(size_bytes)
-    return element("data", size_text(size_bytes), value=exact, title=f"{exact:,} bytes")
+    return element("data", size_text(size_bytes), value=exact, title=count_text(exact, "byte"))
 
 
 def moment(epoch_ms: int, now_ms: int) -> Markup:

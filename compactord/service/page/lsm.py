@@ -132,8 +132,8 @@ def _lane(
         "g",
         element(
             "title",
-            f"level {run.level}: {files}, {count(run.rows)} rows, "
-            f"{count(run.size_bytes)} bytes{keys}",
+            f"level {run.level}: {files}, {count_text(run.rows, 'row')}, "
+            f"{count_text(run.size_bytes, 'byte')}{keys}",
         ),
         _text(0, y + 22, f"L{run.level}"),
         _text(_SIZE_X, y + 11, f"{size_text(run.size_bytes)} · {files}"),

@@ -125,7 +125,7 @@ def _shape_facts(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
     age = f", oldest has waited {age_text(now_ms - backlog.oldest_ms)}" if backlog.oldest_ms else ""
     yield (
         "Backlog",
-        join((f"{count(backlog.tasks)} compactions, ", size(backlog.size_bytes), age)),
+        join((f"{count_text(backlog.tasks, 'compaction')}, ", size(backlog.size_bytes), age)),
     )
     yield "Newest snapshot", f"{count(shape.snapshot_id)} ({count(shape.snapshots)} kept)"
     yield "Planned at snapshot", count(table.planned_snapshot_id)

@@ -19,6 +19,7 @@ from compactord.service.page.figures import (
     age_text,
     count,
     moment,
+    more_tables,
     nothing,
     place,
     size,
@@ -31,6 +32,7 @@ from compactord.service.page.need import Need, need_of, standing_of
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
 from compactord.service.page.work import queue_grid, recent_grid, running_grid, with_work
 from compactord.service.view import BucketView, EngineView, ServiceView, TableStatus, TableView
+from compactord.table.report import count_text
 
 # How many are shown unless all are requested.
 TABLES_SHOWN = 200
@@ -120,13 +122,12 @@ def _health_mark(view: ServiceView, now_ms: int) -> Markup:
 
 def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
     engine = view.engine
-    restarts = f"{count(engine.restarts)} restarts" if engine.restarts != 1 else "1 restart"
     yield (
         "Engine",
         join(
             (
                 status_mark(_engine_word(engine)),
-                element("small", f"{engine.master}, {restarts}"),
+                element("small", f"{engine.master}, {count_text(engine.restarts, 'restart')}"),
             )
         ),
     )
@@ -136,7 +137,7 @@ def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
             (
                 f"{count(engine.running)} of {count(engine.slots)}",
                 meter(engine.running, engine.slots),
-                element("small", "merges running"),
+                element("small", "busy with merges"),
             )
         ),
     )
@@ -151,7 +152,9 @@ def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
         ),
     )
     yield "Tables", join((count(len(view.tables)), element("small", _status_text(view))))
-    yield "Queue", join((count(sum(view.queued.values())), element("small", "compactions wait")))
+    queued = sum(view.queued.values())
+    wait = "compaction waits" if queued == 1 else "compactions wait"
+    yield "Queue", join((count(queued), element("small", wait)))
     backlog = [table.backlog for table in view.tables if table.status not in _LEFT_ALONE]
     oldest_ms = min((b.oldest_ms for b in backlog if b.oldest_ms), default=0)
     waits = f"oldest has waited {age_text(now_ms - oldest_ms)}" if oldest_ms else "nothing is due"
@@ -206,9 +209,10 @@ def _found_text(view: ServiceView, whole: ServiceView, choice: Choice) -> Markup
         return None
     return element(
         "p",
-        f"{count(len(view.tables))} of {count(len(whole.tables))} names contain ",
+        f"{count(len(view.tables))} of {count_text(len(whole.tables), 'table')}: ",
+        "the name contains ",
         element("q", element("bdi", choice.sought)),
-        f" and are {choice.state.value}" if choice.state else None,
+        f", the state is {choice.state.value}" if choice.state else None,
         "; ",
         element("a", "show every table", href="/"),
     )
@@ -226,9 +230,9 @@ def _tables(tables: Sequence[TableView], choice: Choice, now_ms: int) -> Markup:
     )
     found = grid("tables", caption, sortable(_TABLES, choice), rows, empty="No tables.")
     rest = (
-        f"{count(more)} more tables; "
+        f"{count_text(more, 'more table')}; "
         if choice.sort
-        else f"{count(more)} more tables are less urgent; "
+        else f"{more_tables(more)} less urgent; "
     )
     return join((found, element("p", rest, _all_link(choice)) if more else None))
 
@@ -289,8 +293,8 @@ def _backlog(table: TableView) -> Markup:
     backlog = table.backlog
     if not backlog.tasks:
         return nothing()
-    tasks = "1 compaction" if backlog.tasks == 1 else f"{count(backlog.tasks)} compactions"
-    return join((size(backlog.size_bytes), element("small", tasks)))
+    tasks = element("small", count_text(backlog.tasks, "compaction"))
+    return join((size(backlog.size_bytes), tasks))
 
 
 def _buckets(buckets: Sequence[BucketView]) -> Markup:

@@ -26,6 +26,7 @@ from compactord.service.page.figures import (
 from compactord.service.page.grid import column, grid
 from compactord.service.page.markup import Markup, element, join
 from compactord.service.view import ActiveCompaction, ServiceView
+from compactord.table.report import count_text
 
 _RUNNING = (
     column("Table"),
@@ -132,7 +133,8 @@ def _task_cells(task: ActiveCompaction) -> tuple[str, ...]:
 def _progress(task: ActiveCompaction) -> Markup:
     return join(
         (
-            f"{count(task.subcompactions_done)} of {count(task.subcompactions)} subcompactions"
+            f"{count(task.subcompactions_done)} of "
+            f"{count_text(task.subcompactions, 'subcompaction')}"
             if task.status in (None, Status.RUNNING)
             else task.status.value,
             meter(task.subcompactions_done, task.subcompactions),

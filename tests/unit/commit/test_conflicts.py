@@ -96,7 +96,7 @@ def test_an_input_is_known_by_its_whole_identity(other: dict[str, Any]) -> None:
 
 
 def test_another_number_of_buckets_is_a_conflict() -> None:
-    assert _why(total_buckets=8) == "the partition now has 8 buckets, not 4"
+    assert _why(total_buckets=8) == "the bucket count is now 8, not 4"
 
 
 @pytest.mark.parametrize("now", [(), (b"other",), (b"dv", b"dv2")])

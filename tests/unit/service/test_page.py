@@ -41,11 +41,13 @@ from tests.views import (
     SECOND,
     FixedClock,
     FixedStatus,
+    all_of_one,
     append_view,
     busy_night,
     compaction_view,
     halt,
     pattern_excluded_view,
+    plurals_of_one,
     service_view,
     table_view,
     task_view,
@@ -421,6 +423,7 @@ def test_only_the_neediest_tables_are_shown_until_all_are_asked_for() -> None:
     assert sum(row.startswith("lake.d") for row in first.rows) == TABLES_SHOWN
     assert first.rows[1].startswith("lake.d.needy")
     assert "31 more tables are less urgent" in first.text
+    assert "1 more table is less urgent" in overview(*tables[:201]).text
     assert "/?all=1" in first.values("href")
     assert sum(row.startswith("lake.d") for row in everything.rows) == TABLES_SHOWN + 31
     assert "more tables are less urgent" not in everything.text
@@ -430,7 +433,7 @@ def test_a_filter_is_a_plain_part_of_the_name_and_holds_for_work_too() -> None:
     found = page(busy_night(), q="SALES.")
     names = {row.split()[0] for row in found.rows if row.startswith("lake.")}
     assert names == {"lake.sales.orders", "lake.sales.payments", "lake.sales.refunds"}
-    assert "3 of 16 names contain" in found.text
+    assert "3 of 16 tables: the name contains" in found.text
     assert "SALES." in found.values("value")
     assert not [row for row in page(busy_night(), q=".*").rows if row.startswith("lake.")]
 
@@ -529,6 +532,12 @@ def test_hostile_texts_are_only_texts(path: str) -> None:
     assert not [h for h in found.values("href") if not h.startswith(("/", "#"))]
     assert HOSTILE.replace("\u202e", r"\u202e") in found.texts
     assert "\u202e" not in found.text
+
+
+@pytest.mark.parametrize("path", ["/", ORDERS])
+def test_what_is_there_once_is_not_called_many(path: str) -> None:
+    found = page(all_of_one(), path, q="orders")
+    assert not plurals_of_one(" ".join((found.text, *found.values("title"))))
 
 
 def test_half_a_surrogate_pair_in_a_name_does_not_take_the_page_down() -> None:

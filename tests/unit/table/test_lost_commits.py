@@ -200,7 +200,7 @@ Act = Callable[[Case], None]
         ),
         pytest.param(Case(), _others_delete, _nothing, "deleted files", id="deleted"),
         pytest.param(
-            Case(total_buckets=8), _nothing, _nothing, "written for 8 buckets", id="buckets"
+            Case(total_buckets=8), _nothing, _nothing, "a bucket count of 8", id="buckets"
         ),
         pytest.param(Case(next_row_id=4), _nothing, _nothing, "row ids", id="row ids"),
         pytest.param(
