@@ -6,7 +6,6 @@ marked between them. Positions are in percent of the width, so that bars stretch
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -19,6 +18,8 @@ from compactord.table.status import BucketDetail, RunView
 _LANE, _ROOM, _MARK, _HEAD = 30, 12, 18, 20
 # Where the columns begin and end, in percent.
 _SIZE_X, _SIZE_W, _KEY_X, _KEY_W = 8.0, 44.0, 56.0, 44.0
+# The narrowest bar.
+_LEAST_W = 0.4
 _KEY_TEXT_MAX = 22
 # Empty rows are drawn up to a trigger that is at most this many runs away.
 _ROOM_MAX = 8
@@ -71,11 +72,7 @@ def lsm_svg(bucket: BucketDetail, *, compaction_trigger: int, stop_trigger: int)
 def scale_text(runs: Sequence[RunView]) -> str:
     """How the drawing is to be read: both scales in words."""
     sizes = [run.size_bytes for run in runs]
-    text = (
-        f"Bars: size on a logarithmic scale, {size_text(min(sizes))} to {size_text(max(sizes))}."
-        if sizes
-        else "No files."
-    )
+    text = f"Bars: size, from 0 to {size_text(max(sizes))}." if sizes else "No files."
     if not _keys(runs):
         return text
     if _are_numbers(_keys(runs)):
@@ -106,13 +103,9 @@ def _are_numbers(keys: set[str]) -> bool:
 
 
 def _size_widths(runs: Sequence[RunView]) -> list[float]:
-    """Percent of the drawing; the smallest run's bar is a twelfth of the largest one's."""
-    logs = [math.log(max(1, run.size_bytes)) for run in runs]
-    if not logs:
-        return []
-    low, high = min(logs), max(logs)
-    shares = ((log - low) / (high - low) if high > low else 1.0 for log in logs)
-    return [_SIZE_W * (1 / 12 + share * 11 / 12) for share in shares]
+    """Percent of the drawing; bars begin at zero, and the smallest are still to be seen."""
+    largest = max((run.size_bytes for run in runs), default=0)
+    return [max(_LEAST_W, _SIZE_W * run.size_bytes / max(1, largest)) for run in runs]
 
 
 def _heads(*, has_keys: bool) -> Iterator[Markup]:

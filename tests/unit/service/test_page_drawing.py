@@ -9,6 +9,7 @@ from compactord.service.view import TableDetail
 from tests.unit.service.test_page import ORDERS, page
 from tests.views import (
     GIB,
+    KIB,
     MIB,
     FixedStatus,
     bucket_detail,
@@ -59,15 +60,30 @@ def test_bars_grow_with_the_size_and_spans_lie_where_the_keys_are() -> None:
         compaction_trigger=5,
         stop_trigger=8,
     )
-    bars = [
-        float(re.search(r'width="([\d.]+)%"', rect)[1])  # type: ignore[index]
-        for rect in re.findall(r"<rect[^>]*class=\"(?:level0|level|oldest)\"", svg)
-    ]
+    bars = _bars(svg)
     assert bars == sorted(bars)
     assert bars[0] > 0
     assert bars[-1] == 44
     spans = re.findall(r'<rect x="([\d.]+)%" y="\d+" width="([\d.]+)%"[^>]*class="span"', svg)
     assert spans == [("56.00", "22.00"), ("67.00", "22.00"), ("56.00", "44.00")]
+
+
+def test_bars_begin_at_zero_so_that_runs_of_like_sizes_look_alike() -> None:
+    sizes = (136 * KIB, 143 * KIB, 14 * KIB, 1)
+    svg = lsm_svg(
+        bucket_detail(*(run_view(0, size, "0..9") for size in sizes)),
+        compaction_trigger=5,
+        stop_trigger=8,
+    )
+    assert _bars(svg) == [round(44 * 136 / 143, 2), 44, round(44 * 14 / 143, 2), 0.4]
+
+
+def _bars(svg: str) -> list[float]:
+    """The widths of the bars in percent of the drawing, from the newest run down."""
+    return [
+        float(re.search(r'width="([\d.]+)%"', rect)[1])  # type: ignore[index]
+        for rect in re.findall(r"<rect[^>]*class=\"(?:level0|level|oldest)\"", svg)
+    ]
 
 
 def test_keys_that_are_numbers_lie_by_value_and_others_by_rank() -> None:
@@ -81,7 +97,7 @@ def test_keys_that_are_numbers_lie_by_value_and_others_by_rank() -> None:
 
 
 def test_the_drawing_says_how_it_is_scaled() -> None:
-    assert "logarithmic scale, 1.0 MiB to 1.0 GiB" in scale_text(
+    assert "size, from 0 to 1.0 GiB" in scale_text(
         [run_view(0, MIB, "1..2"), run_view(5, GIB, "1..9")]
     )
     assert "by value" in scale_text([run_view(0, MIB, "1..2")])
