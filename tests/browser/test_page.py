@@ -7,9 +7,19 @@ import pytest
 
 from compactord.model import TableName
 from compactord.service.view import TableDetail, TableStatus
+from compactord.table.status import Backlog
 from tests.browser.serving import Served
 from tests.tools.browser import Browser
-from tests.views import FixedStatus, bucket_detail, halt, run_view, service_view, table_view
+from tests.views import (
+    MINUTE,
+    NOW_MS,
+    FixedStatus,
+    bucket_detail,
+    halt,
+    run_view,
+    service_view,
+    table_view,
+)
 
 ORDERS = "/tables/lake/sales/orders"
 NARROW, WIDE = 380, 1280
@@ -212,7 +222,34 @@ def test_a_narrow_screen_stacks_cells_with_their_titles(browser: Browser, served
         assert label == '"Size"'
         box = row.bounding_box()
         assert box is not None
-        assert box["height"] > 150
+        assert 80 < box["height"] < 150
+
+
+def test_twelve_tables_and_much_work_take_few_screens_of_a_phone(
+    browser: Browser, served: Served
+) -> None:
+    night = served.status.shown
+    due = Backlog(tasks=2, files=9, size_bytes=300 << 20, oldest_ms=NOW_MS - 9 * MINUTE)
+    tables = [table_view(f"mart.daily_{n}", runs=1 + n, backlog=due) for n in range(9)]
+    view = replace(
+        night,
+        tables=(*night.tables[:3], *tables),
+        queue=night.queue[:1] * 50,
+        recent=night.recent[:1] * 200,
+        running=night.running[:1] * 8,
+        top_buckets=night.top_buckets * 7,
+    )
+    served.status = FixedStatus(view, *served.status.details.values())
+    with browser.open(served.url("/?sort=name"), width=390, height=844) as tab:
+        assert tab.page.evaluate("document.documentElement.scrollHeight") <= 4000
+        recent = tab.page.locator("#recent tbody tr")
+        assert [recent.nth(n).is_visible() for n in (0, 2, 3)] == [True, True, False]
+        tab.page.locator("#recent + p").get_by_role("link", name="show all").click()
+        tab.page.wait_for_url("**/?sort=name&all=1")
+        assert recent.nth(199).is_visible()
+    with browser.open(served.url(), width=WIDE) as tab:
+        assert tab.page.locator("#recent tbody tr").nth(199).is_visible()
+        assert tab.page.get_by_role("link", name="show all").count() == 0
 
 
 def test_a_drawing_has_a_visible_lane_for_each_run(browser: Browser, served: Served) -> None:

@@ -27,7 +27,7 @@ _SORTS: Mapping[str, tuple[str, Callable[[TableView], float | str], bool]] = {
     "Size": ("size", lambda table: table.shape.size_bytes, True),
     "Backlog": ("backlog", lambda table: table.backlog.size_bytes, True),
     # By age: what began to wait first has waited longest, and 0 is nothing.
-    "Oldest waits": ("oldest", lambda table: -(table.backlog.oldest_ms or _NEVER_MS), True),
+    "Oldest due work": ("oldest", lambda table: -(table.backlog.oldest_ms or _NEVER_MS), True),
     "Last commit": ("commit", lambda table: table.last_commit_ms, True),
 }
 

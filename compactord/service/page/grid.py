@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from compactord.service.page.markup import Markup, element, join
 
+# Rows on narrow screens where there is a link to all, as `.few` of the style has it.
+_FEW = 3
+_UNLABELLED = ("State", "Bucket", "Outcome", "Class")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -20,6 +24,11 @@ class Column:
     link: str | None = None
     order: str | None = None
 
+    @property
+    def label(self) -> str | None:
+        """What a stacked cell begins with; marks speak for themselves."""
+        return None if self.title in _UNLABELLED else self.title.partition(" (")[0]
+
 
 def column(title: str, kind: str | None = None) -> Column:
     return Column(title=title, kind=kind)
@@ -32,9 +41,11 @@ def grid(
     rows: Iterable[Sequence[str]],
     *,
     empty: str,
+    more: Markup | None = None,
 ) -> Markup:
     """A table whose first cells name their rows; the text `empty` when there are no rows.
 
+    With `more`, a link to all rows, narrow screens show the first three rows, and the link.
     Roles are written out because stacked tables lose theirs with their `display`.
     """
     body = [_row(columns, row) for row in rows]
@@ -51,7 +62,8 @@ def grid(
         )
         for c in columns
     )
-    return element(
+    is_few = more is not None and len(body) > _FEW
+    found = element(
         "div",
         element(
             "table",
@@ -61,11 +73,13 @@ def grid(
             role="table",
         ),
         id=identity,
-        class_="scroll stack",
+        class_="scroll stack few" if is_few else "scroll stack",
         tabindex=0,
         role="region",
         aria_labelledby=f"{identity}-caption",
     )
+    rest = element("p", f"{len(body) - _FEW:,} more; ", more, class_="more") if is_few else None
+    return join((found, rest))
 
 
 def _row(columns: Sequence[Column], cells: Sequence[str]) -> Markup:
@@ -75,7 +89,7 @@ def _row(columns: Sequence[Column], cells: Sequence[str]) -> Markup:
         "tr",
         element("th", first, scope="row", role="rowheader"),
         *(
-            element("td", element("div", cell), class_=c.kind, role="cell", data_label=c.title)
+            element("td", element("div", cell), class_=c.kind, role="cell", data_label=c.label)
             for c, cell in described
         ),
         role="row",

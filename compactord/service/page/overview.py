@@ -67,6 +67,7 @@ def overview(view: ServiceView, query: Mapping[str, str], now_ms: int) -> Markup
     choice, whole = choice_of(query), view
     view = _filtered(view, choice)
     tables = ordered(view.tables, choice, now_ms)
+    more = None if choice.is_all else _all_link(choice)
     return join(
         (
             element("h1", "Compaction", _health_mark(whole, now_ms)),
@@ -80,11 +81,13 @@ def overview(view: ServiceView, query: Mapping[str, str], now_ms: int) -> Markup
                 _found_text(view, whole, choice),
                 _tables(tables, choice, now_ms),
             ),
-            section("running-part", "Running", running_grid(view.running, now_ms)),
-            section("queue-part", "Queue", queue_grid(view.queue, view.queued, now_ms)),
-            section("recent-part", "Recent compactions", recent_grid(view.recent, now_ms)),
+            section("running-part", "Running", running_grid(view.running, now_ms, more)),
+            section("queue-part", "Queue", queue_grid(view.queue, view.queued, now_ms, more)),
+            section("recent-part", "Recent compactions", recent_grid(view.recent, now_ms, more)),
             section(
-                "buckets-part", "Buckets with the most sorted runs", _buckets(view.top_buckets)
+                "buckets-part",
+                "Buckets with the most sorted runs",
+                _buckets(view.top_buckets, more),
             ),
         )
     )
@@ -297,7 +300,7 @@ def _backlog(table: TableView) -> Markup:
     return join((size(backlog.size_bytes), tasks))
 
 
-def _buckets(buckets: Sequence[BucketView]) -> Markup:
+def _buckets(buckets: Sequence[BucketView], more: Markup | None) -> Markup:
     rows = (
         (
             table_link(bucket.name),
@@ -314,4 +317,5 @@ def _buckets(buckets: Sequence[BucketView]) -> Markup:
         _BUCKETS,
         rows,
         empty="No bucket has sorted runs.",
+        more=more,
     )

@@ -90,6 +90,7 @@ svg{overflow:hidden}
 .bar strong{min-width:1.6em;text-align:right}
 .bar svg,.meter{height:12px;display:block}.meter{width:100%;max-width:170px}
 .runs{min-width:11em}time{white-space:nowrap}
+.few+.more{display:none}
 .track{fill:var(--track)}
 .idle-fill{fill:var(--ok)}.due-fill{fill:var(--due)}.near-stop-fill{fill:var(--near)}
 .over-stop-fill{fill:var(--over)}.plain-fill{fill:var(--level)}
@@ -123,12 +124,23 @@ display:block}
 .stack thead:has(a) tr{display:flex;flex-wrap:wrap;gap:.1em 1.1em;border:0;padding:0 .9em .4em}
 .stack thead:has(a) th{padding:0}.stack thead:has(a) th:not(:has(a)){display:none}
 .stack table,.stack tbody,.stack tr,.stack th,.stack td,.stack caption{display:block;width:auto}
-.stack tr{border-top:3px solid var(--line);padding:.4em 0}
-.stack th,.stack td{border:0;padding:.18em .9em;min-width:0}
-.stack td{display:grid;grid-template-columns:8.5em minmax(0,1fr);gap:.6em;text-align:left}
+.stack tbody tr{display:flex;flex-wrap:wrap;align-items:baseline;gap:0 1.1em;
+border-top:3px solid var(--line);padding:.3em .8em;font-size:.95em;line-height:1.35}
+.stack th,.stack td{border:0;padding:0;min-width:0;max-width:100%}
+.stack td.runs,.stack td.text{flex-basis:100%}
+.stack td.runs .bar{flex:1;gap:.5em}.stack td.runs .bar strong{min-width:0}
+.stack td .bar svg{min-width:40px;max-width:80px}.stack time small{display:none}
+.tiles{grid-template-columns:repeat(auto-fit,minmax(105px,1fr));gap:.4em}
+.tiles>div{padding:.3em .6em}
+.stack td,.stack td>div{display:flex;gap:0 .5em;align-items:baseline;text-align:left}
+.stack td>div{flex-wrap:wrap;min-width:0}.stack td.runs>div{flex:1}
 .stack tbody td.number{white-space:normal}
-.stack td::before{content:attr(data-label);color:var(--quiet);font-size:.9em}
-.stack td>div{min-width:0}.stack td:has(.none){display:none}
+.stack td::before{content:attr(data-label);color:var(--quiet);font-size:.82em}
+.stack td:has(.none),.stack td:not([data-label])::before{display:none}
+.stack .meter{width:5em;margin:0;align-self:center}.stack td.runs:has(.meter){flex-basis:auto}
+h2{margin:1.2em 0 .4em}
+.few tbody tr:nth-child(n+4){display:none}
+.few+.more{display:block}
 .lsm .keys,.lsm .head{display:none}}
 """
 

@@ -54,15 +54,22 @@ _RECENT = (
 )
 
 
-def running_grid(tasks: Sequence[ActiveCompaction], now_ms: int) -> Markup:
+def running_grid(
+    tasks: Sequence[ActiveCompaction], now_ms: int, more: Markup | None = None
+) -> Markup:
     rows = (
         (*_task_cells(task), _progress(task), age_text(now_ms - task.started_ms)) for task in tasks
     )
-    return grid("running", "Merges in progress", _RUNNING, rows, empty="Nothing is running.")
+    return grid(
+        "running", "Merges in progress", _RUNNING, rows, empty="Nothing is running.", more=more
+    )
 
 
 def queue_grid(
-    tasks: Sequence[ActiveCompaction], queued: Mapping[PriorityClass, int], now_ms: int
+    tasks: Sequence[ActiveCompaction],
+    queued: Mapping[PriorityClass, int],
+    now_ms: int,
+    more: Markup | None = None,
 ) -> Markup:
     """`queued` counts all that wait; `tasks` may be the first of them."""
     by_class = [
@@ -80,10 +87,13 @@ def queue_grid(
     )
     caption = f"The next {count(len(tasks))}, the most urgent first"
     waiting = join(("; waiting in all: ", join(by_class, ", "))) if by_class else None
-    return grid("queue", join((caption, waiting)), _QUEUE, rows, empty="Nothing waits.")
+    titled = join((caption, waiting))
+    return grid("queue", titled, _QUEUE, rows, empty="Nothing waits.", more=more)
 
 
-def recent_grid(compactions: Sequence[EndedCompaction], now_ms: int) -> Markup:
+def recent_grid(
+    compactions: Sequence[EndedCompaction], now_ms: int, more: Markup | None = None
+) -> Markup:
     rows = (
         (
             table_link(ended.name),
@@ -99,7 +109,14 @@ def recent_grid(compactions: Sequence[EndedCompaction], now_ms: int) -> Markup:
         )
         for ended in compactions
     )
-    return grid("recent", "Newest first", _RECENT, rows, empty="Nothing has been compacted yet.")
+    return grid(
+        "recent",
+        "Newest first",
+        _RECENT,
+        rows,
+        empty="Nothing has been compacted yet.",
+        more=more,
+    )
 
 
 def of_table(view: ServiceView, name: TableName) -> ServiceView:

@@ -63,6 +63,7 @@ def test_heads_sort_and_turn_round_and_keep_what_else_was_chosen() -> None:
     first = page(busy_night(), q="sales", state="active")
     assert "/?q=sales&state=active&sort=-size" in first.values("href")
     assert "/?q=sales&state=active&sort=name" in first.values("href")
+    assert "/?q=sales&state=active&sort=-oldest" in first.values("href")
     assert first.values("aria-sort") == []
     turned = page(busy_night(), q="sales", state="active", sort="-size")
     assert "/?q=sales&state=active&sort=size" in turned.values("href")
