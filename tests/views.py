@@ -433,6 +433,10 @@ def _busy_view(orders: TableView) -> ServiceView:
             service_view().engine, running=3, memory_reserved_bytes=1_536 * MIB, restarts=1
         ),
         queued={PriorityClass.FORCED: 2, PriorityClass.BENEFIT: 3},
+        queued_by_table={
+            orders.name: {PriorityClass.FORCED: 2, PriorityClass.BENEFIT: 2},
+            clicks.name: {PriorityClass.BENEFIT: 1},
+        },
         queue=(
             task_view(
                 bucket=9,

@@ -82,9 +82,10 @@ def _key(key: object) -> str:
 
 
 def status(view: ServiceView) -> Json:
-    """The view without its tables, which are many, and without steady time, which is internal."""
+    """The view without its tables, which are many, and without what is internal."""
     names = (field.name for field in dataclasses.fields(view))
-    return _named(tuple(name for name in names if name not in ("tables", "steady_ms")), view)
+    left_out = ("tables", "queued_by_table", "steady_ms")
+    return _named(tuple(name for name in names if name not in left_out), view)
 
 
 def tables(view: ServiceView) -> Json:

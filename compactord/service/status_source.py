@@ -31,6 +31,7 @@ from compactord.service.view import (
     ServiceView,
     TableStatus,
     TableView,
+    total_queued,
 )
 from compactord.table.backlog import PendingCompaction
 from compactord.table.status import Backlog, TableInfo, TableShape
@@ -103,7 +104,7 @@ class StatusKeeper:
             self._tables = {name: v for name, v in self._tables.items() if name in scheduler.tables}
         if len(self._excluded) > 2 * len(excluded) + 100:
             self._excluded = {name: v for name, v in self._excluded.items() if name in excluded}
-        queue_sizes, first = queued(scheduler, now_ms)
+        queued_by_table, first = queued(scheduler, now_ms)
         statuses = Counter((view.name.catalog, view.status) for view in tables)
         return ServiceView(
             instance=facts.instance,
@@ -129,7 +130,8 @@ class StatusKeeper:
             loops=_loops(facts, wall),
             tables=tables,
             tables_by_status=dict(statuses),
-            queued=queue_sizes,
+            queued=total_queued(queued_by_table.values()),
+            queued_by_table=queued_by_table,
             queue=first,
             running=running(scheduled_tables, wall),
             recent=tuple(
@@ -342,16 +344,17 @@ def running(tables: Iterable[ScheduledTable], wall: WallTime) -> tuple[ActiveCom
 
 def queued(
     scheduler: Scheduler, now_ms: int
-) -> tuple[Mapping[PriorityClass, int], tuple[ActiveCompaction, ...]]:
-    """How many compactions wait in each class, and the first of them.
+) -> tuple[Mapping[TableName, Mapping[PriorityClass, int]], tuple[ActiveCompaction, ...]]:
+    """How many compactions of each table wait in each class, and the first of all.
 
     Those of paused and excluded tables do not wait: they are left alone on purpose.
     """
-    counts: Counter[PriorityClass] = Counter(dict.fromkeys(PriorityClass, 0))
+    waiting: dict[TableName, Counter[PriorityClass]] = {}
     first: list[ActiveCompaction] = []
     for scheduled in scheduler.tables.values():
-        if not scheduled.is_worked_on:
+        if not (scheduled.is_worked_on and scheduled.offered):
             continue
+        counts = waiting[scheduled.name] = Counter()
         max_age_ms = scheduled.policy.max_backlog_age_ms
         for pending in scheduled.offered.values():
             urgency = priority_class(pending, max_age_ms=max_age_ms, now_ms=now_ms)
@@ -363,7 +366,7 @@ def queued(
             first.append(_task(scheduled, pending, urgency, queued_ms, scheduler.wall))
     order = list(PriorityClass)
     first.sort(key=lambda view: (order.index(view.priority_class), view.queued_ms))
-    return dict(counts), tuple(first[:_QUEUE_MAX])
+    return waiting, tuple(first[:_QUEUE_MAX])
 
 
 def _task(

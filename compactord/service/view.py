@@ -10,8 +10,9 @@ from before it was set, so that ages are right.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from compactord.model import CompactReason, TableName, WorkKind
@@ -217,6 +218,8 @@ class ServiceView:
     expiry_held_since_ms: int
     # Patterns of the configuration that match no table, each with its key and place.
     unmatched_patterns: tuple[str, ...] = ()
+    # What `queued` counts, for each table that has any.
+    queued_by_table: Mapping[TableName, Mapping[PriorityClass, int]] = field(default_factory=dict)
 
     def reading_ms(self, steady_ms: int) -> int:
         """The view's clock at a steady time; it runs on even when the wall clock is set."""
@@ -230,6 +233,14 @@ class TableDetail:
     view: TableView
     buckets: tuple[BucketDetail, ...]
     bucket_count: int
+
+
+def total_queued(tables: Iterable[Mapping[PriorityClass, int]]) -> Mapping[PriorityClass, int]:
+    """How many compactions of all these tables wait in each class."""
+    total: Counter[PriorityClass] = Counter(dict.fromkeys(PriorityClass, 0))
+    for counts in tables:
+        total.update(counts)
+    return dict(total)
 
 
 class StatusSource(Protocol):

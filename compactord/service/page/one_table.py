@@ -86,7 +86,7 @@ def _parts(detail: TableDetail, work: ServiceView, now_ms: int) -> Iterator[Mark
         resting = _resting(table, now_ms)
         yield section("resting-part", "Partitions skipped after a rewrite", resting)
     yield section("running-part", "Running", running_grid(work.running, now_ms))
-    yield section("queue-part", "Queue", queue_grid(work.queue, {}, now_ms))
+    yield section("queue-part", "Queue", queue_grid(work.queue, work.queued, now_ms))
     yield section("recent-part", "Recent compactions", recent_grid(work.recent, now_ms))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -72,7 +73,7 @@ def overview(view: ServiceView, query: Mapping[str, str], now_ms: int) -> Markup
         (
             element("h1", "Compaction", _health_mark(whole, now_ms)),
             notice_list(list(service_notices(whole, now_ms))),
-            tiles(_health(whole, now_ms)),
+            tiles(_health(view, whole, now_ms)),
             _attention(ordered(view.tables, Choice(), now_ms), choice, now_ms),
             section(
                 "tables-part",
@@ -123,7 +124,8 @@ def _health_mark(view: ServiceView, now_ms: int) -> Markup:
     return element("span", "all well", class_="mark well")
 
 
-def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
+def _health(view: ServiceView, whole: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
+    """Of the tables that are shown, and of the service, whatever is shown."""
     engine = view.engine
     yield (
         "Engine",
@@ -154,7 +156,9 @@ def _health(view: ServiceView, now_ms: int) -> Iterator[tuple[str, str]]:
             )
         ),
     )
-    yield "Tables", join((count(len(view.tables)), element("small", _status_text(view))))
+    shown, total = count(len(view.tables)), count(len(whole.tables))
+    tables = shown if view is whole else f"{shown} of {total}"
+    yield "Tables", join((tables, element("small", _status_text(view.tables))))
     queued = sum(view.queued.values())
     wait = "compaction waits" if queued == 1 else "compactions wait"
     yield "Queue", join((count(queued), element("small", wait)))
@@ -184,11 +188,9 @@ def _engine_word(engine: EngineView) -> str:
     return "down" if engine.error else "starting"
 
 
-def _status_text(view: ServiceView) -> str:
-    totals = dict.fromkeys(TableStatus, 0)
-    for (_, status), number in view.tables_by_status.items():
-        totals[status] += number
-    return ", ".join(f"{count(n)} {status.value}" for status, n in totals.items() if n)
+def _status_text(tables: Sequence[TableView]) -> str:
+    totals = Counter(table.status for table in tables)
+    return ", ".join(f"{count(totals[s])} {s.value}" for s in TableStatus if totals[s])
 
 
 def _attention(tables: Sequence[TableView], choice: Choice, now_ms: int) -> Markup | None:

@@ -25,7 +25,7 @@ from compactord.service.page.figures import (
 )
 from compactord.service.page.grid import column, grid
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.view import ActiveCompaction, ServiceView
+from compactord.service.view import ActiveCompaction, ServiceView, total_queued
 from compactord.table.report import count_text
 
 _RUNNING = (
@@ -130,6 +130,7 @@ def with_work(view: ServiceView, wanted: Callable[[TableName], bool]) -> Service
         view,
         running=tuple(task for task in view.running if wanted(task.name)),
         queue=tuple(task for task in view.queue if wanted(task.name)),
+        queued=total_queued(c for name, c in view.queued_by_table.items() if wanted(name)),
         recent=tuple(ended for ended in view.recent if wanted(ended.name)),
         top_buckets=tuple(bucket for bucket in view.top_buckets if wanted(bucket.name)),
     )

@@ -438,6 +438,23 @@ def test_a_filter_is_a_plain_part_of_the_name_and_holds_for_work_too() -> None:
     assert not [row for row in page(busy_night(), q=".*").rows if row.startswith("lake.")]
 
 
+def test_the_numbers_at_the_top_and_of_the_queue_are_those_of_the_tables_shown() -> None:
+    def tile(found: Reader, name: str) -> str:
+        text = found.text[found.text.index("Engine") : found.text.index("Up for")]
+        return text.partition(f" {name} ")[2]
+
+    whole, clicks = page(busy_night()), page(busy_night(), q="clicks", state="active")
+    for name, of_all, of_some in (
+        ("Tables", "16 12 active", "1 of 16 1 active Queue"),
+        ("Queue", "5 compactions wait", "1 compaction waits"),
+        ("Backlog", "6.4 GiB oldest has waited 41 min", "940 MiB oldest has waited 3 min"),
+    ):
+        assert tile(whole, name).startswith(of_all), name
+        assert tile(clicks, name).startswith(of_some), name
+    assert "waiting in all: 1  benefit" in clicks.text
+    assert "waiting in all: 2  forced , 2  benefit" in page(busy_night(), ORDERS).text
+
+
 def test_a_filter_goes_along_when_all_tables_are_asked_for() -> None:
     status = FixedStatus(service_view(*(table_view(f"d.t{n}") for n in range(300))))
     assert "/?q=d.t%26+x&all=1" not in page(status, q="t").values("href")

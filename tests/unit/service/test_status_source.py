@@ -106,6 +106,7 @@ def test_running_and_queued_work_is_shown_for_what_it_is() -> None:
         PriorityClass.BREACH: 0,
         PriorityClass.BENEFIT: 2,
     }
+    assert view.queued_by_table == {NAME: {PriorityClass.BENEFIT: 2}}
     assert {task.bucket for task in view.queue} == {1, 2}
 
 
