@@ -48,8 +48,8 @@ def pod_of(values: Path, *arguments: str) -> Object:
 
 
 def container_of(values: Path, *arguments: str) -> Object:
-    (found,) = pod_of(values, *arguments)["containers"]
-    return dict(found)
+    """The daemon's, which comes first."""
+    return dict(pod_of(values, *arguments)["containers"][0])
 
 
 def config_text(values: Path) -> str:

@@ -31,6 +31,8 @@ from tests.deploy.rendered import (
 from tests.deploy.rendering import CHART, ROOT, VALUES, helm, objects, template
 from tests.tools.obtain import tool_path
 
+_UNSCORED = ("--ignore-test", "container-image-pull-policy")
+
 # -- what holds for every values file
 
 
@@ -124,7 +126,8 @@ def test_kube_score_finds_nothing_critical(values: Path, tmp_path: Path) -> None
     path = tmp_path / "objects.yaml"
     path.write_text(yaml.safe_dump_all(scored))
     done = subprocess.run(
-        [tool_path("kube-score"), "score", "--output-format", "ci", path],
+        # Tags name one image for good: nothing newer is to be pulled.
+        [tool_path("kube-score"), "score", "--output-format", "ci", path, *_UNSCORED],
         capture_output=True,
         text=True,
         check=False,
@@ -172,12 +175,12 @@ def test_nothing_in_a_pod_runs_as_root_or_writes_but_where_it_may(values: Path) 
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["runAsUser"] == 10001
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        (container,) = pod["containers"]
-        context = container["securityContext"]
-        assert context["readOnlyRootFilesystem"] is True
-        assert context["allowPrivilegeEscalation"] is False
-        assert context["capabilities"] == {"drop": ["ALL"]}
-        assert container["resources"]["requests"]["ephemeral-storage"]
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["requests"]["ephemeral-storage"]
         for volume in pod.get("volumes", ()):
             if "emptyDir" in volume and volume["name"] != "spill":
                 assert volume["emptyDir"]["sizeLimit"]
@@ -191,6 +194,26 @@ def test_the_configuration_is_the_one_of_the_values_and_the_daemon_takes_it(
     assert yaml.safe_load(config_text(values)) == written
     loaded = loaded_config(values, tmp_path)
     assert set(loaded.config.catalogs) == set(written["catalogs"])
+
+
+# -- what users add
+
+
+def test_containers_and_objects_of_the_users_come_beside_the_daemon() -> None:
+    pod = pod_of(EVERYTHING)
+    assert [container["name"] for container in pod["initContainers"]] == ["wait"]
+    assert [container["name"] for container in pod["containers"]] == ["compactord", "proxy"]
+    assert "initContainers" not in pod_of(LOCAL)
+    assert len(pod_of(LOCAL)["containers"]) == 1
+    (extra,) = [o for o in objects_of(EVERYTHING) if o["metadata"]["name"].endswith("-extra")]
+    assert extra["metadata"]["name"] == "compactord-lakekeeper-extra"
+    assert extra["data"] == {"key": "value"}
+
+
+def test_an_image_that_a_node_has_is_not_pulled_again() -> None:
+    pods = [pod_of(LOCAL), only("Pod", LOCAL)["spec"]]
+    policies = {pod["containers"][0]["imagePullPolicy"] for pod in pods}
+    assert policies == {"IfNotPresent"}
 
 
 # -- lifecycle
