@@ -1,7 +1,7 @@
 """The JDBC catalog: a database names the tables, which lie below the warehouse.
 
-Source: jdbc/JdbcCatalog.java, jdbc/JdbcUtils.java. Nothing is created in the database, and only
-locks are written.
+Source: jdbc/JdbcCatalog.java, jdbc/JdbcUtils.java. Nothing is created in the database here, and
+only locks are written.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class JdbcCatalog:
             self._lock.check()
 
     def check_commits(self) -> None:
-        """See `Catalog`."""
+        """See `Catalog`; also raises `MissingTable` where its lock has no table."""
+        if self._lock is not None:
+            self._lock.check()
         self._proof.require_if_allowed()
 
     def list_tables(self) -> TableList:
@@ -121,6 +123,12 @@ class JdbcCatalog:
         return [(str(database), str(name)) for database, name in rows]
 
 
+def open_database(given: JdbcOptions, *, zone: tzinfo | None) -> Database:
+    """The database of a catalog; `zone` is that of the writers, None the machine's."""
+    address = jdbc_address(given.uri, given.properties)
+    return Database(address, pool_size=given.pool_size, zone=zone)
+
+
 def open_jdbc(
     storage: Storage,
     warehouse: str,
@@ -136,8 +144,7 @@ def open_jdbc(
     Raises `CatalogOptionInvalid`.
     """
     given: JdbcOptions = jdbc_options(options, is_object_store=storage.is_object_store)
-    address = jdbc_address(given.uri, given.properties)
-    database = Database(address, pool_size=given.pool_size, zone=zone)
+    database = open_database(given, zone=zone)
     return JdbcCatalog(
         storage,
         warehouse,

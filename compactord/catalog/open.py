@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.catalog.options import check_filesystem_options
+from compactord.catalog.options import check_filesystem_options, jdbc_options
 from compactord.catalog.refused import RefusedCatalog
 from compactord.clock import SystemClock
 from compactord.errors import CatalogOptionInvalid, UsageError
@@ -16,6 +17,10 @@ from compactord.references import ReferenceMissing, resolve
 from compactord.storage.base import Storage
 from compactord.storage.open import open_storage
 from compactord.storage.store_options import OSS, PREFIXES
+
+# Databases need packages that are not always installed.
+if TYPE_CHECKING:
+    from compactord.catalog.registration import Registration
 
 # The store that holds a location, given the catalog's options, and the location's path in it.
 OpenStorage = Callable[[str, Mapping[str, str]], tuple[Storage, str]]
@@ -62,14 +67,46 @@ def open_catalog(
     try:
         from compactord.catalog.jdbc import open_jdbc
     except ImportError as error:
-        raise UsageError(
-            f"metastore jdbc needs packages that are not installed ({error.name}): "
-            "pip install 'psycopg[binary]>=3.2,<4' 'pymysql[rsa]>=1.1,<2' 'sqlalchemy>=2.0,<3'"
-        ) from None
+        raise _no_packages(error) from None
     catalog = open_jdbc(storage, path, own, clock=SystemClock(), zone=zone, settle_ms=settle_ms)
     if is_exposed and not is_guarded and not catalog.has_lock:
         return RefusedCatalog(storage, path)
     return catalog
+
+
+def open_registration(
+    warehouse: str,
+    open_storage: OpenStorage = open_storage,
+    *,
+    options: Mapping[str, str],
+    zone: tzinfo | None = None,
+) -> Registration:
+    """What registers a warehouse's tables in the JDBC catalog of the options, as `open_catalog`.
+
+    It publishes nothing, so whatever lock the catalog has or lacks is no matter.
+    """
+    storage, path = open_storage(warehouse, options)
+    own = _own(options, is_object_store=storage.is_object_store)
+    try:
+        from compactord.catalog.jdbc import open_database
+        from compactord.catalog.registration import Registration
+    except ImportError as error:
+        raise _no_packages(error) from None
+    given = jdbc_options(own, is_object_store=storage.is_object_store)
+    return Registration(
+        FilesystemCatalog(storage, path),
+        open_database(given, zone=zone),
+        warehouse=warehouse,
+        catalog_key=given.catalog_key,
+        is_locked=given.is_locked,
+    )
+
+
+def _no_packages(error: ImportError) -> UsageError:
+    return UsageError(
+        f"metastore jdbc needs packages that are not installed ({error.name}): "
+        "pip install 'psycopg[binary]>=3.2,<4' 'pymysql[rsa]>=1.1,<2' 'sqlalchemy>=2.0,<3'"
+    )
 
 
 def _own(options: Mapping[str, str], *, is_object_store: bool) -> dict[str, str]:

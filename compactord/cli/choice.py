@@ -99,13 +99,7 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choic
     Raises `UsageError` for arguments that contradict each other, `ConfigInvalid` for the
     configuration, `TableNotFound` for what does not exist.
     """
-    if args.config is not None:
-        refuse_catalog_arguments(args)
-        loaded = load_usable(args.config, args.config_overrides)
-    elif args.catalog is not None or args.config_overrides:
-        raise UsageError("--catalog and --set need --config")
-    else:
-        loaded = warehouse_config(args)
+    loaded = load_place(args)
     is_single = args.table is not None
     is_choice = is_single or args.database is not None or args.tables is not None
     if args.config is None and not is_choice and not all_of_warehouse:
@@ -116,7 +110,7 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choic
     targets: list[Target] = []
     for name, catalog in catalogs.items():
         try:
-            found = list(_tables(args, catalog, unreadable))
+            found = list(tables_of(args, catalog, unreadable))
         except CompactordError as error:
             if len(catalogs) == 1:
                 raise
@@ -133,6 +127,16 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choic
         targets=tuple(targets),
         unreadable=unreadable,
     )
+
+
+def load_place(args: argparse.Namespace) -> LoadedConfig:
+    """The configuration that `--config` or `--warehouse` names. Raises as `choose`."""
+    if args.config is not None:
+        refuse_catalog_arguments(args)
+        return load_usable(args.config, args.config_overrides)
+    if args.catalog is not None or args.config_overrides:
+        raise UsageError("--catalog and --set need --config")
+    return warehouse_config(args)
 
 
 def _catalogs(
@@ -152,9 +156,10 @@ def _catalogs(
     return {name: open_configured(loaded.config, name) for name in names}
 
 
-def _tables(
+def tables_of(
     args: argparse.Namespace, catalog: Catalog, unreadable: dict[str, CompactordError]
 ) -> Iterator[TableRef]:
+    """The tables of a catalog that the arguments name; adds to `unreadable` (`Choice`)."""
     if args.table is not None:
         yield catalog.find_table(args.table)
         return

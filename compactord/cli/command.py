@@ -6,6 +6,7 @@ import argparse
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from compactord import __version__
 from compactord.cli import examples
@@ -136,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         add_arguments(sub)
+    _add_catalog_command(commands)
     completion = commands.add_parser(
         "completion",
         help="print a script that completes commands and options in a shell",
@@ -149,6 +151,30 @@ def _parser() -> argparse.ArgumentParser:
         command=_completion, json=False, verbose=False, figures_of_error=_no_figures
     )
     return parser
+
+
+def _add_catalog_command(commands: Any) -> None:
+    summary = "register the tables of a warehouse in a JDBC catalog"
+    catalog = commands.add_parser(
+        "catalog", help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False
+    )
+    actions = catalog.add_subparsers(required=True, metavar="ACTION")
+    register = actions.add_parser(
+        "register",
+        help=summary,
+        description=f"{summary.capitalize()}.",
+        epilog=examples.REGISTER_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    register.set_defaults(
+        command=partial(_run, "compactord.cli.register", "register"),
+        figures_of_error=_no_figures,
+    )
+    add_choice_arguments(register)
+    register.add_argument(
+        "--execute", action="store_true", help="change the database instead of printing SQL"
+    )
 
 
 def _run(module: str, name: str, args: argparse.Namespace) -> int:

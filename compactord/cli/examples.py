@@ -112,6 +112,21 @@ verify again. What could not be verified is said.
 exit codes: 0 nothing is wrong; 2 arguments or configuration; 3 something is wrong, or cannot be
 read; 77 permission denied
 """
+REGISTER_EXAMPLES = """\
+examples:
+  compactord catalog register --warehouse s3://lake/wh --metastore jdbc \\
+      --catalog-option uri=jdbc:postgresql://db/paimon --catalog-option jdbc.user=me \\
+      --catalog-option 'jdbc.password=${file:/run/secrets/db}' > register.sql
+  compactord catalog register --config compactord.yaml --catalog lake --execute
+
+For a warehouse that writers used with a filesystem catalog: it lists the tables that lie there, and
+prints the SQL that makes the JDBC catalog know them; --execute runs it. A second time it adds
+nothing. The tables' own files are neither read nor changed. Let all writers change to the JDBC
+catalog at once: a writer that stays behind takes no lock.
+
+exit codes: 0 printed or done; 2 arguments or configuration; 3 the database or a folder cannot be
+read; 77 permission denied
+"""
 DOCTOR_EXAMPLES = """\
 examples:
   compactord doctor

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from compactord.catalog.open import open_catalog
+from compactord.catalog.open import open_catalog, open_registration
 from tests.databases import run_sql
 from tests.oracle.contest import PROGRAM, Contest
 from tests.oracle.judge import Judge
@@ -48,3 +49,36 @@ def test_java_and_compactord_commit_under_one_lock_and_lose_nothing(
     contest.check_snapshots(catalog.storage, location, published)
     assert dict(judge.read(location)) == contest.rows()
     assert run_sql(tmp_path / "catalog.db", "SELECT * FROM paimon_distributed_locks") == []
+
+
+def test_java_finds_the_tables_that_were_registered_as_if_it_had_made_them(
+    java: JudgeJvm, judge: Judge, tmp_path: Path
+) -> None:
+    rows = {}
+    for name, by_java in (("java", True), ("ours", False)):
+        warehouse, database = f"{tmp_path}/{name}", tmp_path / f"{name}.db"
+        options = {
+            "uri": f"jdbc:sqlite:{database}?journal_mode=WAL&busy_timeout=30000",
+            "lock.enabled": "true",
+            "lock-check-max-sleep": "100 ms",
+        }
+        everything = {"metastore": "jdbc", "warehouse": warehouse, **options}
+        files = {"metastore": "filesystem", "warehouse": warehouse}
+        contest = Contest(java=java, options=everything, users=["java-1"], commits=10)
+        replace(contest, options=everything if by_java else files).create_table()
+        if not by_java:
+            database.touch()
+            registration = open_registration(warehouse, options=options)
+            assert len(registration.add_tables()) == 3
+            for row in registration.rows(registration.files.list_tables().tables):
+                assert registration.add(row)
+        rows[name] = [
+            sorted(run_sql(database, f"SELECT * FROM {table}"))  # type: ignore[type-var]
+            for table in ("paimon_tables", "paimon_database_properties")
+        ]
+    assert str(rows["java"]).replace("/java/", "/ours/") == str(rows["ours"])
+    catalog = open_catalog(warehouse, metastore="jdbc", options=options)
+    published = contest.run(catalog)
+    location = catalog.find_table("db.t").location
+    contest.check_snapshots(catalog.storage, location, published)
+    assert dict(judge.read(location)) == contest.rows()

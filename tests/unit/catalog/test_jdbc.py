@@ -131,6 +131,14 @@ def test_a_database_that_cannot_be_used_is_named_with_the_reason(
     assert database.exists() == existed, "nothing was created"
 
 
+def test_a_lock_without_a_table_is_told_before_anything_is_committed(tmp_path: Path) -> None:
+    _warehouse(tmp_path)
+    uri = sqlite_database(tmp_path / "c.db", locks=False)
+    with pytest.raises(CatalogUnavailable, match="no table paimon_distributed_locks"):
+        _open(tmp_path, uri, lock_enabled="true").check_commits()
+    _open(tmp_path, uri).check_commits()
+
+
 @pytest.mark.parametrize(
     ("options", "publisher"),
     [

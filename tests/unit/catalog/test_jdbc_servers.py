@@ -17,7 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from compactord.catalog.jdbc_lock import JdbcLock
-from compactord.catalog.open import open_catalog
+from compactord.catalog.open import open_catalog, open_registration
 from compactord.catalog.options import jdbc_options
 from compactord.clock import SystemClock
 from compactord.commit.locked import LockedPublisher
@@ -234,6 +234,29 @@ def test_tables_are_listed_and_what_is_missing_is_told(server: Server, tmp_path:
         server.database().execute(f"DROP TABLE {table}")
         with pytest.raises(CatalogUnavailable, match=f"the database has no table {table}"):
             catalog.check_access()
+
+
+def test_tables_of_a_warehouse_are_registered_once_by_program_and_by_script(
+    server: Server, tmp_path: Path
+) -> None:
+    for name in ("orders", "o'brien\\x"):
+        (tmp_path / f"sales.db/{name}/schema").mkdir(parents=True)
+        (tmp_path / f"sales.db/{name}/schema/schema-0").write_bytes(b"{}")
+    registration = open_registration(str(tmp_path), options=server.options)
+    tables = registration.files.list_tables().tables
+    database = server.database()
+    try:
+        assert registration.add_tables() == ["paimon_database_properties"]
+        for sql in 2 * list(registration.script(tables)):
+            database.execute(sql.replace(":", "\\:"))
+        scripted = database.rows("SELECT * FROM paimon_tables ORDER BY table_name")
+        database.execute("DELETE FROM paimon_tables WHERE table_name = 'orders'")
+        added = [row.values for row in registration.rows(tables) if registration.add(row)]
+        assert [values["table_name"] for values in added] == ["orders"]
+        assert database.rows("SELECT * FROM paimon_tables ORDER BY table_name") == scripted
+        assert {row[2] for row in scripted} == {"orders", "o'brien\\x"}
+    finally:
+        database.execute("DROP TABLE IF EXISTS paimon_database_properties")
 
 
 def test_a_lock_is_held_waited_for_and_given_back(server: Server) -> None:
