@@ -52,6 +52,11 @@ class TableName(NamedTuple):
     def __str__(self) -> str:
         return ".".join(self)
 
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """What names the table in the log; a run over one table is told no catalog."""
+        return {key: value for key, value in self._asdict().items() if value}
+
 
 class WorkKind(enum.Enum):
     """The kinds of work that windows distinguish."""

@@ -218,7 +218,7 @@ class HeldJdbcLock:
                     "catalog_lock_not_released",
                     lock=self._lock_id,
                     attempt=attempt,
-                    reason=str(error),
+                    error=str(error),
                 )
             else:
                 # A first attempt whose answer was lost may have removed it.

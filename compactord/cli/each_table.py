@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from structlog.contextvars import bound_contextvars
+
 from compactord.cli.argument_values import overrides_of
 from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
@@ -87,7 +89,7 @@ def over_tables(
     is set, or the engine cannot be had, no other table begins.
     """
     if choice.is_single:
-        result = work(choice.targets[0])
+        result = _worked(work, choice.targets[0])
         _print(args, result.lines)
         if args.json:
             print(json.dumps(result.found))
@@ -132,7 +134,7 @@ def _one_of_several(
             several.tables.append({**named, "outcome": "passed_over", "why": why})
             several.counts["passed over"] += 1
             return
-        result = work(target)
+        result = _worked(work, target)
     except CompactordError as error:
         outcome = "refused" if isinstance(error, UnsupportedTable) else "failed"
         say(f"{name}: {outcome.upper()}: {error}")
@@ -145,6 +147,13 @@ def _one_of_several(
     several.tables.append({**named, "outcome": outcome, **result.found})
     several.counts[outcome] += 1
     several.codes.append(result.code)
+
+
+def _worked(work: Callable[[Target], Result], target: Target) -> Result:
+    """The result of `work`; whatever it logs, names the table."""
+    ref = target.ref
+    with bound_contextvars(catalog=target.catalog_name, database=ref.database, table=ref.name):
+        return work(target)
 
 
 def _print(args: argparse.Namespace, lines: Sequence[str]) -> None:

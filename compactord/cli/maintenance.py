@@ -51,7 +51,7 @@ def looked_back(target: Target, clock: Clock, stop: threading.Event) -> TableSes
     session.refresh()
     wait_ms = session.wait_ms()
     if wait_ms:
-        _log.info("commit_settling", table=target.full_name, seconds=round(wait_ms / 1000, 1))
+        _log.info("commit_settling", seconds=round(wait_ms / 1000, 1))
         stop.wait(wait_ms / 1000)
         session.refresh()
     session.look_back(busy=(), may_commit=False)

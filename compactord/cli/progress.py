@@ -30,13 +30,12 @@ class EventProgress:
         found = report.compaction_json(table, compaction)
         _log.info(
             "compaction_planned",
-            table=table.ref.full_name,
-            partition=found["partition"],
+            partition=table.partition_text(compaction.bucket.partition),
             bucket=found["bucket"],
             reason=found["reason"],
-            files=len(found["files"]),
-            bytes=found["bytes"],
-            rows=found["rows"],
+            input_files=len(found["files"]),
+            input_bytes=found["bytes"],
+            input_records=found["rows"],
             output_level=found["output_level"],
         )
 
@@ -45,8 +44,8 @@ class EventProgress:
         bucket = finished.compaction.bucket
         _log.info(
             "compaction_finished",
-            table=self._table.ref.full_name,
-            place=report.place_text(self._table, bucket.partition, bucket.bucket),
+            partition=self._table.partition_text(bucket.partition),
+            bucket=bucket.bucket,
             input_files=len(finished.compaction.inputs),
             output_files=len(finished.change.after),
             input_bytes=sum(stats.bytes_in for stats in finished.stats),
@@ -56,7 +55,7 @@ class EventProgress:
         )
 
     def committed(self, committed: Committed) -> None:
-        _log.info("commit_succeeded", snapshot=committed.snapshot_id)
+        _log.info("commit_succeeded", snapshot_id=committed.snapshot_id)
 
     def waiting(self, wait_ms: int) -> None:
         _log.info("commit_settling", seconds=round(wait_ms / 1000, 1))

@@ -137,7 +137,7 @@ def _require_catalogs(loaded: LoadedConfig, clock: Clock, open_store: OpenStorag
     """
     found = look_online(loaded, clock, open_store, commits=True)
     for trouble, _ in found:
-        _log.warning("catalog_unavailable", catalog=trouble.catalog, reason=str(trouble.error))
+        _log.warning("catalog_unavailable", catalog=trouble.catalog, error=str(trouble.error))
     if not all_unusable(loaded, found):
         return
     if all(isinstance(trouble.error, AccessDenied) for trouble, _ in found):

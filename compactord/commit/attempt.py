@@ -145,7 +145,7 @@ def _base_manifests(
         except FormatError as error:
             # An entry whose partition cannot be read belongs to one bucket. The commit needs none.
             files.take_back()
-            _log.warning("manifests_not_merged", location=location, reason=str(error))
+            _log.warning("manifests_not_merged", error=str(error))
             return manifests, _NOT_MERGED
         return merge.after, merge
     base = merge.applied_to(manifests)

@@ -170,7 +170,7 @@ class Committer:
                 # found went with a snapshot that expired or was rolled back meanwhile.
                 files.take_back()
                 merge, reason = None, str(error)
-                _log.warning("commit_retry", attempt=attempt, reason=reason)
+                _log.warning("commit_retry", attempt=attempt, error=str(error))
                 continue
             except BaseException:
                 files.take_back()
@@ -179,8 +179,11 @@ class Committer:
             if not reason:
                 return self._outcome(state, snapshot, pending, dropped, attempt)
             files.take_back(keep=[manifest.file_name for manifest in merge.written])
-            merge = None if retries.is_down else merge
-            _log.info("commit_retry", attempt=attempt, reason=reason)
+            if retries.is_down:
+                merge = None
+                _log.warning("commit_retry", attempt=attempt, error=reason)
+            else:
+                _log.info("commit_retry", attempt=attempt, reason=_LOST_RACE)
         files.take_back()
         raise _gave_up(state, attempt, reason)
 
@@ -309,12 +312,12 @@ class Committer:
                 return newest, None
             if found.uuid != snapshot.uuid:
                 why_lost = lost_text(snapshot, found)
-                self.follower.report_lost(state.table, why_lost, is_replaced=True, ours=snapshot)
+                self.follower.report_lost(why_lost, is_replaced=True, ours=snapshot)
                 return self.follower.newest_after(newest), why_lost
             if trouble is not None:
-                self.follower.report_lost(state.table, trouble, is_replaced=False)
+                self.follower.report_lost(trouble, is_replaced=False)
         except CompactordError as error:
-            _log.warning("confirmation_failed", snapshot_id=snapshot.id, reason=str(error))
+            _log.warning("confirmation_failed", snapshot_id=snapshot.id, error=str(error))
         return newest, None
 
     def _trouble_below(self, state: TableState, ours: Snapshot) -> str | None:

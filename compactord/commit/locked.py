@@ -59,7 +59,7 @@ class LockedPublisher:
         finally:
             was_ours = held.release()
             if not was_ours:
-                _log.warning("catalog_lock_lost", table=table.full_name, snapshot=snapshot.id)
+                _log.warning("catalog_lock_lost", snapshot_id=snapshot.id)
         if was_ours:
             return created
         # The caller reads the snapshot back: another may have replaced it.

@@ -57,11 +57,11 @@ class Publication:
                 failure, is_in_doubt = error, True
             is_refused = failure is not None and not isinstance(failure, TransientStorageError)
             if failure is not None and not is_refused:
-                _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(failure))
+                _log.warning("commit_outcome_unknown", attempt=attempt, error=str(failure))
             found = self.found_at(location, snapshot.id)
             if is_refused and found is not None:
                 # The store reported a refusal, but a snapshot exists: ours after all, or another's.
-                _log.warning("commit_outcome_unknown", attempt=attempt, reason=str(failure))
+                _log.warning("commit_outcome_unknown", attempt=attempt, error=str(failure))
             if found is not None and found.uuid == snapshot.uuid:
                 return True
             if found is not None:
@@ -92,7 +92,7 @@ class Publication:
                 return self._found_once(location, snapshot_id)
             except CompactordError as error:
                 reason = str(error)
-                _log.warning("commit_outcome_unknown", attempt=attempt, reason=reason)
+                _log.warning("commit_outcome_unknown", attempt=attempt, error=reason)
                 self._clock.sleep(0.01 * 2**attempt)
         raise CommitUnknown(
             f"{paths.snapshot_path(location, snapshot_id)} cannot be read ({reason}), so it is "

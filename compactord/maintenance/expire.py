@@ -302,7 +302,7 @@ class _Round:
             write_earliest_hint(self._storage, self._location, self._end.id)
         except StorageError as error:
             # Readers that do not find the hint list the folder.
-            _log.warning("earliest_hint_not_written", table=self._location, error=str(error))
+            _log.warning("earliest_hint_not_written", error=str(error))
 
     def _delete(self, kind: str, unneeded: Iterable[str], counts: Counter[str]) -> None:
         for number, path in enumerate(unneeded, 1):

@@ -123,7 +123,7 @@ def find_orphans(
     try:
         _note_named(storage, location, candidates, since_ms=rule.now_ms - rule.grace_ms)
     except _Incomplete as why:
-        _log.warning("sweep_skipped", table=location, reason=str(why), files=candidates.count)
+        _log.warning("sweep_skipped", reason=why.reason, files=candidates.count)
         return uploads
     if candidates.are_all_named:
         return uploads
@@ -148,7 +148,7 @@ def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> tuple[Orp
             if rule.lets_go(started):
                 found.append(Orphan(path=upload.path, name=name, size_bytes=0, upload=upload))
     except CompactordError as error:
-        _log.warning("uploads_not_listed", table=location, reason=str(error))
+        _log.warning("uploads_not_listed", error=str(error))
         return ()
     return tuple(found)
 
@@ -212,7 +212,11 @@ def _bucket_folders(storage: Storage, folder: str, depth: int) -> Iterator[str]:
 
 
 class _Incomplete(Exception):
-    """Not all that names files may be there."""
+    """Not all that names files may be there; `reason` says what tells it."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
 
 
 def _note_named(storage: Storage, location: str, names: _Names, *, since_ms: int) -> None:

@@ -272,7 +272,7 @@ class Scheduler:
         scheduled = self._touched(submitted.scheduled.name)
         self._slots.want(scheduled)
         attempts_max = 1 if self.is_draining else self.retry.task_attempts
-        ended = record.in_flight.arrived(outcome, attempts_max=attempts_max)
+        ended = record.in_flight.arrived(outcome, scheduled.name, attempts_max=attempts_max)
         self._arrived(scheduled, record, ended, now_ms)
 
     def engine_lost(self, why: str, now_ms: int) -> None:

@@ -70,7 +70,7 @@ class Capacity:
     def engine_failed(self, why: str) -> None:
         """The engine is gone, or did not start."""
         if not self._was_up:
-            _log.error("spark_unavailable", reason=why)
+            _log.error("spark_unavailable", error=why)
         self._is_up, self._cores, self.error = False, 0, why
 
     def subcompaction_ended(self, outcome: TaskOutcome) -> None:

@@ -317,8 +317,8 @@ class Daemon:
         now_s, shutdown = self._clock.monotonic_s(), self._settings.config.shutdown
         if self._drain_s is None:
             if not self._facts.is_started and now_s > self._start_deadline_s:
-                reason = self._capacity.error or "Spark has not answered yet"
-                _log.error("startup_failed", reason=reason)
+                error = self._capacity.error or "Spark has not answered yet"
+                _log.error("startup_failed", error=error)
                 self._exit_code = _NO_ENGINE
                 self._stop_asked()
             return
@@ -395,7 +395,7 @@ class Daemon:
 
     def _swept(self, name: TableName, removed: int) -> None:
         if removed:
-            _log.info("sweep_finished", table=str(name), removed_files=removed)
+            _log.info("sweep_finished", **name.log_fields, removed_files=removed)
         self._scheduler.swept(name, self._clock.steady_ms())
 
     def _discarded(self, name: TableName) -> None:
@@ -409,7 +409,7 @@ class Daemon:
 
     def _engine_is_down(self, why: str) -> None:
         if self._drain_s is None:
-            _log.error("spark_lost", reason=why)
+            _log.error("spark_lost", error=why)
         self._engine_has_failed(why)
         self._scheduler.engine_lost(why, self._clock.steady_ms())
 

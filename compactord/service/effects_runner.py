@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from compactord.clock import Clock
 from compactord.commit.publish import SnapshotPublisher
@@ -263,15 +264,19 @@ def _failed(error: CompactordError, ended: Sequence[Finished | Failed]) -> Cycle
 
 
 def _tried(name: TableName, work: Callable[[], T]) -> T | CompactordError:
-    """The result or the error of `work`; no job may end without an answer."""
-    try:
-        return work()
-    except CompactordError as error:
-        return error
-    except (MemoryError, OSError) as error:
-        # The machine's failure, no defect: too many open files, no memory.
-        _log.error("job_failed", table=str(name), message=str(error))
-        return Defect(f"{type(error).__name__}: {error}")
-    except Exception as error:  # noqa: BLE001 - the border of the thread
-        _log.error("defect", table=str(name), exc_info=True)
-        return Defect(f"a defect of compactord, see the log: {type(error).__name__}: {error}")
+    """The result or the error of `work`; no job may end without an answer.
+
+    Whatever it logs, names the table.
+    """
+    with bound_contextvars(**name.log_fields):
+        try:
+            return work()
+        except CompactordError as error:
+            return error
+        except (MemoryError, OSError) as error:
+            # The machine's failure, no defect: too many open files, no memory.
+            _log.error("job_failed", error=str(error))
+            return Defect(f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - the border of the thread
+            _log.error("defect", exc_info=True)
+            return Defect(f"a defect of compactord, see the log: {type(error).__name__}: {error}")

@@ -32,7 +32,7 @@ class LoggingObserver:
         self._metrics.task_waited(record.priority_class, max(0, now_ms - record.queued_ms) / 1000)
         _log.info(
             "compaction_started",
-            **_named(name),
+            **name.log_fields,
             partition=record.dispatch.partition,
             bucket=pending.bucket.bucket,
             kind=pending.kind.value,
@@ -48,7 +48,7 @@ class LoggingObserver:
 
     def ended(self, view: EndedCompaction) -> None:
         fields = {
-            **_named(view.name),
+            **view.name.log_fields,
             "compaction_id": view.compaction_id,
             "partition": view.partition,
             "bucket": view.bucket,
@@ -74,7 +74,7 @@ class LoggingObserver:
                     duration_s=round(view.seconds, 3),
                 )
             case Outcome.FAILED:
-                _log.error("compaction_failed", **fields, message=view.message)
+                _log.error("compaction_failed", **fields, error=view.message)
             case Outcome.CANCELLED:
                 _log.info("compaction_cancelled", **fields, message=view.message)
             case Outcome.CONFLICT | Outcome.EMPTY:
@@ -87,7 +87,7 @@ class LoggingObserver:
         self._metrics.committed(seconds, len(settled.published))
         _log.info(
             "commit_succeeded",
-            **_named(name),
+            **name.log_fields,
             snapshot_id=committed.snapshot_id,
             compaction_ids=[each.number for each in settled.published],
             buckets=len({each.compaction.bucket for each in settled.published}),
@@ -96,7 +96,7 @@ class LoggingObserver:
         )
 
     def commit_failed(self, name: TableName, error: CompactordError) -> None:
-        _log.error("commit_gave_up", **_named(name), message=str(error))
+        _log.error("commit_gave_up", **name.log_fields, error=str(error))
 
     def quarantined(
         self, name: TableName, bucket: BucketId, quarantined: Quarantined, now_ms: int
@@ -104,11 +104,11 @@ class LoggingObserver:
         pause_s = round((quarantined.until_ms - now_ms) / 1000, 1)
         _log.warning(
             "bucket_quarantined",
-            **_named(name),
+            **name.log_fields,
             partition=quarantined.partition,
             bucket=bucket.bucket,
             failures=quarantined.failures,
-            message=quarantined.message,
+            error=quarantined.message,
             pause_s=None if quarantined.is_damaged else pause_s,
         )
 
@@ -118,28 +118,28 @@ class LoggingObserver:
         )
         _log.error(
             event,
-            **_named(name),
+            **name.log_fields,
             reason=halt.reason.value,
             message=halt.message,
             action=halt.action,
         )
 
     def resumed(self, name: TableName) -> None:
-        _log.info("table_resumed", **_named(name))
+        _log.info("table_resumed", **name.log_fields)
 
     def troubled(self, name: TableName, error: str) -> None:
-        _log.warning("poll_failed", **_named(name), message=error)
+        _log.warning("poll_failed", **name.log_fields, error=error)
 
     def planned(self, name: TableName, planned: Planned, before: Planned | None) -> None:
         """A table was planned; `before` is its previous plan."""
         warnings = planned.info.warnings
         if warnings != (before.info.warnings if before is not None else ()):
-            _log.warning("table_not_fully_served", **_named(name), messages=list(warnings))
+            _log.warning("table_not_fully_served", **name.log_fields, messages=list(warnings))
         rewrite = planned.info.rewrite
         if rewrite is not None and (before is None or before.info.rewrite is None):
             _log.warning(
                 "table_rewritten",
-                **_named(name),
+                **name.log_fields,
                 message=REWRITTEN,
                 user=rewrite.commit_user,
                 operation=rewrite.operation,
@@ -155,7 +155,7 @@ class LoggingObserver:
         if planned.offered:
             _log.debug(
                 "plan_finished",
-                **_named(name),
+                **name.log_fields,
                 snapshot_id=planned.snapshot_id,
                 due_tasks=planned.backlog.tasks,
                 due_bytes=planned.backlog.size_bytes,
@@ -164,13 +164,13 @@ class LoggingObserver:
     def expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
         """A round of snapshot expiry has ended."""
         if isinstance(result, CompactordError):
-            _log.warning("expire_failed", **_named(name), message=str(result))
+            _log.warning("expire_failed", **name.log_fields, error=str(result))
         elif result.why_not is not None:
-            _log.warning("expire_stopped", **_named(name), message=result.why_not)
+            _log.warning("expire_stopped", **name.log_fields, message=result.why_not)
         elif result.snapshots:
             _log.info(
                 "expire_finished",
-                **_named(name),
+                **name.log_fields,
                 expired_snapshots=result.snapshots,
                 first_snapshot_id=result.first,
                 earliest_snapshot_id=result.end,
@@ -183,7 +183,7 @@ class LoggingObserver:
     def hung(self, name: TableName, submitted: Submitted, now_ms: int) -> None:
         _log.error(
             "subcompaction_hung",
-            **_named(name),
+            **name.log_fields,
             compaction_id=submitted.subcompaction.compaction,
             index=submitted.subcompaction.index,
             input_bytes=submitted.size_bytes,
@@ -194,7 +194,3 @@ class LoggingObserver:
     def snapshot_lost(self, name: TableName, why: str) -> None:
         # The committer has logged `snapshot_lost` with all it knows.
         del name, why
-
-
-def _named(name: TableName) -> dict[str, str]:
-    return {"catalog": name.catalog, "database": name.database, "table": name.table}

@@ -227,12 +227,7 @@ class OneShot:
             is_transient = isinstance(cycle.error, TransientStorageError)
             if not is_transient or self._failed_cycles == _CYCLE_ATTEMPTS:
                 raise cycle.error
-            _log.warning(
-                "cycle_retry",
-                table=self._table.ref.full_name,
-                attempt=self._failed_cycles,
-                reason=str(cycle.error),
-            )
+            _log.warning("cycle_retry", attempt=self._failed_cycles, error=str(cycle.error))
             self._clock.sleep(_RETRY_WAIT_S * 2**self._failed_cycles)
             self._scheduler.look_again(self._name, self._clock.steady_ms())
             return

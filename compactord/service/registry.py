@@ -71,7 +71,7 @@ class TableRegistry:
         for name, ref in listing.found.items():
             policy = self._policy(name)
             if name not in tables:
-                _log.info("table_added", **name._asdict(), location=ref.location)
+                _log.info("table_added", **name.log_fields, location=ref.location)
             self._scheduler.add(name, ref, policy, self._clock.steady_ms())
             self._specs[name] = TableSpec(
                 ref=ref,
@@ -90,7 +90,7 @@ class TableRegistry:
                 and name.database not in listing.unreadable
             )
             if is_gone and not scheduled.is_leaving:
-                _log.info("table_removed", **name._asdict())
+                _log.info("table_removed", **name.log_fields)
                 self._scheduler.remove(name)
                 self._timetable.stop_calling(str(name))
                 self.intervals_ms.pop(name, None)
@@ -115,7 +115,7 @@ class TableRegistry:
         for name, excluded in listing.excluded.items():
             known = self.excluded.get(name)
             if known is None or known.why != excluded.why:
-                _log.info("table_excluded", **name._asdict(), reason=excluded.why)
+                _log.info("table_excluded", **name.log_fields, reason=excluded.why)
         kept = {
             name: excluded
             for name, excluded in self.excluded.items()
@@ -138,7 +138,7 @@ class TableRegistry:
     def _failed(self, name: str, error: str) -> None:
         known = self.catalogs[name]
         self.catalogs[name] = replace(known, failures=known.failures + 1, error=error)
-        _log.warning("discovery_failed", catalog=name, message=error)
+        _log.warning("discovery_failed", catalog=name, error=error)
 
     def looked_at(self, scheduled: ScheduledTable) -> None:
         """A cycle has read what the table is, which may exclude it, or change when it is polled."""
@@ -159,9 +159,9 @@ class TableRegistry:
             return
         scheduled.left_alone = why
         if event:
-            _log.info(event, **name._asdict(), reason=why)
+            _log.info(event, **name.log_fields, reason=why)
         else:
-            _log.info("table_resumed", **name._asdict())
+            _log.info("table_resumed", **name.log_fields)
 
     def apply(self, loaded: LoadedConfig) -> None:
         """Put another configuration into effect."""

@@ -58,7 +58,7 @@ class Settings:
         """
         if isinstance(result, CompactordError):
             if self.view.error != str(result) or asked:
-                _log.error("config_reload_failed", path=self.loaded.path, reason=str(result))
+                _log.error("config_reload_failed", path=self.loaded.path, error=str(result))
             self.view = replace(self.view, last_reload_successful=False, error=str(result))
             return False
         self.view = replace(self.view, last_reload_successful=True, error="")

@@ -27,7 +27,7 @@ class SilentStores:
             since_ms = breaker.open_since_ms
             if since_ms and catalog not in self.since_ms:
                 why = breaker.why
-                _log.error("store_silent", catalog=catalog, message=why)
+                _log.error("store_silent", catalog=catalog, error=why)
                 self._scheduler.store_silent(catalog, why)
             elif not since_ms and self.since_ms.pop(catalog, None) is not None:
                 _log.info("store_answers", catalog=catalog)

@@ -54,14 +54,7 @@ class TotallingObserver:
     ) -> None:
         """A bucket is quarantined for the rest of the run."""
         why, partition = quarantined.message, quarantined.partition
-        table = f"{name.database}.{name.table}"
-        _log.error(
-            "compaction_failed",
-            table=table,
-            partition=partition,
-            bucket=bucket.bucket,
-            reason=why,
-        )
+        _log.error("compaction_failed", partition=partition, bucket=bucket.bucket, error=why)
         place = f"partition {partition} " if partition else ""
         self._totals.failures.append(f"{place}bucket {bucket.bucket}: {why}")
         self._totals.denied += quarantined.error in _DENIED

@@ -84,7 +84,7 @@ class Follower:
             if is_replaced and self._looked_back:
                 is_replaced = not self._looked_back.was_rolled_back(refreshed.lost)
             why = lost_text(refreshed.lost, None)
-            self.report_lost(state.table, why, is_replaced=is_replaced, ours=refreshed.lost)
+            self.report_lost(why, is_replaced=is_replaced, ours=refreshed.lost)
         return refreshed.state
 
     def published(self, snapshot: Snapshot, base: Snapshot | None, now_ms: int) -> None:
@@ -97,29 +97,27 @@ class Follower:
         try:
             return self._refresh(state).state
         except CompactordError as error:
-            _log.warning("refresh_failed", reason=str(error))
+            _log.warning("refresh_failed", error=str(error))
             return state
 
-    def report_lost(
-        self, table: TableRef, why: str, *, is_replaced: bool, ours: Snapshot | None = None
-    ) -> None:
+    def report_lost(self, why: str, *, is_replaced: bool, ours: Snapshot | None = None) -> None:
         """Note a lost snapshot.
 
         With `ours`, nothing but that one is lost: it is no more than work to be done again if
         nothing had been built on it yet, as long as the guard expects that.
         """
         if ours is not None and not self.guard.has_relied_on(ours):
-            _log.warning("snapshot_replaced_early", table=table.full_name, reason=why)
+            _log.warning("snapshot_replaced_early", reason=why)
             return
         self.lost_snapshots.append(why)
         self.replaced_snapshots += is_replaced
-        _log.error("snapshot_lost", table=table.full_name, reason=why)
+        _log.error("snapshot_lost", reason=why)
 
-    def forgive_suspects(self, table: TableRef) -> None:
+    def forgive_suspects(self) -> None:
         """The table was made anew: its snapshots went with it, nobody replaced them."""
         suspects, self.suspects = self.suspects, []
         for ours in suspects:
-            self.report_lost(table, lost_text(ours, None), is_replaced=False)
+            self.report_lost(lost_text(ours, None), is_replaced=False)
 
     def take_drift(self) -> Drift:
         """What all refreshes since the last call have found, including those of commits."""

@@ -186,7 +186,7 @@ class PublishedSnapshots:
             return None
         except FormatError as error:
             # Half of a copy; the next look reads it again.
-            _log.warning("snapshot_unreadable", snapshot_id=known.id, reason=str(error))
+            _log.warning("snapshot_unreadable", snapshot_id=known.id, error=str(error))
             return None
         if found.identity != known.identity:
             return found

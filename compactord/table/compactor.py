@@ -433,9 +433,7 @@ class TableCompactor:
         try:
             merged = self._session.merge_manifests()
         except CompactordError as error:
-            _log.warning(
-                "manifests_not_merged", table=self._session.ref.full_name, reason=str(error)
-            )
+            _log.warning("manifests_not_merged", error=str(error))
             if isinstance(error, CommitUnknown):
                 self._session.forget_state()
                 self._is_stale = True

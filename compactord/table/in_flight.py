@@ -19,6 +19,7 @@ from compactord.model import (
     RewriteStats,
     Subcompaction,
     SubcompactionResult,
+    TableName,
     TaskFailure,
     TaskOutcome,
 )
@@ -90,8 +91,10 @@ class InFlight:
         failure = self._failure or self._miscounted()
         return self._finished() if failure is None else self.give_up(failure)
 
-    def arrived(self, outcome: TaskOutcome, *, attempts_max: int) -> Finished | Failed | None:
-        """Take in an outcome; the answer is as that of `ended`.
+    def arrived(
+        self, outcome: TaskOutcome, table: TableName, *, attempts_max: int
+    ) -> Finished | Failed | None:
+        """Take in an outcome of the `table`; the answer is as that of `ended`.
 
         A subcompaction that fails in a way that may pass waits again, up to `attempts_max` attempts
         in all. Once one has failed for good, those that wait would run for nothing.
@@ -107,9 +110,9 @@ class InFlight:
                     again = self._subcompactions[index]
                     _log.warning(
                         "compaction_retry",
-                        table=again.table,
+                        **table.log_fields,
                         compaction_id=self._number,
-                        reason=outcome.message,
+                        error=outcome.message,
                     )
                     self.waiting.append(again)
                     return None

@@ -122,7 +122,7 @@ class LostCommits:
         except CommitUnknown:
             raise
         except CompactordError as error:
-            _log.warning("look_back_failed", table=at.state.table.full_name, reason=str(error))
+            _log.warning("look_back_failed", error=str(error))
             return at.state
         follower.guard.read_back()
         return state
@@ -144,7 +144,7 @@ class LostCommits:
                 self._pending[original.id] = original
                 why = lost_text(pair.known, pair.found)
                 unsafe = not published.was_rolled_back(pair.known)
-                follower.report_lost(at.state.table, why, is_replaced=unsafe, ours=pair.known)
+                follower.report_lost(why, is_replaced=unsafe, ours=pair.known)
         self._healed = {key: each for key, each in self._healed.items() if key in known}
         said = frozenset(self._pending)
         candidates = {**self._still_pending(), **{pair.found.id: pair.found for pair in replaced}}
@@ -186,7 +186,7 @@ class LostCommits:
                 snapshots.append(ancestry.snapshot(snapshot_id))
             except (ObjectNotFound, FormatError, UnsupportedTable) as error:
                 # Expired, or damaged: nothing below it can be compared with it.
-                _log.info("snapshot_passed_over", snapshot_id=snapshot_id, reason=str(error))
+                _log.info("snapshot_passed_over", snapshot_id=snapshot_id, error=str(error))
         return late_candidates([*snapshots, newest])
 
     def _lost(
@@ -245,11 +245,11 @@ class LostCommits:
         for ours in suspects:
             if ours.id not in lost:
                 why, is_replaced = lost_text(ours, None), ours.id not in rolled_back
-                follower.report_lost(state.table, why, is_replaced=is_replaced, ours=ours)
+                follower.report_lost(why, is_replaced=is_replaced, ours=ours)
         for key, ours in gone.items():
             if ours.commit_user == follower.user:
                 why = lost_text(ours, lost[key].snapshot)
-                follower.report_lost(state.table, why, is_replaced=False)
+                follower.report_lost(why, is_replaced=False)
 
     def _decided(
         self,
@@ -264,12 +264,12 @@ class LostCommits:
         each = lost[key]
         changes = changes_since(self._storage, state, lost, key, known)
         if self._is_repeated(state, lost, key, changes):
-            _log.warning("writer_commit_repeated", **_named(state, each.snapshot))
+            _log.warning("writer_commit_repeated", **_named(each.snapshot))
             del self._pending[key]
             return state
         entries = changes.entries if isinstance(changes, LostChanges) else self._entries(each)
         if not at.may_commit or committer.follower.guard.wait_ms():
-            _log.warning("writer_commit_pending", **_named(state, each.snapshot))
+            _log.warning("writer_commit_pending", **_named(each.snapshot))
             return state
 
         def why_not(newest: TableState) -> str | None:
@@ -300,12 +300,12 @@ class LostCommits:
                     # Ours was replaced at once, which is reported; the next look tries again.
                     return state
         if again_id is None and self._must_wait(at, state, each, changes):
-            _log.warning("writer_commit_pending", **_named(state, each.snapshot), reason=why)
+            _log.warning("writer_commit_pending", **_named(each.snapshot), reason=why)
             return state
         del self._pending[key]
         # Another process, or its own, may have been first.
         if again_id is not None or not self._is_repeated(state, lost, key, changes):
-            self._report(state, each, entries, again_id, why or "")
+            self._report(each, entries, again_id, why or "")
         return state
 
     def _is_repeated(
@@ -357,7 +357,6 @@ class LostCommits:
 
     def _report(
         self,
-        state: TableState,
         lost: Lost,
         entries: tuple[ManifestEntry, ...],
         again_id: int | None,
@@ -380,7 +379,7 @@ class LostCommits:
             why=why,
         )
         self.found.append(found)
-        named = _named(state, snapshot)
+        named = _named(snapshot)
         _log.error("writer_commit_lost", **named, outcome=found.outcome.value, reason=str(found))
 
 
@@ -392,9 +391,8 @@ def _has_ours(ancestry: Ancestry, lost: Lost) -> bool:
         return False
 
 
-def _named(state: TableState, snapshot: Snapshot) -> dict[str, str | int]:
+def _named(snapshot: Snapshot) -> dict[str, str | int]:
     return {
-        "table": state.table.full_name,
         "snapshot_id": snapshot.id,
         "commit_user": snapshot.commit_user,
         "commit_identifier": snapshot.commit_identifier,

@@ -255,7 +255,7 @@ class TableSession:
         self.table = open_table(self._storage, self.ref, overrides, known=self.table)
         if self._was_made_anew(schema):
             # Its snapshots were not replaced: they belonged to the table of that name before.
-            self._follower.forgive_suspects(self.ref)
+            self._follower.forgive_suspects()
             self._lost_commits.forget()
             self._excused += self._follower.replaced_snapshots - self._replaced_before
             self.state = self._follower.loaded(self.ref)
@@ -423,11 +423,11 @@ class TableSession:
             )
             live = {file.file_name for file in self.state.files.files_in(compaction.bucket)}
         except CompactordError as found:
-            _log.warning("refresh_failed", compaction_id=number, **named, reason=str(found))
+            _log.warning("refresh_failed", compaction_id=number, **named, error=str(found))
             return None
         if live.issuperset(file.file_name for file in compaction.inputs):
             return False
-        _log.warning("inputs_gone", compaction_id=number, **named, reason=why)
+        _log.warning("inputs_gone", compaction_id=number, **named, error=why)
         return True
 
     def missing_input(self, compaction: Compaction) -> DataFileMissing | None:
@@ -449,7 +449,7 @@ class TableSession:
             version = newest_without(self._storage, self.ref.location, keys) if gone else None
         except CompactordError as error:
             named = self.named(compaction.bucket)
-            _log.warning("inputs_not_asked_for", **named, reason=str(error))
+            _log.warning("inputs_not_asked_for", **named, error=str(error))
             return None
         if not gone:
             return None
@@ -491,14 +491,13 @@ class TableSession:
         try:
             removed = remove_orphans(self._storage, location, partition_depth=len(keys), rule=rule)
         except CompactordError as error:
-            _log.warning("orphans_kept", table=self.ref.full_name, reason=str(error))
+            _log.warning("orphans_kept", error=str(error))
             return 0
         return len(removed)
 
     def named(self, bucket: BucketId) -> dict[str, str | int]:
         """The fields that name a bucket in a log event."""
         return {
-            "table": self.ref.full_name,
             "partition": self.table.partition_text(bucket.partition),
             "bucket": bucket.bucket,
         }

@@ -176,7 +176,7 @@ def test_verbose_says_each_step_and_the_end_says_both_times(
     assert names.index("spark_starting") < names.index("spark_started")
     assert names.index("spark_started") < names.index("compaction_finished")
     planned = next(event for event in events if event["event"] == "compaction_planned")
-    assert {"table", "bucket", "reason", "files", "bytes", "output_level"} <= planned.keys()
+    assert {"catalog", "database", "table", "bucket", "reason", "input_bytes"} <= planned.keys()
     assert re.search(r"\(\S+\), \d+\.\d\d s, after \d+\.\d s for Spark\n", outcome.out)
 
 

@@ -169,4 +169,4 @@ def test_a_spark_that_does_not_start_is_tried_until_the_time_is_over_and_quoted(
     code, _, log = _ends(services, config)
     assert code == 69
     (failed,) = (line for line in log if line["event"] == "startup_failed")
-    assert "/none.jar" in failed["reason"]
+    assert "/none.jar" in failed["error"]

@@ -76,7 +76,7 @@ def test_catalogs_in_s3_are_served_beside_one_that_is_refused_and_no_key_is_show
         if key in text
     ]
 
-    reasons = {line["catalog"]: line["reason"] for line in service.log("catalog_unavailable")}
+    reasons = {line["catalog"]: line["error"] for line in service.log("catalog_unavailable")}
     assert set(reasons) == {"unlocked", "absent"}
     assert "lock.enabled" in reasons["unlocked"]
     assert "no such bucket" in reasons["absent"]

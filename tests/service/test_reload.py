@@ -44,7 +44,7 @@ def test_a_changed_file_is_taken_over_under_load_and_a_wrong_one_refused(served:
             service.wait_until(
                 lambda: service.metrics().one("config_last_reload_successful") == 0, "refused"
             )
-            assert service.log("config_reload_failed")[-1]["reason"]
+            assert service.log("config_reload_failed")[-1]["error"]
             scrape = service.metrics()
             assert scrape.one("config_last_reload_success_timestamp_seconds") == reloaded
             assert scrape.one("table_max_backlog_age_seconds", table="reload_k") == 77

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 from compactord import ids
 from compactord.catalog.filesystem import FilesystemCatalog
@@ -161,7 +163,10 @@ def test_nothing_is_removed_from_a_table_that_is_being_restored_or_is_refused(
     for path in snapshots.glob("snapshot-*"):
         path.rename(snapshots / f".{path.name}")
     table = ["orphans", "--warehouse", str(tmp_path), "--table", "d.t"]
-    assert orphans(_parser().parse_args(table), _IN_TWO_DAYS) == 0
+    with capture_logs(processors=[merge_contextvars]) as logs:
+        assert orphans(_parser().parse_args(table), _IN_TWO_DAYS) == 0
+    named = {"catalog": "warehouse", "database": "d", "table": "t"}
+    assert [{**log, **named} for log in logs if log["event"] == "sweep_skipped"] == logs
     assert "d.t: nothing left over" in capsys.readouterr().out
     keyed(tmp_path, "d.agg", merge__engine="first-row")
     text = said(capsys, *table[:3], "--table", "d.agg", code=3)

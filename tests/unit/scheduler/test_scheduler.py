@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import timezone
 
 import pytest
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 from compactord.clock import WallTime
 from compactord.config.choices import Mode
@@ -252,7 +254,10 @@ def test_a_subcompaction_that_may_succeed_is_tried_again_before_its_bucket_is_qu
     stage = Stage(task_attempts=2)
     stage.add()
     (submit,) = stage.submitted()
-    stage.ends(submit, FailureKind.TRANSIENT)
+    with capture_logs(processors=[merge_contextvars]) as logs:
+        stage.ends(submit, FailureKind.TRANSIENT)
+    assert [{**log, **NAME.log_fields} for log in logs] == logs
+    assert [log["event"] for log in logs] == ["compaction_retry"]
     again = only(stage.decide())
     assert again == submit
     stage.ends(submit, FailureKind.TRANSIENT)

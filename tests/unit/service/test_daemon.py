@@ -103,7 +103,7 @@ def test_a_start_that_is_given_up_says_what_it_waited_for(tmp_path: Path) -> Non
     with capture_logs() as events:
         assert daemon.run() == 69
     (failed,) = (event for event in events if event["event"] == "startup_failed")
-    assert "Spark has not answered yet" in failed["reason"]
+    assert "Spark has not answered yet" in failed["error"]
 
 
 def test_a_silent_catalog_delays_neither_the_start_nor_the_other_catalogs(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
@@ -56,6 +58,7 @@ class Harness:
         self.submitted: list[Subcompaction] = []
         self.cancelled: list[Subcompaction] = []
         self.restarts: list[str] = []
+        self.logs: list[EventDict] = []
         clock = VirtualClock()
         self.runner = EffectsRunner(
             post=self.events.put,
@@ -126,7 +129,7 @@ def _bucket(harness: Harness, bucket: int) -> BucketId:
 def harness() -> Iterator[Harness]:
     made = Harness()
     # Stacks are written for people, which takes its time.
-    with capture_logs():
+    with capture_logs(processors=[merge_contextvars]) as made.logs:
         yield made
     made.runner.close(seconds_max=10.0)
 
@@ -223,6 +226,25 @@ def test_care_and_discarding_that_fail_are_answered(harness: Harness, error: Exc
     assert harness.answer() == ("swept", 0)
     harness.runner.run(Discard(name=NAME, ended=(finished,)))
     assert harness.answer() == ("discarded", None)
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (StorageError("/t", "no"), "orphans_kept"),
+        (OSError("no files"), "job_failed"),
+        (KeyError("x"), "defect"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_what_a_job_logs_names_the_table(harness: Harness, error: Exception, event: str) -> None:
+    harness.cycle()
+    harness.error = error
+    harness.runner.run(StartSweep(name=NAME, under_way=UnderWay(since_ms=0, for_ms=0)))
+    harness.answer()
+    assert event in [log["event"] for log in harness.logs]
+    for log in harness.logs:
+        assert {**log, **NAME.log_fields} == log
 
 
 def test_what_concerns_a_table_that_was_never_opened_is_answered(harness: Harness) -> None:

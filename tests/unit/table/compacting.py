@@ -8,7 +8,7 @@ from compactord.clock import Clock
 from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError
-from compactord.model import FailureKind, Subcompaction, TaskFailure
+from compactord.model import FailureKind, Subcompaction, TableName, TaskFailure
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
@@ -19,6 +19,7 @@ from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock
 
 ALL = Skip()
+NAME = TableName("lake", "db", "t")
 
 
 def compactor_of(
@@ -56,7 +57,8 @@ def outcome_of(dispatch: Dispatch, *, failed: bool = False) -> Finished | Failed
     )
     while in_flight.waiting:
         part = in_flight.waiting.popleft()
-        in_flight.arrived(_poisoned(part) if failed else run_subcompaction(part), attempts_max=1)
+        outcome = _poisoned(part) if failed else run_subcompaction(part)
+        in_flight.arrived(outcome, NAME, attempts_max=1)
     ended = in_flight.ended()
     assert ended is not None
     return ended

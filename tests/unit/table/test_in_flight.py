@@ -22,6 +22,7 @@ from tests.builders import data_outputs
 from tests.lineage import bucket_id
 from tests.simulation.tables import subcompaction_of
 from tests.unit.paimon.table_builder import data_file
+from tests.unit.table.compacting import NAME
 
 A, B, C = (data_file(name, level=level) for name, level in (("a", 0), ("b", 0), ("c", 5)))
 STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=1, bytes_out=1, cpu_s=0, peak_rss_bytes=0)
@@ -60,7 +61,7 @@ def _in_flight(count: int) -> tuple[InFlight, list[Subcompaction]]:
 
 
 def _arrived(in_flight: InFlight, outcome: TaskOutcome) -> Finished | Failed | None:
-    return in_flight.arrived(outcome, attempts_max=3)
+    return in_flight.arrived(outcome, NAME, attempts_max=3)
 
 
 def test_a_compaction_of_upgrades_alone_has_finished_at_once() -> None:

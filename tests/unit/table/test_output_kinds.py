@@ -25,6 +25,7 @@ from compactord.table.session import SessionRequest, TableSession, neighbours
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock, fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage
+from tests.unit.table.compacting import NAME
 
 AUDIT = "audit"
 
@@ -63,7 +64,7 @@ class Case:
         )
         in_flight.waiting.clear()  # they run elsewhere
         for outcome in outcomes:
-            in_flight.arrived(outcome, attempts_max=1)
+            in_flight.arrived(outcome, NAME, attempts_max=1)
         found = in_flight.ended()
         assert found is not None
         return found

@@ -39,6 +39,7 @@ from tests.builders import (
     writer,
 )
 from tests.storages import MemoryStorage
+from tests.unit.table.compacting import NAME
 
 WHERE = "/warehouse/db.db/t"
 FORCED = {"compaction.force-rewrite-all-files": "true"}
@@ -85,7 +86,8 @@ def _finished(session: TableSession) -> list[Finished]:
             index_entries=indexes.get(compaction.bucket, ()),
         )
         while in_flight.waiting:
-            in_flight.arrived(run_subcompaction(in_flight.waiting.popleft()), attempts_max=1)
+            outcome = run_subcompaction(in_flight.waiting.popleft())
+            in_flight.arrived(outcome, NAME, attempts_max=1)
         found = in_flight.ended()
         assert isinstance(found, Finished)
         ended.append(found)
