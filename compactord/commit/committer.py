@@ -170,7 +170,7 @@ class Committer:
                 # found went with a snapshot that expired or was rolled back meanwhile.
                 files.take_back()
                 merge, reason = None, str(error)
-                _log.warning("commit_retry", attempt=attempt, error=str(error))
+                _log_retry(attempt, reason)
                 continue
             except BaseException:
                 files.take_back()
@@ -179,11 +179,8 @@ class Committer:
             if not reason:
                 return self._outcome(state, snapshot, pending, dropped, attempt)
             files.take_back(keep=[manifest.file_name for manifest in merge.written])
-            if retries.is_down:
-                merge = None
-                _log.warning("commit_retry", attempt=attempt, error=reason)
-            else:
-                _log.info("commit_retry", attempt=attempt, reason=_LOST_RACE)
+            merge = None if retries.is_down else merge
+            _log_retry(attempt, reason)
         files.take_back()
         raise _gave_up(state, attempt, reason)
 
@@ -338,6 +335,13 @@ class Committer:
             what = f"was replaced by {found.commit_user}"
             effect = "what the replacement changed is not in the table"
         return f"snapshot {base.id} {what} while we published {ours.id} on top of it: {effect}"
+
+
+def _log_retry(attempt: int, why: str) -> None:
+    if why == _LOST_RACE:
+        _log.info("commit_retry", attempt=attempt, reason=_LOST_RACE)
+    else:
+        _log.warning("commit_retry", attempt=attempt, error=why)
 
 
 def _all_dropped(

@@ -106,6 +106,7 @@ class StatusKeeper:
             self._excluded = {name: v for name, v in self._excluded.items() if name in excluded}
         queued_by_table, first = queued(scheduler, now_ms)
         statuses = Counter((view.name.catalog, view.status) for view in tables)
+        held = [ms for each in scheduled_tables if (ms := each.expiry_held_since_ms)]
         return ServiceView(
             instance=facts.instance,
             version=facts.version,
@@ -142,16 +143,7 @@ class StatusKeeper:
             ),
             picks=dict(scheduler.picks),
             hung_jobs=dict(facts.hung_jobs),
-            expiry_held_since_ms=wall.shown(
-                min(
-                    (
-                        each.expiry_held_since_ms
-                        for each in scheduled_tables
-                        if each.expiry_held_since_ms
-                    ),
-                    default=0,
-                )
-            ),
+            expiry_held_since_ms=wall.shown(min(held, default=0)),
             unmatched_patterns=tuple(facts.unmatched.values()),
         )
 
