@@ -262,7 +262,7 @@ def test_a_writers_lost_commit_halts_at_once_with_its_name_unless_it_was_committ
     _look(stage, late=LossOutcome.HALTED)
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
     assert scheduled.halt is not None
-    for part in ("snapshot 3", "APPEND 7 of writer", "10 rows", "data-1.parquet", "a changelog"):
+    for part in ("snapshot 3", "APPEND 7 of writer", "rows: 10", "data-1.parquet", "a changelog"):
         assert part in scheduled.halt.message
     assert "CompactordWriterCommitLost" in scheduled.halt.action
     counted = scheduled.counts.frozen()

@@ -44,7 +44,7 @@ HOUR_MS = 3_600_000
 each_jump = pytest.mark.parametrize("jump_ms", [-3 * DAY_MS, 3 * DAY_MS], ids=["back", "ahead"])
 
 CONFIG = """
-retry: {task_attempts: 1, halt_after_consecutive_failures: 2, backoff: {min: 4s, max: 8s}}
+retry: {task_attempts: 1, halt_after_consecutive_failures: 1, backoff: {min: 4s, max: 8s}}
 recovery: {interval: 5s}
 """
 ROOT = "/wh"
