@@ -18,6 +18,7 @@ from tests.deploy.rendered import (
     KUBERNETES,
     LOCAL,
     POD_MONITOR,
+    S3,
     Object,
     config_text,
     container_of,
@@ -286,6 +287,112 @@ def test_the_page_is_read_from_the_releases_namespace_and_named_ones_only(
     # No other rule admits everybody, either.
     assert all(rule["from"] for rule in others)
     assert {"namespaceSelector": {}} not in [peer for rule in others for peer in rule["from"]]
+
+
+_STORE = "config.catalogs.lake.warehouse=s3://lake/wh"
+
+
+def _egress(values: Path, *arguments: str) -> dict[str, list[Object]]:
+    """The rules of the daemon's and of the executors' policies but for DNS."""
+    sets = [word for argument in arguments for word in ("--set", argument)]
+    return {
+        o["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]: o["spec"]["egress"][
+            1:
+        ]
+        for o in objects_of(values, *sets)
+        if o["kind"] == "NetworkPolicy"
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ports"),
+    [
+        ([], []),
+        ([_STORE], [443]),
+        ([_STORE, r"config.catalogs.lake.options.s3\.endpoint=https://minio:9000/"], [443, 9000]),
+        ([_STORE, r"config.catalogs.lake.options.fs\.s3a\.endpoint=minio:9000"], [443, 9000]),
+        ([_STORE, r"config.catalogs.lake.options.s3\.endpoint=http://minio"], [443, 80]),
+        ([_STORE, r"config.catalogs.lake.options.s3\.connection\.ssl\.enabled=false"], [443, 80]),
+        ([_STORE, r"config.catalogs.lake.options.s3\.endpoint\.region=eu-1"], [443]),
+        (["config.catalogs.lake.warehouse=abfss://c@a.dfs.core.windows.net/wh"], [443]),
+        (
+            [
+                "config.catalogs.lake.warehouse=gs://b/wh",
+                r"config.catalogs.lake.options.fs\.gs\.storage\.root\.url=http://gcs:4443",
+            ],
+            [443, 4443],
+        ),
+        (
+            [
+                "config.catalogs.lake.metastore=jdbc",
+                "config.catalogs.lake.options.uri=jdbc:postgresql://db.x/p?sslmode=require",
+            ],
+            [5432],
+        ),
+        (
+            [
+                "config.catalogs.lake.metastore=jdbc",
+                "config.catalogs.lake.options.uri=jdbc:mysql://db:3307/p",
+                _STORE,
+            ],
+            [443, 3307],
+        ),
+        (["config.spark.master=spark://head:7077"], [7077]),
+        (["config.spark.master=sc://connect"], [15002]),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_the_daemon_is_let_out_to_what_the_configuration_names(
+    arguments: list[str], ports: list[int]
+) -> None:
+    found = _egress(LOCAL, *arguments)["daemon"]
+    assert [port["port"] for rule in found for port in rule["ports"]] == ports
+    there = "networkPolicy.configuredTo[0].ipBlock.cidr=10.0.0.0/8"
+    for rule in _egress(LOCAL, *arguments, there)["daemon"]:
+        assert rule["to"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+
+
+def test_executors_are_let_out_to_stores_and_not_to_databases() -> None:
+    found = _egress(S3)
+    named = {
+        component: [[port["port"] for port in rule["ports"]] for rule in rules if "to" not in rule]
+        for component, rules in found.items()
+    }
+    assert named["daemon"] == [[443, 9000, 5432]]
+    assert named["executor"] == [[443, 9000]]
+
+
+@pytest.mark.parametrize(
+    "option", ["uri=${env:DB}", r"s3\.endpoint=https://${env:HOST}:9000"], ids=lambda o: o[:8]
+)
+def test_what_is_named_by_reference_needs_an_egress_of_its_own(option: str) -> None:
+    sets = ("config.catalogs.lake.metastore=jdbc", _STORE, f"config.catalogs.lake.options.{option}")
+    with pytest.raises(ValueError, match=r"give networkPolicy\.extraEgress"):
+        _egress(LOCAL, *sets)
+    _egress(LOCAL, *sets, "networkPolicy.extraEgress[0].ports[0].port=5432")
+    _egress(LOCAL, *sets, "networkPolicy.enabled=false")
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        (LOCAL, ["On mounted file systems: lake.", "lets the pods out to DNS and each other"]),
+        (
+            S3,
+            [
+                "In object stores: archive, lake.",
+                "lets the daemon out to TCP 443, 9000, 5432, executors to TCP 443, 9000 of any",
+            ],
+        ),
+        (EVERYTHING, ["On mounted file systems: lake.", "not known here: archive."]),
+    ],
+    ids=lambda value: getattr(value, "stem", ""),
+)
+def test_the_notes_say_what_is_true(values: Path, texts: list[str]) -> None:
+    done = helm("install", "x", CHART, "--dry-run=client", "--values", values)
+    notes = done.stdout.partition("\nNOTES:\n")[2]
+    assert [text for text in texts if text not in notes] == []
+    assert "not supported" not in notes
 
 
 def test_two_daemons_never_run_at_a_time() -> None:

@@ -1,0 +1,88 @@
+{{/* Where the configuration leads the pods: the ports of stores and databases that it names. */}}
+
+{{/* Names of the catalogs whose warehouse is in an object store, as JSON. */}}
+{{- define "compactord.objectStores" -}}
+{{- $names := list }}
+{{- range $name, $catalog := .Values.config.catalogs }}
+{{- if and (regexMatch "^[A-Za-z][A-Za-z0-9+.-]*:" $catalog.warehouse) (not (regexMatch "^(?i)file:" $catalog.warehouse)) }}
+{{- $names = append $names $name }}
+{{- end }}
+{{- end }}
+{{- sortAlpha $names | toJson }}
+{{- end }}
+
+{{/* Port of an endpoint: [key, text, port without one]. */}}
+{{- define "compactord.endpointPort" -}}
+{{- $text := index . 1 }}
+{{- $rest := regexReplaceAll "^[A-Za-z]+://" $text "" | regexFind "^[^/?]*" }}
+{{- $port := regexFind "[0-9]+$" (regexFind ":[0-9]+$" $rest) }}
+{{- if $port }}{{ $port }}
+{{- else if regexMatch "^(?i)http://" $text }}80
+{{- else if regexMatch "^(?i)https://" $text }}443
+{{- else }}{{ index . 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Ports of object stores, as JSON; 443 is also that of what gives out tokens (STS, Entra ID, Google). */}}
+{{- define "compactord.storePorts" -}}
+{{- $ports := list }}
+{{- range $name := include "compactord.objectStores" . | fromJsonArray }}
+{{- $catalog := index $.Values.config.catalogs $name }}
+{{- $options := dig "options" dict $catalog | default dict }}
+{{- $ports = append $ports 443 }}
+{{- $plain := 443 }}
+{{- range $key, $value := $options }}
+{{- if and (regexMatch "[.](ssl[.]enabled|secure[.]connections|always[.]use[.]https)$" $key) (eq ($value | toString | lower) "false") }}{{ $plain = 80 }}{{ end }}
+{{- end }}
+{{- $ports = append $ports $plain }}
+{{- range $key, $value := $options }}
+{{- if regexMatch "^(s3|s3a|fs)[.].*(endpoint|storage[.]root[.]url)$" $key }}
+{{- include "compactord.requireKnown" (list $ $name $key $value) }}
+{{- $ports = append $ports (include "compactord.endpointPort" (list $key ($value | toString) $plain) | int) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $ports | uniq | toJson }}
+{{- end }}
+
+{{/* Ports of the databases of JDBC catalogs, and of a Spark elsewhere, as JSON. */}}
+{{- define "compactord.daemonPorts" -}}
+{{- $ports := list }}
+{{- range $name, $catalog := .Values.config.catalogs }}
+{{- $uri := dig "options" "uri" "" $catalog | toString }}
+{{- if and (eq (dig "metastore" "filesystem" $catalog) "jdbc") (not (hasPrefix "jdbc:sqlite:" $uri)) }}
+{{- include "compactord.requireKnown" (list $ $name "uri" $uri) }}
+{{- $default := ternary 5432 3306 (hasPrefix "jdbc:postgresql:" $uri) }}
+{{- $ports = append $ports (include "compactord.endpointPort" (list "uri" (trimPrefix "jdbc:" $uri) $default) | int) }}
+{{- end }}
+{{- end }}
+{{- $master := dig "spark" "master" "" .Values.config | default "" }}
+{{- if regexMatch "^(spark|sc)://" $master }}
+{{- $ports = append $ports (include "compactord.endpointPort" (list "spark.master" $master (ternary 15002 7077 (hasPrefix "sc:" $master))) | int) }}
+{{- end }}
+{{- $ports | uniq | toJson }}
+{{- end }}
+
+{{/* What is given by reference is not known here: [root, catalog, key, text]. */}}
+{{- define "compactord.requireKnown" -}}
+{{- $root := index . 0 }}
+{{- $policy := $root.Values.networkPolicy }}
+{{- if and $policy.enabled (contains "${" (index . 3 | toString)) (not $policy.extraEgress) }}
+{{- fail (printf "config.catalogs.%s.options.%s: the chart cannot read a reference, so its network policy would keep the pods from there; give networkPolicy.extraEgress (and executorExtraEgress), or write it out" (index . 1) (index . 2)) }}
+{{- end }}
+{{- end }}
+
+{{/* A rule for ports: [root, ports]. */}}
+{{- define "compactord.configuredEgress" -}}
+{{- with index . 1 | uniq -}}
+- ports:
+    {{- range . }}
+    - port: {{ . }}
+      protocol: TCP
+    {{- end }}
+  {{- with (index $ 0).Values.networkPolicy.configuredTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end }}
