@@ -8,12 +8,17 @@ import tempfile
 from collections.abc import Sequence
 
 from compactord import ids
-from compactord.catalog.open import open_catalog
+from compactord.catalog.open import open_registration
 from compactord.cli.arguments import Parser
+from compactord.cli.loading import open_section
 from compactord.cli.running import FAILED, OK, run, stop_on_signals
 from compactord.clock import SystemClock
+from compactord.config.catalog_arguments import add_catalog_arguments
+from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.errors import UsageError
+from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
+from compactord.storage.open import open_storage
 from compactord_demo import show
 
 _SECONDS, _SECONDS_MAX = "35", 3600
@@ -29,6 +34,8 @@ examples:
   compactord-demo --seconds 120
   compactord-demo --warehouse /tmp/wh   # keeps the tables
   compactord-demo --warehouse /tmp/wh --seconds 5 --keep-backlog   # something to compact
+  compactord-demo --warehouse s3://lake/wh --metastore jdbc \\
+      --catalog-option uri=jdbc:sqlite:/tmp/lake.db   # docs/tour-object-store.md
 
 exit codes: 0 the rows are those ingested; 3 they are not, the daemon failed, or it was interrupted
 """
@@ -47,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--warehouse", help="an empty folder to keep the tables in")
+    parser.add_argument("--warehouse", help="an empty folder, or URL, to keep the tables in")
+    add_catalog_arguments(parser)
     parser.add_argument(
         "--seconds",
         default=_SECONDS,
@@ -68,17 +76,15 @@ def _demo(args: argparse.Namespace) -> int:
     seconds = _seconds(args.seconds)
     if args.keep_backlog and args.warehouse is None:
         raise UsageError("--keep-backlog needs --warehouse: without it the tables are not kept")
+    if args.warehouse is None:
+        refuse_catalog_arguments(args)
     with contextlib.ExitStack() as closing:
-        folder = args.warehouse
-        if folder is None:
-            folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="compactord-demo-"))
-        if not folder:
-            raise UsageError("--warehouse is empty")
-        catalog = open_catalog(folder)
-        _refuse_used(catalog.storage, catalog.warehouse)
+        if args.warehouse is None:
+            args.warehouse = closing.enter_context(
+                tempfile.TemporaryDirectory(prefix="compactord-demo-")
+            )
         went_well = show.run(
-            catalog.storage,
-            catalog.warehouse,
+            _place(args),
             seconds=seconds,
             owner=ids.this_process(),
             clock=SystemClock(),
@@ -88,11 +94,40 @@ def _demo(args: argparse.Namespace) -> int:
     return OK if went_well else FAILED
 
 
+def _place(args: argparse.Namespace) -> show.Place:
+    """The warehouse that the arguments name, which has to be empty and safe."""
+    section = warehouse_config(args).config.catalogs[NAMELESS]
+    catalog = open_section(section, zone=None, open_store=open_storage)
+    _refuse_used(catalog.storage, catalog.warehouse)
+    registration = None
+    if section.metastore == "jdbc":
+        registration = open_registration(section.warehouse, options=section.options)
+        registration.add_tables()
+    catalog.check_commits()
+
+    def register(tables: Sequence[TableRef]) -> None:
+        if registration is not None:
+            for row in registration.rows(tables):
+                registration.add(row)
+
+    return show.Place(
+        storage=catalog.storage,
+        warehouse=catalog.warehouse,
+        section={
+            "warehouse": section.warehouse,
+            "metastore": section.metastore,
+            "options": dict(section.options),
+            "unlocked_writers": section.unlocked_writers.value,
+        },
+        register=register,
+    )
+
+
 def _refuse_used(storage: Storage, warehouse: str) -> None:
     status = storage.status(warehouse)
     if status is not None and not status.is_folder:
         raise UsageError(f"--warehouse {warehouse} is not a folder")
-    if status is not None and any(True for _ in storage.list(warehouse)):
+    if storage.folder_exists(warehouse) and any(True for _ in storage.list(warehouse)):
         raise UsageError(
             f"--warehouse {warehouse} is not empty: give the demo an empty or a new folder"
         )

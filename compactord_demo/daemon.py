@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import compactord
@@ -32,16 +32,20 @@ class DaemonFailed(Exception):
 
 
 class DaemonProcess:
-    """A daemon that serves these tables of a warehouse; leaving it ends the process.
+    """A daemon that serves these tables of a catalog; leaving it ends the process.
+
+    `catalog` is a section of a configuration; in its warehouse nothing is a reference.
 
     Its log and its configuration are in `folder`. It has a process group of its own, so that only
     the demo handles Ctrl-C, and it gets SIGTERM when the demo is killed.
     """
 
-    def __init__(self, folder: Path, warehouse: str, tables: Sequence[TableRef]) -> None:
+    def __init__(
+        self, folder: Path, catalog: Mapping[str, object], tables: Sequence[TableRef]
+    ) -> None:
         self._log, self._said = folder / "daemon.log", folder / "daemon.err"
         config = folder / "compactord.yaml"
-        config.write_text(_configuration(warehouse, tables), "utf-8", "surrogateescape")
+        config.write_text(_configuration(catalog, tables), "utf-8", "surrogateescape")
         ours = {k: v for k, v in os.environ.items() if not k.startswith("COMPACTORD__")}
         # `-m` searches the working folder first, where a folder of our name may be no package.
         ours["PYTHONPATH"] = os.pathsep.join(filter(None, (_HOME, ours.get("PYTHONPATH"))))
@@ -106,13 +110,14 @@ class DaemonProcess:
         return f"the daemon ended with exit code {self._process.returncode}\n{self.tail()}"
 
 
-def _configuration(warehouse: str, tables: Sequence[TableRef]) -> str:
+def _configuration(catalog: Mapping[str, object], tables: Sequence[TableRef]) -> str:
     """JSON, which is YAML."""
+    warehouse = str(catalog["warehouse"]).replace("${", "$${")
     including = "|".join(re.escape(table.full_name) for table in tables)
     found = {
         "service": {"instance_name": "demo", "http": {"bind": "127.0.0.1", "port": 0}},
         "spark": {"task_memory": "256 mb"},
-        "catalogs": {CATALOG: {"warehouse": warehouse.replace("${", "$${")}},
+        "catalogs": {CATALOG: {**catalog, "warehouse": warehouse}},
         # A warehouse given by the user may hold other tables.
         "discovery": {"including_tables": including},
         "startup": {"timeout": "1 min"},

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.console import Console
 from compactord.clock import Clock
 from compactord.ids import Owner
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
+from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.table.report import count_text
 from compactord.top.console import console_on
@@ -30,9 +32,21 @@ _IDLE_S = 90.0
 _EXPIRY_S = 20.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the demo's tables are.
+
+    `section` is their catalog in the daemon's configuration, which learns of them by `register`.
+    """
+
+    storage: Storage
+    warehouse: str
+    section: Mapping[str, object]
+    register: Callable[[Sequence[TableRef]], None]
+
+
 def run(
-    storage: Storage,
-    warehouse: str,
+    place: Place,
     *,
     seconds: float,
     owner: Owner,
@@ -47,12 +61,13 @@ def run(
     Prints to stdout, errors to stderr. Raises `CompactordError` when a job fails.
     """
     console = console_on(sys.stdout)
-    scene = Scene(storage=storage, warehouse=warehouse, owner=owner, clock=clock)
+    scene = Scene(storage=place.storage, warehouse=place.warehouse, owner=owner, clock=clock)
     jobs = (OrdersJob(scene), ClicksJob(scene))
-    show = _Show(storage, jobs, console, clock, stop)
+    place.register([job.table for job in jobs])
+    show = _Show(place.storage, jobs, console, clock, stop)
     try:
         with tempfile.TemporaryDirectory(prefix="compactord-daemon-") as folder:
-            show.play(Path(folder), warehouse, seconds)
+            show.play(Path(folder), place, seconds)
         if not stop.is_set():
             show.leave_backlog(backlog_commits)
     except DaemonFailed as failed:
@@ -82,14 +97,14 @@ class _Show:
         self._ingestion = Ingestion(jobs, clock)
         self._is_told = False
 
-    def play(self, folder: Path, warehouse: str, seconds: float) -> None:
+    def play(self, folder: Path, place: Place, seconds: float) -> None:
         """Run until the daemon has ended, or until told to stop. Raises `DaemonFailed`."""
         names = [job.table.full_name for job in self._jobs]
-        self._console.out(f"warehouse {warehouse}", highlight=False)
+        self._console.out(f"warehouse {place.warehouse}", highlight=False)
         self._console.out(f"write-only jobs fill {' and '.join(names)}", highlight=False)
         start_s = self._clock.monotonic_s()
         with (
-            DaemonProcess(folder, warehouse, [job.table for job in self._jobs]) as daemon,
+            DaemonProcess(folder, place.section, [job.table for job in self._jobs]) as daemon,
             self._ingestion,
             screen_on(self._console, names, start_s) as screen,
         ):

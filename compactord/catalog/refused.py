@@ -41,6 +41,7 @@ class RefusedCatalog:
         return UsageError(
             f"{self.warehouse} is refused: without a lock Java's writers replace each other's "
             "snapshots on this store, and compactord's. Let all writers use metastore jdbc with "
-            "its lock (lock.enabled), or set unlocked_writers: guarded (--unlocked-writers "
-            "guarded) and read what that means in docs/operations.md"
+            "its lock (lock.enabled; `compactord catalog register` adds the tables), or set "
+            "unlocked_writers: guarded (--unlocked-writers guarded) and read what that means in "
+            "docs/operations.md"
         )

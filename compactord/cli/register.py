@@ -78,4 +78,5 @@ def _execute(args: argparse.Namespace, registration: Registration, tables: list[
         tell(f"created {name}")
     for name in names:
         tell(f"registered {name}")
-    tell(f"{count_text(len(tables), 'table')}: {len(names)} registered, the others were known")
+    before = len(tables) - len(names)
+    tell(f"{count_text(len(tables), 'table')}: {len(names)} registered, {before} known before")

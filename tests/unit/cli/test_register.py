@@ -80,7 +80,7 @@ def test_it_executes_the_same_and_a_second_time_nothing(
     }
     assert _rows(tmp_path / "c.db") == _expected(tmp_path)
     assert answered(capsys, *command) == {"created": [], "registered": [], "known": names}
-    assert said(capsys, *command) == "3 tables: 0 registered, the others were known\n"
+    assert said(capsys, *command) == "3 tables: 0 registered, 3 known before\n"
     assert digest(tmp_path / "wh") == before
 
 

@@ -24,6 +24,23 @@ def test_a_backlog_is_only_kept_with_the_tables(capsys: pytest.CaptureFixture[st
     assert "--keep-backlog needs --warehouse" in capsys.readouterr().err
 
 
+def test_a_warehouse_of_another_kind_is_named_and_a_catalog_without_a_lock_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--metastore", "jdbc"]) == 2
+    assert "--metastore, --catalog-option and --unlocked-writers need --warehouse" in (
+        capsys.readouterr().err
+    )
+    region = ("--catalog-option", "s3.endpoint=http://127.0.0.1:1")
+    keys = ("--catalog-option", "s3.access-key=a", "--catalog-option", "s3.secret-key=b")
+    locked = ("--metastore", "jdbc", "--catalog-option", f"uri=jdbc:sqlite:{tmp_path}/none.db")
+    assert main(["--warehouse", str(tmp_path / "wh"), *locked]) == 3
+    assert "unable to open database file" in capsys.readouterr().err
+    assert main(["--warehouse", str(tmp_path / "wh"), *region, *keys]) == 2
+    assert "no option of an object store" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])

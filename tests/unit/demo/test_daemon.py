@@ -30,7 +30,7 @@ def test_a_folder_of_our_name_in_the_working_folder_is_not_taken_for_the_program
     monkeypatch.chdir(tmp_path)
     # What cannot be served ends the daemon before it starts anything.
     table = TableRef(database="d", name="t", location="s3://bucket/wh/d.db/t")
-    with DaemonProcess(tmp_path, "s3://bucket/wh", [table]) as daemon:
+    with DaemonProcess(tmp_path, {"warehouse": "s3://bucket/wh"}, [table]) as daemon:
         said = _last_word(daemon)
     assert "exit code 2" in said, said
     assert "region of the bucket is not known" in said, said
