@@ -265,6 +265,8 @@ def _error(fault: Fault) -> bytes:
     kind, body = "application/xml", f"<Error><Code>{code}</Code><Message>as asked</Message></Error>"
     if fault.is_foreign:
         kind, body = "text/plain; charset=utf-8", f"default backend - {fault.status}"
+        if fault.status == 200:
+            kind, body = "text/html", "<html><head></head><body><h1>Welcome!</h1></body></html>"
     return (
         f"HTTP/1.1 {fault.status} {code}\r\nContent-Type: {kind}\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"

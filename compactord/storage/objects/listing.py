@@ -12,16 +12,20 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterable
+from datetime import datetime
 from typing import TYPE_CHECKING
+
+from compactord.storage.base import NO_TIME_MS, ObjectStatus
 
 if TYPE_CHECKING:
     from opendal import AsyncOperator
-    from opendal.types import Entry
+    from opendal.types import Entry, Metadata
 
 # A thread of the library's wakes the event loop that waits for a page, and is still in Python for a
 # moment then. If the interpreter ends meanwhile, the thread cannot go on and the process aborts. So
 # the end waits for such threads: on a machine that does other things as well they may need long.
 _EXIT_WAIT_S = 5.0
+_FOLDER_MARK = "hdi_isfolder"
 
 
 def _await_foreign_threads() -> None:
@@ -68,3 +72,25 @@ class Listing:
             if len(found) == self._page_entries:
                 break
         return found
+
+
+def listed(entry: Entry, prefix: str) -> ObjectStatus | None:
+    """An entry of a listing; None for the object that marks the folder itself."""
+    name = entry.path.removeprefix("" if prefix == "/" else prefix).removesuffix("/")
+    if name in ("", "/"):
+        return None
+    if entry.metadata.is_dir:
+        return ObjectStatus(name=name, is_folder=True, size_bytes=0, changed_ms=0)
+    return status_of(name, entry.metadata)
+
+
+def status_of(name: str, found: Metadata) -> ObjectStatus:
+    """Of an object, by what the library tells of it."""
+    changed: datetime | None = found.last_modified
+    marks = found.user_metadata or {}
+    return ObjectStatus(
+        name=name,
+        is_folder=marks.get(_FOLDER_MARK) == "true",
+        size_bytes=found.content_length,
+        changed_ms=NO_TIME_MS if changed is None else int(changed.timestamp() * 1000),
+    )

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from compactord.clock import SystemClock
-from compactord.errors import CompactordError, ObjectNotFound, StorageError, TransientStorageError
-from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    ObjectNotFound,
+    StorageError,
+    TransientStorageError,
+)
+from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.breaker import Breaker
 from compactord.storage.objects.connection import Connection, connection_of, forget
 from compactord.storage.objects.failures import (
@@ -21,7 +26,7 @@ from compactord.storage.objects.failures import (
     failure_of,
     storage_error,
 )
-from compactord.storage.objects.listing import Listing
+from compactord.storage.objects.listing import Listing, listed, status_of
 from compactord.storage.objects.meter import Meter
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.streams import Upload, ranged_input
@@ -31,7 +36,6 @@ from compactord.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from opendal import Operator
-    from opendal.types import Entry, Metadata
 
 T = TypeVar("T")
 # Each output holds up to this many parts while they are sent.
@@ -41,7 +45,6 @@ _PAGE_ENTRIES = 1000
 # By which an upload whose outcome is unknown is recognised. Letters only: Azure takes no hyphen,
 # some proxies no underscore.
 _UPLOAD_MARK = "compactordupload"
-_FOLDER_MARK = "hdi_isfolder"
 
 
 class ObjectStorage:
@@ -140,16 +143,10 @@ class ObjectStorage:
             found = self._tried(path, "status", StorageOp.HEAD, lambda store: store.stat(key))
         except ObjectNotFound:
             return None
-        return _status(key.rpartition("/")[2], found)
+        return status_of(key.rpartition("/")[2], found)
 
     def folder_exists(self, path: str) -> bool:
-        prefix = self._prefix(path)
-
-        def look(store: Operator) -> bool:
-            with Listing(store.to_async_operator(), prefix, 1) as listing:
-                return bool(listing.page())
-
-        return self._tried(path, "list", StorageOp.LIST, look)
+        return bool(self._first_names(path, 1))
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         prefix = self._prefix(folder)
@@ -157,14 +154,16 @@ class ObjectStorage:
         store = connection.retrying.to_async_operator()
         meter = self._meter(StorageOp.LIST)
         folders: set[str] = set()
+        is_empty = True
         with Listing(store, prefix, _PAGE_ENTRIES) as listing:
             while True:
                 with self._named(folder, "list", meter, connection), connection.slots:
                     page = listing.page()
                 if not page:
                     break
+                is_empty = False
                 for entry in page:
-                    found = _listed(entry, prefix)
+                    found = listed(entry, prefix)
                     # Some stores repeat a folder on each page, some programs mark one by an empty
                     # object of its name.
                     if found is None or (not found.size_bytes and found.name in folders):
@@ -173,6 +172,8 @@ class ObjectStorage:
                         folders.add(found.name)
                     yield found
         meter.report()
+        if is_empty:
+            self._require_empty(folder)
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
         """One conditional request; `temporary` is not used.
@@ -214,6 +215,36 @@ class ObjectStorage:
 
     def may_write(self, folder: str) -> bool | None:
         return None
+
+    def _require_empty(self, folder: str) -> None:
+        """Raises `TransientStorageError` for a folder that the one above it names.
+
+        The library takes any answer in XML for a listing, so that a gateway's page is an empty one.
+        """
+        at = folder
+        while self._spec.key_of(at):
+            above, _, name = at.rpartition("/")
+            try:
+                names = self._first_names(above, _PAGE_ENTRIES)
+            except AccessDenied:
+                return  # Whoever may list a part of the bucket alone.
+            # A folder of Azure may be there with nothing in it; beyond a page it is not known.
+            is_in_doubt = f"{name}/" in names or len(names) == _PAGE_ENTRIES
+            if is_in_doubt and self._first_names(at, 1):
+                raise TransientStorageError(folder, "list failed (nothing first, then something)")
+            if names:
+                return
+            at = above
+
+    def _first_names(self, folder: str, most: int) -> Sequence[str]:
+        """The names of what a listing begins with; those of folders end with a slash."""
+        prefix = self._prefix(folder)
+
+        def look(store: Operator) -> Sequence[str]:
+            with Listing(store.to_async_operator(), prefix, most) as listing:
+                return [entry.path.removeprefix(prefix) for entry in listing.page()]
+
+        return self._tried(folder, "list", StorageOp.LIST, look)
 
     def _prefix(self, folder: str) -> str:
         key = self._spec.key_of(folder)
@@ -362,24 +393,3 @@ class ObjectStorage:
                 forget(self._spec, connection)
                 raised = TransientStorageError(path, raised.message)
             raise raised from None
-
-
-def _listed(entry: Entry, prefix: str) -> ObjectStatus | None:
-    """An entry of a listing; None for the object that marks the folder itself."""
-    name = entry.path.removeprefix("" if prefix == "/" else prefix).removesuffix("/")
-    if name in ("", "/"):
-        return None
-    if entry.metadata.is_dir:
-        return ObjectStatus(name=name, is_folder=True, size_bytes=0, changed_ms=0)
-    return _status(name, entry.metadata)
-
-
-def _status(name: str, found: Metadata) -> ObjectStatus:
-    changed: datetime | None = found.last_modified
-    marks = found.user_metadata or {}
-    return ObjectStatus(
-        name=name,
-        is_folder=marks.get(_FOLDER_MARK) == "true",
-        size_bytes=found.content_length,
-        changed_ms=NO_TIME_MS if changed is None else int(changed.timestamp() * 1000),
-    )
