@@ -235,16 +235,18 @@ def _note_named(storage: Storage, location: str, names: _Names, *, since_ms: int
         _note_named_by_snapshots(storage, location, root, names, seen, since_ms=since_ms)
         tags, changelogs = read_tags(storage, root), read_changelogs(storage, root)
         absences = Absences(storage)
-        for name, tag in tags.items():
+        for tag in tags.values():
             try:
                 _note_named_by(storage, location, tag, names, seen, absences)
             except ObjectNotFound:
-                # Deleted while we read it: it needs no files any more.
-                if read_tags(storage, root).get(name) == tag:
+                # Deleted while we read it, not renamed: it needs no files any more.
+                if tag in read_tags(storage, root).values():
                     raise
         for changelog in changelogs:
             # Some of its metadata may have been deleted with its snapshot.
             _note_named_by(storage, location, changelog, names, seen, absences, missing_ok=True)
+    if branch_names(storage, location) != branches[1:]:
+        raise _Incomplete("branches were created or dropped meanwhile")
 
 
 def _note_named_by_snapshots(

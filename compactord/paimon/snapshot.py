@@ -15,7 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
+from compactord.errors import (
+    FormatError,
+    ObjectNotFound,
+    TransientStorageError,
+    UnsupportedTable,
+)
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_json
 from compactord.storage.absence import listed_but_missing, require_gone
@@ -27,6 +32,8 @@ _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _ID = re.compile(r"[0-9]{1,18}")
 # This many successors of the hint's snapshot are probed before the folder is listed.
 _PROBES = 4
+# So often a folder is listed whose files vanish while they are read.
+_LISTINGS_MAX = 10
 
 
 class CommitKind(enum.Enum):
@@ -286,23 +293,26 @@ def _read_listed(
     """What each file of the folder holds whose name begins with `prefix`, by the rest of its name.
 
     They keep what they name, so none is passed over that may be there. One that vanishes while it
-    is read is not among them. Raises `TransientStorageError` for one that is not found and still
-    listed, and `FormatError` for one that cannot be read.
+    is read may have another name now, so all are read again. Raises `TransientStorageError` for one
+    that is not found and still listed, and `FormatError` for one that cannot be read.
     """
-    found: dict[str, T] = {}
-    missing: set[str] = set()
-    for status in sorted(storage.list(folder), key=lambda status: status.name):
-        if status.is_folder or not status.name.startswith(prefix):
-            continue
-        path = paths.join(folder, status.name)
-        try:
-            found[status.name[len(prefix) :]] = parse(storage.read(path), path)
-        except ObjectNotFound:
-            missing.add(status.name)
-    for status in storage.list(folder) if missing else ():
-        if status.name in missing:
-            raise listed_but_missing(paths.join(folder, status.name))
-    return found
+    for _ in range(_LISTINGS_MAX):
+        found: dict[str, T] = {}
+        missing: set[str] = set()
+        for status in sorted(storage.list(folder), key=lambda status: status.name):
+            if status.is_folder or not status.name.startswith(prefix):
+                continue
+            path = paths.join(folder, status.name)
+            try:
+                found[status.name[len(prefix) :]] = parse(storage.read(path), path)
+            except ObjectNotFound:
+                missing.add(status.name)
+        if not missing:
+            return found
+        for status in storage.list(folder):
+            if status.name in missing:
+                raise listed_but_missing(paths.join(folder, status.name))
+    raise TransientStorageError(folder, "what is in it changed each time it was read")
 
 
 def has_earliest_hint(storage: Storage, location: str) -> bool:

@@ -302,6 +302,24 @@ def test_what_is_listed_and_not_found_keeps_what_it_names(kind: str) -> None:
     assert at > 6
 
 
+def test_a_tag_that_becomes_a_branch_during_a_sweep_keeps_what_it_names() -> None:
+    """The branch is made after branches were listed, the tag is dropped before tags are."""
+    table = _table()
+    _published(table)
+    snapshot = table.state().snapshot
+    assert snapshot is not None
+    _as_tag(table, snapshot)
+    table.roll_back(snapshot.id - 1)
+    tag = paths.tag_path(HOME, "v1")
+
+    def make_branch(call: Call) -> None:
+        if call.path == paths.tag_folder(HOME) and tag in table.storage.objects:
+            _as_branch(table, snapshot)
+            table.storage.delete(tag)
+
+    assert _remove(table, HookedStorage(table.storage, before=make_branch)) == set()
+
+
 def _as_tag(table: Lineage, snapshot: Snapshot) -> None:
     table.storage.write_new(paths.tag_path(HOME, "v1"), snapshot_json(snapshot))
 

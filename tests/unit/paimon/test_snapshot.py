@@ -296,3 +296,16 @@ def test_what_is_listed_and_not_found_is_not_taken_for_gone(
     with pytest.raises(TransientStorageError, match="lists it") as raised:
         read(FaultyStorage(storage, fault), ROOT)
     assert raised.value.path == path
+
+
+def test_a_tag_that_is_renamed_before_it_is_read_is_found_under_its_new_name() -> None:
+    storage = MemoryStorage()
+    old, new = paths.tag_path(ROOT, "b"), paths.tag_path(ROOT, "a")
+    storage.write_new(old, snapshot_json(FULL))
+
+    def rename(call: Call) -> None:
+        if call.path == old and storage.status(old) is not None:
+            storage.write_new(new, storage.read(old))
+            storage.delete(old)
+
+    assert read_tags(HookedStorage(storage, before=rename), ROOT) == {"a": FULL}
