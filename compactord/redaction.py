@@ -13,7 +13,7 @@ HIDDEN = "***"
 # Spark's processes and options of fsspec have names that others choose: any may be a secret.
 SECRET = (
     r"secret|passw(?:or)?d|passphrase|(?<![a-z])pass(?![a-z])|pgpass|\bpwd\b|token|credential"
-    r"|signature|authorization|cookie|(?:access|account|private|api|encryption).?key|\bsas\b"
+    r"|signature|authorization|cookie|(?:access|account|private|api|encryption).?key|\bsas\b|\bsig\b"
     r"|(?:executor|appMaster|driver)Env\.|\bfsspec\.(?!enabled\b)|headers\."
 )
 # The last words are common in texts.
@@ -35,9 +35,10 @@ _URL = re.compile(r"(\b(?:[A-Za-z][A-Za-z0-9+.-]*://)+)((?:[^\s/?#]*@)?[^\s\"'<>
 _HOST = r"(?:[\w.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 _HOST_ONLY = re.compile(_HOST)
 # The parameters of a Spark Connect master: its token, and headers of any name.
-_PARAMETERS = re.compile(r"(\bsc://[^\s;\"']*;)[^\s\"']+")
+_PARAMETERS = re.compile(r"(\bsc://[^\s;\"']{0,300};)[^\s\"']+")
+# Bounded, so that a long text without a sign takes no time that grows with its square.
 _ASSIGNED = re.compile(
-    rf"(?P<key>(?:{SECRET})[\w.-]*)(?P<sign>\\*[\"']?\s*[=:]\s*)"
+    rf"(?P<key>(?:{SECRET})[\w.-]{{0,200}})(?P<sign>\\*[\"']?\s*[=:]\s*)"
     r"(?P<value>\\+\"[^\"]*\"|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[{\[][^}\]]*[}\]]?"
     r"|(?:(?:Bearer|Basic|Digest|Negotiate|Token|SharedKey|AWS|OSS)\s+)?[^\s\"',;&)}\]]+)",
     re.IGNORECASE,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -229,3 +230,14 @@ def test_what_controls_a_terminal_is_escaped(text: str, shown: str | None) -> No
     expected = "".join(rf"\u{ord(sign):04x}" for sign in text)
     assert printable(text) == (expected if shown is None else shown)
     assert printable_lines(f"{text}\nb") == "\n".join(map(printable, text.split("\n"))) + "\nb"
+
+
+@pytest.mark.parametrize("text", ["secret." * 14_000, "sc://" * 20_000], ids=["names", "masters"])
+def test_a_long_text_is_redacted_in_time(text: str) -> None:
+    start_s = time.process_time()
+    assert redact_text(text) == text
+    assert time.process_time() - start_s < 3
+
+
+def test_the_signature_of_a_sas_is_hidden_outside_urls() -> None:
+    assert "s3same" not in redact_text("SharedAccessSignature=sv=1&se=2&sig=s3same")
