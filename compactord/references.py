@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -17,6 +18,8 @@ _REFERENCE = re.compile(r"\$(?:(\$)(?=\{)|\{([^{}]*)\})")
 # Not `COMPACTORD__`, which begins the names of settings.
 _HANDED = "COMPACTORD_SECRET_"
 _FORMS = "${env:NAME} or ${file:/path}; $${ for the signs themselves"
+# Between two looks at what may have been replaced.
+_LOOK_S = 60.0
 _lock = threading.Lock()
 _handed: dict[str, str] = {}
 
@@ -69,6 +72,41 @@ def value_of(reference: str, environ: Mapping[str, str]) -> str:
             why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
             raise ReferenceMissing(shown, f"a file that can be read ({why})") from None
     raise ReferenceMissing(shown, _FORMS)
+
+
+class LateValues:
+    """Texts by name, and what their references resolved to when they were last read.
+
+    For what has to notice that a key in a file was replaced; any thread may ask.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = dict(texts)
+        self._values: dict[str, str] = {}
+        self._looked_s = -math.inf
+
+    def read(self) -> Mapping[str, str]:
+        """Resolve all. Raises `ReferenceMissing`."""
+        self._values = {name: resolve(text) for name, text in self._texts.items()}
+        return self._values
+
+    def forget(self) -> None:
+        """What was read last is used nowhere: whatever is there counts as changed."""
+        self._values = {}
+
+    def have_changed(self, now_s: float) -> bool:
+        """Whether a credential that was just refused has been replaced since it was read.
+
+        Looks once a minute at most, as refusals have other reasons, too, and come in numbers; no in
+        between, and while a reference has no value. `now_s` is monotonic.
+        """
+        if now_s - self._looked_s < _LOOK_S:
+            return False
+        self._looked_s = now_s
+        try:
+            return self._values != {name: resolve(text) for name, text in self._texts.items()}
+        except ReferenceMissing:
+            return False
 
 
 def handed_over(text: str) -> str:

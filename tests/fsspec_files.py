@@ -66,6 +66,30 @@ class Silent(Exclusive):
         super().pipe_file(path, value, mode)
 
 
+class Keyed(Exclusive):
+    """Takes one key alone: that in the file `accepted`. While that is empty it is not opened."""
+
+    protocol = "keyed"
+
+    def __init__(self, key: str, accepted: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._key, self._accepted = key, Path(accepted)
+        if not self._accepted.read_text():
+            raise FileNotFoundError("no certificate")
+
+    def _check(self) -> None:
+        if self._key != self._accepted.read_text():
+            raise PermissionError("denied")
+
+    def cat_file(self, path: str, **options: Any) -> Any:
+        self._check()
+        return super().cat_file(path, **options)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        self._check()
+        super().pipe_file(path, value, mode)
+
+
 class Unreachable(_OwnScheme):
     """Connects when it is opened, in vain."""
 
@@ -75,6 +99,6 @@ class Unreachable(_OwnScheme):
         raise ConnectionRefusedError("refused")
 
 
-for kind in (Exclusive, Racy, Looking, Silent, Unreachable):
+for kind in (Exclusive, Racy, Looking, Silent, Keyed, Unreachable):
     with contextlib.suppress(ValueError):
         fsspec.register_implementation(kind.protocol, kind)

@@ -6,10 +6,11 @@ import os
 import re
 import sqlite3
 import ssl
+import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy
@@ -26,6 +27,7 @@ from compactord.errors import (
 )
 from compactord.redaction import HIDDEN, redact_text
 
+T = TypeVar("T")
 # Until a connection stands, and until an answer comes.
 _CONNECT_SECONDS_MAX = 10
 _ANSWER_SECONDS_MAX = 30
@@ -73,7 +75,8 @@ class Database:
 
     Everything raises `CatalogUnavailable`, `CatalogDown` where another try may succeed,
     `MissingTable` or `AccessDenied` with the address. The zone is that of sessions in PostgreSQL,
-    whose times without a zone depend on it.
+    whose times without a zone depend on it. After a refusal `replaced` is asked for the address
+    with a login that was replaced meanwhile, None if none was.
     """
 
     def __init__(
@@ -84,41 +87,69 @@ class Database:
         zone: tzinfo | None,
         connect_seconds: int = _CONNECT_SECONDS_MAX,
         answer_seconds: int = _ANSWER_SECONDS_MAX,
+        replaced: Callable[[], JdbcAddress | None] = lambda: None,
     ) -> None:
+        self._pool_size, self._zone, self._replaced = pool_size, zone, replaced
+        self._limits = _Limits(connect_seconds, answer_seconds)
+        self._lock = threading.Lock()
+        self._connect(address)
+
+    def _connect(self, address: JdbcAddress) -> None:
         self.address = address
-        limits = _Limits(connect_seconds, answer_seconds)
-        self._engine = _engine(address, limits, pool_size=pool_size, zone=zone)
+        self._engine = _engine(address, self._limits, pool_size=self._pool_size, zone=self._zone)
         # Its connections end with it.
         weakref.finalize(self, self._engine.dispose)
 
     def rows(self, sql: str, **values: object) -> Sequence[tuple[Any, ...]]:
         try:
-            with self._engine.connect() as connection:
-                found = connection.execute(sqlalchemy.text(sql), values)
-                return [tuple(row) for row in found]
+            return self._asked(
+                lambda connection: [
+                    tuple(row) for row in connection.execute(sqlalchemy.text(sql), values)
+                ]
+            )
         except exc.SQLAlchemyError as error:
             self._raise(error)
 
     def execute(self, sql: str, **values: object) -> int:
         """The number of rows that were changed. Raises `Duplicate` for a key that is there."""
         try:
-            with self._engine.connect() as connection:
-                return int(connection.execute(sqlalchemy.text(sql), values).rowcount)
+            return self._asked(
+                lambda connection: int(connection.execute(sqlalchemy.text(sql), values).rowcount)
+            )
         except exc.SQLAlchemyError as error:
             if _is_duplicate(error):
                 raise Duplicate from None
             self._raise(error)
 
+    def _asked(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
+        """What `ask` returns. A refusal did nothing: with another login it is asked again."""
+        engine = self._engine
+        try:
+            with engine.connect() as connection:
+                return ask(connection)
+        except exc.SQLAlchemyError as error:
+            if not _is_refused(_said(error)) or not self._has_other_login(engine):
+                raise
+        with self._engine.connect() as connection:
+            return ask(connection)
+
+    def _has_other_login(self, refused: sqlalchemy.Engine) -> bool:
+        """Whether the next connection has another login than the engine that was refused."""
+        with self._lock:
+            if self._engine is refused and (address := self._replaced()) is not None:
+                self._connect(address)
+                refused.dispose()
+            return self._engine is not refused
+
     def _raise(self, error: exc.SQLAlchemyError) -> NoReturn:
         """As an error of ours, without the statement, its values and the password."""
-        said = str(error.orig) if isinstance(error, exc.DBAPIError) else str(error)
+        said = _said(error)
         text, shown = self._redacted(" ".join(said.split())), self.address.shown
         if _MISSING_TABLE.search(said):
             raise MissingTable(shown, text) from None
-        is_restarting = _RESTARTS.search(said) is not None
-        if not is_restarting and _DENIED.search(said):
+        if _is_refused(said):
             raise AccessDenied(shown, f"the catalog's database refuses: {text}") from None
-        is_down = is_restarting or isinstance(error, _DOWN)
+        is_down = _RESTARTS.search(said) is not None or isinstance(error, _DOWN)
         kind = CatalogDown if is_down else CatalogUnavailable
         raise kind(shown, f"the catalog's database fails: {text}") from None
 
@@ -128,6 +159,14 @@ class Database:
             # As a word: a short one is a part of many.
             text = re.sub(rf"(?<!\w){re.escape(password)}(?!\w)", HIDDEN, text)
         return redact_text(text)
+
+
+def _said(error: exc.SQLAlchemyError) -> str:
+    return str(error.orig) if isinstance(error, exc.DBAPIError) else str(error)
+
+
+def _is_refused(said: str) -> bool:
+    return _RESTARTS.search(said) is None and _DENIED.search(said) is not None
 
 
 def _is_duplicate(error: exc.SQLAlchemyError) -> bool:

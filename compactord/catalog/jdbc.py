@@ -6,12 +6,13 @@ only locks are written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import tzinfo
 
 from compactord.catalog.base import TableList
 from compactord.catalog.database import Database, MissingTable
-from compactord.catalog.jdbc_address import jdbc_address
+from compactord.catalog.jdbc_address import JdbcAddress, jdbc_address
 from compactord.catalog.jdbc_lock import JdbcLock
 from compactord.catalog.names import (
     may_be_table,
@@ -25,9 +26,10 @@ from compactord.catalog.probe import StoreProof, proved
 from compactord.clock import Clock
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
-from compactord.errors import StorageError, TableNotFound
+from compactord.errors import StorageError, TableNotFound, UsageError
 from compactord.paimon.paths import is_file_name
 from compactord.paimon.table import TableRef
+from compactord.references import LateValues
 from compactord.storage.base import Storage
 
 _TABLES = "paimon_tables"
@@ -123,16 +125,24 @@ class JdbcCatalog:
         return [(str(database), str(name)) for database, name in rows]
 
 
-def open_database(given: JdbcOptions, *, zone: tzinfo | None) -> Database:
-    """The database of a catalog; `zone` is that of the writers, None the machine's."""
+def open_database(
+    given: JdbcOptions,
+    *,
+    zone: tzinfo | None,
+    replaced: Callable[[], JdbcAddress | None] = lambda: None,
+) -> Database:
+    """The database of a catalog; `zone` is that of the writers, None the machine's.
+
+    `replaced` as in `Database`.
+    """
     address = jdbc_address(given.uri, given.properties)
-    return Database(address, pool_size=given.pool_size, zone=zone)
+    return Database(address, pool_size=given.pool_size, zone=zone, replaced=replaced)
 
 
 def open_jdbc(
     storage: Storage,
     warehouse: str,
-    options: Mapping[str, str],
+    options: LateValues,
     *,
     clock: Clock,
     zone: tzinfo | None,
@@ -140,11 +150,27 @@ def open_jdbc(
 ) -> JdbcCatalog:
     """The catalog that the options describe; asks its database nothing.
 
+    The user and password are read again when they are refused, once a minute at most.
     `settle_ms` holds where it has no lock. `zone` is that of the writers, None the machine's.
     Raises `CatalogOptionInvalid`.
     """
-    given: JdbcOptions = jdbc_options(options, is_object_store=storage.is_object_store)
-    database = open_database(given, zone=zone)
+
+    def read() -> JdbcOptions:
+        return jdbc_options(options.read(), is_object_store=storage.is_object_store)
+
+    def replaced() -> JdbcAddress | None:
+        if not options.have_changed(clock.monotonic_s()):
+            return None
+        try:
+            again = read()
+            found = jdbc_address(again.uri, again.properties)
+        except UsageError:
+            return None
+        # Another database needs a restart: locks may be held in this one.
+        return replace(database.address, user=found.user, password=found.password)
+
+    given = read()
+    database = open_database(given, zone=zone, replaced=replaced)
     return JdbcCatalog(
         storage,
         warehouse,

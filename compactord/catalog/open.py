@@ -13,7 +13,7 @@ from compactord.catalog.options import check_filesystem_options, jdbc_options
 from compactord.catalog.refused import RefusedCatalog
 from compactord.clock import SystemClock
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.references import ReferenceMissing, resolve
+from compactord.references import LateValues, ReferenceMissing, resolve
 from compactord.storage.base import Storage
 from compactord.storage.open import open_storage
 from compactord.storage.store_options import OSS, PREFIXES
@@ -56,11 +56,12 @@ def open_catalog(
         raise UsageError(f"warehouse {error}") from error
     is_jdbc = metastore == "jdbc"
     own = _own(options, is_object_store=storage.is_object_store)
+    values = _resolved(own)
     # Of Java's stores OSS alone creates a snapshot only where there is none.
     is_exposed = storage.is_object_store and not warehouse.lower().startswith(f"{OSS[0]}:")
     settle_ms = settle_ms if is_exposed and is_guarded else 0
     if not is_jdbc:
-        check_filesystem_options(own)
+        check_filesystem_options(values)
         if is_exposed and not is_guarded:
             return RefusedCatalog(storage, path)
         return FilesystemCatalog(storage, path, settle_ms=settle_ms)
@@ -68,7 +69,8 @@ def open_catalog(
         from compactord.catalog.jdbc import open_jdbc
     except ImportError as error:
         raise _no_packages(error) from None
-    catalog = open_jdbc(storage, path, own, clock=SystemClock(), zone=zone, settle_ms=settle_ms)
+    late = LateValues(own)
+    catalog = open_jdbc(storage, path, late, clock=SystemClock(), zone=zone, settle_ms=settle_ms)
     if is_exposed and not is_guarded and not catalog.has_lock:
         return RefusedCatalog(storage, path)
     return catalog
@@ -92,7 +94,7 @@ def open_registration(
         from compactord.catalog.registration import Registration
     except ImportError as error:
         raise _no_packages(error) from None
-    given = jdbc_options(own, is_object_store=storage.is_object_store)
+    given = jdbc_options(_resolved(own), is_object_store=storage.is_object_store)
     return Registration(
         FilesystemCatalog(storage, path),
         open_database(given, zone=zone),
@@ -110,7 +112,7 @@ def _no_packages(error: ImportError) -> UsageError:
 
 
 def _own(options: Mapping[str, str], *, is_object_store: bool) -> dict[str, str]:
-    """The options of the catalog itself, resolved; those of stores have been looked at."""
+    """The options of the catalog itself; those of stores have been looked at."""
     own = {}
     for key, text in options.items():
         if key.startswith(PREFIXES):
@@ -119,8 +121,16 @@ def _own(options: Mapping[str, str], *, is_object_store: bool) -> dict[str, str]
                     key, "no option of an object store: the warehouse is a folder"
                 )
             continue
+        own[key] = text
+    return own
+
+
+def _resolved(options: Mapping[str, str]) -> dict[str, str]:
+    """The options without references. Raises `CatalogOptionInvalid`."""
+    found = {}
+    for key, text in options.items():
         try:
-            own[key] = resolve(text)
+            found[key] = resolve(text)
         except ReferenceMissing as error:
             raise CatalogOptionInvalid(key, error.expected) from None
-    return own
+    return found

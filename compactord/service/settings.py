@@ -83,7 +83,7 @@ class Settings:
 def _other_values(old: LoadedConfig, new: LoadedConfig, known: tuple[str, ...]) -> tuple[str, ...]:
     """Keys of catalogs' databases whose references have other values now.
 
-    Stores read theirs again by themselves when a token expires.
+    Credentials are read again by themselves once they are refused.
     """
     return tuple(
         key
@@ -91,4 +91,5 @@ def _other_values(old: LoadedConfig, new: LoadedConfig, known: tuple[str, ...]) 
         if old.late.get(key, digest) != digest
         and key not in known
         and key.split(".options.")[-1].startswith(("uri", "jdbc."))
+        and not key.endswith((".jdbc.user", ".jdbc.password"))
     )

@@ -7,7 +7,6 @@ in a race before the first snapshot is published (`compactord/storage/creation_r
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import tempfile
 import threading
@@ -26,17 +25,22 @@ from compactord.errors import (
     StorageError,
     StoreSilent,
     TransientStorageError,
-    UnsafeStore,
     UsageError,
 )
-from compactord.redaction import is_secret, redact_text
-from compactord.references import handed_over, resolve
+from compactord.redaction import is_secret
+from compactord.references import LateValues, handed_over
 from compactord.storage.absence import require_gone
 from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.breaker import Breaker
 from compactord.storage.creation_race import prove_create_if_absent
 from compactord.storage.deadlines import TimedCalls
-from compactord.storage.objects.spec import INSTALL_STORES
+from compactord.storage.fsspec_opened import (
+    ANSWER_SECONDS_MAX,
+    Opened,
+    connected,
+    named_errors,
+    require_exclusive_creation,
+)
 from compactord.storage.objects.streams import ranged_input
 from compactord.storage.retry import RetryPolicy
 
@@ -44,12 +48,9 @@ T = TypeVar("T")
 OPTION_PREFIX = "fsspec."
 # Nobody gets a store of this kind without asking for it.
 ENABLED = "fsspec.enabled"
-_LONGEST_TEXT = 200
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 _proved: set[FsspecSpec] = set()
-# Implementations differ in their limits, and many have none: by our own clock a call may take so
-# long. A listing is many requests, and what is written takes longer the larger it is.
-_ANSWER_SECONDS_MAX = 30.0
+# A listing is many requests, and what is written takes longer the larger it is.
 _LISTING_FACTOR = 10
 _WRITTEN_BYTES_PER_S = 1 << 20
 _CALLS_AT_ONCE = 64
@@ -65,37 +66,10 @@ class FsspecSpec:
     root: str
     options: tuple[tuple[str, str], ...] = field(repr=False)
 
-    @property
-    def protocol(self) -> str:
-        return self.root.partition(":")[0]
-
     def open(self) -> FsspecStorage:
-        """Raises `UsageError` when fsspec, or its package for the scheme, is not installed.
-
-        Raises `StorageError` for a store that does not answer, if that is asked at once.
-        """
-        try:
-            import fsspec
-
-            options = {name: _value(resolve(text)) for name, text in self.options}
-            # Instances are shared otherwise, and listings kept.
-            given = {"skip_instance_cache": True, "use_listings_cache": False, **options}
-            found = TimedCalls(1).within(
-                _ANSWER_SECONDS_MAX, lambda: fsspec.filesystem(self.protocol, **given)
-            )
-        except ImportError as error:
-            raise UsageError(
-                f"{self.root}: {self.protocol}:// needs packages that are not installed ({error}): "
-                f"{INSTALL_STORES} and fsspec's package for the scheme"
-            ) from None
-        except (TypeError, ValueError) as error:
-            reason = redact_text(str(error))[:_LONGEST_TEXT]
-            raise UsageError(f"{self.root}: fsspec cannot open it ({reason})") from None
-        except OSError as error:
-            # Some connect at once.
-            with named_errors(self.root, "open"):
-                raise error
-        return FsspecStorage(self, found)
+        """Raises what `connected` does."""
+        late = LateValues(dict(self.options))
+        return FsspecStorage(self, Opened(connected(self.root, late), late))
 
 
 def locate(location: str, options: Mapping[str, str]) -> tuple[FsspecSpec, str]:
@@ -129,13 +103,13 @@ class FsspecStorage:
     def __init__(
         self,
         spec: FsspecSpec,
-        files: Any,
+        opened: Opened,
         policy: RetryPolicy | None = None,
-        answer_seconds: float = _ANSWER_SECONDS_MAX,
+        answer_seconds: float = ANSWER_SECONDS_MAX,
         breaker: Breaker | None = None,
     ) -> None:
         self._spec = spec
-        self._files = files
+        self._opened = opened
         self._policy = policy or RetryPolicy(clock=SystemClock())
         self._answer_seconds = answer_seconds
         self._breaker = breaker
@@ -145,7 +119,7 @@ class FsspecStorage:
 
     def guarded(self, breaker: Breaker) -> FsspecStorage:
         """The same store, whose attempts the breaker may refuse and is told of."""
-        return FsspecStorage(self._spec, self._files, self._policy, self._answer_seconds, breaker)
+        return FsspecStorage(self._spec, self._opened, self._policy, self._answer_seconds, breaker)
 
     @property
     def spec(self) -> FsspecSpec:
@@ -288,9 +262,21 @@ class FsspecStorage:
     def _into_folder(
         self, path: str, action: str, call: Callable[[str], object], size_bytes: int
     ) -> None:
-        """A write, once; where folders have to be made first, again after that."""
-        name = self._name(path, action)
+        """A write, once; where a key was replaced, again after that: a refusal did nothing."""
         seconds = self._answer_seconds + size_bytes / _WRITTEN_BYTES_PER_S
+        files = self._files
+        try:
+            self._written(path, action, call, seconds)
+        except AccessDenied:
+            if not self._has_other_keys(path, files):
+                raise
+            self._written(path, action, call, seconds)
+
+    def _written(
+        self, path: str, action: str, call: Callable[[str], object], seconds: float
+    ) -> None:
+        """An attempt to write; where folders have to be made first, another after that."""
+        name = self._name(path, action)
 
         def into_new_folder() -> None:
             self._files.makedirs(name.rpartition("/")[0], exist_ok=True)
@@ -307,10 +293,14 @@ class FsspecStorage:
         name = self._name(path, action)
         seconds = self._answer_seconds if seconds is None else seconds
         for is_last in self._policy.attempts():
+            files = self._files
             try:
                 return self._asked(path, action, lambda: call(name), seconds)
             except TransientStorageError as error:
                 if is_last or isinstance(error, StoreSilent):
+                    raise
+            except AccessDenied:
+                if not self._has_other_keys(path, files) or is_last:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
@@ -333,58 +323,38 @@ class FsspecStorage:
         self._breaker.answered()
         return result
 
+    @property
+    def _files(self) -> Any:
+        return self._opened.files
+
+    def _has_other_keys(self, path: str, refused: Any) -> bool:
+        """Whether the next attempt has other credentials than the file system that was refused.
+
+        Raises `TransientStorageError` where it cannot be opened with them; tried again later.
+        """
+        opened = self._opened
+        with opened.lock:
+            now_s = self._policy.clock.monotonic_s()
+            if opened.files is refused and opened.late.have_changed(now_s):
+                try:
+                    opened.files = self._asked(
+                        path,
+                        "connect",
+                        lambda: connected(self._spec.root, opened.late),
+                        self._answer_seconds,
+                    )
+                except CompactordError as error:
+                    opened.late.forget()
+                    if isinstance(error, TransientStorageError):
+                        raise
+                    # Nothing may take it for an answer that concerns the path.
+                    raise TransientStorageError(path, f"connect failed ({error})") from error
+            return opened.files is not refused
+
     def _name(self, path: str, action: str) -> str:
         if path != self._spec.root and not path.startswith(self._spec.root + "/"):
             raise StorageError(path, f"{action} failed (outside the store {self._spec.root})")
         return str(self._files._strip_protocol(path))
-
-
-def require_exclusive_creation(files: Any, root: str) -> None:
-    """Raises `StorageError` for implementations that only look whether a name exists."""
-    from fsspec.asyn import AsyncFileSystem
-    from fsspec.spec import AbstractFileSystem
-
-    kind = type(files)
-    if isinstance(files, AsyncFileSystem) and files.async_impl:
-        is_own = kind._pipe_file is not AsyncFileSystem._pipe_file
-    else:
-        is_own = kind.pipe_file is not AbstractFileSystem.pipe_file
-    if not is_own:
-        raise UnsafeStore(
-            root,
-            f"fsspec's {kind.__name__} cannot create a name only once, so two writers could "
-            "replace each other's snapshots; put the warehouse into a store that can",
-        )
-
-
-@contextlib.contextmanager
-def named_errors(path: str, action: str) -> Iterator[None]:
-    """Raise whatever an implementation raises as ours; their kinds of errors share no base."""
-    try:
-        yield
-    except CompactordError:
-        raise
-    except Exception as error:  # noqa: BLE001
-        text = redact_text(str(error).split("\n", 1)[0])[:_LONGEST_TEXT]
-        message = f"{action} failed ({type(error).__name__}{': ' if text else ''}{text})"
-        match error:
-            case FileNotFoundError():
-                raise ObjectNotFound(path, f"{action} failed (no such object)") from None
-            case FileExistsError():
-                raise StorageError(path, f"{action} failed (it exists)") from None
-            case PermissionError():
-                raise AccessDenied(path, message) from None
-            case TimeoutError() | ConnectionError():
-                raise TransientStorageError(path, message) from None
-        raise StorageError(path, message) from None
-
-
-def _value(text: str) -> object:
-    """JSON, or else the text: options may be numbers, flags and mappings."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _status(name: str, found: Mapping[str, Any]) -> ObjectStatus:

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from compactord.errors import AccessDenied, StorageError, StoreMissing, TransientStorageError
+from compactord.storage.breaker import Breaker
 from compactord.storage.objects.connection import REQUESTS_AT_ONCE, connection_of, forget
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage
@@ -173,6 +175,132 @@ def test_keys_that_expire_within_a_long_request_are_read_again(
         proxy.fail(lambda _: None)
         call()
         assert (storage.status(path) is not None) == (kind != "list")
+
+
+class Locked:
+    """A bucket behind a proxy that refuses all keys but `accepted`; ours stands in a file."""
+
+    def __init__(self, proxy: StoreProxy, key: Path, status: int = 403) -> None:
+        self.accepted, self.clock = "first", VirtualClock()
+        self._proxy, self._status, self.key = proxy, status, key
+        key.write_text("first")
+        spec = changed(s3(proxy.port).spec, access_key_id=f"${{file:{key}}}")
+        self.storage = ObjectStorage(spec, RetryPolicy(clock=self.clock))
+        self.path = f"{spec.root}/{uuid.uuid4().hex}"
+        self.storage.write_new(f"{self.path}/there", b"x")
+        proxy.fail(self._decide)
+
+    def _decide(self, request: Request) -> Fault | None:
+        is_known = f"Credential={self.accepted}/" in request.authorization
+        return None if is_known else Fault(how=How.ANSWER, status=self._status)
+
+    def upload(self) -> None:
+        with self.storage.open_output(f"{self.path}/large") as stream:
+            for _ in range(9):
+                stream.write(bytes(1 << 20))
+
+    def requests(self, call: Callable[[], object]) -> int:
+        """How many a call that is refused makes."""
+        self._proxy.reset()
+        with pytest.raises(AccessDenied):
+            call()
+        return len(self._proxy.log)
+
+
+@pytest.fixture(params=[401, 403])
+def locked(request: pytest.FixtureRequest, moto: StoreServer, tmp_path: Path) -> Iterator[Locked]:
+    with StoreProxy(("127.0.0.1", moto.port)) as proxy:
+        yield Locked(proxy, tmp_path / "key", request.param)
+
+
+def test_a_key_that_was_replaced_is_used_at_the_next_refusal(locked: Locked) -> None:
+    storage, there = locked.storage, f"{locked.path}/there"
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: storage.read(there),
+        "range": lambda: storage.read_range(there, 0, 1),
+        "status": lambda: storage.status(there),
+        "folder": lambda: storage.folder_exists(locked.path),
+        "publish": lambda: storage.create_if_absent(f"{locked.path}/new", b"x", temporary=""),
+        "write": lambda: storage.write_new(f"{locked.path}/other", b"x"),
+        "overwrite": lambda: storage.overwrite(there, b"y"),
+        "delete": lambda: storage.delete(there),
+        "uploads": lambda: list(storage.unfinished_uploads(locked.path)),
+    }
+    calls["uploads"]()
+    for name, call in calls.items():
+        locked.accepted = f"key-for-{name}"
+        locked.key.write_text(locked.accepted)
+        locked.clock.sleep(60)
+        call()
+    assert storage.status(there) is None
+    assert storage.read(f"{locked.path}/new") == b"x"
+
+
+@pytest.mark.parametrize("name", ["list", "upload"])
+def test_a_long_request_that_a_replaced_key_cut_may_be_begun_again(
+    locked: Locked, name: str
+) -> None:
+    listed = partial(list, locked.storage.list(locked.path))
+    call = {"list": listed, "upload": locked.upload}[name]
+    locked.accepted = "second"
+    locked.key.write_text("second")
+    with pytest.raises(TransientStorageError):
+        call()
+    assert [each.name for each in locked.storage.list(locked.path)] == ["there"]
+    locked.upload()
+
+
+def test_a_refusal_for_another_reason_costs_one_request_and_no_connection(locked: Locked) -> None:
+    storage, before = locked.storage, connection_of(locked.storage.spec)
+    locked.accepted = "of somebody else"
+    for _ in range(3):
+        assert locked.requests(lambda: storage.read(f"{locked.path}/there")) == 1
+        locked.clock.sleep(60)
+    locked.key.unlink()
+    assert locked.requests(lambda: storage.read(f"{locked.path}/there")) == 1
+    assert connection_of(storage.spec) is before
+
+
+class _Asked(Breaker):
+    """Counts what it lets through."""
+
+    count = 0
+
+    def require(self, path: str) -> None:
+        super().require(path)
+        self.count += 1
+
+
+@pytest.mark.parametrize("attempts_max", [1, 2])
+def test_a_request_with_another_key_is_an_attempt_that_a_breaker_lets_through(
+    locked: Locked, attempts_max: int
+) -> None:
+    breaker, there = _Asked("s3://", locked.clock.steady_ms), f"{locked.path}/there"
+    policy = RetryPolicy(clock=locked.clock, attempts_max=attempts_max)
+    storage = ObjectStorage(locked.storage.spec, policy).guarded(breaker)
+    locked.accepted = "second"
+    locked.key.write_text("second")
+    if attempts_max == 1:
+        assert locked.requests(lambda: storage.read(there)) == 1
+    assert storage.read(there) == b"x"
+    assert breaker.count == 2
+
+
+def test_uploads_wait_for_a_key_that_is_not_there(locked: Locked) -> None:
+    locked.key.unlink()
+    with pytest.raises(TransientStorageError, match=r"connect failed .*a file that can be read"):
+        list(locked.storage.unfinished_uploads(locked.path))
+
+
+def test_a_key_is_read_again_once_a_minute_at_most(locked: Locked) -> None:
+    storage, there = locked.storage, f"{locked.path}/there"
+    locked.accepted = "third"
+    locked.key.write_text("second, and wrong")
+    assert locked.requests(lambda: storage.read(there)) == 2
+    locked.key.write_text("third")
+    assert locked.requests(lambda: storage.read(there)) == 1
+    locked.clock.sleep(60)
+    assert storage.read(there) == b"x"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -22,10 +22,14 @@ from compactord.errors import (
     UnsafeStore,
     UsageError,
 )
+from compactord.references import LateValues
 from compactord.storage.base import Creation
+from compactord.storage.breaker import Breaker
 from compactord.storage.creation_race import RACERS, Create, prove_create_if_absent
-from compactord.storage.fsspec_store import FsspecStorage, locate, named_errors
+from compactord.storage.fsspec_opened import Opened, connected, named_errors
+from compactord.storage.fsspec_store import FsspecStorage, locate
 from compactord.storage.open import STORES, open_storage
+from compactord.storage.retry import RetryPolicy
 from compactord.storage.store_options import literal_secrets
 from tests.builders import VirtualClock
 from tests.storages import MemoryStorage
@@ -124,6 +128,70 @@ def test_options_are_handed_over_unseen(tmp_path: Path) -> None:
 def test_what_cannot_be_opened_is_named(url: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         locate(url, {})[0].open()
+
+
+class _Locked:
+    """A store that takes one key alone, whose object `path` has been written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.key, self.accepted, self.clock = folder / "key", folder / "accepted", VirtualClock()
+        self.replace("first")
+        options = {"fsspec.key": f"${{file:{self.key}}}", "fsspec.accepted": str(self.accepted)}
+        spec, root = locate(f"keyed://{folder}/wh", options)
+        late = LateValues(dict(spec.options))
+        opened = Opened(connected(spec.root, late), late)
+        policy = RetryPolicy(clock=self.clock, attempts_max=2)
+        self.storage, self.path = FsspecStorage(spec, opened, policy), f"{root}/x"
+        self.storage.overwrite(self.path, b"1")
+
+    def replace(self, text: str) -> None:
+        self.key.write_text(text)
+        self.accepted.write_text(text)
+
+
+@pytest.mark.parametrize("call", ["read", "overwrite", "write_new"])
+def test_a_key_that_was_replaced_is_used_at_the_next_refusal(call: str, tmp_path: Path) -> None:
+    locked = _Locked(tmp_path)
+    storage, path = locked.storage, locked.path
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: storage.read(path),
+        "overwrite": lambda: storage.overwrite(path, b"2"),
+        "write_new": lambda: storage.write_new(f"{path}y", b"1"),
+    }
+    locked.replace("second")
+    calls[call]()
+    locked.replace("third")
+    with pytest.raises(AccessDenied):
+        calls[call]()
+
+
+def test_a_store_that_cannot_be_opened_with_another_key_says_nothing_of_its_objects(
+    tmp_path: Path,
+) -> None:
+    """It is tried again a minute later; whoever shares the store has the new key then."""
+    locked = _Locked(tmp_path)
+    guarded = locked.storage.guarded(Breaker("keyed://", locked.clock.steady_ms))
+    locked.key.write_text("second")
+    locked.accepted.write_text("")
+    with pytest.raises(TransientStorageError, match=r"connect failed .*no such object"):
+        guarded.read(locked.path)
+    with pytest.raises(AccessDenied):
+        guarded.read(locked.path)
+    locked.accepted.write_text("second")
+    locked.clock.sleep(60)
+    assert guarded.read(locked.path) == locked.storage.read(locked.path) == b"1"
+
+
+def test_a_refusal_of_a_key_that_is_still_the_same_is_asked_once(tmp_path: Path) -> None:
+    locked = _Locked(tmp_path)
+    locked.accepted.write_text("of somebody else")
+    before = locked.storage._files
+    for _ in range(2):
+        with pytest.raises(AccessDenied):
+            locked.storage.read(locked.path)
+        locked.clock.sleep(60)
+    assert locked.storage._files is before
+    assert locked.clock.sleeps == [60, 60], "no attempt follows"
 
 
 def test_a_store_that_does_not_answer_when_it_is_opened_is_an_error_of_ours() -> None:

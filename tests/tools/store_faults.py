@@ -52,12 +52,16 @@ class Fault:
 
 
 class Request(NamedTuple):
-    """`number` counts from 1; `target` is the path with the query; for `kind` see `kind_of`."""
+    """`number` counts from 1; `target` is the path with the query; for `kind` see `kind_of`.
+
+    `authorization` is the header, which in S3 names the access key.
+    """
 
     number: int
     method: str
     target: str
     kind: str
+    authorization: str = ""
 
     @property
     def is_mutation(self) -> bool:

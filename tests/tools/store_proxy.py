@@ -133,7 +133,8 @@ class StoreProxy:
         method, target, _ = head.first
         kind = kind_of(method, target, head.headers)
         with self._lock:
-            request = Request(len(self.log) + 1, method, target, kind)
+            key = head.headers.get("authorization", "")
+            request = Request(len(self.log) + 1, method, target, kind, key)
             self.counts[kind] += 1
             self.log.append(request)
             fault = self._decide(request) if self._decide is not None else None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.references import ReferenceMissing, handed_over, has_reference, resolve
+from compactord.references import LateValues, ReferenceMissing, handed_over, has_reference, resolve
 
 _ENVIRONMENT = {"A": "a", "B": "${env:A}"}
 
@@ -28,6 +28,25 @@ _ENVIRONMENT = {"A": "a", "B": "${env:A}"}
 def test_a_text_is_resolved_once(text: str, value: str, is_reference: bool) -> None:
     assert resolve(text, _ENVIRONMENT) == value
     assert has_reference(text) is is_reference
+
+
+def test_what_was_replaced_is_noticed_by_a_look_a_minute(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("first")
+    late = LateValues({"key": f"${{file:{key}}}", "user": "$${me}"})
+    assert late.read() == {"key": "first", "user": "${me}"}
+    for now_s, text, has_changed in [
+        (0, "first", False),
+        (59, "second", False),
+        (60, "second", True),
+        (119, "second", False),
+        (120, "first", False),
+        (180, None, False),
+        (240, "third", True),
+    ]:
+        key.unlink() if text is None else key.write_text(text)
+        assert late.have_changed(now_s) is has_changed, now_s
+    assert late.read()["key"] == "third"
 
 
 def test_a_file_is_read_without_its_last_line_end(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import opendal
 from opendal import layers
 
 from compactord.errors import StorageError, UsageError
-from compactord.references import resolve
+from compactord.references import LateValues, resolve
 from compactord.storage.objects.failures import LIBRARY_ERRORS, storage_error
 from compactord.storage.objects.spec import ObjectSpec
 
@@ -44,6 +44,8 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.connections: dict[ObjectSpec, Connection] = {}
+        # Kept beyond a connection: they know when they were looked at.
+        self.options: dict[ObjectSpec, LateValues] = {}
         # Variables that catalogs have set, each with the text that it was resolved from.
         self.variables: dict[str, str] = {}
         self.is_used = self.is_forked = False
@@ -84,6 +86,20 @@ def forget(spec: ObjectSpec, connection: Connection) -> None:
             del _process.connections[spec]
 
 
+def has_other_keys(spec: ObjectSpec, connection: Connection, now_s: float) -> bool:
+    """Whether the next call will have other credentials than `connection`, which was refused.
+
+    Their references are looked at once a minute at most; `now_s` is monotonic.
+    """
+    with _process.lock:
+        if _process.connections.get(spec) is not connection:
+            return True
+        if not _process.options[spec].have_changed(now_s):
+            return False
+        del _process.connections[spec]
+        return True
+
+
 def _set_environment(spec: ObjectSpec) -> None:
     """Put what the library reads from the process there. Raises `UsageError` for two identities."""
     bundle = os.environ.get("AWS_CA_BUNDLE")
@@ -107,7 +123,11 @@ def _set_environment(spec: ObjectSpec) -> None:
 def _connect(spec: ObjectSpec) -> Connection:
     os.environ.setdefault("TOKIO_WORKER_THREADS", "2")
     _set_environment(spec)
-    options = {key: resolve(value) for key, value in spec.options}
+    late = _process.options.setdefault(
+        spec, LateValues({**dict(spec.options), **dict(spec.environment)})
+    )
+    values = late.read()
+    options = {key: values[key] for key, _ in spec.options}
     try:
         bare = opendal.Operator(spec.service, **options)
     except opendal.exceptions.ConfigInvalid as error:

@@ -36,6 +36,8 @@ _SOURCE = re.compile(r"\nSource:\n((?:   .*\n?)+)")
 # A missing object in the words of S3, OSS and Azure, and in those of GCS, which has no codes here.
 _NO_OBJECT_CODES = ("NoSuchKey", "BlobNotFound")
 _NO_OBJECT = re.compile(r"No such object|GcsError \{ code: 404\b")
+# Which the library knows as a refusal of none of its stores.
+_UNAUTHORIZED = "response: Parts { status: 401,"
 _NO_CREDENTIALS = "failed to load signing credential"
 # Which the library takes for a connection that may succeed later.
 _UNTRUSTED = "invalid peer certificate"
@@ -139,6 +141,8 @@ def failure_of(error: Exception) -> Failure:
         return Failure.NO_CREDENTIALS
     if _UNTRUSTED in text:
         return Failure.FATAL
+    if _UNAUTHORIZED in text:
+        return Failure.DENIED
     kind, permanence = _kind(error)
     if kind == "NotFound":
         return _not_found(text, code)

@@ -19,7 +19,12 @@ from compactord.errors import (
 )
 from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.breaker import Breaker
-from compactord.storage.objects.connection import Connection, connection_of, forget
+from compactord.storage.objects.connection import (
+    Connection,
+    connection_of,
+    forget,
+    has_other_keys,
+)
 from compactord.storage.objects.failures import (
     LIBRARY_ERRORS,
     Failure,
@@ -264,12 +269,10 @@ class ObjectStorage:
                 return Creation.CREATED
             except LIBRARY_ERRORS as error:
                 failure, raised = failure_of(error), storage_error(error, path, action)
-            is_over = is_last or not failure.may_heal
+            is_over = not self._may_heal(failure, connection) or is_last
             meter.report(failure, is_repeated=not is_over)
             if failure is Failure.EXISTS and not is_pending:
                 return Creation.EXISTS
-            if failure is Failure.EXPIRED:
-                forget(self._spec, connection)
             if is_pending or not failure.had_no_effect:
                 there = self._read_back(path, raised)
                 if there is not None:
@@ -342,16 +345,14 @@ class ObjectStorage:
                 return result
             except LIBRARY_ERRORS as error:
                 failure, raised = failure_of(error), storage_error(error, path, action)
-            is_over = is_last or not failure.may_heal
+            is_over = not self._may_heal(failure, connection) or is_last
             meter.report(failure, is_repeated=not is_over)
             if is_over:
                 raise raised
-            if failure is Failure.EXPIRED:
-                forget(self._spec, connection)
         raise AssertionError("the last attempt returns or raises")
 
     def _connection(self, path: str) -> Connection:
-        """The connection, made anew after credentials expired.
+        """The connection, made anew after credentials expired or were replaced.
 
         Raises `TransientStorageError` where that fails: it worked when the store was opened. What
         an earlier attempt did is unknown then, so nothing may take it for a refusal. The same goes
@@ -363,6 +364,15 @@ class ObjectStorage:
             return connection_of(self._spec)
         except CompactordError as error:
             raise TransientStorageError(path, f"connect failed ({error})") from error
+
+    def _may_heal(self, failure: Failure, connection: Connection) -> bool:
+        """Whether another attempt may succeed; with credentials that are read again if need be."""
+        if failure is Failure.EXPIRED:
+            forget(self._spec, connection)
+        if failure is Failure.DENIED:
+            now_s = self._policy.clock.monotonic_s()
+            return has_other_keys(self._spec, connection, now_s)
+        return failure.may_heal
 
     def _meter(self, op: StorageOp) -> Meter:
         return Meter(
@@ -381,7 +391,8 @@ class ObjectStorage:
     ) -> Iterator[None]:
         """Times a step of a longer request, whose failure is reported and raised as ours.
 
-        Where credentials have expired, whoever begins the request again reads them again.
+        Where credentials have expired or were replaced, whoever begins the request again reads them
+        again.
         """
         try:
             with meter:
@@ -389,7 +400,7 @@ class ObjectStorage:
         except LIBRARY_ERRORS as error:
             failure, raised = failure_of(error), storage_error(error, path, action)
             meter.report(failure)
-            if failure is Failure.EXPIRED:
-                forget(self._spec, connection)
+            is_about_keys = failure in (Failure.EXPIRED, Failure.DENIED)
+            if is_about_keys and self._may_heal(failure, connection):
                 raised = TransientStorageError(path, raised.message)
             raise raised from None

@@ -18,17 +18,17 @@ from compactord.errors import (
     UsageError,
 )
 from compactord.redaction import redact_text
-from compactord.references import resolve
+from compactord.references import ReferenceMissing, resolve
 from compactord.storage.base import UnfinishedUpload
 from compactord.storage.objects.spec import INSTALL_STORES, ObjectSpec
 
 _ATTEMPTS_MAX = 5
 _ROLE_SESSION = "compactord"
 _LONGEST_TEXT = 200
-# The keys of a role hold for an hour, and those behind references may change.
+# The keys of a role hold for an hour.
 _CLIENT_AGE_S = 900.0
-# With the monotonic time at which each was made.
-_clients: dict[ObjectSpec, tuple[float, Any]] = {}
+# With the options and the monotonic time at which each was made: references may have new values.
+_clients: dict[ObjectSpec, tuple[Mapping[str, str], float, Any]] = {}
 _locks: dict[ObjectSpec, threading.Lock] = {}
 _lock = threading.Lock()
 
@@ -62,9 +62,9 @@ def abort_upload(spec: ObjectSpec, upload: UnfinishedUpload) -> None:
 
 
 def _client(spec: ObjectSpec, path: str) -> Any:
-    """This process's client for a bucket, made anew now and then; `path` is named in errors.
+    """This process's client for a bucket, with keys as they are now; `path` is named in errors.
 
-    Raises `UsageError` without botocore.
+    Raises `UsageError` without botocore, `TransientStorageError` where a reference has no value.
     """
     try:
         import botocore.session
@@ -73,25 +73,29 @@ def _client(spec: ObjectSpec, path: str) -> Any:
             f"{spec.root}: unfinished uploads need packages that are not installed "
             f"({error.name}): {INSTALL_STORES}"
         ) from None
+    try:
+        options = {key: resolve(value) for key, value in spec.options}
+    except ReferenceMissing as error:
+        # It was there when the store was opened.
+        raise TransientStorageError(path, f"connect failed ({error})") from None
     with _lock:
         # To assume a role is a request: a service that hangs keeps no other store waiting.
         own = _locks.setdefault(spec, threading.Lock())
     with own:
-        made_s, client = _clients.get(spec, (0.0, None))
-        if client is None or time.monotonic() - made_s > _CLIENT_AGE_S:
+        known, made_s, client = _clients.get(spec, ({}, 0.0, None))
+        if known != options or time.monotonic() - made_s > _CLIENT_AGE_S:
             try:
-                client = _connected(spec, botocore.session.get_session())
+                client = _connected(spec, options, botocore.session.get_session())
             except _client_errors() as error:
                 raise _named(error, path, "connect") from None
-            _clients[spec] = time.monotonic(), client
+            _clients[spec] = options, time.monotonic(), client
         return client
 
 
-def _connected(spec: ObjectSpec, session: Any) -> Any:
+def _connected(spec: ObjectSpec, options: Mapping[str, str], session: Any) -> Any:
     import botocore
     from botocore.config import Config
 
-    options = {key: resolve(value) for key, value in spec.options}
     is_virtual = options.get("enable_virtual_host_style") == "true"
     unsigned = {"signature_version": botocore.UNSIGNED} if _is_anonymous(options) else {}
     config = Config(

@@ -16,6 +16,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from structlog.testing import capture_logs
 
+from compactord.catalog.database import Database
+from compactord.catalog.jdbc_address import jdbc_address
 from compactord.catalog.jdbc_lock import JdbcLock
 from compactord.catalog.open import open_catalog, open_registration
 from compactord.catalog.options import jdbc_options
@@ -188,11 +190,18 @@ def test_a_connection_that_breaks_at_the_insert_leaves_no_lock_of_ours_to_wait_f
 def test_a_server_that_is_away_for_now_is_told_from_one_that_refuses(
     said: str, kind: type[StorageError]
 ) -> None:
+    looks: list[str] = []
+
+    def same() -> None:
+        looks.append(said)
+
     with _greeting(said) as port:
         uri = f"jdbc:postgresql://127.0.0.1:{port}/paimon?sslmode=disable"
+        address = jdbc_address(uri, {"user": "u", "password": "p"})
         with pytest.raises(kind) as raised:
-            Server(uri=uri, user="u", password="p").database().rows("SELECT 1")
+            Database(address, pool_size=2, zone=None, replaced=same).rows("SELECT 1")
     assert type(raised.value) is kind
+    assert looks == [said] * (kind is AccessDenied), "whether the login was replaced"
 
 
 @contextlib.contextmanager
@@ -313,6 +322,47 @@ def test_a_wrong_password_is_refused_and_none_is_shown(postgresql: Server, tmp_p
     assert refused.value.__suppress_context__
     assert secret not in shown
     assert postgresql.password not in shown
+
+
+def test_a_password_that_was_replaced_is_used_at_the_next_refused_login(
+    postgresql: Server, tmp_path: Path
+) -> None:
+    """Sessions that stand go on; the next login is refused, and the file read again.
+
+    Another address waits for a restart.
+    """
+    admin, key, address = postgresql.database(), tmp_path / "password", tmp_path / "uri"
+    admin.execute(TABLES_SQL)
+    admin.execute("CREATE ROLE renewed LOGIN PASSWORD 'first'")
+    admin.execute("GRANT SELECT ON paimon_tables TO renewed")
+    key.write_text("first")
+    address.write_text(postgresql.uri)
+    options = {
+        "uri": f"${{file:{address}}}",
+        "jdbc.user": "renewed",
+        "jdbc.password": f"${{file:{key}}}",
+    }
+    catalog = open_catalog(str(tmp_path), metastore="jdbc", options=options)
+    catalog.check_access()
+
+    def replace(text: str) -> None:
+        admin.execute(f"ALTER ROLE renewed PASSWORD '{text}'")
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'renewed'"
+        )
+
+    replace("second")
+    with pytest.raises(AccessDenied, match="password authentication failed"):
+        open_catalog(str(tmp_path), metastore="jdbc", options=options).check_access()
+    key.write_text("second")
+    address.write_text(f"{postgresql.uri}_of_others")
+    catalog.check_access()
+    replace("third")
+    key.write_text("third")
+    with pytest.raises(AccessDenied, match="password authentication failed"):
+        # Within the same minute.
+        catalog.check_access()
+    admin.execute("DROP TABLE paimon_tables")
 
 
 def test_a_user_who_may_not_lock_is_told(postgresql_server: Server) -> None:

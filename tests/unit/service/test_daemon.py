@@ -23,6 +23,7 @@ from compactord.service.metrics import Metrics
 from compactord.service.view import ServiceView
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breakers
+from compactord.storage.fsspec_opened import Opened
 from compactord.storage.fsspec_store import FsspecStorage, locate
 from compactord.storage.local import LocalStorage
 from compactord.storage.retry import RetryPolicy
@@ -173,7 +174,7 @@ def test_a_store_that_does_not_answer_is_shown_probed_and_served_again(tmp_path:
     metrics, clock = _Told(), VirtualClock()
     files, breakers = _Sometimes(skip_instance_cache=True), Breakers(clock.steady_ms)
     spec, root = locate(f"exclusive://{tmp_path}/wh", {})
-    storage = FsspecStorage(spec, files, RetryPolicy(clock=VirtualClock()))
+    storage = FsspecStorage(spec, Opened(files), RetryPolicy(clock=VirtualClock()))
     guarded = breakers.guarded(storage, spec.root)
     daemon = _daemon(
         tmp_path,

@@ -68,13 +68,17 @@ def test_what_cannot_change_while_running_stays_and_is_named(stage: Stage) -> No
     assert stage.settings.view.restart_required == ("spark.master",)
 
 
-def test_another_password_behind_a_reference_needs_a_restart(tmp_path: Path) -> None:
+def test_another_address_behind_a_reference_needs_a_restart_and_no_other_key(
+    tmp_path: Path,
+) -> None:
     password = tmp_path / "password"
     text = f"""\
         catalogs:
           lake:
             warehouse: /wh
             options:
+              uri: "${{file:{password}}}"
+              jdbc.user: "${{file:{password}}}"
               jdbc.password: "${{file:{password}}}"
               s3.session.token: "${{file:{password}}}"
         """
@@ -86,7 +90,7 @@ def test_another_password_behind_a_reference_needs_a_restart(tmp_path: Path) -> 
     settings = Settings(read(), read=read, apply_logs=lambda _: None, now_ms=NOW_MS)
     for content, required in (
         ("first", ()),
-        ("second", ("catalogs.lake.options.jdbc.password",)),
+        ("second", ("catalogs.lake.options.uri",)),
         ("first", ()),
     ):
         password.write_text(content)

@@ -8,6 +8,7 @@ import pytest
 
 from compactord.errors import ObjectNotFound, StorageError, StoreSilent, TransientStorageError
 from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker, Breakers
+from compactord.storage.fsspec_opened import Opened
 from compactord.storage.fsspec_store import FsspecStorage
 from compactord.storage.fsspec_store import locate as locate_fsspec
 from compactord.storage.local import LocalStorage
@@ -164,7 +165,7 @@ def test_a_store_of_fsspec_that_is_silent_is_asked_no_more(tmp_path: Path) -> No
     clock, files = VirtualClock(), _Failing(skip_instance_cache=True)
     spec, root = locate_fsspec(f"exclusive://{tmp_path}", {})
     breaker = Breaker(root, clock.steady_ms)
-    storage = FsspecStorage(spec, files, RetryPolicy(clock=clock)).guarded(breaker)
+    storage = FsspecStorage(spec, Opened(files), RetryPolicy(clock=clock)).guarded(breaker)
     for _ in range(4):
         with pytest.raises(TransientStorageError):
             storage.read(f"{root}/x")

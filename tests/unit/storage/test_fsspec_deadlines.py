@@ -12,6 +12,7 @@ import pytest
 from compactord.errors import TransientStorageError
 from compactord.storage.base import Creation
 from compactord.storage.deadlines import TimedCalls
+from compactord.storage.fsspec_opened import Opened
 from compactord.storage.fsspec_store import FsspecSpec, FsspecStorage, locate
 from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
@@ -64,7 +65,7 @@ def test_a_call_that_does_not_return_fails_in_time(
 ) -> None:
     spec, root = _spec(tmp_path)
     policy = RetryPolicy(clock=VirtualClock(), attempts_max=2)
-    storage = FsspecStorage(spec, hanging, policy, answer_seconds=0.02)
+    storage = FsspecStorage(spec, Opened(hanging), policy, answer_seconds=0.02)
     start_s = time.monotonic()
     with pytest.raises(TransientStorageError, match="no answer within"):
         call(storage, f"{root}/x")
@@ -91,7 +92,7 @@ def test_a_store_that_hangs_while_it_is_proved_keeps_no_other_store_waiting(
     tmp_path: Path, hanging: _Hanging
 ) -> None:
     spec, root = _spec(tmp_path / "hangs")
-    slow = FsspecStorage(spec, hanging, answer_seconds=60)
+    slow = FsspecStorage(spec, Opened(hanging), answer_seconds=60)
     # Proving it is not over while its names are removed.
     thread = threading.Thread(target=_publish, args=(slow, root), daemon=True)
     thread.start()

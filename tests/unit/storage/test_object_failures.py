@@ -96,6 +96,12 @@ CASES: list[tuple[str, Failure, type[StorageError], str]] = [
     (coded("AccessDenied", kind="PermissionDenied"), Failure.DENIED, AccessDenied, "permission"),
     (coded("SignatureDoesNotMatch", kind="PermissionDenied"), Failure.DENIED, AccessDenied, "key"),
     (coded("RequestTimeTooSkewed", kind="PermissionDenied"), Failure.DENIED, AccessDenied, "clock"),
+    (
+        answered("Unexpected", "permanent", "who are you?").replace("status: 400", "status: 401"),
+        Failure.DENIED,
+        AccessDenied,
+        "permission",
+    ),
     (coded("ExpiredToken"), Failure.EXPIRED, AccessDenied, "renew"),
     (coded("PermanentRedirect"), Failure.FATAL, StorageError, "another region"),
     (
