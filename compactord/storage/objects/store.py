@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -41,6 +42,7 @@ from compactord.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from opendal import Operator
+    from opendal.types import Entry
 
 T = TypeVar("T")
 # Each output holds up to this many parts while they are sent.
@@ -50,6 +52,10 @@ _PAGE_ENTRIES = 1000
 # By which an upload whose outcome is unknown is recognised. Letters only: Azure takes no hyphen,
 # some proxies no underscore.
 _UPLOAD_MARK = "compactordupload"
+
+
+class _OtherKeys(TransientStorageError):
+    """Refused, and the same request from its beginning would have other credentials."""
 
 
 class ObjectStorage:
@@ -155,28 +161,23 @@ class ObjectStorage:
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
         prefix = self._prefix(folder)
-        connection = self._connection(folder)
-        store = connection.retrying.to_async_operator()
-        meter = self._meter(StorageOp.LIST)
+        pages = self._pages(folder, prefix)
+        try:
+            begun = next(pages, ())
+        except _OtherKeys:
+            pages, begun = self._pages(folder, prefix), ()
         folders: set[str] = set()
         is_empty = True
-        with Listing(store, prefix, _PAGE_ENTRIES) as listing:
-            while True:
-                with self._named(folder, "list", meter, connection), connection.slots:
-                    page = listing.page()
-                if not page:
-                    break
-                is_empty = False
-                for entry in page:
-                    found = listed(entry, prefix)
-                    # Some stores repeat a folder on each page, some programs mark one by an empty
-                    # object of its name.
-                    if found is None or (not found.size_bytes and found.name in folders):
-                        continue
-                    if found.is_folder:
-                        folders.add(found.name)
-                    yield found
-        meter.report()
+        for entry in chain(begun, chain.from_iterable(pages)):
+            is_empty = False
+            found = listed(entry, prefix)
+            # Some stores repeat a folder on each page, some programs mark one by an empty object of
+            # its name.
+            if found is None or (not found.size_bytes and found.name in folders):
+                continue
+            if found.is_folder:
+                folders.add(found.name)
+            yield found
         if is_empty:
             self._require_empty(folder)
 
@@ -220,6 +221,19 @@ class ObjectStorage:
 
     def may_write(self, folder: str) -> bool | None:
         return None
+
+    def _pages(self, folder: str, prefix: str) -> Iterator[Sequence[Entry]]:
+        connection = self._connection(folder)
+        store = connection.retrying.to_async_operator()
+        meter = self._meter(StorageOp.LIST)
+        with Listing(store, prefix, _PAGE_ENTRIES) as listing:
+            while True:
+                with self._named(folder, "list", meter, connection), connection.slots:
+                    page = listing.page()
+                if not page:
+                    break
+                yield page
+        meter.report()
 
     def _require_empty(self, folder: str) -> None:
         """Raises `TransientStorageError` for a folder that the one above it names.
@@ -402,5 +416,5 @@ class ObjectStorage:
             meter.report(failure)
             is_about_keys = failure in (Failure.EXPIRED, Failure.DENIED)
             if is_about_keys and self._may_heal(failure, connection):
-                raised = TransientStorageError(path, raised.message)
+                raised = _OtherKeys(path, raised.message)
             raise raised from None
