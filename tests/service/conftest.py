@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.events import untold
 from tests.oracle.judge import Judge
 from tests.service.daemon_process import SERVE, Service, Services, configuration
 from tests.service.lakes import LARGE, Lake
@@ -30,6 +31,9 @@ def _services() -> Iterator[Services]:
         finally:
             for service in services.started:
                 service.kill_family()
+        # Whatever they did, their logs are as docs/events.md tells.
+        for service in services.started:
+            assert list(untold(service.log())) == []
 
 
 @pytest.fixture

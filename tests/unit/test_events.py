@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -11,17 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.events import TABLE, told_events
+
 _ROOT = Path(__file__).parents[2]
-_DOCUMENT = _ROOT / "docs" / "events.md"
 _LEVELS = ("debug", "info", "warning", "error")
-_TABLE = frozenset({"catalog", "database", "table"})
-# What every event of a section has; a table's names may come from the context of its job.
-_SECTIONS = {
-    "Of a table": _TABLE,
-    "Of a catalog": frozenset({"catalog"}),
-    "Of the service": frozenset(),
-}
-_ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<level>\w+) \| (?P<fields>[^|]*)\| [^|]+ \|$")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -35,29 +27,17 @@ class _Call:
     fields: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """A row of the document; `sometimes` are fields that not every such event has."""
-
-    section: str
-    level: str
-    always: frozenset[str]
-    sometimes: frozenset[str]
-
-
 class _Module:
     """What a module logs. Fields that come as `**fields` are followed to the literal."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tree = ast.parse(path.read_text())
-        self._functions = {
-            node.name: node for node in ast.walk(self.tree) if isinstance(node, _Function)
-        }
+        self._functions = [node for node in ast.walk(self.tree) if isinstance(node, _Function)]
 
     def logging(self) -> Iterator[tuple[_Function, ast.Call, str]]:
         """Calls of the logger with their functions and levels."""
-        for function in self._functions.values():
+        for function in self._functions:
             for node in ast.walk(function):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     logger = ast.unparse(node.func.value)
@@ -89,12 +69,15 @@ class _Module:
 
     def _texts(self, function: _Function, value: ast.expr) -> set[str]:
         """The words that an event's name may be."""
-        found = {value}
-        if isinstance(value, ast.Name):
-            found = set(_assigned(function, value.id))
-        constants = (node for one in found for node in ast.walk(one))
-        texts = {str(n.value) for n in constants if isinstance(n, ast.Constant)}
-        return {text for text in texts if text in _events() or len(texts) == 1}
+        match value:
+            case ast.Constant(value=str(text)):
+                return {text} - {""}
+            case ast.IfExp(body=body, orelse=orelse):
+                return self._texts(function, body) | self._texts(function, orelse)
+            case ast.Name(id=name):
+                given = _assigned(function, name)
+                return set().union(*(self._texts(function, each) for each in given))
+        raise AssertionError(f"{self.path}: an event without a name, {ast.unparse(value)}")
 
     def _expanded(self, function: _Function, value: ast.expr) -> set[str]:
         """The names of the fields in a mapping."""
@@ -107,9 +90,9 @@ class _Module:
                     )
                 )
             case ast.Attribute(attr="log_fields"):
-                return set(_TABLE)
+                return set(TABLE)
             case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
-                maker = self._functions[name]
+                (maker,) = (each for each in self._functions if each.name == name)
                 returned = [n.value for n in ast.walk(maker) if isinstance(n, ast.Return)]
                 return set().union(*(self._expanded(maker, one) for one in returned if one))
             case ast.Name(id=name):
@@ -168,24 +151,7 @@ def _speaks_of(value: ast.expr, errors: set[str]) -> bool:
 def _modules() -> tuple[_Module, ...]:
     folders = (_ROOT / "compactord", _ROOT / "compactord_demo")
     paths = (path for folder in folders for path in sorted(folder.rglob("*.py")))
-    return tuple(_Module(path) for path in paths if "_log = structlog" in path.read_text())
-
-
-@cache
-def _events() -> dict[str, _Told]:
-    """The document's rows."""
-    found: dict[str, _Told] = {}
-    section = ""
-    for line in _DOCUMENT.read_text().splitlines():
-        section = line.removeprefix("## ") if line.startswith("## ") else section
-        row = _ROW.match(line)
-        if row is None:
-            continue
-        assert row["name"] not in found, f"{row['name']} is told twice"
-        sometimes = frozenset(re.findall(r"\(`(\w+)`\)", row["fields"]))
-        fields = frozenset(re.findall(r"`(\w+)`", row["fields"]))
-        found[row["name"]] = _Told(section, row["level"], fields - sometimes, sometimes)
-    return found
+    return tuple(_Module(path) for path in paths if "structlog.get_logger" in path.read_text())
 
 
 @cache
@@ -198,18 +164,24 @@ def _calls() -> dict[str, list[_Call]]:
 
 
 def test_every_event_is_in_the_document_and_nothing_else() -> None:
-    assert set(_calls()) == set(_events())
-    assert {told.section for told in _events().values()} == set(_SECTIONS)
+    assert set(_calls()) == set(told_events())
 
 
-@pytest.mark.parametrize("name", sorted(_events()))
+def test_every_logger_has_the_name_by_which_its_calls_are_found() -> None:
+    for module in _modules():
+        calls = [n for n in ast.walk(module.tree) if isinstance(n, ast.Call)]
+        made = [call for call in calls if ast.unparse(call.func) == "structlog.get_logger"]
+        assert made == list(_assigned(module.tree, "_log")), module.path
+
+
+@pytest.mark.parametrize("name", sorted(told_events()))
 def test_an_event_has_the_fields_and_the_level_of_the_document(name: str) -> None:
-    told, calls = _events()[name], _calls()[name]
-    owner = _SECTIONS[told.section]
+    told, calls = told_events()[name], _calls()[name]
     for call in calls:
-        # Named as a whole, or by the context of the job.
-        assert call.fields & _TABLE in ({frozenset(), owner} if owner == _TABLE else {owner}), call
-    given = [call.fields - owner for call in calls]
+        # A table may be named by the context of the job, and then as a whole.
+        named = {told.owner, frozenset()} if told.owner == TABLE else {told.owner}
+        assert call.fields & TABLE in named, call
+    given = [call.fields - told.owner for call in calls]
     always = frozenset.intersection(*given)
     levels = {call.level for call in calls}
     assert (always, frozenset.union(*given) - always) == (told.always, told.sometimes), calls

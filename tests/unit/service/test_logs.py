@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from compactord.config.choices import LogFormat, LogLevel
 from compactord.service.logs import configure_logs
@@ -233,6 +234,14 @@ def test_a_warning_is_repeated_once_in_five_minutes_with_the_count_in_between() 
         ("11:39", 3),
         ("16:39", None),
     ]
+
+
+def test_warnings_of_jobs_of_other_tables_are_no_repetitions() -> None:
+    stream = _configure()
+    for table in ("t", "u", "t"):
+        with bound_contextvars(catalog="lake", database="d", table=table):
+            _logger().warning("refresh_failed", error="gone")
+    assert [line["table"] for line in _lines(stream)] == ["t", "u"]
 
 
 def test_warnings_of_other_tables_and_events_and_all_errors_pass() -> None:
