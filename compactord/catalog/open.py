@@ -99,8 +99,7 @@ def open_registration(
         FilesystemCatalog(storage, path),
         open_database(given, zone=zone),
         warehouse=warehouse,
-        catalog_key=given.catalog_key,
-        is_locked=given.is_locked,
+        given=given,
     )
 
 

@@ -53,7 +53,10 @@ _LEAST_LOCK_MS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JdbcOptions:
-    """What a JDBC catalog is told. `properties` are the driver's, which may hold a password."""
+    """What a JDBC catalog is told. `properties` are the driver's, which may hold a password.
+
+    `lock_key_max` is the length of the names of locks, where their table is made.
+    """
 
     uri: str = field(repr=False)
     catalog_key: str
@@ -62,6 +65,7 @@ class JdbcOptions:
     is_locked: bool
     lock_sleep_max_ms: int
     lock_timeout_ms: int
+    lock_key_max: int
 
 
 def check_filesystem_options(options: Mapping[str, str]) -> None:
@@ -88,7 +92,6 @@ def jdbc_options(options: Mapping[str, str], *, is_object_store: bool = False) -
     timeout_ms = _read(options, "lock-acquire-timeout", duration_ms, 8 * 60_000)
     if timeout_ms < _LEAST_LOCK_MS:
         raise CatalogOptionInvalid("lock-acquire-timeout", "1 s or more")
-    _read(options, "lock-key-max-length", integer_within(1, 1 << 16), 255)
     return JdbcOptions(
         uri=options["uri"],
         catalog_key=options.get("catalog-key", "jdbc"),
@@ -101,6 +104,7 @@ def jdbc_options(options: Mapping[str, str], *, is_object_store: bool = False) -
         is_locked=_read(options, "lock.enabled", boolean, is_object_store),
         lock_sleep_max_ms=_read(options, "lock-check-max-sleep", duration_ms, 8_000),
         lock_timeout_ms=timeout_ms,
+        lock_key_max=_read(options, "lock-key-max-length", integer_within(1, 1 << 16), 255),
     )
 
 

@@ -13,6 +13,7 @@ from compactord.catalog.database import Database, Duplicate, MissingTable
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.jdbc_address import Dialect
 from compactord.catalog.names import DATABASE_SUFFIX
+from compactord.catalog.options import JdbcOptions
 from compactord.paimon.table import TableRef
 
 _TABLES: Mapping[str, str] = {
@@ -22,13 +23,10 @@ _TABLES: Mapping[str, str] = {
     "database_name VARCHAR(255) NOT NULL, property_key VARCHAR(255), "
     "property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name, property_key)",
 }
-_LOCKS: Mapping[str, str] = {
-    "paimon_distributed_locks": "lock_id VARCHAR(255) NOT NULL, "
-    "acquired_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL, "
-    "expire_time_seconds BIGINT DEFAULT 0 NOT NULL, PRIMARY KEY (lock_id)",
-}
-
-
+_LOCKS = (
+    "lock_id VARCHAR({}) NOT NULL, acquired_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL, "
+    "expire_time_seconds BIGINT DEFAULT 0 NOT NULL, PRIMARY KEY (lock_id)"
+)
 # What lets an INSERT do nothing where the key is there.
 _UNLESS_KNOWN = {
     Dialect.SQLITE: "ON CONFLICT DO NOTHING",
@@ -49,7 +47,7 @@ class Row:
 
 
 class Registration:
-    """Registers tables of the filesystem catalog `files` under one `catalog-key`.
+    """Registers tables of the filesystem catalog `files` in the JDBC catalog of the options.
 
     `warehouse` is its URL as writers give it. Of tables it neither reads nor changes any file.
     """
@@ -60,14 +58,15 @@ class Registration:
         database: Database,
         *,
         warehouse: str,
-        catalog_key: str,
-        is_locked: bool,
+        given: JdbcOptions,
     ) -> None:
         self.files = files
         self._database = database
         self._warehouse = warehouse.rstrip("/")
-        self._key = catalog_key
-        self._tables = {**_TABLES, **(_LOCKS if is_locked else {})}
+        self._key = given.catalog_key
+        self._tables = dict(_TABLES)
+        if given.is_locked:
+            self._tables["paimon_distributed_locks"] = _LOCKS.format(given.lock_key_max)
 
     def rows(self, tables: Iterable[TableRef]) -> Iterator[Row]:
         """What Java has of databases and tables, each database before its first table."""

@@ -49,7 +49,9 @@ def test_what_is_printed_makes_a_jdbc_catalog_of_a_warehouse_any_number_of_times
     place: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, database = digest(tmp_path / "wh"), tmp_path / "c.db"
-    script = said(capsys, "catalog", "register", *place, "--catalog-option", "lock.enabled=true")
+    lock = ("lock.enabled=true", "--catalog-option", "lock-key-max-length=300")
+    script = said(capsys, "catalog", "register", *place, "--catalog-option", *lock)
+    assert "paimon_distributed_locks (lock_id VARCHAR(300)" in script
     assert database.stat().st_size == 0, "nothing was executed"
     for _ in range(2):
         with closing(sqlite3.connect(database)) as connection, connection:
