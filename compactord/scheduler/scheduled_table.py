@@ -275,6 +275,21 @@ class ScheduledTable:
         self.head_until_ms = 0
         return waits
 
+    def is_waiting(self, bucket: BucketId, now_ms: int) -> bool:
+        """Whether a pending compaction of the bucket only wants a slot.
+
+        It does not while the table is halted or pauses after a failure, nor while the bucket is
+        quarantined.
+        """
+        if self.halt is not None or max(self.next_try_ms, self.next_poll_ms) > now_ms:
+            return False
+        return not self.is_quarantined(bucket, now_ms)
+
+    def is_quarantined(self, bucket: BucketId, now_ms: int) -> bool:
+        """Whether the bucket is not tried again yet."""
+        quarantined = self.quarantined.get(bucket)
+        return quarantined is not None and quarantined.until_ms > now_ms
+
     def failures_of(self, bucket: BucketId) -> int:
         """How often in a row the bucket's compactions have failed, if others come before it.
 

@@ -280,8 +280,7 @@ class Slots:
         return scheduled.head
 
     def _may(self, scheduled: ScheduledTable, pending: PendingCompaction, now_ms: int) -> bool:
-        quarantined = scheduled.quarantined.get(pending.bucket)
-        if quarantined is not None and quarantined.until_ms > now_ms:
+        if scheduled.is_quarantined(pending.bucket, now_ms):
             return False
         if scheduled.abandoned_in(pending.bucket):
             # Another attempt might hang as well, and cost a slot each time.

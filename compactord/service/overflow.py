@@ -40,7 +40,7 @@ class Split:
 
 
 class Overflow:
-    """Decides which tables keep their own series: those with the largest backlogs.
+    """Decides which tables keep their own series: halted ones, and the largest backlogs.
 
     One that has them keeps them until another's backlog is twice as large, so that series do not
     come and go with every compaction. Any thread may call.
@@ -75,10 +75,11 @@ class Overflow:
         if len(tables) <= self.max_tables:
             return list(tables), []
 
-        def rank(table: TableView) -> tuple[int, int, TableName]:
+        def rank(table: TableView) -> tuple[bool, int, int, TableName]:
             is_own = table.name in self._own
             weight = table.backlog.size_bytes * (_OWN_BONUS if is_own else 1)
-            return -weight, not is_own, table.name
+            # A halted table has no backlog, and an alert that names it.
+            return table.status is not TableStatus.HALTED, -weight, not is_own, table.name
 
         ranked = sorted(tables, key=rank)
         return ranked[: self.max_tables], ranked[self.max_tables :]

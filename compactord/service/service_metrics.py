@@ -186,7 +186,7 @@ def _work_metrics() -> tuple[_Metric, ...]:
         _Metric(
             gauge(
                 "compactord_tasks_queued",
-                "Compactions that wait to start; paused tables have none.",
+                "Compactions that wait to start; what is paused, halted or quarantined does not.",
                 "priority_class",
             ),
             lambda view: [

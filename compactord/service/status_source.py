@@ -339,26 +339,33 @@ def queued(
 ) -> tuple[Mapping[TableName, Mapping[PriorityClass, int]], tuple[ActiveCompaction, ...]]:
     """How many compactions of each table wait in each class, and the first of all.
 
-    Those of paused and excluded tables do not wait: they are left alone on purpose.
+    Those of paused and excluded tables do not wait, as they are left alone on purpose, nor what
+    would not begin with a slot: of halted tables, and of quarantined buckets.
     """
-    waiting: dict[TableName, Counter[PriorityClass]] = {}
+    by_table: dict[TableName, Counter[PriorityClass]] = {}
     first: list[ActiveCompaction] = []
     for scheduled in scheduler.tables.values():
-        if not (scheduled.is_worked_on and scheduled.offered):
+        if not scheduled.is_worked_on:
             continue
-        counts = waiting[scheduled.name] = Counter()
+        waiting = [
+            pending
+            for bucket, pending in scheduled.offered.items()
+            if scheduled.is_waiting(bucket, now_ms)
+        ]
+        if not waiting:
+            continue
+        counts = by_table[scheduled.name] = Counter()
         max_age_ms = scheduled.policy.max_backlog_age_ms
-        for pending in scheduled.offered.values():
+        for pending in waiting:
             urgency = priority_class(pending, max_age_ms=max_age_ms, now_ms=now_ms)
             counts[urgency] += pending.tasks
-        heads = heapq.nsmallest(3, scheduled.offered.values(), key=lambda pending: pending.since_ms)
-        for pending in heads:
+        for pending in heapq.nsmallest(3, waiting, key=lambda pending: pending.since_ms):
             urgency = priority_class(pending, max_age_ms=max_age_ms, now_ms=now_ms)
             queued_ms = scheduled.queued_ms.get(pending.bucket, now_ms)
             first.append(_task(scheduled, pending, urgency, queued_ms, scheduler.wall))
     order = list(PriorityClass)
     first.sort(key=lambda view: (order.index(view.priority_class), view.queued_ms))
-    return waiting, tuple(first[:_QUEUE_MAX])
+    return by_table, tuple(first[:_QUEUE_MAX])
 
 
 def _task(
@@ -397,8 +404,13 @@ def _halt(scheduled: ScheduledTable, wall: WallTime) -> Halt | None:
 
 
 def _backlog(scheduled: ScheduledTable, wall: WallTime) -> Backlog:
-    """The plan's backlog, and the compactions that were in flight when it was made."""
-    planned = scheduled.planned.backlog if scheduled.planned else _NO_BACKLOG
+    """What may begin by the plan, and the compactions that were in flight when it was made.
+
+    A halted table is not worked on: its due work waits for what ends the halt.
+    """
+    planned = _NO_BACKLOG
+    if scheduled.planned is not None and scheduled.halt is None:
+        planned = scheduled.planned.workable
     under_way = [each.pending for each in scheduled.compactions.values() if each.is_beside_plan]
     oldest = [pending.since_ms for pending in under_way]
     if planned.oldest_ms:

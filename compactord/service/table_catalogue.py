@@ -296,7 +296,7 @@ def _shape_value(
 
 
 def _work_metrics() -> tuple[Value | Values, ...]:
-    backlog = "Due and not committed, running work included: "
+    backlog = "Due and not committed, running work included, what is halted or quarantined not: "
     return (
         Value(
             _gauge("planned_snapshot_id", "Snapshot of the last plan."),

@@ -204,9 +204,9 @@ class TableBacklog:
         """Whether anything is due."""
         return bool(self._pending)
 
-    def backlog(self) -> Backlog:
-        """Of everything that is due and not under way."""
-        offered = self._pending.values()
+    def backlog(self, *, without: Set[BucketId] = frozenset()) -> Backlog:
+        """Of everything that is due and not under way, but for some buckets."""
+        offered = [each for each in self._pending.values() if each.bucket not in without]
         return Backlog(
             tasks=sum(pending.tasks for pending in offered),
             files=sum(pending.files for pending in offered),

@@ -64,13 +64,17 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The table's status and what is due. `appended_bytes` were added since the last plan."""
+    """The table's status and what is due. `appended_bytes` were added since the last plan.
+
+    `workable` is the backlog without the buckets that were to be skipped.
+    """
 
     snapshot_id: int
     info: TableInfo
     shape: TableShape
     offered: tuple[PendingCompaction, ...]
     backlog: Backlog
+    workable: Backlog
     top: tuple[TopBucket, ...]
     discovery_interval_ms: int
     appended_bytes: int
@@ -399,6 +403,7 @@ class TableCompactor:
             ),
             offered=self._backlog.offered(skip),
             backlog=self._backlog.backlog(),
+            workable=self._backlog.backlog(without=skip.buckets),
             damaged=self._backlog.damaged(),
             top=self._backlog.top_buckets(TOP_MAX, session.table.partition_text)
             if session.table.kind is TableKind.PRIMARY_KEY

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from compactord.errors import UsageError
 from compactord.service.page.figures import age_text
+from compactord.service.page.need import why_text
 from compactord.top.look import Look, NoAnswer, TopCommit, TopService, TopTable, TopTask
 
 _TIMEOUT_S = 5
@@ -75,7 +76,9 @@ def look_of(source: str, status: _Json, tables: _Json) -> Look:
         source=source,
         now_ms=_number(status, "now_ms"),
         service=_service(status),
-        tables=tuple(_table(table) for table in _items(tables, "tables")),
+        tables=tuple(
+            _table(table, _number(tables, "now_ms")) for table in _items(tables, "tables")
+        ),
         running=tuple(_task(task) for task in _items(status, "running")),
         recent=tuple(_commit(ended) for ended in _items(status, "recent")),
     )
@@ -148,11 +151,10 @@ def _troubles(status: _Json, engine: _Json) -> list[str]:
     return found
 
 
-def _table(table: _Json) -> TopTable:
+def _table(table: _Json, now_ms: int) -> TopTable:
     info, shape = _object(table, "info"), _object(table, "shape")
     backlog, counters = _object(table, "backlog"), _object(table, "counters")
-    action = _text(_object(table, "halt"), "action")
-    note = "; ".join(text for text in (_text(table, "why"), action) if text)
+    halt = _object(table, "halt")
     return TopTable(
         name=_name(table),
         status=_text(table, "status"),
@@ -169,7 +171,9 @@ def _table(table: _Json) -> TopTable:
         max_backlog_age_ms=_number(table, "max_backlog_age_ms"),
         last_commit_ms=_number(table, "last_commit_ms"),
         is_failing=_number(table, "consecutive_failures") + _number(table, "quarantined_count") > 0,
-        note=note,
+        note=why_text(
+            _text(table, "why"), _text(halt, "action"), _number(halt, "next_try_ms"), now_ms
+        ),
         input_bytes=_number(counters, "input_bytes"),
         output_bytes=_number(counters, "output_bytes"),
     )

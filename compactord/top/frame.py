@@ -26,25 +26,22 @@ _RUN_STYLES = {
     RunState.NEAR_STOP: "dark_orange",
     RunState.OVER_STOP: "bold red",
 }
-_STATES = {
-    Need.HALTED: ("halted", "bold red"),
-    Need.OVER_STOP: ("over", "bold red"),
-    Need.LATE: ("late", "dark_orange"),
-    Need.NEAR_STOP: ("near", "dark_orange"),
-    Need.DUE: ("due", "yellow"),
-    Need.NOTHING: ("ok", "green"),
-    Need.PAUSED: ("paused", "dim"),
-    Need.UNSUPPORTED: ("unsupp.", "dim"),
-    Need.EXCLUDED: ("excluded", "dim"),
+_STYLES = {
+    Need.HALTED: "bold red",
+    Need.ERROR: "bold red",
+    Need.OVER_STOP: "bold red",
+    Need.LATE: "dark_orange",
+    Need.NEAR_STOP: "dark_orange",
+    Need.DUE: "yellow",
+    Need.AT_TRIGGER: "green",
+    Need.NOTHING: "green",
+    Need.PAUSED: "dim",
+    Need.UNSUPPORTED: "dim",
+    Need.EXCLUDED: "dim",
 }
 _NOTES_SHOWN = 3
-# States whose tables have a reason, with the words for several of them.
-_NOTED = {
-    Need.HALTED: "halted",
-    Need.PAUSED: "paused",
-    Need.UNSUPPORTED: "not supported",
-    Need.EXCLUDED: "excluded",
-}
+# States whose tables have a reason.
+_NOTED = (Need.HALTED, Need.ERROR, Need.PAUSED, Need.UNSUPPORTED, Need.EXCLUDED)
 _WORK_SHOWN = 6
 # Columns whose texts may be long.
 _NAMES = {"table", "bucket", "outcome"}
@@ -175,9 +172,9 @@ class _Fitting:
 
 
 def _table_cells(look: Look, table: TopTable) -> Iterator[Text]:
-    word, style = _STATES[look.need(table)]
+    need = look.need(table)
     yield _flexible(table.name)
-    yield Text(word, style)
+    yield Text(need.word, _STYLES[need])
     yield _runs_cell(table)
     yield Text(_count_cell(table.level0_files) if table.compaction_trigger else "–")
     yield Text(_count_cell(table.files))
@@ -219,15 +216,15 @@ def _count_cell(number: int) -> str:
 def _notes(look: Look) -> list[Text]:
     """Why tables are not compacted, the first few for each state."""
     notes = []
-    for need, what in _NOTED.items():
-        word, style = _STATES[need]
+    for need in _NOTED:
+        word, style = need.word, _STYLES[need]
         found = [table for table in look.by_need() if look.need(table) is need and table.note]
         notes += [
             _line((printable(f"{table.name} {word}: "), style), (printable(table.note), ""))
             for table in found[:_NOTES_SHOWN]
         ]
         if len(found) > _NOTES_SHOWN:
-            notes.append(_line((f"{more_tables(len(found) - _NOTES_SHOWN)} {what}", style)))
+            notes.append(_line((f"{len(found) - _NOTES_SHOWN} more: {word}", style)))
     return notes
 
 

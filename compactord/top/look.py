@@ -139,7 +139,7 @@ class Source(Protocol):
 
 
 def look_json(look: Look, rates: Rates | None, *, trouble: str) -> dict[str, Any]:
-    """The status as plain data; `need` of a table is the word that the frame shows for it.
+    """The status as plain data; `need` of a table is the frame's word for it, or `nothing`.
 
     `trouble` is why the newest status is an older one, empty otherwise.
     """

@@ -222,12 +222,8 @@ class SimTable:
             info=TableInfo(),
             shape=TableShape(),
             offered=tuple(offered),
-            backlog=Backlog(
-                tasks=sum(pending.tasks for pending in waiting),
-                files=sum(pending.files for pending in waiting),
-                size_bytes=sum(pending.size_bytes for pending in waiting),
-                oldest_ms=min((pending.since_ms for pending in waiting), default=0),
-            ),
+            backlog=_backlog(waiting),
+            workable=_backlog([each for each in waiting if each.bucket not in skip.buckets]),
             top=(),
             discovery_interval_ms=2_000,
             appended_bytes=0,
@@ -315,3 +311,12 @@ class SimTable:
             is_forced=self.is_keyed and runs >= STOP - 1,
             since_ms=files[wanted - 1].created_ms,
         )
+
+
+def _backlog(waiting: Sequence[PendingCompaction]) -> Backlog:
+    return Backlog(
+        tasks=sum(pending.tasks for pending in waiting),
+        files=sum(pending.files for pending in waiting),
+        size_bytes=sum(pending.size_bytes for pending in waiting),
+        oldest_ms=min((pending.since_ms for pending in waiting), default=0),
+    )

@@ -119,7 +119,7 @@ def test_ages_have_one_unit(milliseconds: int, expected: str) -> None:
 def test_a_table_is_a_line_with_runs_against_triggers() -> None:
     line = line_of(drawn(look_at(busy_night().view())), "lake.sales.orders")
     assert line.split() == [
-        *("lake.sales.orders", "over", "████████", "9/5/8", "8", "64", "18.0G"),
+        *("lake.sales.orders", "over", "stop", "████████", "9/5/8", "8", "64", "18.0G"),
         *("5.2G", "41m", "1m"),
     ]
     customers = line_of(drawn(look_at(busy_night().view())), "lake.crm.customers")
@@ -140,8 +140,25 @@ def test_tables_come_by_need() -> None:
 
 def test_halted_tables_say_why() -> None:
     stopped = table_view("d.t", status=TableStatus.HALTED, halt=halt(action="restore it"))
-    text = "\n".join(drawn(look_at(service_view(stopped))))
-    assert "lake.d.t halted: merge-engine = aggregation is not supported yet; restore it" in text
+    assert (
+        "lake.d.t halted: merge-engine = aggregation is not supported yet; next attempt in 20 min. "
+        "What to do: restore it"
+    ) in " ".join(drawn(look_at(service_view(stopped)), width=200))
+
+
+def test_a_table_that_could_not_be_read_once_is_not_halted() -> None:
+    failed = table_view("d.t", status=TableStatus.ERROR, error="no answer")
+    lines = drawn(look_at(service_view(failed)))
+    assert line_of(lines, "lake.d.t ").split()[1] == "error"
+    assert "lake.d.t error: no answer" in lines
+
+
+def test_runs_at_the_trigger_are_not_due_while_nothing_is_picked() -> None:
+    due = Backlog(tasks=1, files=5, size_bytes=7 << 30, oldest_ms=NOW_MS)
+    look = look_at(service_view(table_view("d.q", runs=5), table_view("d.w", runs=5, backlog=due)))
+    lines = drawn(look)
+    assert "at trigger" in line_of(lines, "lake.d.q ")
+    assert line_of(lines, "lake.d.w ").split()[1] == "due"
 
 
 def test_tables_that_are_left_alone_are_listed_with_their_state_and_why() -> None:
@@ -151,12 +168,12 @@ def test_tables_that_are_left_alone_are_listed_with_their_state_and_why() -> Non
     look = look_at(service_view(paused, refused, pattern_excluded_view("d.tmp")))
     lines = drawn(look)
     assert line_of(lines, "lake.d.p ").split()[1:3] == ["paused", "██······"]
-    assert line_of(lines, "lake.d.r ").split()[1:3] == ["unsupp.", "primary-key"]
+    assert line_of(lines, "lake.d.r ").split()[1:3] == ["unsupported", "primary-key"]
     assert line_of(lines, "lake.d.tmp ").split()[1:3] == ["excluded", "–"]
     text = "\n".join(lines)
     for note in (
         "lake.d.p paused: by rules.0.set.mode",
-        "lake.d.r unsupp.: merge-engine = aggregation is not supported yet",
+        "lake.d.r unsupported: merge-engine = aggregation is not supported yet",
         "lake.d.tmp excluded: discovery.excluding_tables (c.yaml:9) is .*tmp_.*",
         "backlog 0B",
     ):

@@ -23,6 +23,11 @@ def run_state(runs: int, compaction_trigger: int, stop_trigger: int) -> RunState
     return RunState.DUE if runs >= compaction_trigger else RunState.IDLE
 
 
+def band_mark(state: RunState) -> Markup:
+    """The band of a run count. Runs from the trigger on need not make anything due."""
+    return status_mark("at_trigger" if state is RunState.DUE else state.value)
+
+
 def runs_bar(runs: int, compaction_trigger: int, stop_trigger: int) -> Markup:
     """The run count as number, word and bar with both triggers as ticks."""
     state = run_state(runs, compaction_trigger, stop_trigger)
@@ -37,7 +42,7 @@ def runs_bar(runs: int, compaction_trigger: int, stop_trigger: int) -> Markup:
         *(_tick(100 * tick / scale) for tick in ticks),
         aria_hidden="true",
     )
-    mark = status_mark(state.value) if state is not RunState.IDLE else None
+    mark = band_mark(state) if state is not RunState.IDLE else None
     return join(
         (
             element("div", element("strong", count(runs)), " ", drawn, mark, class_="bar"),

@@ -9,6 +9,7 @@ from compactord.clock import iso_text as iso_text
 from compactord.model import CompactReason, TableName, WorkKind
 from compactord.scheduler.status import PriorityClass
 from compactord.service.page.markup import Markup, element, join
+from compactord.service.page.need import attempt_text
 from compactord.table.report import count_text, size_text
 
 # Java's Integer.MAX_VALUE: a stop trigger with this value never stops a writer.
@@ -71,6 +72,13 @@ def moment(epoch_ms: int, now_ms: int) -> Markup:
     return element(
         "time", text, " ", element("small", iso), datetime=iso if iso.endswith("Z") else None
     )
+
+
+def attempt(at_ms: int, now_ms: int) -> Markup:
+    """When something is tried again: `attempt_text`, a time to come also as UTC."""
+    if at_ms > now_ms:
+        return moment(at_ms, now_ms)
+    return element("span", attempt_text(at_ms, now_ms))
 
 
 def words(value: str) -> str:

@@ -1,25 +1,50 @@
-"""How urgently a table needs attention: the order in which tables are shown."""
+"""What people are told of a table, in the same words by the page, `top`, `why` and `tables`.
+
+Its state in a word, the sentence that says why, and how urgently it needs attention.
+"""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
 
+from compactord.clock import age_text
 from compactord.service.view import TableStatus, TableView
 
 
 class Need(enum.IntEnum):
-    """The most urgent first."""
+    """The most urgent first. `DUE`: a compaction is picked; `AT_TRIGGER`: none is."""
 
     HALTED = 0
-    OVER_STOP = 1
-    LATE = 2
-    NEAR_STOP = 3
-    DUE = 4
-    NOTHING = 5
-    PAUSED = 6
-    UNSUPPORTED = 7
-    EXCLUDED = 8
+    ERROR = 1
+    OVER_STOP = 2
+    LATE = 3
+    NEAR_STOP = 4
+    DUE = 5
+    AT_TRIGGER = 6
+    NOTHING = 7
+    PAUSED = 8
+    UNSUPPORTED = 9
+    EXCLUDED = 10
+
+    @property
+    def word(self) -> str:
+        """The table's state: its status, or of an active table what it needs."""
+        return "active" if self is Need.NOTHING else self.name.lower().replace("_", " ")
+
+
+def attempt_text(at_ms: int, now_ms: int) -> str:
+    """When a halted table or a quarantined bucket is tried again; 0: its files are damaged."""
+    if not at_ms:
+        return "when its files change"
+    return f"in {age_text(at_ms - now_ms)}" if at_ms > now_ms else "as soon as a slot is free"
+
+
+def why_text(why: str, action: str, next_try_ms: int, now_ms: int) -> str:
+    """Why a table is not compacted, when it is tried again (0: not said), and what to do."""
+    again = f"; next attempt {attempt_text(next_try_ms, now_ms)}" if next_try_ms else ""
+    todo = f". What to do: {action}" if action else ""
+    return f"{why}{again}{todo}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +63,7 @@ class Standing:
 
 _BY_STATUS = {
     TableStatus.HALTED.value: Need.HALTED,
-    TableStatus.ERROR.value: Need.HALTED,
+    TableStatus.ERROR.value: Need.ERROR,
     TableStatus.PAUSED.value: Need.PAUSED,
     TableStatus.UNSUPPORTED.value: Need.UNSUPPORTED,
     TableStatus.EXCLUDED.value: Need.EXCLUDED,
@@ -57,8 +82,9 @@ def need_of(standing: Standing) -> Need:
         return Need.LATE
     if stop and runs >= stop - 1:
         return Need.NEAR_STOP
-    trigger = standing.compaction_trigger
-    return Need.DUE if standing.backlog_bytes or 0 < trigger <= runs else Need.NOTHING
+    if standing.backlog_bytes:
+        return Need.DUE
+    return Need.AT_TRIGGER if 0 < standing.compaction_trigger <= runs else Need.NOTHING
 
 
 def urgency(standing: Standing, name: str) -> tuple[int, int, int, str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from compactord.scheduler.status import Halt
 from compactord.service.page.figures import (
     age_text,
+    attempt,
     count,
     iso_text,
     moment,
@@ -82,7 +83,7 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
 
 
 def table_notices(table: TableView, now_ms: int, *, names_table: bool) -> Iterator[Notice]:
-    """Why a table, or buckets of it, are not compacted; with its name where needed.
+    """Why a table, or buckets of it, are not compacted: one notice; with its name where needed.
 
     Excluded tables may be many: a list of notices with names leaves them out.
     """
@@ -91,19 +92,20 @@ def table_notices(table: TableView, now_ms: int, *, names_table: bool) -> Iterat
         is_meant = table.status is TableStatus.UNSUPPORTED
         text = join((name, _halt_text(table.status, table.halt, now_ms)))
         yield Notice("plain" if is_meant else "bad", text)
+    elif table.status is TableStatus.ERROR:
+        yield Notice("bad", join((name, _sentence(table.status, table.why))))
     elif table.status is TableStatus.PAUSED:
         yield Notice("plain", join((name, _sentence(table.status, table.why))))
-    elif table.status is TableStatus.EXCLUDED and not names_table:
-        yield Notice("plain", _sentence(table.status, table.why))
-    if table.error:
-        yield Notice("bad", join((name, _sentence(table.status, table.error))))
-    if table.quarantined_count:
+    elif table.status is TableStatus.EXCLUDED:
+        if not names_table:
+            yield Notice("plain", _sentence(table.status, table.why))
+    elif table.quarantined_count:
         yield Notice("warn", join((name, _quarantined_text(table, now_ms))))
 
 
 def _halt_text(status: TableStatus, halt: Halt, now_ms: int) -> Markup:
     todo = element("p", element("strong", "What to do: "), element("bdi", halt.action))
-    again = join(("; next attempt ", moment(halt.next_try_ms, now_ms)))
+    again = join(("; next attempt ", attempt(halt.next_try_ms, now_ms)))
     since = element(
         "small",
         f"{halt.reason.value}, since ",
@@ -127,8 +129,7 @@ def _quarantined_text(table: TableView, now_ms: int) -> Markup:
         return text
     first = table.quarantined[0]
     why = element("p", place(first.partition, first.bucket), ": ", element("bdi", first.message))
-    when = moment(first.until_ms, now_ms) if first.until_ms else "when its files change"
-    again = element("p", element("small", "Next attempt ", when))
+    again = element("p", element("small", "Next attempt ", attempt(first.until_ms, now_ms)))
     return join((text, why, again))
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compactord.model import WorkKind
-from compactord.service.page.bars import runs_bar
+from compactord.service.page.bars import band_mark, runs_bar
 from compactord.service.page.figures import (
     NO_STOP,
     age_text,
+    attempt,
     count,
     moment,
     place,
@@ -149,8 +150,7 @@ def _bands(table: TableView) -> Markup | None:
     if not bands:
         return None
     items = (
-        element("li", status_mark(state.value), f" {count(bands.get(state, 0))}")
-        for state in RunState
+        element("li", band_mark(state), f" {count(bands.get(state, 0))}") for state in RunState
     )
     return join((element("p", "Buckets by run state:"), element("ul", *items, class_="bands")))
 
@@ -211,9 +211,7 @@ def _quarantined(table: TableView, now_ms: int) -> Markup:
             place(quarantined.partition, quarantined.bucket),
             count(quarantined.failures),
             element("bdi", quarantined.message),
-            moment(quarantined.until_ms, now_ms)
-            if quarantined.until_ms
-            else "when its files change",
+            attempt(quarantined.until_ms, now_ms),
         )
         for quarantined in table.quarantined
     )

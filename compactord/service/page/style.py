@@ -47,7 +47,7 @@ code{font:.92em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 white-space:nowrap;color:var(--plain-ink);background:var(--plain-ground)}
 .mark.active,.mark.committed,.mark.up,.mark.idle,.mark.well,.mark.empty{color:var(--ok-ink);
 background:var(--ok-ground)}
-.mark.due,.mark.near-stop,.mark.late,.mark.breach,.mark.conflict,.mark.draining,
+.mark.at-trigger,.mark.near-stop,.mark.late,.mark.breach,.mark.conflict,.mark.draining,
 .mark.starting{color:var(--warn-ink);background:var(--warn-ground)}
 .mark.halted,.mark.error,.mark.over-stop,.mark.failed,.mark.down,.mark.forced,.mark.trouble{
 color:var(--bad-ink);background:var(--bad-ground)}

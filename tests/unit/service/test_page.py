@@ -26,6 +26,7 @@ from compactord.service.page.figures import (
 )
 from compactord.service.page.markup import Markup, element, escaped, join
 from compactord.service.page.need import Need, need_of, standing_of
+from compactord.service.page.notices import table_notices
 from compactord.service.page.overview import TABLES_SHOWN
 from compactord.service.page.pages import render
 from compactord.service.page.style import STYLE
@@ -187,7 +188,16 @@ def _need(**changes: Any) -> Need:
 def test_needs_rise_with_the_runs() -> None:
     runs = (4, 5, 7, 8, 9)
     needs = [_need(runs=count) for count in runs]
-    assert needs == [*(Need.NOTHING, Need.DUE, Need.NEAR_STOP, Need.NEAR_STOP, Need.OVER_STOP)]
+    assert needs == [
+        *(Need.NOTHING, Need.AT_TRIGGER, Need.NEAR_STOP, Need.NEAR_STOP, Need.OVER_STOP)
+    ]
+
+
+def test_runs_at_the_trigger_are_not_due_while_nothing_is_picked() -> None:
+    found = overview(table_view(runs=5))
+    assert _need(runs=5, backlog=Backlog(tasks=1, files=5, size_bytes=1)) is Need.DUE
+    assert "at trigger" in found.text
+    assert "due" not in found.rows[-1]
 
 
 def test_a_backlog_older_than_allowed_and_failures_are_late() -> None:
@@ -203,7 +213,7 @@ def test_what_is_left_alone_on_purpose_comes_last() -> None:
     assert _need(runs=20, status=TableStatus.UNSUPPORTED) is Need.UNSUPPORTED
     assert _need(runs=20, status=TableStatus.PAUSED) is Need.PAUSED
     assert _need(status=TableStatus.HALTED) is Need.HALTED
-    assert _need(status=TableStatus.ERROR) is Need.HALTED
+    assert _need(status=TableStatus.ERROR) is Need.ERROR
 
 
 def test_the_overview_shows_the_numbers_of_a_table() -> None:
@@ -229,7 +239,7 @@ def test_a_stop_trigger_that_is_none_is_said_to_be_none() -> None:
     info = replace(table_view().info, stop_trigger=2_147_483_647)
     row = overview(table_view(runs=40, info=info)).rows[-1]
     assert "no stop" in row
-    assert "due" in row
+    assert "at trigger" in row
 
 
 def test_tables_come_by_trouble_then_by_backlog() -> None:
@@ -252,6 +262,36 @@ def test_halted_tables_say_why_and_what_to_do() -> None:
     for text in ("not an Avro file", "restore it", "corrupt_metadata", "3 h ago", "in 20 min"):
         assert text in found.text
     assert "1 needs attention" in found.text
+
+
+def test_an_attempt_that_is_overdue_is_not_one_of_the_past() -> None:
+    late = NOW_MS - 10 * MINUTE
+    (failed,) = busy_night().shown.tables[0].quarantined
+    shown = table_view(
+        status=TableStatus.HALTED,
+        halt=halt(HaltReason.REPEATED_FAILURES, next_try_ms=late),
+        quarantined=(replace(failed, until_ms=late),),
+        quarantined_count=1,
+    )
+    status = FixedStatus(service_view(shown), TableDetail(view=shown, buckets=(), bucket_count=1))
+    for found in (page(status), page(status, "/tables/lake/sales/orders")):
+        assert "next attempt as soon as a slot is free" in " ".join(found.text.split())
+        assert "10 min ago" not in found.text
+
+
+@pytest.mark.parametrize("status", [TableStatus.HALTED, TableStatus.ERROR, TableStatus.PAUSED])
+def test_a_table_has_one_notice(status: TableStatus) -> None:
+    (failed,) = busy_night().shown.tables[0].quarantined
+    shown = table_view(
+        status=status,
+        why="for a reason",
+        halt=halt(message="for a reason") if status is TableStatus.HALTED else None,
+        error="for a reason" if status is TableStatus.ERROR else "",
+        quarantined=(failed,),
+        quarantined_count=1,
+    )
+    (notice,) = table_notices(shown, NOW_MS, names_table=True)
+    assert "for a reason" in notice.text
 
 
 def test_a_table_that_cannot_be_read_and_a_quarantined_bucket_say_why() -> None:

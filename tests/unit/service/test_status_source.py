@@ -164,6 +164,55 @@ def test_what_is_paused_or_excluded_does_not_wait() -> None:
     assert (sum(view.queued.values()), view.queue, view.top_buckets) == (0, (), ())
 
 
+def _waiting(view: ServiceView) -> tuple[int, set[int], int, int]:
+    """What waits: in the queue's figures, buckets of its list, and in the tables' backlogs."""
+    backlog = [table.backlog for table in view.tables]
+    return (
+        sum(view.queued.values()),
+        {task.bucket for task in view.queue},
+        sum(each.tasks for each in backlog),
+        sum(each.size_bytes for each in backlog),
+    )
+
+
+def test_what_a_halted_table_has_due_does_not_wait() -> None:
+    stage = Stage(slots=1)
+    stage.add(buckets=3)
+    only(stage.planned())
+    gallery, scheduled = Gallery(stage), stage.scheduler.tables[NAME]
+    assert _waiting(gallery.update()) == (2, {1, 2}, 3, 15 * MIB), "one is being dispatched"
+    scheduled.halts[Lifted.BY_CYCLE] = Halt(
+        reason=HaltReason.CORRUPT_METADATA, message="torn", action="", since_ms=1, next_try_ms=2
+    )
+    scheduled.version += 1
+    assert _waiting(gallery.update()) == (0, set(), 0, 0)
+    del scheduled.halts[Lifted.BY_CYCLE]
+    scheduled.version += 1
+    scheduled.next_poll_ms = stage.now + 1
+    assert _waiting(gallery.update())[:2] == (0, set()), "nothing begins before the next poll"
+    stage.now += 1
+    assert _waiting(gallery.update()) == (2, {1, 2}, 3, 15 * MIB)
+
+
+def test_a_quarantined_bucket_does_not_wait_and_the_others_do() -> None:
+    stage = Stage(slots=1)
+    stage.add(buckets=3)
+    only(stage.planned())
+    gallery, scheduled = Gallery(stage), stage.scheduler.tables[NAME]
+    error = DataFileMissing("/t/bucket-0/data-1", "a live data file does not exist")
+    stage.scheduler.dispatched(NAME, error, stage.now)
+    assert gallery.table().status is TableStatus.HALTED
+    assert _waiting(gallery.update())[:2] == (2, {1, 2})
+    stage.poll()
+    stage.cycle_ended(next(e for e in stage.decide(100) if isinstance(e, StartCycle)))
+    assert _waiting(gallery.update()) == (2, {1, 2}, 2, 10 * MIB)
+    stage.now = scheduled.quarantined[BucketId(b"", 0)].until_ms
+    stage.poll()
+    stage.cycle_ended(next(e for e in stage.decide() if isinstance(e, StartCycle)))
+    found = _waiting(gallery.update())
+    assert (found[0], found[1], found[2]) == (3, {0, 1, 2}, 3), "it may be tried again"
+
+
 def test_a_halted_table_keeps_what_is_known_of_it_and_an_excluded_one_has_no_halt() -> None:
     stage = Stage()
     stage.add()
