@@ -51,9 +51,14 @@ class Parser(argparse.ArgumentParser):
         return f"; did you mean {near[0]}?" if near else ""
 
 
-def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
+def add_listing_arguments(parser: argparse.ArgumentParser) -> None:
+    """As `add_choice_arguments`, of a running service, too."""
+    add_choice_arguments(parser, or_service=True)
+
+
+def add_choice_arguments(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None:
     """Which tables a command is for (`cli/choice.py`)."""
-    add_place_arguments(parser)
+    add_place_arguments(parser, or_service=or_service)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--table", metavar="DB.T", help="one table, with its database")
     which.add_argument("--database", metavar="DB", help="all tables of a database")
@@ -66,10 +71,10 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_one_table_arguments(parser: argparse.ArgumentParser) -> None:
-    """As `add_choice_arguments`, for one table that is always named."""
+    """As `add_listing_arguments`, for one table that is always named."""
     parser.add_argument("table", metavar="DB.T", help="the table, with its database")
     parser.set_defaults(database=None, tables=None)
-    add_place_arguments(parser)
+    add_place_arguments(parser, or_service=True)
     add_output_arguments(parser)
 
 
@@ -81,8 +86,12 @@ def add_bucket_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bucket", type=int, metavar="N", help="only the buckets of this number")
 
 
-def add_place_arguments(parser: argparse.ArgumentParser) -> None:
+def add_place_arguments(parser: argparse.ArgumentParser, *, or_service: bool = False) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
+    if or_service:
+        where.add_argument(
+            "--url", help="ask the service that runs there, like http://HOST:9464; read no table"
+        )
     where.add_argument(
         "--warehouse", help="the warehouse: a folder, or s3://bucket/wh, gs://, abfss://, oss://"
     )
@@ -92,7 +101,8 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         help="a configuration of serve: its catalogs, and its rules for each table",
     )
     add_catalog_arguments(parser)
-    parser.add_argument("--catalog", metavar="NAME", help="only this catalog of --config")
+    several = "--config or --url" if or_service else "--config"
+    parser.add_argument("--catalog", metavar="NAME", help=f"only this catalog of {several}")
     parser.add_argument(
         "--set",
         dest="config_overrides",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 
@@ -163,16 +163,26 @@ def tables_of(
     if args.table is not None:
         yield catalog.find_table(args.table)
         return
-    pattern = _pattern(args)
+    is_chosen = table_test(args)
     listed = catalog.list_tables()
     for database, error in listed.unreadable.items():
         if args.database in (None, database):
             unreadable[f"database {database}"] = error
     for ref in listed.tables:
-        if args.database not in (None, ref.database):
-            continue
-        if pattern is None or pattern.fullmatch(ref.full_name):
+        if is_chosen(ref.database, ref.full_name):
             yield ref
+
+
+def table_test(args: argparse.Namespace) -> Callable[[str, str], bool]:
+    """Whether the arguments choose the table of this database and full name."""
+    pattern = _pattern(args)
+
+    def is_chosen(database: str, full_name: str) -> bool:
+        if args.table not in (None, full_name) or args.database not in (None, database):
+            return False
+        return pattern is None or pattern.fullmatch(full_name) is not None
+
+    return is_chosen
 
 
 def _pattern(args: argparse.Namespace) -> re.Pattern[str] | None:

@@ -18,6 +18,7 @@ from compactord.cli.arguments import (
     add_dry_run_argument,
     add_engine_arguments,
     add_grace_argument,
+    add_listing_arguments,
     add_one_table_arguments,
     add_option_argument,
     add_partition_argument,
@@ -58,7 +59,7 @@ _TABLE_COMMANDS: tuple[tuple[str, str, str, str, tuple[_AddArguments, ...]], ...
         "compactord.cli.tables",
         "list all tables with their states, and why",
         examples.TABLES_EXAMPLES,
-        (add_choice_arguments,),
+        (add_listing_arguments,),
     ),
     (
         "why",

@@ -47,9 +47,11 @@ examples:
   compactord tables --warehouse /data/wh
   compactord tables --config compactord.yaml --catalog lake --database sales --json
 
-states: active; paused (by a rule); excluded (by a pattern, or not write-only); unsupported; error.
-Only a running service knows halted tables: `compactord top --url …`, /v1/tables. Whether all files
-of a table are there says `compactord verify`.
+  compactord tables --url http://HOST:9464
+
+states: active; paused (by a rule); excluded (by a pattern, or not write-only); unsupported; error;
+halted, which a running service alone knows (--url). Whether all files of a table are there says
+`compactord verify`.
 runs: the most sorted runs of a bucket, * from the compaction trigger on, !! above the stop trigger
 
 exit codes: 0 listed; 2 arguments or configuration; 3 a database cannot be listed; 77 permission
@@ -61,8 +63,11 @@ examples:
   compactord why sales.orders --config compactord.yaml --partition dt=2026-11-01 --bucket 3
   compactord why sales.orders --warehouse /data/wh --worst 1 --json
 
-It reads the table and asks no service. Only a running service knows compactions under way, halted
-tables and quarantined buckets: see `top --url`, its page, or /v1/tables.
+  compactord why sales.orders --url http://HOST:9464
+
+It reads the table and asks no service, or with --url a running service and reads nothing. Only the
+service knows halted tables, quarantined buckets and compactions under way, only the former which
+rule and option decides.
 
 exit codes: 0 explained, whatever its state; 2 arguments or configuration; 3 the warehouse cannot be
 read; 77 permission denied

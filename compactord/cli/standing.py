@@ -5,6 +5,7 @@ Only a service knows which tables it has halted and which buckets it has quarant
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,34 @@ from compactord.service.view import TableStatus
 from compactord.state.table_state import TableState, load_state
 from compactord.table.opening import OpenTable, describe_table, live_reasons
 
+# The commands say it below what they read themselves.
+ASK_A_SERVICE = (
+    "what a running service has halted or quarantined is known to it alone: --url http://HOST:9464"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A table as it is listed: `name` has its database, `shown_name` the catalog where needed."""
+
+    catalog: str
+    name: str
+    shown_name: str
+    location: str
+    state: str
+    why: str
+    figures: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "catalog": self.catalog,
+            "table": self.name,
+            "location": self.location,
+            "state": self.state,
+            "why": self.why,
+            **self.figures,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -26,6 +55,17 @@ class Standing:
     why: str
     table: OpenTable | None = None
     state: TableState | None = None
+
+    def listed(self, choice: Choice) -> Listed:
+        return Listed(
+            catalog=self.target.catalog_name,
+            name=self.target.full_name,
+            shown_name=choice.shown_name(self.target),
+            location=self.target.ref.location,
+            state=self.status.value,
+            why=self.why,
+            figures=self.figures,
+        )
 
     @property
     def figures(self) -> dict[str, Any]:

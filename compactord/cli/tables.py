@@ -5,57 +5,56 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from compactord.cli.choice import Choice, choose
+from compactord.cli.asked import listed_by_service
+from compactord.cli.choice import choose
 from compactord.cli.running import OK, exit_code, say, tell
-from compactord.cli.standing import Standing, standing
+from compactord.cli.standing import ASK_A_SERVICE, Listed, standing
+from compactord.errors import CompactordError
 from compactord.table.report import columns_text, count_text, size_text
 
 
 def tables(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
-    choice = choose(args, all_of_warehouse=True)
-    found = [standing(choice, target) for target in choice.targets]
-    counts = Counter(each.status.value for each in found)
+    found: Sequence[Listed]
+    unreadable: Mapping[str, CompactordError] = {}
+    if args.url is not None:
+        found = listed_by_service(args)
+    else:
+        choice = choose(args, all_of_warehouse=True)
+        found = [standing(choice, target).listed(choice) for target in choice.targets]
+        unreadable = choice.unreadable
+    counts = Counter(each.state for each in found)
     if args.json:
         answer = {
-            "tables": [_json(each) for each in found],
+            "tables": [each.as_json() for each in found],
             "states": dict(counts),
-            "unreadable": {name: str(error) for name, error in choice.unreadable.items()},
+            "unreadable": {name: str(error) for name, error in unreadable.items()},
         }
         print(json.dumps(answer))
     else:
-        for line in _text(choice, found):
+        for line in _text(found):
             tell(line)
         states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         tell(f"{count_text(len(found), 'table')}{': ' if states else ''}{states}")
-    for what, error in choice.unreadable.items():
+        if found and args.url is None:
+            tell(ASK_A_SERVICE)
+    for what, error in unreadable.items():
         say(f"compactord: {what} cannot be listed: {error}")
-    codes = [exit_code(error) for error in choice.unreadable.values()]
+    codes = [exit_code(error) for error in unreadable.values()]
     return max(codes, default=OK)
 
 
-def _json(each: Standing) -> dict[str, Any]:
-    return {
-        "catalog": each.target.catalog_name,
-        "table": each.target.full_name,
-        "location": each.target.ref.location,
-        "state": each.status.value,
-        "why": each.why,
-        **each.figures,
-    }
-
-
-def _text(choice: Choice, found: Sequence[Standing]) -> Iterator[str]:
+def _text(found: Sequence[Listed]) -> Iterator[str]:
     rows = [("state", "table", "kind", "engine", "runs", "files", "size", "why")]
     for each in found:
         figures = each.figures
         rows.append(
             (
-                each.status.value,
-                choice.shown_name(each.target),
+                each.state,
+                each.shown_name,
                 figures.get("kind", ""),
                 figures.get("merge_engine", ""),
                 _runs(figures),
@@ -69,7 +68,7 @@ def _text(choice: Choice, found: Sequence[Standing]) -> Iterator[str]:
         yield ""
 
 
-def _runs(figures: dict[str, Any]) -> str:
+def _runs(figures: Mapping[str, Any]) -> str:
     """`9 !! of 5, 8`: the runs against both triggers; of append tables `12 small`."""
     if "sorted_runs_max" not in figures:
         return f"{figures['small_files']:,} small" if "small_files" in figures else ""

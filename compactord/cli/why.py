@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compactord.cli.argument_values import partitions_of
+from compactord.cli.asked import why_by_service
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.plan import plannable
 from compactord.cli.running import OK, tell
 from compactord.cli.settings import effective_options, effective_settings
-from compactord.cli.standing import Standing, standing
+from compactord.cli.standing import ASK_A_SERVICE, Standing, standing
 from compactord.clock import Clock, SystemClock, iso_text
 from compactord.config.policy import matching_rules
 from compactord.config.windows import may_start, next_change_ms
@@ -50,12 +51,14 @@ def why(args: argparse.Namespace) -> int:
     for name, value, least in (("bucket", args.bucket, 0), ("worst", args.worst, 1)):
         if value is not None and value < least:
             raise UsageError(f"--{name} {value}: expected {least} or more")
+    if args.url is not None:
+        return why_by_service(args)
     partitions_of(args)
     choice = choose(args)
     clock = SystemClock(choice.zone)
     findings = _findings(args, choice, choice.targets[0], clock)
     if args.json:
-        print(json.dumps(_json(findings)))
+        print(json.dumps(_json(choice, findings)))
         return OK
     for line in _text(choice, findings):
         tell(line)
@@ -189,20 +192,18 @@ def _text(choice: Choice, found: _Findings) -> Iterator[str]:
             yield f"{title}:"
             rows = [(f"  {key}", *value) for key, value in values.items()]
             yield from report.columns_text(rows)
+    yield ""
+    yield ASK_A_SERVICE
 
 
-def _json(found: _Findings) -> dict[str, Any]:
+def _json(choice: Choice, found: _Findings) -> dict[str, Any]:
     each = found.standing
 
     def with_origin(values: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
         return {key: {"value": v, "origin": origin} for key, (v, origin) in values.items()}
 
     return {
-        "catalog": each.target.catalog_name,
-        "table": each.target.full_name,
-        "location": each.target.ref.location,
-        "state": each.status.value,
-        "why": each.why,
+        **each.listed(choice).as_json(),
         "rules": list(found.rules),
         "closed_windows": {kind.value: opens for kind, opens in found.windows.items()},
         "poll": found.poll,
@@ -210,7 +211,6 @@ def _json(found: _Findings) -> dict[str, Any]:
         "buckets": [_bucket_json(each.table, bucket) for bucket in found.buckets],
         "settings": with_origin(found.settings),
         "options": with_origin(found.options),
-        **each.figures,
     }
 
 

@@ -74,14 +74,18 @@ def look_of(source: str, status: _Json, tables: _Json) -> Look:
     """A look from the bodies of `/v1/status` and `/v1/tables`."""
     return Look(
         source=source,
-        now_ms=_number(status, "now_ms"),
+        now_ms=number(status, "now_ms"),
         service=_service(status),
-        tables=tuple(
-            _table(table, _number(tables, "now_ms")) for table in _items(tables, "tables")
-        ),
-        running=tuple(_task(task) for task in _items(status, "running")),
-        recent=tuple(_commit(ended) for ended in _items(status, "recent")),
+        tables=tables_of(tables),
+        running=tuple(_task(task) for task in items(status, "running")),
+        recent=tuple(_commit(ended) for ended in items(status, "recent")),
     )
+
+
+def tables_of(tables: _Json) -> tuple[TopTable, ...]:
+    """The tables from the body of `/v1/tables`."""
+    now_ms = number(tables, "now_ms")
+    return tuple(_table(table, now_ms) for table in items(tables, "tables"))
 
 
 def _base_url(url: str) -> str:
@@ -112,70 +116,75 @@ def _refusal(url: str, path: str, code: int) -> str:
 
 
 def _service(status: _Json) -> TopService:
-    engine = _object(status, "engine")
-    queued = _object(status, "queued")
+    engine = object_of(status, "engine")
+    queued = object_of(status, "queued")
     return TopService(
-        is_starting=engine.get("is_up") is False and not _text(engine, "error"),
+        is_starting=engine.get("is_up") is False and not text(engine, "error"),
         is_draining=status.get("is_draining") is True,
-        slots=_number(engine, "slots"),
-        running=_number(engine, "running"),
-        memory_reserved_bytes=_number(engine, "memory_reserved_bytes"),
-        memory_budget_bytes=_number(engine, "memory_budget_bytes"),
-        queued=sum(_number(queued, kind) for kind in queued),
+        slots=number(engine, "slots"),
+        running=number(engine, "running"),
+        memory_reserved_bytes=number(engine, "memory_reserved_bytes"),
+        memory_budget_bytes=number(engine, "memory_budget_bytes"),
+        queued=sum(number(queued, kind) for kind in queued),
         troubles=tuple(_troubles(status, engine)),
     )
 
 
 def _troubles(status: _Json, engine: _Json) -> list[str]:
     found = []
-    if engine.get("is_up") is False and (error := _text(engine, "error")):
+    if engine.get("is_up") is False and (error := text(engine, "error")):
         found.append(f"the engine is down: {error}")
     found.extend(
-        f"catalog {_text(catalog, 'name')} cannot be listed: {error}"
-        for catalog in _items(status, "catalogs")
-        if (error := _text(catalog, "error"))
+        f"catalog {text(catalog, 'name')} cannot be listed: {error}"
+        for catalog in items(status, "catalogs")
+        if (error := text(catalog, "error"))
     )
     found.extend(
-        f"the store of catalog {_text(catalog, 'name')} does not answer; its tables wait"
-        for catalog in _items(status, "catalogs")
-        if _number(catalog, "store_silent_since_ms")
+        f"the store of catalog {text(catalog, 'name')} does not answer; its tables wait"
+        for catalog in items(status, "catalogs")
+        if number(catalog, "store_silent_since_ms")
     )
-    config = _object(status, "config")
+    config = object_of(status, "config")
     if config.get("last_reload_successful") is False:
-        found.append(f"the configuration could not be reloaded: {_text(config, 'error')}")
-    now_ms = _number(status, "now_ms")
-    for loop in _items(status, "loops"):
-        silent_ms = now_ms - _number(loop, "heartbeat_ms")
-        if silent_ms > _number(loop, "stale_after_ms"):
-            found.append(f"the loop {_text(loop, 'name')} is silent for {age_text(silent_ms)}")
+        found.append(f"the configuration could not be reloaded: {text(config, 'error')}")
+    now_ms = number(status, "now_ms")
+    for loop in items(status, "loops"):
+        silent_ms = now_ms - number(loop, "heartbeat_ms")
+        if silent_ms > number(loop, "stale_after_ms"):
+            found.append(f"the loop {text(loop, 'name')} is silent for {age_text(silent_ms)}")
     return found
 
 
 def _table(table: _Json, now_ms: int) -> TopTable:
-    info, shape = _object(table, "info"), _object(table, "shape")
-    backlog, counters = _object(table, "backlog"), _object(table, "counters")
-    halt = _object(table, "halt")
+    info, shape = object_of(table, "info"), object_of(table, "shape")
+    backlog, counters = object_of(table, "backlog"), object_of(table, "counters")
+    halt = object_of(table, "halt")
     return TopTable(
         name=_name(table),
-        status=_text(table, "status"),
-        kind=_text(info, "kind"),
-        is_read=_number(table, "first_poll_ms") > 0,
-        sorted_runs=_number(shape, "sorted_runs_max"),
-        compaction_trigger=_number(info, "compaction_trigger"),
-        stop_trigger=_number(info, "stop_trigger"),
-        level0_files=_number(shape, "level0_files"),
-        files=_number(shape, "files"),
-        size_bytes=_number(shape, "size_bytes"),
-        backlog_bytes=_number(backlog, "size_bytes"),
-        oldest_ms=_number(backlog, "oldest_ms"),
-        max_backlog_age_ms=_number(table, "max_backlog_age_ms"),
-        last_commit_ms=_number(table, "last_commit_ms"),
-        is_failing=_number(table, "consecutive_failures") + _number(table, "quarantined_count") > 0,
+        status=text(table, "status"),
+        catalog=text(object_of(table, "name"), "catalog"),
+        location=text(table, "location"),
+        kind=text(info, "kind"),
+        merge_engine=text(info, "merge_engine"),
+        write_only=info.get("write_only") is True,
+        is_read=number(table, "first_poll_ms") > 0,
+        sorted_runs=number(shape, "sorted_runs_max"),
+        compaction_trigger=number(info, "compaction_trigger"),
+        stop_trigger=number(info, "stop_trigger"),
+        level0_files=number(shape, "level0_files"),
+        files=number(shape, "files"),
+        small_files=number(shape, "small_files"),
+        size_bytes=number(shape, "size_bytes"),
+        backlog_bytes=number(backlog, "size_bytes"),
+        oldest_ms=number(backlog, "oldest_ms"),
+        max_backlog_age_ms=number(table, "max_backlog_age_ms"),
+        last_commit_ms=number(table, "last_commit_ms"),
+        is_failing=number(table, "consecutive_failures") + number(table, "quarantined_count") > 0,
         note=why_text(
-            _text(table, "why"), _text(halt, "action"), _number(halt, "next_try_ms"), now_ms
+            text(table, "why"), text(halt, "action"), number(halt, "next_try_ms"), now_ms
         ),
-        input_bytes=_number(counters, "input_bytes"),
-        output_bytes=_number(counters, "output_bytes"),
+        input_bytes=number(counters, "input_bytes"),
+        output_bytes=number(counters, "output_bytes"),
     )
 
 
@@ -183,56 +192,60 @@ def _task(task: _Json) -> TopTask:
     return TopTask(
         table=_name(task),
         place=_place(task),
-        why=_text(task, "reason"),
-        files=_number(task, "files"),
-        size_bytes=_number(task, "size_bytes"),
-        started_ms=_number(task, "started_ms"),
-        subcompactions=_number(task, "subcompactions"),
-        subcompactions_done=_number(task, "subcompactions_done"),
+        why=text(task, "reason"),
+        files=number(task, "files"),
+        size_bytes=number(task, "size_bytes"),
+        started_ms=number(task, "started_ms"),
+        subcompactions=number(task, "subcompactions"),
+        subcompactions_done=number(task, "subcompactions_done"),
     )
 
 
 def _commit(ended: _Json) -> TopCommit:
-    snapshot = _number(ended, "snapshot_id")
+    snapshot = number(ended, "snapshot_id")
     return TopCommit(
         table=_name(ended),
         place=_place(ended),
-        why=_text(ended, "reason"),
-        outcome=_text(ended, "outcome"),
-        detail=f"snapshot {snapshot}" if snapshot else _text(ended, "message"),
-        files_in=_number(ended, "files_in"),
-        files_out=_number(ended, "files_out"),
-        bytes_in=_number(ended, "bytes_in"),
-        bytes_out=_number(ended, "bytes_out"),
-        finished_ms=_number(ended, "finished_ms"),
+        why=text(ended, "reason"),
+        outcome=text(ended, "outcome"),
+        detail=f"snapshot {snapshot}" if snapshot else text(ended, "message"),
+        files_in=number(ended, "files_in"),
+        files_out=number(ended, "files_out"),
+        bytes_in=number(ended, "bytes_in"),
+        bytes_out=number(ended, "bytes_out"),
+        finished_ms=number(ended, "finished_ms"),
     )
 
 
 def _name(found: _Json) -> str:
-    name = _object(found, "name")
-    return ".".join(_text(name, part) for part in ("catalog", "database", "table"))
+    name = object_of(found, "name")
+    return ".".join(text(name, part) for part in ("catalog", "database", "table"))
 
 
 def _place(found: _Json) -> str:
     """The bucket first: a long partition may be cut short."""
-    return f"b{_number(found, 'bucket')} {_text(found, 'partition')}".rstrip()
+    return f"b{number(found, 'bucket')} {text(found, 'partition')}".rstrip()
 
 
-def _object(found: _Json, key: str) -> _Json:
+def object_of(found: _Json, key: str) -> _Json:
+    """The object under a key, an empty one if there is none."""
     value = found.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _items(found: _Json, key: str) -> list[_Json]:
+def items(found: _Json, key: str) -> list[_Json]:
+    """The objects of the list under a key."""
     value = found.get(key)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _number(found: _Json, key: str) -> int:
+def number(found: _Json, key: str) -> int:
+    """The integer under a key, else 0."""
     value = found.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _text(found: _Json, key: str) -> str:
+def text(found: _Json, key: str) -> str:
+    """The text under a key, else an empty one."""
     value = found.get(key)
     return value if isinstance(value, str) else ""

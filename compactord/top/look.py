@@ -26,13 +26,18 @@ class TopTable:
 
     name: str
     status: str
+    catalog: str = ""
+    location: str = ""
     kind: str = ""
+    merge_engine: str = ""
+    write_only: bool = False
     is_read: bool = True
     sorted_runs: int = 0
     compaction_trigger: int = 0
     stop_trigger: int = 0
     level0_files: int = 0
     files: int = 0
+    small_files: int = 0
     size_bytes: int = 0
     backlog_bytes: int = 0
     oldest_ms: int = 0

@@ -162,6 +162,7 @@ def test_effective_options_and_settings_say_where_they_come_from(
     text = said(capsys, *lazy)
     assert f"rules that match: rules.0 ({config}:6)" in text
     assert "bucket 0: nothing is picked" in text
+    assert "is known to it alone: --url http://HOST:9464" in text
 
 
 def test_one_bucket_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,193 @@
+"""`tables --url` and `why --url`: what a running service answers, as the page and `top` show it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from compactord.scheduler.status import HaltReason
+from compactord.service.http import HttpServer
+from compactord.service.metrics import Metrics
+from compactord.service.page.pages import render
+from compactord.service.site import Site
+from compactord.service.view import TableDetail, TableStatus, TableView
+from compactord.table.status import Backlog
+from tests.unit.cli.warehouses import answered, said
+from tests.views import (
+    MIB,
+    MINUTE,
+    NOW_MS,
+    FixedClock,
+    FixedStatus,
+    busy_detail,
+    busy_night,
+    halt,
+    pattern_excluded_view,
+    service_view,
+    table_view,
+)
+
+(FAILED,) = busy_night().shown.tables[0].quarantined
+OF_BUCKETS = halt(
+    HaltReason.REPEATED_FAILURES,
+    message="bucket 3: the store is full",
+    action="Make room.",
+    next_try_ms=NOW_MS - 10 * MINUTE,
+)
+TABLES = (
+    table_view("d.busy", runs=5, backlog=Backlog(tasks=1, files=5, size_bytes=MIB, oldest_ms=1)),
+    table_view("d.quiet", runs=5),
+    table_view("d.calm"),
+    table_view("d.halted", status=TableStatus.HALTED, halt=OF_BUCKETS),
+    table_view("d.unread", status=TableStatus.ERROR, error="no answer", first_poll_ms=0),
+    table_view("d.refused", status=TableStatus.UNSUPPORTED, halt=halt(next_try_ms=0)),
+    table_view("d.held", status=TableStatus.PAUSED, why="by rules.0.set.mode"),
+    pattern_excluded_view("d.tmp"),
+)
+
+
+class Service:
+    """The whole site of a service that shows these tables."""
+
+    def __init__(self, *tables: TableView) -> None:
+        details = [TableDetail(view=each, buckets=(), bucket_count=0) for each in tables]
+        status, clock = FixedStatus(service_view(*tables), *details), FixedClock()
+        self.status = status
+        self.server = HttpServer(
+            Site(
+                status=status,
+                metrics=Metrics(),
+                clock=clock,
+                config=dict,
+                page=lambda path, query: render(status, path, query, clock=clock),
+            ).answer,
+            host="127.0.0.1",
+            port=0,
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.port}"
+
+    def page(self, name: str) -> str:
+        """The page of a table as text."""
+        shown = render(
+            self.status, f"/tables/lake/{name.replace('.', '/')}", {}, clock=FixedClock()
+        )
+        assert shown is not None
+        return " ".join(re.sub(r"<[^>]*>", " ", shown.body.decode()).split())
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    found = Service(*TABLES)
+    found.server.start()
+    yield found
+    found.server.stop()
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: str(table.name.table))
+def test_tables_why_top_and_the_page_say_the_same_of_a_table(
+    table: TableView, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, state = f"d.{table.name.table}", table.status.value
+    listed = answered(capsys, "tables", "--url", service.url)["tables"]
+    (line,) = [each for each in listed if each["table"] == name]
+    explained = answered(capsys, "why", name, "--url", service.url)
+    top = answered(capsys, "top", "--url", service.url, "--once")["tables"]
+    (shown,) = [each for each in top if each["name"] == f"lake.{name}"]
+    assert [each["state"] for each in (line, explained)] == [state] * 2
+    assert shown["status"] == state
+    assert line["why"] == explained["why"] == shown["note"]
+    assert f"{name} {state}" in service.page(name)
+    assert table.why in line["why"]
+    assert table.why in service.page(name)
+
+
+def test_an_overdue_attempt_is_made_as_soon_as_a_slot_is_free_everywhere(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = "next attempt as soon as a slot is free"
+    said_by = [
+        said(capsys, "tables", "--url", service.url),
+        said(capsys, "why", "d.halted", "--url", service.url),
+        said(capsys, "top", "--url", service.url, "--once", "--width", "200"),
+        service.page("d.halted"),
+    ]
+    for text in said_by:
+        assert "bucket 3: the store is full" in text
+        assert again in text
+        assert "What to do: Make room." in text
+
+
+def test_why_says_what_the_service_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    orders = table_view(
+        "sales.orders", runs=5, quarantined=(FAILED,), quarantined_count=1, window_open=False,
+        next_window_ms=NOW_MS + 3 * MINUTE, running_tasks=2,
+    )  # fmt: skip
+    service = Service(orders)
+    detail = replace(busy_detail(orders), view=orders)
+    service.status.details[orders.name] = detail
+    service.server.start()
+    try:
+        text = said(capsys, "why", "sales.orders", "--url", service.url, "--worst", "1")
+        found = answered(capsys, "why", "sales.orders", "--url", service.url)
+    finally:
+        service.server.stop()
+    for expected in (
+        "lake.sales.orders  (/data/wh/sales.db/orders)",
+        "active, late",
+        "the service looks every 10 s",
+        "window: closed, opens in 3 min",
+        "dt=2026-11-17 bucket 5 is quarantined after 3 failures: data-2f1c.parquet",
+        "next attempt in 14 min",
+        "2 compactions running",
+        f"(1 of {detail.bucket_count} buckets)",
+        detail.buckets[0].plan,
+    ):
+        assert expected in text
+    assert [each["bucket"] for each in found["buckets"]] == [b.bucket for b in detail.buckets]
+    assert found["quarantined"][0]["message"] == FAILED.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected", "code"),
+    [
+        (("why", "d.none", "--url", "URL"), "has no table of d.none", 2),
+        (("tables", "--tables", r"x\..*", "--url", "URL"), "has no table of", 2),
+        (("why", "d.calm", "--url", "URL", "--bucket", "1"), "need --config or --warehouse", 2),
+        (("why", "d.calm", "--url", "URL", "--set", "a=b"), "--set needs --config", 2),
+        (("tables", "--url", "URL", "--metastore", "jdbc"), "need --warehouse", 2),
+        (("tables", "--url", "URL/runbooks"), "not compactord", 2),
+        (("tables", "--url", "http://127.0.0.1:1"), "no daemon answers", 2),
+        (("tables", "--url", "URL", "--tables", r"d\.(calm|held)"), "2 tables: 1 active, 1 pa", 0),
+        (("tables", "--url", "URL", "--catalog", "lake", "--database", "d"), "8 tables", 0),
+    ],
+)
+def test_arguments_choose_among_the_tables_of_the_service(
+    arguments: tuple[str, ...],
+    expected: str,
+    code: int,
+    service: Service,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [each.replace("URL", service.url) for each in arguments]
+    assert expected in said(capsys, *given, code=code)
+
+
+def test_a_table_of_two_catalogs_needs_the_catalog(capsys: pytest.CaptureFixture[str]) -> None:
+    other = table_view("d.t")
+    service = Service(other, replace(other, name=other.name._replace(catalog="pond")))
+    service.server.start()
+    try:
+        assert "in several catalogs (lake, pond)" in said(
+            capsys, "why", "d.t", "--url", service.url, code=2
+        )
+        text = said(capsys, "why", "d.t", "--url", service.url, "--catalog", "pond")
+        assert text.startswith("pond.d.t")
+        assert "pond.d.t" in said(capsys, "tables", "--url", service.url)
+    finally:
+        service.server.stop()
