@@ -15,14 +15,13 @@ from datetime import tzinfo
 
 from compactord.catalog.base import Catalog
 from compactord.cli.loading import load_usable, open_configured
-from compactord.config import reasons
-from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy, policy_for, setting_keys
 from compactord.config.values import table_pattern
 from compactord.config.warehouse import refuse_catalog_arguments, warehouse_config
 from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.paimon.table import TableRef
+from compactord.service.unserved import left_alone
 from compactord.service.view import TableStatus
 
 
@@ -80,17 +79,8 @@ class Choice:
 
     def left_alone(self, target: Target, *, write_only: bool) -> tuple[TableStatus, str] | None:
         """Why the service does not work on a table that it could; None: it does."""
-        ref, catalog = target.ref, target.catalog_name
-        excluded = reasons.excluded_by_name(self.loaded, ref.database, ref.name)
-        if excluded is not None:
-            return TableStatus.EXCLUDED, excluded
-        if target.policy.only_write_only and not write_only:
-            return TableStatus.EXCLUDED, reasons.not_write_only(
-                self.loaded, catalog, ref.database, ref.name
-            )
-        if target.policy.mode is Mode.PAUSED:
-            return TableStatus.PAUSED, reasons.paused(self.loaded, catalog, ref.database, ref.name)
-        return None
+        catalog, ref, policy = target.catalog_name, target.ref, target.policy
+        return left_alone(self.loaded, catalog, ref, policy, write_only=write_only)
 
 
 def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choice:

@@ -13,6 +13,7 @@ from compactord.cli.choice import Choice, Target
 from compactord.errors import CompactordError
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.support import reasons_to_refuse
+from compactord.service.unserved import state_of
 from compactord.service.view import TableStatus
 from compactord.state.table_state import TableState, load_state
 from compactord.table.opening import OpenTable, describe_table, live_reasons
@@ -115,14 +116,5 @@ def standing(choice: Choice, target: Target) -> Standing:
         error = str(found)
     # Of a table that cannot be read nobody knows whether it is write-only.
     alone = choice.left_alone(target, write_only=table is None or table.options.write_only)
-    if alone is not None and alone[0] is TableStatus.EXCLUDED:
-        status, why = alone
-    elif reasons:
-        status, why = TableStatus.UNSUPPORTED, "; ".join(reasons)
-    elif error:
-        status, why = TableStatus.ERROR, error
-    elif alone is not None:
-        status, why = alone
-    else:
-        status, why = TableStatus.ACTIVE, ""
+    status, why = state_of(alone, reasons, error)
     return Standing(target=target, status=status, why=why, table=table, state=state)

@@ -374,7 +374,7 @@ def _of_buckets(reason: HaltReason, lacking: Sequence[tuple[BucketId, Quarantine
     return Halt(
         reason=reason,
         message=f"{place}{others}: {first.message}",
-        action=advice(first.error),
+        action=f"{advice(first.error)} Other buckets are compacted.",
         since_ms=min(each.since_ms for _, each in lacking),
         next_try_ms=min(each.until_ms for _, each in lacking),
     )
@@ -417,7 +417,7 @@ _ADVICE = {
     ),
     DataFileMissing.__name__: (
         "Restore the file, or roll the table back to a version without it. `compactord verify` "
-        "names all files that are gone. Other buckets are compacted; no snapshot expires meanwhile."
+        "names all files that are gone. No snapshot expires meanwhile."
     ),
     StoreFull.__name__: ("Make room, or raise the quota, where the table lives; then send SIGHUP."),
     TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",

@@ -40,14 +40,15 @@ def _source(args: argparse.Namespace, stop: threading.Event) -> Source:
     if args.url is not None:
         refuse_catalog_arguments(args)
         return DaemonSource(args.url)
-    one = warehouse_config(args).config.catalogs[NAMELESS]
+    loaded = warehouse_config(args)
+    one = loaded.config.catalogs[NAMELESS]
     catalog = open_catalog(
         one.warehouse,
         metastore=one.metastore,
         options=one.options,
         is_guarded=one.unlocked_writers is UnlockedWriters.GUARDED,
     )
-    return WarehouseSource(catalog, clock=SystemClock(), stop=stop)
+    return WarehouseSource(catalog, loaded, clock=SystemClock(), stop=stop)
 
 
 def _interval_s(text: str) -> float:

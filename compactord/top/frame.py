@@ -243,7 +243,7 @@ def _work(look: Look) -> Iterator[RenderableType]:
     else:
         yield _line(("none yet", "dim"))
     if look.service is None:
-        yield _line(("running work and speed are known to a daemon only: --url", "dim"))
+        yield _line(("running work, speed and halts are known to a daemon only: --url", "dim"))
 
 
 def _running(look: Look, tasks: Sequence[TopTask]) -> Table:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import replace
 
 from compactord.catalog.base import Catalog
 from compactord.clock import Clock
+from compactord.config.load import LoadedConfig
+from compactord.config.policy import policy_for
+from compactord.config.warehouse import NAMELESS
 from compactord.errors import CompactordError, ObjectNotFound, UnsupportedTable
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
+from compactord.service.unserved import left_alone, state_of
 from compactord.service.view import TableStatus
 from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.base import Storage
@@ -28,10 +33,16 @@ _RECENT_KEPT = 32
 
 
 class WarehouseSource:
-    """All tables of a catalog; `stop` interrupts `look` between two tables."""
+    """All tables of a catalog, `NAMELESS` in `loaded`, as a service with that would have them.
 
-    def __init__(self, catalog: Catalog, *, clock: Clock, stop: threading.Event) -> None:
+    `stop` interrupts `look` between two tables.
+    """
+
+    def __init__(
+        self, catalog: Catalog, loaded: LoadedConfig, *, clock: Clock, stop: threading.Event
+    ) -> None:
         self._catalog = catalog
+        self._loaded = loaded
         self._clock = clock
         self._stop = stop
         self._watched: dict[TableRef, _WatchedTable] = {}
@@ -46,7 +57,9 @@ class WarehouseSource:
         for ref in sorted(listed.tables, key=lambda ref: ref.full_name):
             if self._stop.is_set():
                 raise NoAnswer("stopped")
-            watched = known.get(ref) or _WatchedTable(self._catalog.storage, ref, self._clock)
+            watched = known.get(ref) or _WatchedTable(
+                self._catalog.storage, ref, self._loaded, self._clock
+            )
             self._watched[ref] = watched
             tables.append(watched.look())
         commits = (
@@ -65,10 +78,12 @@ class WarehouseSource:
 class _WatchedTable:
     """One table's state and plan between polls."""
 
-    def __init__(self, storage: Storage, ref: TableRef, clock: Clock) -> None:
+    def __init__(self, storage: Storage, ref: TableRef, loaded: LoadedConfig, clock: Clock) -> None:
         self.commits: deque[TopCommit] = deque(maxlen=_SNAPSHOTS_READ)
         self._storage = storage
         self._ref = ref
+        self._loaded = loaded
+        self._policy = policy_for(loaded.config, NAMELESS, ref.database, ref.name)
         self._clock = clock
         self._table: OpenTable | None = None
         self._state: TableState | None = None
@@ -77,14 +92,22 @@ class _WatchedTable:
 
     def look(self) -> TopTable:
         """Never raises because of the table: its line shows the error."""
+        line, refused, trouble = None, list[str](), ""
         try:
-            return self._surveyed()
-        except UnsupportedTable as refused:
-            line = self._left_alone(TableStatus.UNSUPPORTED, "; ".join(refused.reasons))
+            line = self._surveyed()
+        except UnsupportedTable as error:
+            refused += error.reasons
         except CompactordError as error:
-            line = self._left_alone(TableStatus.ERROR, str(error))
-        self._forget()
-        return line
+            trouble = str(error)
+        # Of a table that cannot be read nobody knows whether it is write-only.
+        write_only = self._table is None or self._table.options.write_only
+        alone = left_alone(self._loaded, NAMELESS, self._ref, self._policy, write_only=write_only)
+        status, why = state_of(alone, refused, trouble)
+        if line is None:
+            kind = self._table.kind.value if self._table is not None else ""
+            line = TopTable(name=self._ref.full_name, status="", kind=kind, is_read=False)
+            self._forget()
+        return replace(line, status=status.value, note=why)
 
     def _surveyed(self) -> TopTable:
         schema = latest_schema(self._storage, self._ref.location)
@@ -130,12 +153,6 @@ class _WatchedTable:
             backlog_bytes=backlog.size_bytes,
             oldest_ms=backlog.oldest_ms + lead_ms if backlog.oldest_ms else 0,
             last_commit_ms=max((commit.finished_ms for commit in self.commits), default=0),
-        )
-
-    def _left_alone(self, status: TableStatus, why: str) -> TopTable:
-        kind = self._table.kind.value if self._table is not None else ""
-        return TopTable(
-            name=self._ref.full_name, status=status.value, kind=kind, is_read=False, note=why
         )
 
     def _note_commits(self, state: TableState) -> None:

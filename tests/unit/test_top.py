@@ -23,6 +23,8 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
+from compactord.config.load import config_of_warehouse
+from compactord.config.warehouse import NAMELESS
 from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.service import api
 from compactord.service.http import HttpServer, PageResponse, Request
@@ -405,7 +407,8 @@ def test_nothing_to_look_at_from_the_start_is_an_error() -> None:
 
 
 def _source(catalog: Catalog) -> WarehouseSource:
-    return WarehouseSource(catalog, clock=SystemClock(), stop=threading.Event())
+    loaded = config_of_warehouse(NAMELESS, catalog.warehouse)
+    return WarehouseSource(catalog, loaded, clock=SystemClock(), stop=threading.Event())
 
 
 def test_a_warehouse_is_looked_at_without_a_daemon_and_followed(tmp_path: Path) -> None:

@@ -96,3 +96,14 @@ def test_an_empty_warehouse_has_no_tables(
 ) -> None:
     assert said(capsys, "tables", "--warehouse", str(tmp_path)) == "0 tables\n"
     assert "does not exist" in said(capsys, "tables", "--warehouse", f"{tmp_path}/no", code=2)
+
+
+def test_top_has_the_same_states_and_reasons(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--warehouse", f"{tmp_path}/wh")
+    listed = answered(capsys, "tables", *where)["tables"]
+    shown = answered(capsys, "top", *where, "--once")["tables"]
+    assert {each["name"]: (each["status"], each["note"]) for each in shown} == {
+        each["table"]: (each["state"], each["why"]) for each in listed
+    }

@@ -340,6 +340,7 @@ def test_a_bucket_that_always_fails_is_told_like_a_halt_and_stops_no_more_than_i
     assert (scheduled.halt, scheduled.failures) == (None, 1)
     shown = scheduled.shown_halt
     assert shown is not None
+    assert shown.action.endswith(" Other buckets are compacted.")
     assert (shown.reason, shown.message) == (HaltReason.REPEATED_FAILURES, "bucket 0: bad")
     assert not scheduled.keeps_snapshots, "no data is lost"
     assert stage.observer.told.count("halted") == 1
