@@ -188,6 +188,7 @@ class Service:
             scrapes[:] = [self.metrics()]
             return all(
                 scrapes[0].sum("table_backlog_tasks", table=table) == 0
+                and not scrapes[0].all("table_quarantined_buckets", table=table)
                 # A poll takes less than a second here.
                 and scrapes[0].sum("table_last_poll_timestamp_seconds", table=table) > begun + 1
                 for table in tables

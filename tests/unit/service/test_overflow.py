@@ -42,6 +42,11 @@ def test_the_smallest_backlogs_are_summed_up() -> None:
     assert own(Overflow(2), *tables) == {"a", "b"}
 
 
+def test_a_halted_table_has_series_of_its_own_although_nothing_of_it_waits() -> None:
+    tables = (table("a", backlog_bytes=5), table("b", status=TableStatus.HALTED, halt=halt()))
+    assert own(Overflow(1), *tables) == {"b"}
+
+
 def test_a_table_keeps_its_series_until_another_needs_them_much_more() -> None:
     overflow = Overflow(1)
     assert own(overflow, table("a", backlog_bytes=10), table("b")) == {"a"}
