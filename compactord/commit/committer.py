@@ -67,6 +67,7 @@ from compactord.paimon.snapshot import (
 from compactord.state.follower import Follower, lost_text
 from compactord.state.guard import BuildGuard
 from compactord.state.table_state import TableState, data_manifests
+from compactord.storage.absence import require_gone
 from compactord.storage.base import Storage
 
 _LOST_RACE = "another commit came first"
@@ -323,7 +324,8 @@ class Committer:
         assert base is not None
         try:
             found = read_snapshot(self._storage, location, base.id)
-        except ObjectNotFound:
+        except ObjectNotFound as error:
+            require_gone(self._storage, error.path)
             # Expiry removes the oldest first; only a rollback leaves older ones.
             if all(other > base.id for other in snapshot_ids(self._storage, location)):
                 return None

@@ -250,7 +250,7 @@ class _Round:
             what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
             raise _TableChanged(what)
         self._end = end
-        self._tag_names = self._list_tags()
+        self._keepers = self._list_keepers()
         self._history = ExpiringHistory(
             expiring=expiring,
             end=end,
@@ -318,13 +318,14 @@ class _Round:
             raise _TableChanged(f"snapshot {self._end.id} is gone") from None
         if found.identity != self._end.identity:
             raise _TableChanged(f"snapshot {self._end.id} was replaced by another one")
-        if self._list_tags() != self._tag_names:
-            raise _TableChanged("tags were created or deleted meanwhile")
+        if self._list_keepers() != self._keepers:
+            raise _TableChanged("tags or branches were created or deleted meanwhile")
 
-    def _list_tags(self) -> frozenset[tuple[str, int]]:
-        """Names and modification times: a tag may be replaced by one on another snapshot."""
-        folder = paths.tag_folder(self._location)
-        return frozenset((s.name, s.changed_ms) for s in self._storage.list(folder))
+    def _list_keepers(self) -> frozenset[tuple[str, int]]:
+        """Tags by names and modification times, as one may be put on another snapshot; branches."""
+        tags = self._storage.list(paths.tag_folder(self._location))
+        branches = branch_names(self._storage, self._location)
+        return frozenset((s.name, s.changed_ms) for s in tags).union((b, 0) for b in branches)
 
 
 def _others(storage: Storage, location: str) -> Iterator[Snapshot]:

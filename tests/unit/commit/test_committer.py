@@ -486,3 +486,21 @@ def test_commits_of_one_process_never_write_a_name_twice() -> None:
     written = [call.path for call in storage.log if call.method == "write_new"]
     assert len(written) == len(set(written)) == 12
     table.check()
+
+
+def test_a_snapshot_below_ours_that_is_not_found_and_yet_listed_was_not_rolled_back() -> None:
+    table, change = _table()
+    published: list[Call] = []
+
+    def note(call: Call) -> None:
+        if _creates(call):
+            published.append(call)
+
+    def miss(call: Call) -> None:
+        if published and (call.method, call.path[-11:]) == ("read", "/snapshot-1"):
+            raise ObjectNotFound(call.path, "no such object")
+
+    storage = HookedStorage(table.storage, before=miss, after=note)
+    with capture_logs() as events:
+        assert _commit(table, change, storage).snapshot_id == 2
+    assert [event["event"] for event in events] == ["confirmation_failed"]

@@ -154,6 +154,12 @@ def _tag_oldest(table: Lineage) -> None:
     make_tag(table, snapshot_of(table, 1), "late")
 
 
+def _branch_from_oldest(table: Lineage) -> None:
+    root = paths.branch_root(HOME, "dev")
+    oldest = table.storage.read(paths.snapshot_path(HOME, 1))
+    table.storage.write_new(paths.snapshot_path(root, 1), oldest)
+
+
 def _roll_back(table: Lineage) -> None:
     table.roll_back(2)
 
@@ -164,6 +170,7 @@ def _roll_back(table: Lineage) -> None:
         (_replace_end, "snapshot 5 was replaced"),
         (_roll_back, "snapshot 5 is gone"),
         (_tag_oldest, "tags"),
+        (_branch_from_oldest, "branches"),
     ],
 )
 def test_a_table_that_changed_meanwhile_loses_nothing(
@@ -249,8 +256,8 @@ def test_an_expiry_that_goes_further_meanwhile_is_not_an_error() -> None:
         if storage.calls < at:
             break
         assert snapshot_ids(table.storage, HOME) == (5,), at
-        # Between the last look and the writing of the hint nobody can tell.
-        if "overwrite" not in methods[at - 1 : at + 1]:
+        # Between the last look (tags, then branches) and the writing of the hint nobody can tell.
+        if "overwrite" not in methods[at - 1 : at + 2]:
             assert table.storage.read(paths.earliest_hint(HOME)) == b"5", at
     assert at > 40
 
