@@ -199,14 +199,18 @@ def remove_leftovers(
     remove_orphans(storage, table.location, partition_depth=0, rule=rule)
 
 
-def sweep_later(storage: Storage, location: str, *, partition_depth: int = 0) -> tuple[Orphan, ...]:
-    """A sweep by this process when what the dead left just now has waited long enough."""
+def sweep_later(
+    storage: Storage, location: str, *, partition_depth: int = 0, grace_ms: int = 10 * 60_000
+) -> tuple[Orphan, ...]:
+    """A sweep by this process when what the dead left just now has waited long enough.
+
+    With a longer grace, tables whose snapshots have the times of a virtual clock pass for restored.
+    """
     rule = OwnerRule(
         myself=ids.this_process(),
         liveness=ids.liveness,
         now_ms=SystemClock().now_ms() + 11 * 60_000,
-        # Less, so that tables whose snapshots have the times of a virtual clock pass for old.
-        grace_ms=10 * 60_000,
+        grace_ms=grace_ms,
     )
     return remove_orphans(storage, location, partition_depth=partition_depth, rule=rule)
 

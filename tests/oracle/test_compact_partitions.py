@@ -153,10 +153,15 @@ def test_a_partition_of_bytes_that_are_no_text_fails_alone_and_is_shown_with_the
     for commit in range(6):
         table.write([[p, 1, f"v{commit}"] for p in ("x:61", "x:294de2")])
     where = ["--warehouse", str(tmp_path), "--table", "db.t", "--json"]
-    for command, buckets in (("plan", "compactions"), ("inspect", "buckets")):
+    found = {}
+    for command in ("plan", "inspect"):
         assert main([command, *where]) == 0
-        shown = json.loads(capsys.readouterr().out)[buckets]
-        assert sorted(bucket["partition"] for bucket in shown) == ["p=a", r"p=b')M\xe2'"]
+        found[command] = json.loads(capsys.readouterr().out)
+    assert [each["partition"] for each in found["plan"]["compactions"]] == ["p=a"]
+    [note] = found["plan"]["notes"]
+    assert note.startswith(r"p=b')M\xe2' bucket 0: cannot be planned")
+    shown = sorted(bucket["partition"] for bucket in found["inspect"]["buckets"])
+    assert shown == ["p=a", r"p=b')M\xe2'"]
     [failure] = compact(table.path, Strategy.FULL).failures
     assert "the bytes 294de2 are not UTF-8" in failure
     assert {(*file["partition"], file["level"]) for file in table.files()} == {

@@ -142,7 +142,7 @@ def test_a_warehouse_that_answers_late_is_named_meanwhile_and_then_served(
     (warning,) = service.json("/readyz")["warnings"]
     assert warning["check"] == "catalog lake"
     (told,) = service.log("catalog_unavailable")
-    assert (told["catalog"], "no answer within 10 s" in told["reason"]) == ("lake", True)
+    assert (told["catalog"], "no answer within 10 s" in told["error"]) == ("lake", True)
     control.write_text("{}")
     service.wait_settled("k")
     keyed.check()

@@ -113,7 +113,7 @@ def test_a_killed_daemon_takes_its_processes_along_and_the_next_one_cleans_up_an
     again.wait_settled("large")
     # It may belong to a snapshot that is still being restored: it waits ten minutes.
     assert lake.leftovers("large") > {strange.name}
-    builders.sweep_later(LOCAL, str(lake.path("large")))
+    builders.sweep_later(LOCAL, str(lake.path("large")), grace_ms=builders.DAY_MS)
     assert lake.leftovers("large") == {strange.name}
     assert lake.rows("large").equals(rows)
     assert lake.level0_files("large") == 0
