@@ -60,14 +60,13 @@ from compactord.paimon.index_manifest import read_index_entries
 from compactord.paimon.manifest import ManifestFile
 from compactord.paimon.snapshot import (
     Snapshot,
-    read_snapshot,
     snapshot_ids,
+    snapshot_unless_gone,
     still_stands,
 )
 from compactord.state.follower import Follower, lost_text
 from compactord.state.guard import BuildGuard
 from compactord.state.table_state import TableState, data_manifests
-from compactord.storage.absence import require_gone
 from compactord.storage.base import Storage
 
 _LOST_RACE = "another commit came first"
@@ -322,10 +321,8 @@ class Committer:
         """What happened to the snapshot below ours between its last check and our publication."""
         location, base = state.table.location, state.snapshot
         assert base is not None
-        try:
-            found = read_snapshot(self._storage, location, base.id)
-        except ObjectNotFound as error:
-            require_gone(self._storage, error.path)
+        found = snapshot_unless_gone(self._storage, location, base.id)
+        if found is None:
             # Expiry removes the oldest first; only a rollback leaves older ones.
             if all(other > base.id for other in snapshot_ids(self._storage, location)):
                 return None

@@ -10,15 +10,13 @@ from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import (
     CommitUnknown,
     CompactordError,
-    ObjectNotFound,
     StorageError,
     TransientStorageError,
 )
 from compactord.ids import Owner
 from compactord.paimon import paths
-from compactord.paimon.snapshot import Snapshot, read_snapshot
+from compactord.paimon.snapshot import Snapshot, snapshot_unless_gone
 from compactord.paimon.table import TableRef
-from compactord.storage.absence import require_gone
 from compactord.storage.base import Creation, Storage
 
 # How many times an unknown outcome is checked before it is reported as unknown.
@@ -89,7 +87,7 @@ class Publication:
         reason = ""
         for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
             try:
-                return self._found_once(location, snapshot_id)
+                return snapshot_unless_gone(self._storage, location, snapshot_id)
             except CompactordError as error:
                 reason = str(error)
                 _log.warning("commit_outcome_unknown", attempt=attempt, error=reason)
@@ -98,10 +96,3 @@ class Publication:
             f"{paths.snapshot_path(location, snapshot_id)} cannot be read ({reason}), so it is "
             "unknown whether our snapshot was published; nothing was deleted"
         )
-
-    def _found_once(self, location: str, snapshot_id: int) -> Snapshot | None:
-        try:
-            return read_snapshot(self._storage, location, snapshot_id)
-        except ObjectNotFound as error:
-            require_gone(self._storage, error.path)
-            return None

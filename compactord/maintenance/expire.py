@@ -38,10 +38,10 @@ from compactord.paimon.snapshot import (
     read_snapshot,
     read_tags,
     snapshot_ids,
+    snapshot_unless_gone,
     write_earliest_hint,
 )
 from compactord.paimon.table import TableRef
-from compactord.storage.absence import require_gone
 from compactord.storage.base import Storage
 
 _log = structlog.get_logger()
@@ -205,22 +205,15 @@ class _Snapshots:
         self._location = location
         # In ascending order.
         self.ids = snapshot_ids(storage, location)
-        self._unread = set(self.ids)
+        self._listed = frozenset(self.ids)
         self._known: dict[int, Snapshot | None] = {}
 
     def get(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot, None if it is gone. Raises `StorageError` if it only cannot be read."""
-        if snapshot_id in self._unread:
-            self._known[snapshot_id] = self._read(snapshot_id)
-            self._unread.discard(snapshot_id)
+        if snapshot_id in self._listed and snapshot_id not in self._known:
+            found = snapshot_unless_gone(self._storage, self._location, snapshot_id)
+            self._known[snapshot_id] = found
         return self._known.get(snapshot_id)
-
-    def _read(self, snapshot_id: int) -> Snapshot | None:
-        try:
-            return read_snapshot(self._storage, self._location, snapshot_id)
-        except ObjectNotFound as error:
-            require_gone(self._storage, error.path)
-            return None
 
     def time_ms(self, snapshot_id: int) -> int | None:
         found = self.get(snapshot_id)

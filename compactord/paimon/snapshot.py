@@ -194,16 +194,25 @@ def read_snapshot(storage: Storage, location: str, snapshot_id: int) -> Snapshot
     return snapshot
 
 
+def snapshot_unless_gone(storage: Storage, location: str, snapshot_id: int) -> Snapshot | None:
+    """The snapshot, None if there certainly is none: a listing has to agree.
+
+    Raises `TransientStorageError` for one that is listed and not found.
+    """
+    try:
+        return read_snapshot(storage, location, snapshot_id)
+    except ObjectNotFound as error:
+        require_gone(storage, error.path)
+        return None
+
+
 def still_stands(storage: Storage, location: str, snapshot: Snapshot) -> bool:
     """Whether this snapshot still exists: not expired, rolled back or replaced.
 
     Raises `TransientStorageError` for one that is listed and not found.
     """
-    try:
-        return read_snapshot(storage, location, snapshot.id).identity == snapshot.identity
-    except ObjectNotFound as error:
-        require_gone(storage, error.path)
-        return False
+    found = snapshot_unless_gone(storage, location, snapshot.id)
+    return found is not None and found.identity == snapshot.identity
 
 
 def snapshot_ids(storage: Storage, location: str) -> tuple[int, ...]:
