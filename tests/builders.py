@@ -215,6 +215,11 @@ def sweep_later(
     return remove_orphans(storage, location, partition_depth=partition_depth, rule=rule)
 
 
+def consumer_path(root: str, name: str) -> str:
+    """Where a table or branch keeps what a consumer reads next."""
+    return paths.join(paths.consumer_folder(root), paths.CONSUMER_PREFIX + name)
+
+
 def live_paths(storage: Storage, table: TableRef, state: TableState) -> Iterator[str]:
     opened = open_table(storage, table, {})
     for bucket in state.files.bucket_ids():

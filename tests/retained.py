@@ -22,7 +22,7 @@ from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import open_table
 from tests import builders
-from tests.builders import FIRST, NOW_MS, SECOND
+from tests.builders import FIRST, NOW_MS, SECOND, consumer_path
 from tests.storages import MemoryStorage
 
 _TEMPLATE = "/t"
@@ -36,7 +36,7 @@ _UNREAD = 8
 _TAG = paths.tag_path("", "v1")
 _BRANCH = paths.snapshot_path(paths.branch_root("", "dev"), 4)
 _CHANGELOG = f"{paths.changelog_folder('')}/changelog-5"
-_CONSUMER = paths.consumer_path("", "app")
+_CONSUMER = consumer_path("", "app")
 Rows = Mapping[int, int]
 
 

@@ -97,14 +97,22 @@ class WatchedStorage:
             yield stream
             self._watch("close_output", path, entered.close)
 
+    # What is not there has no status, no files and need not be deleted: a disk says no more.
+
     def status(self, path: str) -> ObjectStatus | None:
-        return self._watch("status", path, lambda: self.inner.status(path))
+        try:
+            return self._watch("status", path, lambda: self.inner.status(path))
+        except ObjectNotFound:
+            return None
 
     def folder_exists(self, path: str) -> bool:
         return self._watch("folder_exists", path, lambda: self.inner.folder_exists(path))
 
     def list(self, folder: str) -> Iterator[ObjectStatus]:
-        return iter(self._watch("list", folder, lambda: tuple(self.inner.list(folder))))
+        try:
+            return iter(self._watch("list", folder, lambda: tuple(self.inner.list(folder))))
+        except ObjectNotFound:
+            return iter(())
 
     def create_if_absent(self, path: str, data: bytes, *, temporary: str) -> Creation:
         return self._watch(
@@ -120,7 +128,8 @@ class WatchedStorage:
         self._watch("overwrite", path, lambda: self.inner.overwrite(path, data))
 
     def delete(self, path: str) -> None:
-        self._watch("delete", path, lambda: self.inner.delete(path))
+        with contextlib.suppress(ObjectNotFound):
+            self._watch("delete", path, lambda: self.inner.delete(path))
 
     def remove_empty_folder(self, path: str) -> bool:
         return self._watch(
@@ -230,24 +239,6 @@ class FaultyStorage(WatchedStorage):
             with named_errors(call.path, call.method):
                 raise OSError(fault.error, os.strerror(fault.error))
         raise fault.error(call.path, f"{call.method} failed (as the test asked)")
-
-    # What is not there has no status, no files and need not be deleted: a disk says no more.
-
-    def status(self, path: str) -> ObjectStatus | None:
-        try:
-            return super().status(path)
-        except ObjectNotFound:
-            return None
-
-    def list(self, folder: str) -> Iterator[ObjectStatus]:
-        try:
-            return super().list(folder)
-        except ObjectNotFound:
-            return iter(())
-
-    def delete(self, path: str) -> None:
-        with contextlib.suppress(ObjectNotFound):
-            super().delete(path)
 
 
 class SwitchedStorage(WatchedStorage):

@@ -20,7 +20,7 @@ from compactord.config.warehouse import refuse_catalog_arguments
 from compactord.errors import TableNotFound, UsageError
 from compactord.service.page.need import Need, attempt_text, need_of
 from compactord.service.view import TableStatus
-from compactord.table.report import count_text
+from compactord.table.report import bucket_text, count_text
 from compactord.top.daemon import DaemonSource, items, number, object_of, tables_of, text
 from compactord.top.look import NoAnswer, TopTable
 
@@ -178,4 +178,4 @@ def _text(
 
 
 def _place(found: Mapping[str, Any]) -> str:
-    return f"{text(found, 'partition')} bucket {number(found, 'bucket')}".lstrip()
+    return bucket_text(text(found, "partition"), number(found, "bucket"))

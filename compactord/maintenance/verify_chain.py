@@ -6,7 +6,6 @@ change meanwhile: what is missing may have expired.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,6 +15,7 @@ from compactord.maintenance.finding import Finding, FindingKind, attempted, meta
 from compactord.paimon import paths
 from compactord.paimon.entry_columns import read_entry_columns
 from compactord.paimon.index_manifest import IndexEntry, read_index_entries
+from compactord.paimon.json_text import parse_json
 from compactord.paimon.manifest import ManifestFile, read_manifest_list
 from compactord.paimon.schema import read_schema
 from compactord.paimon.snapshot import (
@@ -285,7 +285,7 @@ class ChainCheck:
 
     def _parse_json(self, path: str) -> None:
         try:
-            json.loads(self._storage.read(path))
+            parse_json(self._storage.read(path))
         except ValueError as error:
             raise FormatError(path, f"statistics that are not JSON ({error})") from error
 

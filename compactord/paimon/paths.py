@@ -123,10 +123,6 @@ def consumer_folder(root: str) -> str:
     return join(root, "consumer")
 
 
-def consumer_path(root: str, name: str) -> str:
-    return join(consumer_folder(root), CONSUMER_PREFIX + name)
-
-
 def manifest_folder(location: str) -> str:
     """Manifests, manifest lists and index manifests, of branches as well."""
     return join(location, "manifest")

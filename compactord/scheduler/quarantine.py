@@ -132,8 +132,7 @@ def _done_with(scheduled: ScheduledTable, now_ms: int) -> list[BucketId]:
     done = list(planned.gone)
     for bucket in planned.gone:
         scheduled.drops.pop(bucket, None)
-    if planned.backlog.tasks > sum(pending.tasks for pending in planned.offered):
-        # The plan offers only some of the due buckets.
+    if not planned.offers_all:
         return done
     pending = {each.bucket for each in planned.offered}
     # A bucket whose compaction is in flight is not counted as due.

@@ -29,6 +29,7 @@ from compactord.scheduler.record import IN_FLIGHT, TIMED_OUT, CompactionRecord, 
 from compactord.scheduler.status import Halt, HaltReason, Outcome, TableCounters
 from compactord.table.backlog import PendingCompaction
 from compactord.table.compactor import Planned
+from compactord.table.report import bucket_text
 from compactord.table.status import TableInfo
 
 # Longer than a first poll of a huge table, or a commit that retries: a job that takes longer hangs
@@ -255,11 +256,9 @@ class ScheduledTable:
         Quarantined buckets are not offered: while any work is not, it may be theirs.
         """
         planned = self.planned
-        if planned is None or self.in_flight:
+        if planned is None or self.in_flight or not planned.offers_all:
             return False
         offered = {pending.bucket for pending in planned.offered}
-        if planned.backlog.tasks != sum(pending.tasks for pending in planned.offered):
-            return False
         failed = {bucket for bucket, known in self.quarantined.items() if not known.is_damaged}
         return not offered or (bool(failed) and offered.isdisjoint(failed))
 
@@ -369,7 +368,7 @@ _OF_BUCKETS = (
 
 def _of_buckets(reason: HaltReason, lacking: Sequence[tuple[BucketId, Quarantined]]) -> Halt:
     bucket, first = lacking[0]
-    place = f"{first.partition} bucket {bucket.bucket}".lstrip()
+    place = bucket_text(first.partition, bucket.bucket)
     others = f" (and {len(lacking) - 1:,} more)" if len(lacking) > 1 else ""
     return Halt(
         reason=reason,

@@ -88,6 +88,11 @@ class Planned:
     # Buckets that cannot be planned; the others are.
     damaged: tuple[DamagedBucket, ...] = ()
 
+    @property
+    def offers_all(self) -> bool:
+        """Whether every due bucket is among the offered ones."""
+        return self.backlog.tasks <= sum(pending.tasks for pending in self.offered)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCommit:

@@ -51,10 +51,14 @@ def count_text(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def place_text(table: OpenTable, partition: bytes, bucket: int) -> str:
+def bucket_text(partition: str, bucket: int) -> str:
     """Which bucket, for people: `dt=2026-01-01 bucket 3`."""
-    text = table.partition_text(partition)
-    return f"{text} bucket {bucket}" if text else f"bucket {bucket}"
+    return f"{partition} bucket {bucket}" if partition else f"bucket {bucket}"
+
+
+def place_text(table: OpenTable, partition: bytes, bucket: int) -> str:
+    """As `bucket_text`, of a partition as it is stored."""
+    return bucket_text(table.partition_text(partition), bucket)
 
 
 def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:

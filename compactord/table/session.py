@@ -53,6 +53,7 @@ from compactord.table.planning import (
     remember_rewrites,
     resting_partitions,
 )
+from compactord.table.report import count_text
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 
 _log = structlog.get_logger()
@@ -454,7 +455,7 @@ class TableSession:
         if not gone:
             return None
         count = len(gone) - 1
-        others = f" (and {count:,} other{'s' if count > 1 else ''} of its bucket)" if count else ""
+        others = f" (and {count_text(count, 'other')} of its bucket)" if count else ""
         whole = (
             f"the newest version without it is {version}" if version else "no version is without it"
         )

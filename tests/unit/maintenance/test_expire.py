@@ -17,6 +17,7 @@ from compactord.paimon.snapshot import (
     snapshot_json,
 )
 from compactord.state.table_state import data_manifests
+from tests.builders import consumer_path
 from tests.lineage import Lineage
 from tests.storages import Call, HookedStorage
 from tests.unit.maintenance.expiring import (
@@ -249,7 +250,7 @@ def test_changelog_files_go_with_their_snapshot_unless_a_branch_has_it() -> None
 
 def test_consumers_hold_expiry_back() -> None:
     table = some_table()
-    path = paths.consumer_path(HOME, "app")
+    path = consumer_path(HOME, "app")
     table.storage.overwrite(path, b'{"nextSnapshot": 3}')
     assert expire(table).end == 3
     table.storage.delete(path)
@@ -275,6 +276,6 @@ def test_snapshots_go_last_and_oldest_first_and_lists_after_their_manifests() ->
 def test_unknown_keys_of_a_consumer_do_not_matter() -> None:
     table = some_table()
     table.storage.overwrite(
-        paths.consumer_path(HOME, "app"), json.dumps({"nextSnapshot": 2, "x": 1}).encode()
+        consumer_path(HOME, "app"), json.dumps({"nextSnapshot": 2, "x": 1}).encode()
     )
     assert expire(table).end == 2

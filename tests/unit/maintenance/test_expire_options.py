@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import pytest
 
 from compactord.errors import FormatError, UsageError
-from compactord.paimon import paths
 from compactord.paimon.options import ExpireOptions, TableOptions, parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import read_consumers
 from compactord.paimon.support import unserved_maintenance, warnings
+from tests.builders import consumer_path
 from tests.lineage import TABLE, Lineage
 
 HOME = TABLE.location
@@ -105,7 +105,7 @@ def test_consumers_are_read_by_name() -> None:
     assert read_consumers(table.storage, HOME) == {}
     for name, number in (("a", 7), ("b-c", 3)):
         data = f'{{"nextSnapshot": {number}}}'.encode()
-        table.storage.overwrite(paths.consumer_path(HOME, name), data)
+        table.storage.overwrite(consumer_path(HOME, name), data)
     table.storage.overwrite(f"{HOME}/consumer/.consumer-d.tmp", b"half")
     assert read_consumers(table.storage, HOME) == {"a": 7, "b-c": 3}
 
@@ -113,7 +113,7 @@ def test_consumers_are_read_by_name() -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"nextSnapshot": "3"}', b'{"nextSnapshot": true}'])
 def test_a_consumer_that_cannot_be_understood_is_an_error_with_its_path(data: bytes) -> None:
     table = Lineage()
-    path = paths.consumer_path(HOME, "a")
+    path = consumer_path(HOME, "a")
     table.storage.overwrite(path, data)
     with pytest.raises(FormatError) as raised:
         read_consumers(table.storage, HOME)

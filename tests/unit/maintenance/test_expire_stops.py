@@ -22,6 +22,7 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
 )
 from compactord.state.table_state import data_manifests, delta_manifests
+from tests.builders import consumer_path
 from tests.lineage import Lineage
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.expiring import (
@@ -44,7 +45,7 @@ def _damage(table: Lineage, what: str) -> None:
         "snapshot": paths.snapshot_path(HOME, 2),
         "tag": paths.tag_path(HOME, "v2"),
         "branch tag": paths.tag_path(paths.branch_root(HOME, "dev"), "v2"),
-        "consumer": paths.consumer_path(HOME, "app"),
+        "consumer": consumer_path(HOME, "app"),
         "expiring list": paths.manifest_path(HOME, snapshot_of(table, 2).base_manifest_list),
         "remaining list": paths.manifest_path(HOME, end.delta_manifest_list),
         "expiring manifest": paths.manifest_path(

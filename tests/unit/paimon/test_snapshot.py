@@ -30,6 +30,7 @@ from compactord.paimon.snapshot import (
 )
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
+from tests.builders import consumer_path
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
 from tests.unit.paimon.table_builder import MemoryStorage
 
@@ -283,7 +284,7 @@ def test_a_changelog_that_vanishes_before_it_is_read_is_not_there_and_the_others
     [
         (paths.tag_path(ROOT, "v1"), snapshot_json(FULL), read_tags),
         (f"{ROOT}/changelog/changelog-7", snapshot_json(FULL), read_changelogs),
-        (paths.consumer_path(ROOT, "c"), b'{"nextSnapshot": 3}', read_consumers),
+        (consumer_path(ROOT, "c"), b'{"nextSnapshot": 3}', read_consumers),
     ],
     ids=["tag", "changelog", "consumer"],
 )

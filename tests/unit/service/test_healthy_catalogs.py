@@ -21,7 +21,6 @@ from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.service.daemon import Daemon
 from compactord.service.metrics import Metrics
-from compactord.storage.base import ObjectStatus
 from compactord.storage.breaker import Breakers
 from tests import builders
 from tests.builders import FIRST
@@ -67,22 +66,10 @@ class Sick:
 
 
 class Store(HookedStorage):
-    """Calls do not wait for each other, and what is not there is absent as in any store."""
+    """Calls do not wait for each other."""
 
     def _watch(self, method: str, path: str, effect: Callable[[], T]) -> T:
         return self.around(Call(0, method, path), effect)
-
-    def status(self, path: str) -> ObjectStatus | None:
-        try:
-            return super().status(path)
-        except ObjectNotFound:
-            return None
-
-    def list(self, folder: str) -> Iterator[ObjectStatus]:
-        try:
-            return super().list(folder)
-        except ObjectNotFound:
-            return iter(())
 
 
 class Beside:
