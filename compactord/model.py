@@ -16,7 +16,7 @@ from typing import NamedTuple
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.merge_rules import MergeRules
-from compactord.paimon.options import RecordExpire
+from compactord.paimon.options.table_options import RecordExpire
 from compactord.paimon.stats import ColumnStatsMode
 from compactord.paimon.types import DataField
 from compactord.storage.base import StorageSpec

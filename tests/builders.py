@@ -20,7 +20,7 @@ from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphan
 from compactord.model import DATA, Committed, Compaction, Output
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.manifest import read_entries
+from compactord.paimon.manifest.manifest_files import read_entries
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot

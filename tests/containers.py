@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from compactord.paimon.avro import AvroSchema, Codec, Container, ContainerWriter, encode_record
+from compactord.paimon.avro.container import (
+    AvroSchema,
+    Codec,
+    Container,
+    ContainerWriter,
+    encode_record,
+)
 
 
 def encode_container(

@@ -21,11 +21,11 @@ from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
 from compactord.model import DATA, BucketChange, Output
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of
+from compactord.paimon.avro.container import codec_of
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, ManifestEntry
-from compactord.paimon.manifest_schema import INDEX_MANIFEST
-from compactord.paimon.options import parse_options
+from compactord.paimon.manifest.schemas import INDEX_MANIFEST
+from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import (
     CommitKind,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.paimon.option_values import boolean, duration_ms, integer_within
+from compactord.paimon.options.values import boolean, duration_ms, integer_within
 
 _T = TypeVar("_T")
 

@@ -14,7 +14,7 @@ from compactord.config.model import ServiceConfig
 from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
-from compactord.paimon.option_catalogue import check_override
+from compactord.paimon.options.catalogue import check_override
 from compactord.plan.table import Strategy
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.service.capacity import time_limit

@@ -17,7 +17,7 @@ from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target
 from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, exit_code, say, tell
 from compactord.errors import CompactordError, UnsupportedTable
-from compactord.paimon.options import parse_options
+from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.table.report import count_text
 

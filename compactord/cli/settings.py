@@ -10,8 +10,8 @@ from compactord.cli.choice import Choice, Target
 from compactord.config.amounts import duration_text
 from compactord.config.keys import plain
 from compactord.config.source import scalar_yaml
-from compactord.paimon.option_catalogue import OptionClass, canonical_key, find
-from compactord.paimon.options import TableOptions
+from compactord.paimon.options.catalogue import OptionClass, canonical_key, find
+from compactord.paimon.options.table_options import TableOptions
 from compactord.redaction import redacted
 from compactord.table.opening import OpenTable
 from compactord.table.report import size_text

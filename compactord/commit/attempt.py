@@ -20,8 +20,8 @@ from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import EMPTY_STATS, BucketId, EntryKind, ManifestEntry
 from compactord.paimon.json_text import parse_json
-from compactord.paimon.manifest import ManifestFile, read_entries
-from compactord.paimon.options import CommitOptions, SequenceInit
+from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries
+from compactord.paimon.options.table_options import CommitOptions, SequenceInit
 from compactord.paimon.schema import schema_ids
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.paimon.types import DataType

@@ -54,10 +54,10 @@ from compactord.model import (
     Replaced,
 )
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of
+from compactord.paimon.avro.container import codec_of
 from compactord.paimon.data_file import BucketId, DataFile, file_identity
-from compactord.paimon.index_manifest import read_index_entries
-from compactord.paimon.manifest import ManifestFile
+from compactord.paimon.manifest.index_manifest import read_index_entries
+from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.paimon.snapshot import (
     Snapshot,
     snapshot_ids,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
-from compactord.paimon.manifest import ManifestFile
+from compactord.paimon.manifest.manifest_files import ManifestFile
 
 Read = Callable[[ManifestFile], Sequence[ManifestEntry]]
 Write = Callable[[Iterable[ManifestEntry]], Sequence[ManifestFile]]

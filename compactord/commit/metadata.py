@@ -11,10 +11,10 @@ from functools import partial
 
 from compactord.errors import StorageError, TransientStorageError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro import Codec
+from compactord.paimon.avro.container import Codec
 from compactord.paimon.data_file import ManifestEntry
-from compactord.paimon.foreign import TypesDiffer
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.foreign import TypesDiffer
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     encode_manifest_list,
     roll_entries,

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 
 from compactord.clock import Clock
-from compactord.paimon.options import CommitOptions
+from compactord.paimon.options.table_options import CommitOptions
 
 # How long a catalog that is down is waited for where the table has no `commit.timeout`: the restart
 # of a database, and less than after what a job counts as hung.

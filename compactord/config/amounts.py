@@ -2,7 +2,7 @@
 
 Units are those of Paimon's options, but they are required: a bare number would be milliseconds or
 bytes, which nobody means. Only 0 needs none. Options of tables keep Paimon's own rules
-(`paimon/option_values.py`). Every reader raises ValueError that says what was expected.
+(`paimon/options/values.py`). Every reader raises ValueError that says what was expected.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from compactord.paimon import option_values
+from compactord.paimon.options import values as option_values
 
 _LEAST_ORPHAN_GRACE_MS = 3_600_000
 _DURATION_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))

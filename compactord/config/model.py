@@ -47,7 +47,7 @@ from compactord.config.values import (
 )
 from compactord.config.windows import Window
 from compactord.errors import UsageError
-from compactord.paimon.option_catalogue import canonical_key, check_override
+from compactord.paimon.options.catalogue import canonical_key, check_override
 
 # With less memory a merge cannot hold its own buffers.
 LEAST_TASK_MEMORY_BYTES = 32 << 20

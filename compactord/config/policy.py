@@ -11,7 +11,7 @@ from compactord.config.keys import keys_of, leaves
 from compactord.config.model import Discovery, Rule, ServiceConfig, TableSettings
 from compactord.config.paths import dotted
 from compactord.config.windows import Window
-from compactord.paimon.option_catalogue import canonical_key
+from compactord.paimon.options.catalogue import canonical_key
 
 # Sections read only when the daemon starts: its name and clock, its port, Spark, the catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})

@@ -27,7 +27,7 @@ from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.restored import hint_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.options import ExpireOptions
+from compactord.paimon.options.table_options import ExpireOptions
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compactord.errors import UsageError
-from compactord.paimon.options import ExpireOptions
+from compactord.paimon.options.table_options import ExpireOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from compactord.errors import CompactordError, ObjectNotFound, TransientStorageE
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.maintenance.restored import is_restored, why_incomplete
 from compactord.paimon import paths
-from compactord.paimon.manifest import ManifestFile, read_entries, read_manifest_list
+from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import (
     Snapshot,
     branch_names,

@@ -13,10 +13,10 @@ from itertools import pairwise
 from compactord.errors import CompactordError, FormatError, ObjectNotFound, UnsupportedTable
 from compactord.maintenance.finding import Finding, FindingKind, attempted, metadata_finding
 from compactord.paimon import paths
-from compactord.paimon.entry_columns import read_entry_columns
-from compactord.paimon.index_manifest import IndexEntry, read_index_entries
 from compactord.paimon.json_text import parse_json
-from compactord.paimon.manifest import ManifestFile, read_manifest_list
+from compactord.paimon.manifest.entry_columns import read_entry_columns
+from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
+from compactord.paimon.manifest.manifest_files import ManifestFile, read_manifest_list
 from compactord.paimon.schema import read_schema
 from compactord.paimon.snapshot import (
     Snapshot,

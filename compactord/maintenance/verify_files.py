@@ -25,9 +25,9 @@ from compactord.maintenance.finding import (
     metadata_finding,
 )
 from compactord.paimon import paths
-from compactord.paimon.avro_columns import Ints
+from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketId, DataFile, ManifestEntry
-from compactord.paimon.index_manifest import read_index_entries
+from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.snapshot import Snapshot
 from compactord.state.base_files import BaseFiles
 from compactord.state.live_files import load_live_files

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from compactord.errors import FormatError
-from compactord.paimon.foreign import ForeignValue
+from compactord.paimon.manifest.foreign import ForeignValue
 
 
 class BucketId(NamedTuple):

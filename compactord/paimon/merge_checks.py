@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from compactord.paimon.casts import NUMBERS, TEXTS
-from compactord.paimon.merge_options import (
+from compactord.paimon.merge_rules import ColumnRule, MergeRules
+from compactord.paimon.options.merge import (
     AGGREGATION_REMOVES,
     GROUP_REMOVES,
     LAST_NON_NULL_VALUE,
@@ -17,8 +18,7 @@ from compactord.paimon.merge_options import (
     aggregator_name,
     sequence_groups,
 )
-from compactord.paimon.merge_rules import ColumnRule, MergeRules
-from compactord.paimon.option_texts import OptionTexts
+from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.types import (
     MAX_LENGTH,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from compactord.paimon.casts import why_not_castable
 from compactord.paimon.merge_checks import merge_reasons, rule_reasons
-from compactord.paimon.option_catalogue import canonical_key, find
-from compactord.paimon.option_rules import value_reasons
-from compactord.paimon.options import ChangelogProducer, MergeEngine, TableOptions
+from compactord.paimon.options.catalogue import canonical_key, find
+from compactord.paimon.options.rules import value_reasons
+from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine, TableOptions
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema
 from compactord.paimon.types import (
     ArrayType,

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from compactord.model import CompactReason
 from compactord.paimon.data_file import DataFile, FileSource
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions
 
 # BucketedAppendCompactManager.FULL_COMPACT_MIN_FILE.
 FULL_MIN_FILES = 3

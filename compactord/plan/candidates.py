@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from compactord.paimon.entry_columns import Mask
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.manifest.entry_columns import Mask
+from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import FULL_MIN_FILES
 from compactord.plan.table import Strategy, TableKind
 from compactord.state.bucket_summaries import BucketSummaries

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from compactord.model import (
     Upgrade,
 )
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import pick_bucketed, pick_bucketed_full
 from compactord.plan.full import pick_full
 from compactord.plan.runs import KeyOf, bucket_runs, highest_level, level_count

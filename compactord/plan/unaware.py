@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from compactord.model import AppendCompaction, CompactReason
-from compactord.paimon.avro_columns import NULL
+from compactord.paimon.avro.columns import NULL
 from compactord.paimon.data_file import FileSource
-from compactord.paimon.entry_columns import Mask
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.manifest.entry_columns import Mask
+from compactord.paimon.options.table_options import CompactionOptions
 from compactord.state.files_by_size import FilesBySize
 
 _LARGEST = np.iinfo(np.int64).max

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from compactord.errors import UsageError
 from compactord.model import CompactReason, SortedRun
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions
 
 _LONG_SIGN, _LONG_SPAN = 1 << 63, 1 << 64
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from compactord.formats.values import one_row
 from compactord.kernels.columns import Int64s
 from compactord.paimon.binary_row import Value
-from compactord.paimon.options import RecordExpire
+from compactord.paimon.options.table_options import RecordExpire
 from compactord.paimon.types import DataField
 from compactord.rewrite.casting.moments import moments_of
 from compactord.rewrite.casting.rules import cast

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.errors import FormatError
-from compactord.paimon.avro import AvroSchema, decode_record
-from compactord.paimon.avro_columns import Ints
+from compactord.paimon.avro.columns import Ints
+from compactord.paimon.avro.container import AvroSchema, decode_record
 from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
-from compactord.paimon.entry_columns import (
+from compactord.paimon.manifest.entry_columns import (
     EntryColumns,
     FileColumns,
     Mask,
@@ -26,8 +26,8 @@ from compactord.paimon.entry_columns import (
     columns_of,
     identity_hashes,
 )
-from compactord.paimon.manifest import entries_of
-from compactord.paimon.manifest_schema import MANIFEST
+from compactord.paimon.manifest.manifest_files import entries_of
+from compactord.paimon.manifest.schemas import MANIFEST
 from compactord.state.bucket_summaries import (
     BucketIndex,
     BucketSummaries,

@@ -17,9 +17,9 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from compactord.paimon.avro_columns import Ints
+from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.paimon.entry_columns import FileColumns, Mask, SmallInts, created_ms
+from compactord.paimon.manifest.entry_columns import FileColumns, Mask, SmallInts, created_ms
 
 Number = TypeVar("Number", int, Ints)
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from compactord.paimon import paths
-from compactord.paimon.avro_columns import Ints
+from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
-from compactord.paimon.entry_columns import Mask, SmallInts, created_ms, source_code
+from compactord.paimon.manifest.entry_columns import Mask, SmallInts, created_ms, source_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

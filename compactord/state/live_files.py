@@ -20,7 +20,7 @@ from functools import reduce
 import numpy as np
 
 from compactord.errors import FormatError
-from compactord.paimon.avro_columns import Ints
+from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import (
     BucketFiles,
     BucketId,
@@ -29,7 +29,7 @@ from compactord.paimon.data_file import (
     FileIdentity,
     ManifestEntry,
 )
-from compactord.paimon.entry_columns import (
+from compactord.paimon.manifest.entry_columns import (
     MIN_CURSORS,
     EntryColumns,
     Hashes,
@@ -38,7 +38,7 @@ from compactord.paimon.entry_columns import (
     identity_hashes,
     read_entry_columns,
 )
-from compactord.paimon.manifest import ManifestFile, encoded_entries
+from compactord.paimon.manifest.manifest_files import ManifestFile, encoded_entries
 from compactord.state.base_files import (
     BaseFiles,
     BaseFilesBuilder,

@@ -18,8 +18,8 @@ import numpy as np
 from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
-from compactord.paimon.entry_columns import read_entry_columns
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.entry_columns import read_entry_columns
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     read_entries,
     read_manifest_list,

@@ -17,9 +17,9 @@ import numpy as np
 from compactord.clock import local_ms
 from compactord.errors import FormatError
 from compactord.model import CompactReason, WorkKind
-from compactord.paimon.avro_columns import NULL, Ints
+from compactord.paimon.avro.columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import BucketPlan, PlannedFiles, TableKind
 from compactord.state.bucket_summaries import BucketSummaries

@@ -13,7 +13,7 @@ from compactord.clock import age_text, iso_text
 from compactord.errors import FormatError
 from compactord.model import Compaction, CompactReason, SortedRun, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import BucketPlan, PlanRequest, TableKind
 from compactord.plan.universal import last_full_compaction_ms

@@ -12,8 +12,8 @@ from compactord.errors import FormatError, UnsupportedTable, UsageError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.index_manifest import read_index_entries
-from compactord.paimon.options import TableOptions, parse_options
+from compactord.paimon.manifest.index_manifest import read_index_entries
+from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import SchemaHistory, TableSchema, latest_schema
 from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
 from compactord.paimon.table import TableRef

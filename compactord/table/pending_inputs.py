@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compactord.model import AppendCompaction, Compaction, CompactReason, WorkKind
-from compactord.paimon.entry_columns import Mask
+from compactord.paimon.manifest.entry_columns import Mask
 from compactord.plan.unaware import PackedCompactions
 from compactord.state.files_by_size import SizeColumns
 from compactord.table.session import FULL_REASONS

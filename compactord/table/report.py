@@ -17,7 +17,7 @@ from compactord.model import (
     MergeCompaction,
 )
 from compactord.paimon.data_file import BucketFiles, BucketId, key_range
-from compactord.paimon.options import MergeEngine
+from compactord.paimon.options.table_options import MergeEngine
 from compactord.plan.runs import bucket_runs
 from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan, TableKind

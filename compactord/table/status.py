@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compactord.model import WorkKind
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import TableKind
 from compactord.state.rewrites import Rewrite
 

@@ -22,7 +22,7 @@ from compactord.model import (
 )
 from compactord.paimon import arrow, paths
 from compactord.paimon.data_file import DataFile, FileSource
-from compactord.paimon.options import MergeEngine, SortOrder, file_suffix
+from compactord.paimon.options.table_options import MergeEngine, SortOrder, file_suffix
 from compactord.paimon.stats import stats_modes
 from compactord.paimon.types import DataField
 from compactord.rewrite.split import cut_ranges

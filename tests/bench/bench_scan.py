@@ -22,10 +22,10 @@ from itertools import count
 from pathlib import Path
 
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of
+from compactord.paimon.avro.container import codec_of
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, DataFile, EntryKind, ManifestEntry
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     encode_manifest_list,
     roll_entries,

@@ -17,7 +17,7 @@ import yaml
 from compactord.cli.command import _parser
 from compactord.config.keys import known_keys
 from compactord.config.show import json_schema
-from compactord.paimon.option_catalogue import find
+from compactord.paimon.options.catalogue import find
 from compactord.scheduler import status as scheduler_status
 from compactord.service import view
 from compactord.service.http import Request

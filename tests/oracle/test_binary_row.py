@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from compactord.paimon import paths
 from compactord.paimon.arrow import file_fields, file_schema, python_values, value_schema
 from compactord.paimon.binary_row import comparable_key, encode_row, row_hash
-from compactord.paimon.options import parse_options
+from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import latest_schema, parse_schema, schema_json
 from compactord.paimon.stats import ColumnBounds, build_stats, stats_modes
 from compactord.paimon.types import (

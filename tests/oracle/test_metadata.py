@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of, open_container
+from compactord.paimon.avro.container import codec_of, open_container
 from compactord.paimon.data_file import ColumnStats, FileSource, ManifestEntry
-from compactord.paimon.index_manifest import read_index_entries
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.index_manifest import read_index_entries
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
     encode_manifest_list,
     read_entries,
     roll_entries,
 )
-from compactord.paimon.manifest_schema import INDEX_MANIFEST, MANIFEST, MANIFEST_LIST
+from compactord.paimon.manifest.schemas import INDEX_MANIFEST, MANIFEST, MANIFEST_LIST
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import (
     CommitKind,

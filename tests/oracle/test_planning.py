@@ -17,7 +17,7 @@ from compactord.errors import FormatError
 from compactord.model import CompactReason, MergeCompaction, Rewrite, Upgrade
 from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.plan.append import AppendPick, pick_bucketed, pick_bucketed_full
 from compactord.plan.full import pick_full

@@ -22,7 +22,7 @@ from compactord.model import (
 from compactord.paimon.arrow import file_fields
 from compactord.paimon.data_file import ColumnStats, DataFile, FileSource
 from compactord.paimon.merge_rules import NO_RULES
-from compactord.paimon.options import parse_options
+from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.stats import stats_modes
 from compactord.rewrite.task import rewrite

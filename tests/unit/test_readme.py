@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from compactord.cli.command import _parser
-from compactord.paimon.options import ChangelogProducer, MergeEngine
+from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine
 from compactord.paimon.support import CHANGELOG_PRODUCERS, FILE_FORMATS, MERGE_ENGINES
 
 _ROOT = Path(__file__).parents[2]

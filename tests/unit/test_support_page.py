@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from compactord.paimon.merge_checks import AGGREGATORS, REFUSED_AGGREGATORS
-from compactord.paimon.option_catalogue import LEVELS_MAX
-from compactord.paimon.options import ChangelogProducer, MergeEngine
+from compactord.paimon.options.catalogue import LEVELS_MAX
+from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine
 from compactord.paimon.support import (
     CHANGELOG_PRODUCERS,
     CODECS,

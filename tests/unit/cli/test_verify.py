@@ -19,15 +19,15 @@ from compactord.maintenance.finding import Finding, FindingKind
 from compactord.maintenance.verify import Verified, Wanted, verify_table
 from compactord.maintenance.verify_files import FileRules
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of
+from compactord.paimon.avro.container import codec_of
 from compactord.paimon.data_file import DataFile, ManifestEntry
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.manifest_files import (
     encode_manifest_list,
     read_entries,
     read_manifest_list,
     roll_entries,
 )
-from compactord.paimon.manifest_schema import INDEX_MANIFEST
+from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage

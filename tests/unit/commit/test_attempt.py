@@ -14,11 +14,11 @@ from compactord.commit.metadata import MetadataFiles
 from compactord.errors import FormatError, TableNotFound
 from compactord.model import BucketChange
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of
+from compactord.paimon.avro.container import codec_of
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_STATS, ColumnStats, EntryKind
-from compactord.paimon.manifest import ManifestFile, describe_entries
-from compactord.paimon.options import SequenceInit
+from compactord.paimon.manifest.manifest_files import ManifestFile, describe_entries
+from compactord.paimon.options.table_options import SequenceInit
 from compactord.paimon.schema import latest_schema, schema_json
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.paimon.types import AtomicType, TypeRoot

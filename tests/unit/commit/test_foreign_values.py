@@ -13,11 +13,11 @@ from compactord.ids import Liveness
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.model import BucketChange, Committed
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of, open_container
+from compactord.paimon.avro.container import codec_of, open_container
 from compactord.paimon.data_file import DataFile, EntryKind
-from compactord.paimon.foreign import ForeignValue
-from compactord.paimon.manifest import ManifestFile
-from compactord.paimon.manifest_schema import MANIFEST_LIST
+from compactord.paimon.manifest.foreign import ForeignValue
+from compactord.paimon.manifest.manifest_files import ManifestFile
+from compactord.paimon.manifest.schemas import MANIFEST_LIST
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.state.table_state import data_manifests, delta_entries
 from tests.builders import FIRST, NOW_MS

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from compactord.commit.manifest_merge import ManifestMerge, MergeRules, merge_manifests
 from compactord.paimon.data_file import EMPTY_STATS, EntryKind, ManifestEntry
-from compactord.paimon.manifest import ManifestFile
+from compactord.paimon.manifest.manifest_files import ManifestFile
 from tests.unit.paimon.table_builder import data_file, deleted, entry
 
 MB = 1 << 20

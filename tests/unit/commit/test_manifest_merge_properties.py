@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from compactord.commit.manifest_merge import MergeRules, merge_manifests
 from compactord.paimon.data_file import EntryKind, ManifestEntry
-from compactord.paimon.manifest import ManifestFile
+from compactord.paimon.manifest.manifest_files import ManifestFile
 from tests.unit.commit.test_manifest_merge import Manifests
 from tests.unit.paimon.table_builder import data_file, deleted, entry
 

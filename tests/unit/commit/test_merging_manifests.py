@@ -7,7 +7,7 @@ import pytest
 from compactord.commit.committer import Committer
 from compactord.model import CommitOutcome, Committed, NothingCommitted
 from compactord.paimon import paths
-from compactord.paimon.manifest import read_manifest_list
+from compactord.paimon.manifest.manifest_files import read_manifest_list
 from compactord.paimon.snapshot import CommitKind, read_snapshot
 from compactord.state.table_state import data_manifests
 from compactord.storage.base import Storage

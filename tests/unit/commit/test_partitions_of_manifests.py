@@ -13,7 +13,7 @@ from compactord.model import BucketChange, Committed
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.paimon.options import parse_options
+from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot

@@ -8,8 +8,8 @@ from dataclasses import replace
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile, EntryKind
-from compactord.paimon.manifest import read_entries
-from compactord.paimon.options import ExpireOptions
+from compactord.paimon.manifest.manifest_files import read_entries
+from compactord.paimon.options.table_options import ExpireOptions
 from compactord.paimon.snapshot import (
     Snapshot,
     read_snapshot,

@@ -8,7 +8,7 @@ import pytest
 
 from compactord.paimon import paths
 from compactord.paimon.data_file import ManifestEntry
-from compactord.paimon.manifest import read_entries
+from compactord.paimon.manifest.manifest_files import read_entries
 from compactord.paimon.snapshot import CommitKind, read_tags, snapshot_json
 from compactord.state.table_state import data_manifests, delta_manifests
 from tests.lineage import Lineage

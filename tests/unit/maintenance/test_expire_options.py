@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from compactord.errors import FormatError, UsageError
-from compactord.paimon.options import ExpireOptions, TableOptions, parse_options
+from compactord.paimon.options.table_options import ExpireOptions, TableOptions, parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import read_consumers
 from compactord.paimon.support import unserved_maintenance, warnings

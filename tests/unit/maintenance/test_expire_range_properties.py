@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactord.maintenance.expire_range import expire_range
-from compactord.paimon.options import ExpireOptions
+from compactord.paimon.options.table_options import ExpireOptions
 
 NOW_MS = 10_000
 

@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from compactord.paimon import paths
-from compactord.paimon.avro import (
+from compactord.paimon.avro.container import (
     AvroSchema,
     compile_schema,
     encode_record,
     open_container,
 )
 from compactord.paimon.data_file import ManifestEntry
-from compactord.paimon.foreign import ForeignValue
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.foreign import ForeignValue
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
     encode_manifest_list,
     entry_record,
 )
-from compactord.paimon.manifest_schema import MANIFEST
+from compactord.paimon.manifest.schemas import MANIFEST
 from tests.containers import encode_container, records_of
 from tests.unit.paimon.table_builder import CODEC, MemoryStorage
 

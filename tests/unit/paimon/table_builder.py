@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from compactord.errors import ObjectNotFound
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of
+from compactord.paimon.avro.container import codec_of
 from compactord.paimon.data_file import (
     EMPTY_ROW,
     EMPTY_STATS,
@@ -19,7 +19,7 @@ from compactord.paimon.data_file import (
     EntryKind,
     ManifestEntry,
 )
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     encode_manifest_list,
     read_entries,

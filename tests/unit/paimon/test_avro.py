@@ -8,7 +8,7 @@ import fastavro
 import pytest
 
 from compactord.errors import FormatError, UsageError
-from compactord.paimon.avro import (
+from compactord.paimon.avro.container import (
     AvroSchema,
     ContainerWriter,
     codec_of,

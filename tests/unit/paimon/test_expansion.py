@@ -10,17 +10,17 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.paimon import paths
-from compactord.paimon.avro import ContainerWriter, codec_of, encode_record, encoded_long
+from compactord.paimon.avro.container import ContainerWriter, codec_of, encode_record, encoded_long
 from compactord.paimon.data_file import ColumnStats, ManifestEntry
-from compactord.paimon.entry_columns import MIN_CURSORS
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.entry_columns import MIN_CURSORS
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
     entry_record,
     read_entries,
     roll_entries,
 )
-from compactord.paimon.manifest_schema import MANIFEST
+from compactord.paimon.manifest.schemas import MANIFEST
 from compactord.state.live_files import load_live_files
 from tests.storages import MemoryStorage
 from tests.unit.paimon.table_builder import data_file, deleted, entry

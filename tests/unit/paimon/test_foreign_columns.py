@@ -10,11 +10,11 @@ import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro import ContainerWriter, open_container
+from compactord.paimon.avro.container import ContainerWriter, open_container
 from compactord.paimon.data_file import ManifestEntry
-from compactord.paimon.entry_columns import MIN_CURSORS
-from compactord.paimon.foreign import TypesDiffer
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.entry_columns import MIN_CURSORS
+from compactord.paimon.manifest.foreign import TypesDiffer
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
     encode_manifest_list,
@@ -22,7 +22,7 @@ from compactord.paimon.manifest import (
     read_manifest_list,
     roll_entries,
 )
-from compactord.paimon.manifest_schema import (
+from compactord.paimon.manifest.schemas import (
     MANIFEST,
     MANIFEST_LIST,
     MANIFEST_LIST_WITH_EXTRA_FILES,

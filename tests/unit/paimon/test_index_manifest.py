@@ -7,10 +7,10 @@ import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro import AvroSchema, codec_of, compile_schema
+from compactord.paimon.avro.container import AvroSchema, codec_of, compile_schema
 from compactord.paimon.data_file import EMPTY_ROW, BucketId
-from compactord.paimon.index_manifest import IndexEntry, read_index_entries
-from compactord.paimon.manifest_schema import INDEX_MANIFEST
+from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
+from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from tests.containers import encode_container
 from tests.unit.paimon.table_builder import MemoryStorage
 

@@ -9,13 +9,13 @@ import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro import (
+from compactord.paimon.avro.container import (
     AvroSchema,
     compile_schema,
 )
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, EntryKind, ManifestEntry
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
     encode_manifest_list,
@@ -24,7 +24,7 @@ from compactord.paimon.manifest import (
     read_manifest_list,
     roll_entries,
 )
-from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_LIST
+from compactord.paimon.manifest.schemas import MANIFEST, MANIFEST_LIST
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.state.live_files import load_live_files
 from tests.containers import encode_container

@@ -10,7 +10,7 @@ import pytest
 from compactord.kernels.aggregators.registry import ACCUMULATORS
 from compactord.paimon.merge_checks import AGGREGATORS
 from compactord.paimon.merge_rules import ColumnRule, MergeRules, NullKeys, SequenceGroup
-from compactord.paimon.options import parse_options
+from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.support import reasons_to_refuse
 from tests.unit.paimon.test_support import table
 

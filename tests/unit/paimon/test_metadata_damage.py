@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro import codec_of
+from compactord.paimon.avro.container import codec_of
 from compactord.paimon.data_file import EMPTY_ROW, ColumnStats, ManifestEntry
-from compactord.paimon.index_manifest import IndexEntry, read_index_entries
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
     encode_manifest_list,
@@ -27,7 +27,7 @@ from compactord.paimon.manifest import (
     read_entries,
     read_manifest_list,
 )
-from compactord.paimon.manifest_schema import INDEX_MANIFEST, MANIFEST
+from compactord.paimon.manifest.schemas import INDEX_MANIFEST, MANIFEST
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,

@@ -10,14 +10,14 @@ import pytest
 from compactord.errors import FormatError
 from compactord.paimon import paths
 from compactord.paimon.data_file import EMPTY_ROW
-from compactord.paimon.index_manifest import read_index_entries
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.index_manifest import read_index_entries
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     encode_manifest_list,
     read_entries,
     read_manifest_list,
 )
-from compactord.paimon.manifest_schema import INDEX_MANIFEST
+from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,

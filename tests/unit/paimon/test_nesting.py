@@ -9,10 +9,10 @@ import pytest
 
 from compactord.errors import CompactordError, FormatError
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.avro import (
+from compactord.paimon.avro.container import (
     encoded_long,
 )
-from compactord.paimon.manifest import read_manifest_list
+from compactord.paimon.manifest.manifest_files import read_manifest_list
 from compactord.paimon.schema import parse_schema, schema_json
 from compactord.paimon.snapshot import parse_snapshot
 from compactord.paimon.types import type_text

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from compactord.errors import UsageError
-from compactord.paimon.option_catalogue import (
+from compactord.paimon.options.catalogue import (
     OPTIONS,
     OptionClass,
     canonical_key,

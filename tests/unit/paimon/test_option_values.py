@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from compactord.paimon.option_values import (
+from compactord.paimon.options.table_options import ChangelogProducer
+from compactord.paimon.options.values import (
     boolean,
     double,
     duration_ms,
@@ -17,7 +18,6 @@ from compactord.paimon.option_values import (
     name_part,
     one_of,
 )
-from compactord.paimon.options import ChangelogProducer
 
 
 @pytest.mark.parametrize(

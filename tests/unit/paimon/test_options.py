@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import UsageError
-from compactord.paimon.options import (
+from compactord.paimon.options.table_options import (
     ChangelogProducer,
     MergeEngine,
     SequenceInit,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from compactord.paimon.arrow import file_fields
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.data_file import EMPTY_STATS
-from compactord.paimon.options import parse_options
+from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.stats import (
     ColumnBounds,

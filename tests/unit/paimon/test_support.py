@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from compactord.paimon.option_catalogue import OPTIONS, OptionClass, find
-from compactord.paimon.options import parse_options
+from compactord.paimon.options.catalogue import OPTIONS, OptionClass, find
+from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.support import (
     REFUSED_OPTIONS,

@@ -8,7 +8,7 @@ from typing import Any
 
 from compactord.model import Compaction
 from compactord.paimon.data_file import EMPTY_STATS, BucketFiles, BucketId, DataFile, FileSource
-from compactord.paimon.options import CompactionOptions
+from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import (
     BucketPlan,
     PlanRequest,

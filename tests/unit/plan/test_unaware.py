@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.model import AppendCompaction, Compaction, CompactReason
-from compactord.paimon.avro_columns import Ints
+from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketFiles, DataFile, FileSource
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
 from compactord.plan.unaware import pack_unaware, pack_unaware_full

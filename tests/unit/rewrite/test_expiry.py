@@ -7,7 +7,7 @@ import datetime
 import pyarrow as pa
 import pytest
 
-from compactord.paimon.options import RecordExpire
+from compactord.paimon.options.table_options import RecordExpire
 from compactord.paimon.types import DataField, parse_type
 from compactord.rewrite.expiry import expiry, oldest_second
 

@@ -9,12 +9,17 @@ import pyarrow as pa
 import pytest
 
 from compactord.paimon import paths
-from compactord.paimon.avro import ContainerWriter
+from compactord.paimon.avro.container import ContainerWriter
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, ManifestEntry
-from compactord.paimon.foreign import CarriedColumns
-from compactord.paimon.manifest import ManifestFile, describe_entries, encode_entry, read_entries
-from compactord.paimon.manifest_schema import MANIFEST
+from compactord.paimon.manifest.foreign import CarriedColumns
+from compactord.paimon.manifest.manifest_files import (
+    ManifestFile,
+    describe_entries,
+    encode_entry,
+    read_entries,
+)
+from compactord.paimon.manifest.schemas import MANIFEST
 from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot

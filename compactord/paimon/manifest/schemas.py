@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from compactord.errors import FormatError
-from compactord.paimon.avro import AvroSchema, compile_schema
-from compactord.paimon.avro_types import plain_schema, without_null
+from compactord.paimon.avro.container import AvroSchema, compile_schema
+from compactord.paimon.avro.types import plain_schema, without_null
 
 Json = Any
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compactord.paimon import option_values
 from compactord.paimon.merge_rules import (
     COUNT_LIMIT_MAX,
     NO_RULES,
@@ -17,7 +16,8 @@ from compactord.paimon.merge_rules import (
     NullKeys,
     SequenceGroup,
 )
-from compactord.paimon.option_texts import OptionTexts
+from compactord.paimon.options import values as option_values
+from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
 
 PRIMARY_KEY = "primary-key"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from compactord.paimon import option_values
-from compactord.paimon.option_catalogue import LEVELS_MAX
-from compactord.paimon.options import TableOptions
+from compactord.paimon.options import values as option_values
+from compactord.paimon.options.catalogue import LEVELS_MAX
+from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.types import RowType
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from compactord.errors import UsageError
-from compactord.paimon import option_values
-from compactord.paimon.option_catalogue import canonical_key, find
+from compactord.paimon.options import values as option_values
+from compactord.paimon.options.catalogue import canonical_key, find
 
 _T = TypeVar("_T")
 

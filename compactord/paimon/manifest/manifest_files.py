@@ -14,7 +14,7 @@ from typing import Any
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro import (
+from compactord.paimon.avro.container import (
     AvroSchema,
     Codec,
     Container,
@@ -30,8 +30,8 @@ from compactord.paimon.data_file import (
     FileIdentity,
     ManifestEntry,
 )
-from compactord.paimon.foreign import CarriedColumns, ForeignValue, foreign_columns
-from compactord.paimon.manifest_schema import (
+from compactord.paimon.manifest.foreign import CarriedColumns, ForeignValue, foreign_columns
+from compactord.paimon.manifest.schemas import (
     MANIFEST,
     MANIFEST_LIST,
     MANIFEST_LIST_WITH_EXTRA_FILES,

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from compactord.errors import FormatError, UnsupportedTable
-from compactord.paimon.avro import AvroSchema, compile_schema, encoded_long
-from compactord.paimon.avro_types import (
+from compactord.paimon.avro.container import AvroSchema, compile_schema, encoded_long
+from compactord.paimon.avro.types import (
     branch_at,
     end_of,
     plain_type,
@@ -23,7 +23,7 @@ from compactord.paimon.avro_types import (
     resolved_schema,
     without_null,
 )
-from compactord.paimon.manifest_schema import plain_of, table_of
+from compactord.paimon.manifest.schemas import plain_of, table_of
 
 Json = Any
 # Unknown columns may belong to an entry or list row, or to the file's record in it. That record

@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from compactord.paimon import option_values, paths
-from compactord.paimon.merge_options import merge_rules
+from compactord.paimon import paths
 from compactord.paimon.merge_rules import MergeRules
-from compactord.paimon.option_catalogue import LEVELS_MAX
-from compactord.paimon.option_texts import OptionTexts
+from compactord.paimon.options import values as option_values
+from compactord.paimon.options.catalogue import LEVELS_MAX
+from compactord.paimon.options.merge import merge_rules
+from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
 
 

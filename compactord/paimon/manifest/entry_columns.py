@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro import AvroSchema, Block, Expansion, decode_record, decode_with_bytes
-from compactord.paimon.avro_columns import (
+from compactord.paimon.avro.columns import (
     NULL,
     Bytes,
     DecodedBlocks,
@@ -27,16 +26,23 @@ from compactord.paimon.avro_columns import (
     UnusualEncoding,
     decode_blocks,
 )
+from compactord.paimon.avro.container import (
+    AvroSchema,
+    Block,
+    Expansion,
+    decode_record,
+    decode_with_bytes,
+)
 from compactord.paimon.data_file import DataFile, EntryKind, FileIdentity, ManifestEntry
-from compactord.paimon.foreign import ForeignColumns, foreign_columns
-from compactord.paimon.manifest import (
+from compactord.paimon.manifest.foreign import ForeignColumns, foreign_columns
+from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     added_once,
     entries_of,
     manifest_of,
     require_counts,
 )
-from compactord.paimon.manifest_schema import MANIFEST, MANIFEST_VERSION, plain_of, table_of
+from compactord.paimon.manifest.schemas import MANIFEST, MANIFEST_VERSION, plain_of, table_of
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro import encode_record, open_container
+from compactord.paimon.avro.container import encode_record, open_container
 from compactord.paimon.data_file import BucketId, EntryKind
-from compactord.paimon.foreign import has_unknown_values, unknown_columns
-from compactord.paimon.manifest_schema import (
+from compactord.paimon.manifest.foreign import has_unknown_values, unknown_columns
+from compactord.paimon.manifest.schemas import (
     INDEX_MANIFEST,
     INDEX_MANIFEST_VERSION,
     plain_of,

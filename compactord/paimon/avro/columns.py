@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compactord.errors import FormatError
-from compactord.paimon.avro import INT_MAX, INT_MIN, Block
+from compactord.paimon.avro.container import INT_MAX, INT_MIN, Block
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

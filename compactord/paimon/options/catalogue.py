@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from compactord.errors import UsageError
-from compactord.paimon import option_values
+from compactord.paimon.options import values as option_values
 
 
 class OptionClass(enum.Enum):

@@ -1,0 +1,1 @@
+"""Avro: containers, and their records as rows or columns."""

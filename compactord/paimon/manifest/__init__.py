@@ -1,0 +1,1 @@
+"""What a snapshot names: manifests, their entries, index manifests."""

@@ -1,0 +1,1 @@
+"""Options of tables: their names, texts, values and rules."""
