@@ -41,6 +41,23 @@ class CompactReason(enum.Enum):
     APPEND_WAITED = "append_wait"
     APPEND_FULL = "append_full"
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the compaction is a full one, for compaction.optimization-interval."""
+        return self in _FULL_REASONS
+
+
+_FULL_REASONS = frozenset(
+    {
+        CompactReason.FULL,
+        CompactReason.DELTA_COMMITS,
+        CompactReason.EARLY_FULL_INTERVAL,
+        CompactReason.EARLY_FULL_TOTAL_SIZE,
+        CompactReason.EARLY_FULL_INCREMENTAL_SIZE,
+        CompactReason.SIZE_AMPLIFICATION,
+    }
+)
+
 
 class TableName(NamedTuple):
     """What tells a table from all others of the service."""

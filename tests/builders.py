@@ -30,7 +30,7 @@ from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.in_flight import Finished
 from compactord.table.opening import OpenTable, open_table
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals, Progress
 from compactord_demo.writer import WriteOnlyWriter, create_table
@@ -165,7 +165,7 @@ def one_shot(
     clock = clock or VirtualClock()
     return OneShot(
         table,
-        SessionRequest(
+        CompactRequest(
             strategy=strategy,
             overrides=overrides or {},
             partitions=partitions,

@@ -30,7 +30,7 @@ from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, CompactordError
 from compactord.service.one_shot import OneShot
 from compactord.table import report
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals
 
@@ -40,11 +40,11 @@ def figures_of_error(error: BaseException) -> dict[str, object]:
     return asdict(CompactTotals(stopped=isinstance(error, KeyboardInterrupt)))
 
 
-def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> SessionRequest:
+def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> CompactRequest:
     """What the arguments ask for; where they are silent, the table's settings in --config do."""
     policy = target.policy
     wait_ms = policy.append_wait_ms if choice.is_configured else None
-    return SessionRequest(
+    return CompactRequest(
         strategy=strategy_of(args),
         overrides=table_overrides(args, target),
         partitions=partitions_of(args),

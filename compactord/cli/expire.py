@@ -41,8 +41,8 @@ def expire(args: argparse.Namespace) -> int:
             if target.policy.expire_snapshots is SnapshotExpiry.OFF:
                 key = choice.origin_of(target, "expire_snapshots")
                 return _result(args, choice, target, Expired(why_not=f"{key} is off"))
-            session = looked_back(target, clock, stop)
-            table, why = session.table, session.why_keep()
+            followed = looked_back(target, clock, stop)
+            table, why = followed.table, followed.why_keep()
             if why is not None:
                 return _result(args, choice, target, Expired(why_not=why))
             if args.dry_run:

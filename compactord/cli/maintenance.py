@@ -15,10 +15,10 @@ from compactord.maintenance.orphan_files import Orphan, OwnerRule
 from compactord.paimon.table import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
+from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.report import count_text, size_text
-from compactord.table.session import SessionRequest, TableSession
-from compactord.table.subcompactions import WorkerSpec
+from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()
 
@@ -33,29 +33,29 @@ def open_supported(storage: Storage, ref: TableRef, overrides: Mapping[str, str]
     return table
 
 
-def looked_back(target: Target, clock: Clock, stop: threading.Event) -> TableSession:
+def looked_back(target: Target, clock: Clock, stop: threading.Event) -> FollowedTable:
     """The table as the service has it before it expires anything; it knows `why_keep`.
 
     A commit of a writer that a late rename lost is known from the snapshots alone. Waits while the
     newest snapshot may still be replaced, unless `stop` is set. Raises what `open_supported`
     raises.
     """
-    session = TableSession(
+    followed = FollowedTable(
         target.ref,
-        SessionRequest(overrides=target.policy.options),
+        CompactRequest(overrides=target.policy.options),
         storage=target.catalog.storage,
         publisher=target.catalog.publisher,
         clock=clock,
-        worker=WorkerSpec(owner=ids.this_process(), memory_bytes=0, zone=clock.time_zone),
+        owner=ids.this_process(),
     )
-    session.refresh()
-    wait_ms = session.wait_ms()
+    followed.refresh()
+    wait_ms = followed.wait_ms()
     if wait_ms:
         _log.info("commit_settling", seconds=round(wait_ms / 1000, 1))
         stop.wait(wait_ms / 1000)
-        session.refresh()
-    session.look_back(busy=(), may_commit=False)
-    return session
+        followed.refresh()
+    followed.look_back(busy=(), may_commit=False)
+    return followed
 
 
 def owner_rule(clock: Clock, grace_ms: int) -> OwnerRule:

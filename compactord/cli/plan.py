@@ -19,11 +19,11 @@ from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import (
     PartitionTest,
     PlanContext,
+    plan_context,
     plan_state,
     remember_rewrites,
-    resting_partitions,
 )
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 
 
 def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
@@ -41,30 +41,21 @@ def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
 
 
 def plannable(
-    table: OpenTable, state: TableState, request: SessionRequest, clock: Clock
+    table: OpenTable, state: TableState, request: CompactRequest, clock: Clock
 ) -> tuple[TableState, PlanContext]:
     """The state with its rewrites, and what its plan depends on that is made now.
 
     Nobody remembers anything of earlier plans.
     """
-    now_ms, quiet_ms = clock.now_ms(), request.quiet_for_ms
-    state = remember_rewrites(table.storage, table, state, quiet_for_ms=quiet_ms, now_ms=now_ms)
-    context = PlanContext(
-        strategy=request.strategy,
-        partitions=request.partitions,
-        append_wait_ms=request.append_wait_ms,
-        now_ms=now_ms,
-        steady_ms=clock.steady_ms(),
-        zone=clock.time_zone,
-        last_full_ms={},
-        settled=frozenset(),
-        resting=resting_partitions(state, quiet_ms, now_ms),
+    state = remember_rewrites(
+        table.storage, table, state, quiet_for_ms=request.quiet_for_ms, now_ms=clock.now_ms()
     )
+    context = plan_context(request, state, clock, zone=clock.time_zone)
     return state, context
 
 
 def _planned(
-    choice: Choice, target: Target, request: SessionRequest, clock: Clock, grace_ms: int
+    choice: Choice, target: Target, request: CompactRequest, clock: Clock, grace_ms: int
 ) -> Result:
     storage, ref = target.catalog.storage, target.ref
     table = open_table(storage, ref, request.overrides)

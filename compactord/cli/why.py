@@ -26,7 +26,7 @@ from compactord.table import report
 from compactord.table.explain import BucketReasons, explain, explain_damage
 from compactord.table.opening import OpenTable
 from compactord.table.planning import PartitionTest, StatePlanner
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from compactord.table.status import measured_stop_trigger
 
 _WORST = 5
@@ -93,7 +93,7 @@ def _buckets(
     table, state, policy = found.table, found.state, found.target.policy
     assert table is not None, "it was read"
     assert state is not None, "it was read"
-    request = SessionRequest(
+    request = CompactRequest(
         append_wait_ms=policy.append_wait_ms if choice.is_configured else None,
         quiet_for_ms=policy.quiet_for_ms,
     )

@@ -40,9 +40,8 @@ from compactord.scheduler.scheduled_table import (
 )
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
 from compactord.table.backlog import PendingCompaction
-from compactord.table.compactor import Cycle
+from compactord.table.cycle import Cycle, Settled
 from compactord.table.in_flight import Failed, Finished
-from compactord.table.session import Settled
 
 
 def settle(

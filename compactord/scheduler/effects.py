@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import Skip
+from compactord.table.cycle import UnderWay
 from compactord.table.in_flight import Failed, Finished
-from compactord.table.session import UnderWay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from compactord.config.windows import may_start
 from compactord.model import WorkKind
 from compactord.scheduler.effects import StartExpire, StartSweep
 from compactord.scheduler.scheduled_table import Job, ScheduledTable
-from compactord.table.session import UnderWay
+from compactord.table.cycle import UnderWay
 
 # Sweeps and expiries that run at once, over all tables.
 _AT_ONCE = 2

@@ -11,7 +11,7 @@ from compactord.scheduler.at_engine import Submitted
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import Quarantined, ScheduledTable
 from compactord.scheduler.status import EndedCompaction, Halt
-from compactord.table.session import Settled
+from compactord.table.cycle import Settled
 
 
 class Observer(Protocol):

@@ -13,7 +13,7 @@ from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import Drops, Quarantined, ScheduledTable
 from compactord.scheduler.status import HaltReason
 from compactord.table.backlog import PendingCompaction
-from compactord.table.compactor import Cycle
+from compactord.table.cycle import Cycle
 
 # Quarantine a bucket after so many fruitless compactions in a row: writers commit faster than
 # compactions of it, or it makes the engine die.

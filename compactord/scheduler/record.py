@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from compactord.model import FailureKind, TaskFailure
 from compactord.scheduler.status import Outcome, PriorityClass
 from compactord.table.backlog import PendingCompaction
-from compactord.table.compactor import Dispatch
+from compactord.table.cycle import Dispatch
 from compactord.table.in_flight import Failed, Finished, InFlight
 
 # What `TaskFailure.error` says of a subcompaction whose time limit has passed.

@@ -28,7 +28,7 @@ from compactord.paimon.table import TableRef
 from compactord.scheduler.record import IN_FLIGHT, TIMED_OUT, CompactionRecord, Status
 from compactord.scheduler.status import Halt, HaltReason, Outcome, TableCounters
 from compactord.table.backlog import PendingCompaction
-from compactord.table.compactor import Planned
+from compactord.table.cycle import Planned
 from compactord.table.report import bucket_text
 from compactord.table.status import TableInfo
 

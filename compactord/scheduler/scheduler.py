@@ -45,7 +45,7 @@ from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import Job, ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
 from compactord.scheduler.status import EndedCompaction, Outcome
-from compactord.table.compactor import Cycle, Dispatch, Outrun
+from compactord.table.cycle import Cycle, Dispatch, Outrun
 from compactord.table.in_flight import Failed, Finished
 
 _RECENT_MAX = 200

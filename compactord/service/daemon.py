@@ -44,7 +44,7 @@ from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
 from compactord.storage.breaker import Breakers
-from compactord.table.compactor import Cycle, Dispatch, Outrun, Phase
+from compactord.table.cycle import Cycle, Dispatch, Outrun, Phase
 from compactord.table.detail import bucket_details
 from compactord.table.subcompactions import WorkerSpec
 

@@ -36,10 +36,11 @@ from compactord.scheduler.effects import (
     Submit,
 )
 from compactord.storage.base import Storage
-from compactord.table.compactor import Cycle, Dispatch, Outrun, Phase, TableCompactor
+from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import Cycle, Dispatch, Outrun, Phase
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.info import described_info
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class TableSpec:
     """How a table is opened; a new spec takes effect with the table's next cycle."""
 
     ref: TableRef
-    request: SessionRequest
+    request: CompactRequest
     storage: Storage
     publisher: SnapshotPublisher
     stop_trigger_fallback: int

@@ -14,9 +14,8 @@ from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import Quarantined
 from compactord.scheduler.status import EndedCompaction, Halt, Outcome
 from compactord.service.metrics import Metrics
-from compactord.table.compactor import Planned
+from compactord.table.cycle import Planned, Settled
 from compactord.table.report import REWRITTEN
-from compactord.table.session import Settled
 
 _log = structlog.get_logger()
 

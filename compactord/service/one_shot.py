@@ -40,10 +40,11 @@ from compactord.scheduler.scheduler import Scheduler
 from compactord.service.capacity import time_limit
 from compactord.service.totalling import TotallingObserver
 from compactord.storage.base import Storage
-from compactord.table.compactor import Dispatch, Outrun, TableCompactor
+from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import Dispatch, Outrun
 from compactord.table.in_flight import Finished
 from compactord.table.planning import PartitionTest, rest_text
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals, Progress
 
@@ -94,7 +95,7 @@ class OneShot:
     def __init__(
         self,
         table: TableRef,
-        request: SessionRequest,
+        request: CompactRequest,
         *,
         storage: Storage,
         publisher: SnapshotPublisher,

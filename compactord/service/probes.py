@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from compactord.service.view import ServiceView
-from compactord.table.compactor import Phase
+from compactord.table.cycle import Phase
 
 # A catalog that has not been listed for this long is named.
 CATALOG_REACHABLE_MS = 300_000

@@ -20,7 +20,7 @@ from compactord.service.discovery import ExcludedTable, Listing
 from compactord.service.effects_runner import TableSpec
 from compactord.service.timetable import Timetable
 from compactord.service.view import CatalogView
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()
 # Until a table has been read: Paimon's default of continuous.discovery-interval.
@@ -200,8 +200,8 @@ class TableRegistry:
         self._scheduler.poll_due(name, self._clock.steady_ms())
 
 
-def _request(policy: TablePolicy, config: ServiceConfig) -> SessionRequest:
-    return SessionRequest(
+def _request(policy: TablePolicy, config: ServiceConfig) -> CompactRequest:
+    return CompactRequest(
         overrides=policy.options,
         append_wait_ms=policy.append_wait_ms,
         quiet_for_ms=policy.quiet_for_ms,

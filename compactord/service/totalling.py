@@ -14,8 +14,8 @@ from compactord.scheduler.at_engine import Submitted
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.scheduled_table import Counts, Quarantined
 from compactord.scheduler.status import EndedCompaction, Halt, Outcome
+from compactord.table.cycle import Settled
 from compactord.table.in_flight import Finished
-from compactord.table.session import Settled
 from compactord.table.totals import CompactTotals, Progress
 
 _log = structlog.get_logger()

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
 from compactord.clock import local_ms
 from compactord.errors import FormatError
-from compactord.model import CompactReason, WorkKind
+from compactord.model import Compaction, CompactReason, WorkKind
 from compactord.paimon.avro.columns import NULL, Ints
-from compactord.paimon.data_file import BucketFiles, BucketId
+from compactord.paimon.data_file import BucketFiles, BucketId, file_identity
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import BucketPlan, PlannedFiles, TableKind
@@ -28,12 +28,18 @@ from compactord.state.rewrites import Rest
 from compactord.state.table_state import TableState
 from compactord.table.pending_inputs import inputs_of
 from compactord.table.planning import PlanContext, StatePlanner, damage_text
-from compactord.table.status import Backlog, RunState, TableShape
+from compactord.table.shape import TopBucket, table_shape, top_buckets
+from compactord.table.status import Backlog, RestingPartition, TableShape
 
 # How many of a table's most urgent buckets are offered at once; the others are counted.
 OFFERED_MAX = 64
 # How many of a table's damaged buckets are told of at once; the others follow when some are healed.
 _DAMAGED_MAX = 1_000
+# Decisions are kept from the poll until they begin while they have no more files than this, over
+# all buckets of a table; what is not kept is decided when it begins.
+_KEPT_FILES_MAX = 2_000
+# A small file of a partition without buckets, which is no object, counts as this share of one.
+_PACKED = 16
 # How often triggers that depend on the hour are evaluated.
 _REPLAN_MS = 60_000
 
@@ -65,17 +71,6 @@ class PendingCompaction:
     def benefit(self) -> float:
         """Files saved per MiB rewritten: read amplification gained for what it costs."""
         return self.files_saved / (self.size_bytes / (1 << 20) + 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopBucket:
-    """One of the buckets with the most runs."""
-
-    bucket: BucketId
-    partition: str
-    sorted_runs: int
-    level0_files: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +113,10 @@ class TableBacklog:
         # Buckets that would be due if their partition were not skipped.
         self._rests: dict[BucketId, Rest] = {}
         self._damaged: dict[BucketId, DamagedBucket] = {}
+        # The decisions of due buckets, as far as they are kept, and how many files they have.
+        self._decided: dict[BucketId, Iterator[Compaction]] = {}
+        self._kept: dict[BucketId, int] = {}
+        self._kept_files = 0
         self._state: TableState | None = None
         self._summaries: BucketSummaries | None = None
         self._delta_commits_due: Set[BucketId] = frozenset()
@@ -149,6 +148,9 @@ class TableBacklog:
             self._recheck_ms.clear()
             self._rests.clear()
             self._damaged.clear()
+            self._decided.clear()
+            self._kept.clear()
+            self._kept_files = 0
             self._complete_ms = context.steady_ms
             self._small_files = state.files.count_smaller(options.small_file_size)
             self._summaries = state.files.summaries()
@@ -190,10 +192,37 @@ class TableBacklog:
             by_need[-1] = oldest
         return tuple(by_need)
 
-    def rests(self) -> dict[bytes, Rest]:
-        """The partitions that would be due if they were not skipped."""
+    def take(self, planner: StatePlanner, bucket: BucketId, busy: Set[str]) -> Compaction | None:
+        """The next decision on a due bucket, as it was planned; None when there is none any more.
+
+        `planner` is that of the last update, `busy` are names of files that compactions under way
+        read. Raises what planning raises, where the decision was not kept.
+        """
+        assert self._state is not None, "updated before"
+        live = self._state.files
+        for compaction in self._decided.get(bucket, ()):
+            if all(
+                file.file_name not in busy and live.contains(file_identity(bucket, file))
+                for file in compaction.inputs
+            ):
+                return compaction
+        self._drop_decided(bucket)
+        found = without_busy(planner.files(bucket), busy)
+        if found is None:
+            return None
+        self._decided[bucket] = iter(planner.decide(found).compactions)
+        return next(self._decided[bucket], None)
+
+    def resting(self, partition_text: Callable[[bytes], str]) -> tuple[RestingPartition, ...]:
+        """The partitions that would be due if they were not skipped, the next ones first."""
         by_end = sorted(self._rests.items(), key=lambda item: item[1].until_ms)
-        return {bucket.partition: rest for bucket, rest in by_end}
+        found = {bucket.partition: rest for bucket, rest in by_end}
+        return tuple(
+            RestingPartition(
+                partition=partition_text(partition), rewrite=rest.rewrite, until_ms=rest.until_ms
+            )
+            for partition, rest in found.items()
+        )
 
     def damaged(self) -> tuple[DamagedBucket, ...]:
         """Buckets that cannot be planned, at most so many as one can look at."""
@@ -218,56 +247,25 @@ class TableBacklog:
         self, kind: TableKind, options: CompactionOptions, context: PlanContext, *, snapshots: int
     ) -> TableShape:
         """The table in numbers."""
-        state, summaries = self._state, self._summaries
-        assert state is not None, "updated before"
-        assert summaries is not None, "made of the state"
-        has_runs = kind is TableKind.PRIMARY_KEY
-        runs, level0, sizes = summaries.run_count, summaries.level0_count, summaries.size_bytes
-        file_sizes = sizes / np.maximum(1, summaries.file_count)
-        count = len(summaries)
-        return TableShape(
-            snapshot_id=state.snapshot.id if state.snapshot else 0,
+        assert self._state is not None, "updated before"
+        assert self._summaries is not None, "made of the state"
+        return table_shape(
+            self._state,
+            self._summaries,
+            kind=kind,
+            options=options,
+            context=context,
             snapshots=snapshots,
-            buckets=count,
-            files=state.files.file_count,
             small_files=self._small_files,
-            size_bytes=state.files.size_bytes,
-            rows=state.files.row_count,
-            sorted_runs_max=int(runs.max()) if count and has_runs else 0,
-            sorted_runs_avg=float(runs.mean()) if count and has_runs else 0.0,
-            level0_files=int(level0.sum()),
-            level0_files_max=int(level0.max()) if count else 0,
-            level0_files_avg=float(level0.mean()) if count else 0.0,
-            bucket_size_bytes_max=int(sizes.max()) if count else 0,
-            bucket_size_bytes_avg=float(sizes.mean()) if count else 0.0,
-            avg_file_size_bytes_min=float(file_sizes.min()) if count else 0.0,
-            size_amplification_max=_amplification(summaries) if has_runs else 0.0,
-            buckets_by_run_state=_bands(summaries, options.compaction_trigger, self._stop_trigger)
-            if has_runs
-            else {},
-            last_full_compaction_ms=_last_full_ms(summaries, options, context) if has_runs else 0,
+            stop_trigger=self._stop_trigger,
         )
 
     def top_buckets(
         self, count: int, partition_text: Callable[[bytes], str]
     ) -> tuple[TopBucket, ...]:
         """The buckets with the most runs, at most `count`."""
-        summaries = self._summaries
-        assert summaries is not None, "updated before"
-        rows = np.arange(len(summaries))
-        if len(rows) > count:
-            rows = np.argpartition(-summaries.run_count, count)[:count]
-        rows = rows[np.argsort(-summaries.run_count[rows], kind="stable")]
-        return tuple(
-            TopBucket(
-                bucket=summaries.index.bucket_id(int(row)),
-                partition=partition_text(summaries.index.bucket_id(int(row)).partition),
-                sorted_runs=int(summaries.run_count[row]),
-                level0_files=int(summaries.level0_count[row]),
-                size_bytes=int(summaries.size_bytes[row]),
-            )
-            for row in rows
-        )
+        assert self._summaries is not None, "updated before"
+        return top_buckets(self._summaries, count, partition_text)
 
     def _look_at(
         self, planner: StatePlanner, bucket: BucketId, busy: Set[str], context: PlanContext
@@ -276,6 +274,7 @@ class TableBacklog:
         self._recheck_ms.pop(bucket, None)
         self._rests.pop(bucket, None)
         self._damaged.pop(bucket, None)
+        self._drop_decided(bucket)
         try:
             self._plan(planner, bucket, busy, context)
         except FormatError as error:
@@ -296,7 +295,11 @@ class TableBacklog:
             left_ms = plan.rest.until_ms - context.now_ms
             self._recheck_ms[bucket] = context.steady_ms + left_ms
         elif plan.compactions:
-            self._pending[bucket] = self._due(planner, found, plan, context)
+            pending = self._pending[bucket] = self._due(planner, found, plan, context)
+            objects = 1 if isinstance(found, BucketFiles) else _PACKED
+            files = -(-pending.files // objects)
+            if self._kept_files + files <= _KEPT_FILES_MAX:
+                self._keep(bucket, plan.compactions, files)
         elif (
             isinstance(found, FilesBySize) and context.append_wait_ms is not None and len(found) > 1
         ):
@@ -305,6 +308,14 @@ class TableBacklog:
             due_ms = _created_ms(created, 1, context) + context.append_wait_ms
             later_ms = context.steady_ms + _REPLAN_MS
             self._recheck_ms[bucket] = due_ms if due_ms > context.steady_ms else later_ms
+
+    def _keep(self, bucket: BucketId, compactions: Sequence[Compaction], files: int) -> None:
+        self._decided[bucket], self._kept[bucket] = iter(compactions), files
+        self._kept_files += files
+
+    def _drop_decided(self, bucket: BucketId) -> None:
+        self._decided.pop(bucket, None)
+        self._kept_files -= self._kept.pop(bucket, 0)
 
     def _due(
         self,
@@ -368,45 +379,3 @@ def _created_ms(creation_time_ms: Ints, place: int, context: PlanContext) -> int
     ages[creation_time_ms == NULL] = 0
     nth = max(0, len(ages) - 1 - place)
     return context.steady_ms - int(np.partition(ages, nth)[nth])
-
-
-def _offset_ms(context: PlanContext) -> int:
-    """By how much local wall-clock, in which creation times are, is ahead of the epoch's."""
-    return local_ms(context.now_ms, context.zone) - context.now_ms
-
-
-def _amplification(summaries: BucketSummaries) -> float:
-    """(All runs but the oldest) / oldest, of the worst bucket."""
-    oldest = summaries.oldest_run_bytes
-    return float(((summaries.size_bytes - oldest) / np.maximum(1, oldest)).max(initial=0.0))
-
-
-def _last_full_ms(
-    summaries: BucketSummaries, options: CompactionOptions, context: PlanContext
-) -> int:
-    """Since the epoch, of the bucket where it is longest ago; 0 when one never had any.
-
-    As Java estimates it from the files it finds (MergeTreeCompactManagerFactory.java): only what
-    takes all runs writes to the highest level. A file that was moved there as it was has kept its
-    creation time, so the truth may be later, but not earlier.
-    """
-    if not len(summaries):
-        return 0
-    is_full = summaries.max_level >= options.num_levels - 1
-    longest_ago = int(np.where(is_full, summaries.top_created_ms, -1).min())
-    return 0 if longest_ago < 0 else longest_ago - _offset_ms(context)
-
-
-def _bands(summaries: BucketSummaries, trigger: int, stop: int) -> Mapping[RunState, int]:
-    """Buckets by run state; evaluated from the last band down, so that they are disjoint."""
-    runs = summaries.run_count
-    over = int(np.count_nonzero(runs > stop))
-    near = int(np.count_nonzero(runs >= stop - 1)) - over
-    pending = int(np.count_nonzero((runs >= trigger) & (runs < stop - 1)))
-    idle = len(runs) - over - near - pending
-    return {
-        RunState.IDLE: idle,
-        RunState.DUE: pending,
-        RunState.NEAR_STOP: near,
-        RunState.OVER_STOP: over,
-    }

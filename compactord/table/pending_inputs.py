@@ -11,7 +11,6 @@ from compactord.model import AppendCompaction, Compaction, CompactReason, WorkKi
 from compactord.paimon.manifest.entry_columns import Mask
 from compactord.plan.unaware import PackedCompactions
 from compactord.state.files_by_size import SizeColumns
-from compactord.table.session import FULL_REASONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,4 +47,4 @@ def kind_of(compaction: Compaction) -> WorkKind:
     """The kind of work that windows and counters see in a compaction."""
     if isinstance(compaction, AppendCompaction):
         return WorkKind.APPEND
-    return WorkKind.FULL if compaction.reason in FULL_REASONS else WorkKind.MINOR
+    return WorkKind.FULL if compaction.reason.is_full else WorkKind.MINOR

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from compactord.clock import age_text, local_ms
+from compactord.clock import Clock, age_text, local_ms
 from compactord.errors import FormatError, ObjectNotFound, UsageError
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
-from compactord.paimon.snapshot import CommitKind, read_snapshot
+from compactord.paimon.snapshot import CommitKind, earliest_snapshot_id, read_snapshot
 from compactord.paimon.types import DataField, type_text
 from compactord.plan.candidates import candidates
 from compactord.plan.table import (
@@ -29,6 +30,7 @@ from compactord.storage.base import Storage
 from compactord.table.expired_files import expired_files
 from compactord.table.opening import OpenTable, refuse_formats
 from compactord.table.partition_texts import is_blank, partition_value
+from compactord.table.request import CompactRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,30 @@ class PlanContext:
     last_full_ms: Mapping[BucketId, int]
     settled: Set[str]
     resting: Mapping[bytes, Rest] = field(default_factory=dict)
+
+
+def plan_context(
+    request: CompactRequest,
+    state: TableState,
+    clock: Clock,
+    *,
+    zone: datetime.tzinfo,
+    last_full_ms: Mapping[BucketId, int] = MappingProxyType({}),
+    settled: Set[str] = frozenset(),
+) -> PlanContext:
+    """The context of a plan of `state` that is made now; `zone` is that of the workers."""
+    now_ms = clock.now_ms()
+    return PlanContext(
+        strategy=request.strategy,
+        partitions=request.partitions,
+        append_wait_ms=request.append_wait_ms,
+        now_ms=now_ms,
+        steady_ms=clock.steady_ms(),
+        zone=zone,
+        last_full_ms=last_full_ms,
+        settled=settled,
+        resting=resting_partitions(state, request.quiet_for_ms, now_ms),
+    )
 
 
 class StatePlanner:
@@ -143,6 +169,14 @@ def plan_state(
     """
     planner = StatePlanner(storage, table, state, context)
     return one_round(map(planner.plan, planner.candidates()), planner.request)
+
+
+def snapshot_count(storage: Storage, state: TableState) -> int:
+    """How many snapshots the table has, from its earliest on. Raises what reading raises."""
+    if state.snapshot is None:
+        return 0
+    earliest = earliest_snapshot_id(storage, state.table.location)
+    return 0 if earliest is None else max(0, state.snapshot.id - earliest + 1)
 
 
 # What becomes of a bucket with damaged entries, for people.

@@ -28,7 +28,7 @@ from compactord.service.daemon import JOBS_MAX
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests import builders
 from tests.storages import MemoryStorage
@@ -117,7 +117,7 @@ def _compactor(storage: Storage, ref: TableRef) -> TableCompactor:
     clock = SystemClock()
     return TableCompactor(
         ref,
-        SessionRequest(),
+        CompactRequest(),
         storage=storage,
         publisher=StorePublisher(storage),
         clock=clock,

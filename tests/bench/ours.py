@@ -22,7 +22,7 @@ from compactord.storage.base import Creation, Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.in_flight import Finished
 from compactord.table.opening import OpenTable
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
 # What `compactord compact` gives a subcompaction by default.
@@ -93,7 +93,7 @@ class OurSide:
         start = time.perf_counter()
         run = OneShot(
             table,
-            SessionRequest(
+            CompactRequest(
                 strategy=Strategy.FULL if full else Strategy.MINOR,
             ),
             storage=storage,

@@ -16,7 +16,7 @@ from compactord.ids import Owner
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals
 from tests import builders
@@ -64,7 +64,7 @@ def _one_shot(warehouse: Path, clock: JumpingClock, *, owner: Owner = FIRST) -> 
 
     return OneShot(
         tables.ref(warehouse),
-        SessionRequest(
+        CompactRequest(
             strategy=Strategy.MINOR,
             overrides={"compaction.optimization-interval": "1 h"},
         ),

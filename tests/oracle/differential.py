@@ -27,7 +27,7 @@ from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.in_flight import Finished
 from compactord.table.opening import OpenTable
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals
 from tests.oracle.judge import Judge
@@ -230,7 +230,7 @@ def compact(
     name = f"{path.parent.name.removesuffix('.db')}.{path.name}"
     run = OneShot(
         FilesystemCatalog(storage, str(path.parent.parent)).find_table(name),
-        SessionRequest(
+        CompactRequest(
             strategy=strategy,
             overrides=overrides or {},
             partitions=tuple(partitions),

@@ -33,9 +33,8 @@ from compactord.scheduler.priority import cost
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import PIN_MAX_MS, Quarantined
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
-from compactord.table.compactor import Cycle, Dispatch
+from compactord.table.cycle import Cycle, Dispatch, Settled
 from compactord.table.in_flight import Failed, Finished
-from compactord.table.session import Settled
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

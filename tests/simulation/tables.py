@@ -25,9 +25,8 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import OFFERED_MAX, PendingCompaction, Skip
-from compactord.table.compactor import Cycle, Dispatch, Planned
+from compactord.table.cycle import Cycle, Dispatch, Planned, Settled
 from compactord.table.in_flight import Failed, Finished
-from compactord.table.session import Settled
 from compactord.table.status import Backlog, TableInfo, TableShape
 
 MIB = 1 << 20

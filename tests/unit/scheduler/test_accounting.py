@@ -14,7 +14,7 @@ from compactord.scheduler.effects import StartDispatch
 from compactord.scheduler.scheduled_table import Drops
 from compactord.scheduler.status import Outcome
 from compactord.table.backlog import Skip
-from compactord.table.compactor import Outrun, OwnCommit
+from compactord.table.cycle import Outrun, OwnCommit
 from compactord.table.status import TableShape
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only

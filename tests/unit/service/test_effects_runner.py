@@ -32,8 +32,8 @@ from compactord.scheduler.effects import (
 )
 from compactord.service.effects_runner import Answers, EffectsRunner, TableSpec
 from compactord.table.backlog import Skip
-from compactord.table.compactor import Cycle, Dispatch, OwnCommit
-from compactord.table.session import SessionRequest, UnderWay
+from compactord.table.cycle import Cycle, Dispatch, OwnCommit, UnderWay
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, SECOND, VirtualClock, compact, fill_keyed, keyed_table, writer
 from tests.storages import Call, HookedStorage, MemoryStorage
@@ -80,7 +80,7 @@ class Harness:
         storage = HookedStorage(self.inner, before=self._before)
         self.runner.specs[NAME] = TableSpec(
             ref=self.table,
-            request=SessionRequest(),
+            request=CompactRequest(),
             storage=storage,
             publisher=StorePublisher(storage),
             stop_trigger_fallback=3,
@@ -288,7 +288,7 @@ def test_a_new_specification_takes_effect_with_the_next_turn(harness: Harness) -
     known = harness.runner.compactors[NAME]
     spec = harness.runner.specs[NAME]
     options = {"num-sorted-run.compaction-trigger": "50"}
-    harness.runner.specs[NAME] = replace(spec, request=SessionRequest(overrides=options))
+    harness.runner.specs[NAME] = replace(spec, request=CompactRequest(overrides=options))
     planned = harness.cycle().planned
     assert planned is not None
     assert planned.offered == ()

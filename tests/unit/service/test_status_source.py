@@ -16,7 +16,7 @@ from compactord.scheduler.status import Halt, HaltReason, PriorityClass
 from compactord.service.discovery import ExcludedTable
 from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.view import ConfigView, EngineView, ServiceView, TableStatus, TableView
-from compactord.table.backlog import TopBucket
+from compactord.table.shape import TopBucket
 from compactord.table.status import Backlog, TableInfo
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, OTHER, Stage, only

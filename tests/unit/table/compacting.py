@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from compactord.clock import Clock
 from compactord.commit.publish import StorePublisher
@@ -10,15 +11,18 @@ from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError
 from compactord.model import FailureKind, Subcompaction, TableName, TaskFailure
 from compactord.paimon.table import TableRef
+from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
-from compactord.table.compactor import Cycle, Dispatch, Planned, TableCompactor
+from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import Cycle, Dispatch, Planned
 from compactord.table.in_flight import Failed, Finished, InFlight
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock
 
 ALL = Skip()
+C = TypeVar("C", bound=TableCompactor)
 NAME = TableName("lake", "db", "t")
 
 
@@ -31,12 +35,17 @@ def compactor_of(
     append_wait_ms: int | None = None,
     quiet_for_ms: int = 0,
     settle_ms: int = 0,
-) -> TableCompactor:
+    strategy: Strategy = Strategy.MINOR,
+    made_by: type[C] = TableCompactor,  # type: ignore[assignment]
+) -> C:
     clock = clock or VirtualClock()
-    return TableCompactor(
+    return made_by(
         table,
-        SessionRequest(
-            overrides=overrides or {}, append_wait_ms=append_wait_ms, quiet_for_ms=quiet_for_ms
+        CompactRequest(
+            strategy=strategy,
+            overrides=overrides or {},
+            append_wait_ms=append_wait_ms,
+            quiet_for_ms=quiet_for_ms,
         ),
         storage=storage,
         publisher=StorePublisher(storage, settle_ms=settle_ms),

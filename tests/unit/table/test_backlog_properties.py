@@ -16,9 +16,13 @@ from compactord.plan.table import plan_bucket
 from compactord.plan.universal import last_full_compaction_ms
 from compactord.state.table_state import TableState, load_state
 from compactord.table.backlog import PendingCompaction, TableBacklog, without_busy
-from compactord.table.compactor import TOP_MAX, Dispatch, Planned, TableCompactor
+from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import Dispatch, Planned
 from compactord.table.opening import OpenTable, open_table
-from compactord.table.planning import PlanContext, StatePlanner
+from compactord.table.planner import TOP_MAX
+from compactord.table.planning import PlanContext, StatePlanner, plan_context
+from compactord.table.request import CompactRequest
+from compactord.table.status import measured_stop_trigger
 from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import SECOND, VirtualClock, append_table, compact, keyed_table, rows_of
 from tests.builders import WRITER as OWNER
@@ -43,6 +47,7 @@ class History:
         )
         self.planned: Planned | None = None
         self.in_flight: dict[int, Dispatch] = {}
+        self.planned_ms = 0
         self.numbers = 0
         self.key = 0
 
@@ -56,9 +61,23 @@ class History:
             return
         pending = self.planned.offered[which % len(self.planned.offered)]
         self.numbers += 1
+        expected = self._next_decision(pending.bucket)
         dispatched = self.compactor.dispatch(pending.bucket, number=self.numbers, free_slots=1)
+        if self.clock.steady_ms() == self.planned_ms:
+            assert expected == (dispatched.compaction if dispatched is not None else None)
         if dispatched is not None:
             self.in_flight[self.numbers] = dispatched
+
+    def _next_decision(self, bucket: BucketId) -> Compaction | None:
+        """As it would be made now, of the state that was planned on."""
+        assert self.compactor.seen is not None
+        table, state, request = self.compactor.seen
+        context = plan_context(
+            CompactRequest(append_wait_ms=WAIT_MS), state, self.clock, zone=self.clock.time_zone
+        )
+        busy = _busy(self.in_flight).get(bucket, set())
+        found = without_busy(StatePlanner(self.storage, table, state, context).files(bucket), busy)
+        return next(iter(plan_bucket(found, request).compactions), None) if found else None
 
     def compact_elsewhere(self) -> None:
         compact(self.storage, self.table, owner=SECOND)
@@ -72,17 +91,27 @@ class History:
         cycle = self.compactor.cycle(ended, ALL)
         assert cycle.error is None
         self.planned = cycle.planned or self.planned
+        self.planned_ms = self.clock.steady_ms()
         self._check()
 
     def _check(self) -> None:
         """Everything looked at anew, with the same files busy."""
-        planned, session = self.planned, self.compactor._session
+        planned, seen = self.planned, self.compactor.seen
         assert planned is not None
+        assert seen is not None
         table = open_table(self.storage, self.table, {})
         state = load_state(self.storage, self.table)
-        context = session.plan_context()
+        context = plan_context(
+            CompactRequest(append_wait_ms=WAIT_MS),
+            state,
+            self.clock,
+            zone=self.clock.time_zone,
+            last_full_ms=seen[2].last_full_ms,
+            settled=seen[2].settled,
+        )
         planner = StatePlanner(self.storage, table, state, context)
-        fresh = TableBacklog(stop_trigger=self.compactor._stop_trigger)
+        stop_trigger = measured_stop_trigger(table.options.compaction, 3)
+        fresh = TableBacklog(stop_trigger=stop_trigger)
         fresh.update(planner, state, None, _busy(self.in_flight), context)
         assert planned.offered == fresh.offered(ALL)
         assert planned.backlog == fresh.backlog()

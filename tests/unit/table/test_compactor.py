@@ -21,9 +21,10 @@ from compactord.paimon.table import TableRef
 from compactord.state.table_state import data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
-from compactord.table.compactor import Dispatch, TableCompactor
+from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import Dispatch
 from compactord.table.in_flight import Failed, Finished
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from tests.builders import (
     FIRST,
     SECOND,
@@ -297,8 +298,8 @@ def test_other_options_count_from_the_next_cycle_on() -> None:
     storage, table, _ = _keyed(commits=3)
     compactor = compactor_of(storage, table)
     assert _due(compactor) == []
-    session = compactor_of(storage, table, overrides={"num-sorted-run.compaction-trigger": "2"})
-    compactor.reconfigure(session._session._request, 3)
+    overrides = {"num-sorted-run.compaction-trigger": "2"}
+    compactor.reconfigure(CompactRequest(overrides=overrides), 3)
     assert sorted(_due(compactor)) == [0, 1]
 
 
@@ -382,7 +383,7 @@ def test_a_table_without_a_stop_trigger_is_measured_against_the_configured_one(
     table = keyed_table(storage, WHERE, options={"num-sorted-run.stop-trigger": stop})
     compactor = compactor_of(storage, table)
     first = compactor.cycle((), ALL).planned
-    compactor.reconfigure(SessionRequest(), stop_trigger_fallback=30)
+    compactor.reconfigure(CompactRequest(), stop_trigger_fallback=30)
     second = compactor.cycle((), ALL).planned
     assert first is not None
     assert second is not None

@@ -9,7 +9,8 @@ import pytest
 from compactord.model import Conflict
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
-from compactord.table.compactor import Dispatch, Planned, TableCompactor
+from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import Dispatch, Planned
 from tests import builders
 from tests.damage import DAMAGE, JUNK, Spoil, of_file, spoil
 from tests.storages import Call, HookedStorage, MemoryStorage

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import discard, file_names, run_subcompaction
 from compactord.errors import CommitError
 from compactord.model import (
     DATA,
-    Compaction,
     Conflict,
     FailureKind,
     Output,
@@ -20,12 +18,12 @@ from compactord.model import (
     TaskFailure,
     TaskOutcome,
 )
+from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import Dispatch
 from compactord.table.in_flight import Failed, Finished, InFlight
-from compactord.table.session import SessionRequest, TableSession, neighbours
-from compactord.table.subcompactions import WorkerSpec
-from tests.builders import FIRST, VirtualClock, fill_keyed, keyed_table, writer
+from tests.builders import fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage
-from tests.unit.table.compacting import NAME
+from tests.unit.table.compacting import ALL, NAME, compactor_of
 
 AUDIT = "audit"
 
@@ -47,19 +45,22 @@ class Case:
     """A bucket that is due, and what the table's folder held before anything was written."""
 
     storage: MemoryStorage
-    session: TableSession
-    compaction: Compaction
-    subcompaction: Subcompaction
+    compactor: TableCompactor
+    dispatch: Dispatch
     before: dict[str, bytes]
+
+    @property
+    def subcompaction(self) -> Subcompaction:
+        (only,) = self.dispatch.subcompactions
+        return only
 
     def settled(self, *outcomes: TaskOutcome) -> Finished | Failed:
         """What comes of the compaction when its subcompactions have these outcomes."""
-        assert self.session.state is not None
         in_flight = InFlight(
-            0,
-            self.compaction,
+            self.dispatch.number,
+            self.dispatch.compaction,
             [replace(self.subcompaction, index=number) for number in range(len(outcomes))],
-            neighbours=neighbours(self.compaction, self.session.state),
+            neighbours=self.dispatch.neighbours,
             index_entries=(),
         )
         in_flight.waiting.clear()  # they run elsewhere
@@ -80,19 +81,13 @@ def case() -> Case:
     storage = MemoryStorage()
     table = keyed_table(storage, "/warehouse/db.db/t", buckets=1)
     fill_keyed(writer(storage, table), commits=6)
-    clock = VirtualClock()
-    session = TableSession(
-        table,
-        SessionRequest(),
-        storage=storage,
-        publisher=StorePublisher(storage),
-        clock=clock,
-        worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone),
-    )
-    session.refresh()
-    (compaction,) = [each for plan in session.plans() for each in plan.compactions]
-    (part,) = session.subcompactions(compaction, number=0, free_slots=1)
-    return Case(storage, session, compaction, part, dict(storage.objects))
+    compactor = compactor_of(storage, table)
+    planned = compactor.cycle([], ALL).planned
+    assert planned is not None
+    (pending,) = planned.offered
+    dispatch = compactor.dispatch(pending.bucket, number=0, free_slots=1)
+    assert isinstance(dispatch, Dispatch)
+    return Case(storage, compactor, dispatch, dict(storage.objects))
 
 
 def test_a_subcompaction_that_succeeded_beside_one_that_failed_leaves_no_file_of_any_kind(
@@ -104,7 +99,7 @@ def test_a_subcompaction_that_succeeded_beside_one_that_failed_leaves_no_file_of
     failed = case.settled(_with_audit(case.subcompaction), failure)
     assert isinstance(failed, Failed)
     assert case.new_files() == ["audit", "data"]
-    case.session.discard(failed=[failed])
+    case.compactor.discard([failed])
     assert case.storage.objects == case.before
 
 
@@ -113,15 +108,16 @@ def test_what_is_finished_and_not_to_be_published_leaves_no_file_of_any_kind(cas
     assert isinstance(finished, Finished)
     assert [output.kind for output in finished.change.outputs] == [DATA, AUDIT]
     assert [file.file_name[:4] for file in finished.change.after] == ["data"]
-    case.session.discard(finished=[finished])
+    case.compactor.discard([finished])
     assert case.storage.objects == case.before
 
 
 def test_a_commit_refuses_a_kind_that_it_cannot_list_and_no_file_is_left(case: Case):
     finished = case.settled(_with_audit(case.subcompaction))
     assert isinstance(finished, Finished)
-    with pytest.raises(CommitError, match="is of kind audit, which no manifest lists"):
-        case.session.settle([finished], busy=())
+    cycle = case.compactor.cycle([finished], ALL)
+    assert isinstance(cycle.error, CommitError)
+    assert "is of kind audit, which no manifest lists" in str(cycle.error)
     assert case.storage.objects == case.before
 
 
@@ -130,7 +126,8 @@ def test_a_file_of_any_kind_that_is_lost_before_its_commit_takes_the_others_alon
     finished = case.settled(result)
     assert isinstance(finished, Finished)
     case.storage.delete(f"{case.subcompaction.write.folder}/{result.outputs[1].file.file_name}")
-    settled = case.session.settle([finished], busy=())
+    settled = case.compactor.cycle([finished], ALL).settled
+    assert settled is not None
     ((_, drop),) = settled.dropped
     assert (settled.committed, drop.conflict) == (None, Conflict.OUTPUT_LOST)
     assert case.storage.objects == case.before

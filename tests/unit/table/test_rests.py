@@ -11,9 +11,10 @@ from compactord.paimon.snapshot import CommitKind
 from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.table import report
-from compactord.table.compactor import Planned, TableCompactor
+from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import Planned
 from compactord.table.detail import bucket_details
-from compactord.table.session import SessionRequest
+from compactord.table.request import CompactRequest
 from tests.builders import VirtualClock, one_shot
 from tests.lineage import TABLE, Lineage
 from tests.unit.state.table_by_day import MINUTE, NOW_MS, TableByDay, day
@@ -75,7 +76,7 @@ def test_nothing_rests_unless_it_was_asked_for() -> None:
     plan = planned(compactor)
     assert (pending(plan), resting(plan)) == (["day=0", "day=1", "day=2"], {})
     for minutes, expected in ((10, {"day=0": 9}), (20, {"day=0": 19}), (0, {})):
-        request = SessionRequest(quiet_for_ms=minutes * MINUTE)
+        request = CompactRequest(quiet_for_ms=minutes * MINUTE)
         compactor.reconfigure(request, stop_trigger_fallback=3)
         assert resting(planned(compactor)) == expected
 

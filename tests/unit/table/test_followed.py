@@ -1,15 +1,14 @@
-"""What a session knows of its table, and when it looks again whether it may touch it at all."""
+"""What is known of a table, and when it is found out again whether it may be touched at all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from compactord.commit.publish import StorePublisher
-from compactord.engine.worker import run_subcompaction
 from compactord.errors import CommitError
 from compactord.model import CompactReason
 from compactord.paimon import paths
@@ -19,9 +18,12 @@ from compactord.paimon.snapshot import latest_snapshot_id
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy, TableKind
 from compactord.storage.base import Storage
-from compactord.table.in_flight import Finished, InFlight
-from compactord.table.session import SessionRequest, Settled, TableSession, neighbours
-from compactord.table.subcompactions import WorkerSpec
+from compactord.table.backlog import Skip
+from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import Cycle, Dispatch, Settled
+from compactord.table.followed import FollowedTable
+from compactord.table.in_flight import Failed, Finished
+from compactord.table.request import CompactRequest
 from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import (
     DAY_MS,
@@ -38,67 +40,64 @@ from tests.builders import (
     rows_of,
     writer,
 )
-from tests.storages import MemoryStorage
-from tests.unit.table.compacting import NAME
+from tests.storages import Call, HookedStorage, MemoryStorage
+from tests.unit.table.compacting import ALL, compactor_of, outcome_of
 
 WHERE = "/warehouse/db.db/t"
 FORCED = {"compaction.force-rewrite-all-files": "true"}
 
 
-def _session(
-    storage: Storage,
-    table: TableRef,
-    *,
-    strategy: Strategy = Strategy.MINOR,
-    overrides: Mapping[str, str] | None = None,
-    clock: VirtualClock | None = None,
-) -> TableSession:
-    return TableSession(
-        table,
-        SessionRequest(strategy=strategy, overrides=overrides or {}),
-        storage=storage,
-        publisher=StorePublisher(storage),
-        clock=clock or VirtualClock(),
-        worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=VirtualClock().time_zone),
-    )
-
-
-def _filled() -> tuple[MemoryStorage, TableRef, TableSession]:
-    """A table with keys of which both buckets are due, and a session that has not looked yet."""
+def _filled() -> tuple[MemoryStorage, TableRef]:
+    """A table with keys of which both buckets are due."""
     storage = MemoryStorage()
     table = keyed_table(storage, WHERE)
     fill_keyed(writer(storage, table), commits=6)
-    return storage, table, _session(storage, table)
+    return storage, table
 
 
-def _finished(session: TableSession) -> list[Finished]:
-    """All that is due by the state as it is, merged and not yet published."""
-    state, indexes = session.state, session.index_entries()
-    assert state is not None
+def _followed(storage: Storage, table: TableRef) -> FollowedTable:
+    return FollowedTable(
+        table,
+        CompactRequest(),
+        storage=storage,
+        publisher=StorePublisher(storage),
+        clock=VirtualClock(),
+        owner=FIRST,
+    )
+
+
+def _finished(compactor: TableCompactor) -> list[Finished]:
+    """All that is due, merged and not yet published."""
+    planned = compactor.cycle([], ALL).planned
     ended: list[Finished] = []
-    decisions = [compaction for plan in session.plans() for compaction in plan.compactions]
-    for number, compaction in enumerate(decisions):
-        in_flight = InFlight(
-            number,
-            compaction,
-            session.subcompactions(compaction, number=number, free_slots=1),
-            neighbours=neighbours(compaction, state),
-            index_entries=indexes.get(compaction.bucket, ()),
-        )
-        while in_flight.waiting:
-            outcome = run_subcompaction(in_flight.waiting.popleft())
-            in_flight.arrived(outcome, NAME, attempts_max=1)
-        found = in_flight.ended()
+    for number, pending in enumerate(planned.offered if planned is not None else (), 1):
+        dispatch = compactor.dispatch(pending.bucket, number=number, free_slots=1)
+        assert isinstance(dispatch, Dispatch)
+        found = outcome_of(dispatch)
         assert isinstance(found, Finished)
         ended.append(found)
     return ended
 
 
-def _round(session: TableSession) -> Settled | None:
-    """Refresh, merge what is due and publish it; None when nothing is."""
-    session.refresh()
-    finished = _finished(session)
-    return session.settle(finished, busy=()) if finished else None
+def _settled(compactor: TableCompactor, finished: list[Finished]) -> Settled:
+    cycle = compactor.cycle(finished, ALL)
+    if cycle.error is not None:
+        raise cycle.error
+    assert cycle.settled is not None
+    return cycle.settled
+
+
+def _round(compactor: TableCompactor) -> Settled | None:
+    """Merge what is due and publish it; None when nothing is."""
+    finished = _finished(compactor)
+    return _settled(compactor, finished) if finished else None
+
+
+def _schema_ids(compactor: TableCompactor) -> tuple[int, frozenset[int]]:
+    """That of the table, and those of its files."""
+    assert compactor.seen is not None
+    table, state, _ = compactor.seen
+    return table.schema.id, frozenset(state.files.schema_ids)
 
 
 def _alter(storage: Storage, table: TableRef, **changed: Any) -> None:
@@ -127,97 +126,109 @@ def test_files_of_older_columns_that_came_during_a_merge_are_merged_next() -> No
     target = writer(storage, table)
     for commit in range(6):
         target.write(rows_of([(key, commit) for key in range(9)]).rename_columns(["k", "w"]))
-    session = _session(storage, table)
-    session.refresh()
-    finished = _finished(session)
+    compactor = compactor_of(storage, table)
+    finished = _finished(compactor)
     stale.write(rows_of([(1, 1)]))
-    assert session.settle(finished, busy=()).committed is not None
+    assert _settled(compactor, finished).committed is not None
     for value in range(5):
         stale.write(rows_of([(1, value)]))
-    settled = _round(session)
+    settled = _round(compactor)
     assert settled is not None
     assert settled.committed is not None
-    assert session.state is not None
-    assert session.state.files.schema_ids == {1}
+    assert _schema_ids(compactor) == (1, {1})
 
 
 def test_a_column_that_is_renamed_during_a_merge_costs_a_new_plan_and_nothing_else() -> None:
-    storage, table, session = _filled()
-    session.refresh()
-    finished = _finished(session)
+    storage, table = _filled()
+    compactor = compactor_of(storage, table)
+    finished = _finished(compactor)
     _altered(storage, table)
-    settled = session.settle(finished, busy=())
+    settled = _settled(compactor, finished)
     assert settled.committed is not None
     assert not settled.dropped
-    assert session.refresh()
-    assert session.table.schema.id == 1
+    assert _schema_ids(compactor) == (1, {0})
     target = writer(storage, table)
     for commit in range(6):
         target.write(rows_of([(key, commit) for key in range(9)]).rename_columns(["k", "w"]))
-    assert _round(session) is not None
+    assert _round(compactor) is not None
+
+
+def test_a_table_that_is_opened_and_followed_has_its_schema_read_once() -> None:
+    storage, table = _filled()
+    reads = 0
+
+    def count(call: Call) -> None:
+        nonlocal reads
+        reads += call.method == "read" and "/schema/" in call.path
+
+    followed = _followed(HookedStorage(storage, before=count), table)
+    followed.refresh()
+    assert reads == 1
 
 
 def test_older_schemas_are_read_once_while_the_latest_stays() -> None:
-    storage, table, session = _filled()
+    storage, table = _filled()
+    followed = _followed(storage, table)
     _altered(storage, table)
-    session.refresh()
-    assert session.table.history.schema(0).id == 0
-    known = session.table
+    followed.refresh()
+    assert followed.table.history.schema(0).id == 0
+    known = followed.table
     writer(storage, table).write(rows_of([(1, 1)]).rename_columns(["k", "w"]))
-    assert session.refresh()
-    assert session.table is not known
-    assert session.table.history is known.history
+    assert followed.refresh()
+    assert followed.table is not known
+    assert followed.table.history is known.history
 
 
 def test_a_table_made_anew_during_a_merge_is_opened_anew() -> None:
-    storage, table, session = _filled()
-    session.refresh()
-    finished = _finished(session)
+    storage, table = _filled()
+    compactor = compactor_of(storage, table)
+    finished = _finished(compactor)
     _drop(storage, table)
     append_table(storage, WHERE)
     target = writer(storage, table)
     for commit in range(8):
         target.write(rows_of([(1, commit)]))
-    assert len(session.settle(finished, busy=()).dropped) == 2
-    assert session.refresh()
-    assert session.table.kind is TableKind.APPEND_UNAWARE
+    assert len(_settled(compactor, finished).dropped) == 2
+    assert compactor.seen is not None
+    assert compactor.seen[0].kind is TableKind.APPEND_UNAWARE
     assert leftovers(storage, table, [FIRST]) == set()
 
 
-def test_nothing_new_is_not_looked_at_again() -> None:
-    storage, table, session = _filled()
-    assert [session.refresh(), session.refresh()] == [True, False]
-    _round(session)
-    assert [session.refresh(), session.refresh()] == [True, False]
+def test_nothing_new_is_not_taken_in_again() -> None:
+    storage, table = _filled()
+    followed = _followed(storage, table)
+    assert [followed.refresh(), followed.refresh()] == [True, False]
+    compact(storage, table)
+    assert [followed.refresh(), followed.refresh()] == [True, False]
     fill_keyed(writer(storage, table), commits=1)
-    assert [session.refresh(), session.refresh()] == [True, False]
+    assert [followed.refresh(), followed.refresh()] == [True, False]
 
 
 def test_a_schema_without_a_snapshot_is_new() -> None:
     storage = MemoryStorage()
     table = keyed_table(storage, WHERE)
-    session = _session(storage, table)
-    session.refresh()
+    followed = _followed(storage, table)
+    followed.refresh()
     _altered(storage, table)
-    assert session.refresh()
-    assert session.table.schema.id == 1
+    assert followed.refresh()
+    assert followed.table.schema.id == 1
 
 
 @pytest.mark.parametrize("commits", [1, 6])
-def test_what_a_session_has_rewritten_it_does_not_rewrite_again(commits: int) -> None:
+def test_what_a_process_has_rewritten_it_does_not_rewrite_again(commits: int) -> None:
     storage = MemoryStorage()
     table = keyed_table(storage, WHERE)
     expected = fill_keyed(writer(storage, table), commits=commits)
     compact(storage, table, strategy=Strategy.FULL)
     for _ in range(2):
         # A later command rewrites again, as asked.
-        session = _session(storage, table, strategy=Strategy.FULL, overrides=FORCED)
-        first = _round(session)
+        compactor = compactor_of(storage, table, strategy=Strategy.FULL, overrides=FORCED)
+        first = _round(compactor)
         assert first is not None
         assert {each.compaction.reason for each in first.published} == {
             CompactReason.FORCED_REWRITE
         }
-        assert _round(session) is None
+        assert _round(compactor) is None
     assert read_keyed(storage, table) == expected
     check_chain(storage, table)
 
@@ -225,12 +236,17 @@ def test_what_a_session_has_rewritten_it_does_not_rewrite_again(commits: int) ->
 INTERVAL = {"compaction.optimization-interval": "1 h"}
 
 
-def _full_round(session: TableSession, target: WriteOnlyWriter) -> BucketId:
+def _full_round(compactor: TableCompactor, target: WriteOnlyWriter) -> BucketId:
     target.write(rows_of([(1, 1)]))
-    settled = _round(session)
+    settled = _round(compactor)
     assert settled is not None
     (finished,) = settled.published
     return finished.compaction.bucket
+
+
+def _last_full_ms(compactor: TableCompactor) -> Mapping[BucketId, int]:
+    assert compactor.seen is not None
+    return dict(compactor.seen[2].last_full_ms)
 
 
 def test_full_compactions_alone_are_remembered_while_that_matters() -> None:
@@ -241,22 +257,22 @@ def test_full_compactions_alone_are_remembered_while_that_matters() -> None:
         # Sizes are equal: run after run is taken.
         target.write(rows_of([(key, commit) for key in range(100)]))
     clock = VirtualClock()
-    session = _session(
+    compactor = compactor_of(
         storage,
         table,
         overrides={"compaction.max-size-amplification-percent": "1000"},
         clock=clock,
     )
-    settled = _round(session)
+    settled = _round(compactor)
     assert settled is not None
     assert [each.compaction.reason for each in settled.published] == [CompactReason.SIZE_RATIO]
-    session.reconfigure(SessionRequest(strategy=Strategy.FULL))
-    _full_round(session, target)
-    assert session.plan_context().last_full_ms == {}, "nothing goes by it"
-    session.reconfigure(SessionRequest(strategy=Strategy.FULL, overrides=INTERVAL))
+    compactor.reconfigure(CompactRequest(strategy=Strategy.FULL), 3)
+    _full_round(compactor, target)
+    assert _last_full_ms(compactor) == {}, "nothing goes by it"
+    compactor.reconfigure(CompactRequest(strategy=Strategy.FULL, overrides=INTERVAL), 3)
     clock.set_by_ms = -DAY_MS
-    bucket = _full_round(session, target)
-    assert session.plan_context().last_full_ms == {bucket: clock.steady_ms()}
+    bucket = _full_round(compactor, target)
+    assert _last_full_ms(compactor) == {bucket: clock.steady_ms()}
 
 
 def _replaced_by_others(storage: Storage, table: TableRef, snapshot_id: int) -> None:
@@ -266,55 +282,74 @@ def _replaced_by_others(storage: Storage, table: TableRef, snapshot_id: int) -> 
     assert writer(storage, table).write(rows_of([(1, 1)])) == snapshot_id
 
 
-def _published(session: TableSession) -> int:
-    settled = _round(session)
+class _Counted(TableCompactor):
+    """Counts what its cycles tell of lost snapshots."""
+
+    lost = replaced = 0
+
+    def cycle(self, ended: Sequence[Finished | Failed], skip: Skip) -> Cycle:
+        found = super().cycle(ended, skip)
+        assert found.error is None
+        self.lost += len(found.lost_snapshots)
+        self.replaced = found.replaced_snapshots
+        return found
+
+
+def _counted(storage: Storage, table: TableRef) -> _Counted:
+    return compactor_of(storage, table, made_by=_Counted)
+
+
+def _published(compactor: TableCompactor) -> int:
+    settled = _round(compactor)
     assert settled is not None
     assert settled.committed is not None
     return settled.committed.snapshot_id
 
 
 def test_snapshots_of_a_table_made_anew_are_not_replaced_but_earlier_and_later_ones_are() -> None:
-    storage, table, session = _filled()
-    _replaced_by_others(storage, table, _published(session))
-    session.refresh()
-    assert (len(session.lost_snapshots), session.replaced_snapshots) == (1, 1)
-    _published(session)
+    storage, table = _filled()
+    compactor = _counted(storage, table)
+    _replaced_by_others(storage, table, _published(compactor))
+    compactor.cycle([], ALL)
+    assert (compactor.lost, compactor.replaced) == (1, 1)
+    fill_keyed(writer(storage, table), commits=6)
+    _published(compactor)
     _drop(storage, table)
     keyed_table(storage, WHERE, options={"file.compression": "lz4"})
     expected = fill_keyed(writer(storage, table), commits=9)
-    assert session.refresh()
-    assert (len(session.lost_snapshots), session.replaced_snapshots) == (2, 1)
-    newest = _published(session)
+    newest = _published(compactor)
+    assert (compactor.lost, compactor.replaced) == (2, 1)
     assert read_keyed(storage, table) == expected
     _replaced_by_others(storage, table, newest)
-    session.refresh()
-    assert (len(session.lost_snapshots), session.replaced_snapshots) == (3, 2)
+    compactor.cycle([], ALL)
+    assert (compactor.lost, compactor.replaced) == (3, 2)
 
 
-def test_a_session_names_what_has_changed_once() -> None:
-    storage, table, session = _filled()
-    session.refresh()
-    assert session.take_drift().changed is None
-    assert session.take_drift().changed == set()
-    settled = _round(session)
-    assert settled is not None
-    writer(storage, table).write(rows_of([(1, 1)]))
-    session.refresh()
-    drift = session.take_drift()
-    assert drift.changed == {each.compaction.bucket for each in settled.published}
-    assert drift.appended_bytes > 0
-    assert session.take_drift().changed == set()
-
-
-def test_outrun_is_told_by_the_newest_snapshot_which_is_then_looked_at() -> None:
-    storage, table, session = _filled()
-    session.refresh()
-    (first, *_) = (compaction for plan in session.plans() for compaction in plan.compactions)
-    assert session.is_outrun(1, first, "ObjectNotFound", "no such file") is False
+def test_a_table_names_what_has_changed_once() -> None:
+    storage, table = _filled()
+    followed = _followed(storage, table)
+    followed.refresh()
+    assert followed.take_drift().changed is None
+    assert followed.take_drift().changed == set()
+    before = set(followed.state.files.bucket_ids())
     compact(storage, table, owner=SECOND)
-    assert session.is_outrun(1, first, "FormatError", "damaged") is False
-    assert session.is_outrun(1, first, "ObjectNotFound", "no such file") is True
-    assert session.refresh()
+    writer(storage, table).write(rows_of([(1, 1)]))
+    followed.refresh()
+    drift = followed.take_drift()
+    assert drift.changed == before
+    assert drift.appended_bytes > 0
+    assert followed.take_drift().changed == set()
+
+
+def test_replaced_inputs_are_told_by_the_newest_snapshot_which_is_then_taken_in() -> None:
+    storage, table = _filled()
+    compactor, followed = compactor_of(storage, table), _followed(storage, table)
+    (first, *_) = _finished(compactor)
+    followed.refresh()
+    assert not followed.has_replaced(first.compaction)
+    compact(storage, table, owner=SECOND)
+    assert followed.has_replaced(first.compaction)
+    assert followed.refresh()
 
 
 @pytest.mark.parametrize("is_altered_before", [True, False])
@@ -327,8 +362,8 @@ def test_a_table_made_anew_is_told_by_the_schema_that_was_known(*, is_altered_be
     target = writer(storage, table)
     for commit in range(6):
         target.write(rows_of([(key, commit) for key in range(9)]).rename_columns(names))
-    session = _session(storage, table)
-    _published(session)
+    compactor = _counted(storage, table)
+    _published(compactor)
     _drop(storage, table)
     keyed_table(storage, WHERE, options={"file.compression": "lz4"})
     if not is_altered_before:
@@ -337,35 +372,36 @@ def test_a_table_made_anew_is_told_by_the_schema_that_was_known(*, is_altered_be
     names = ["k", "v"] if is_altered_before else ["k", "w"]
     for commit in range(9):
         target.write(rows_of([(key, commit) for key in range(9)]).rename_columns(names))
-    assert session.refresh()
-    assert (len(session.lost_snapshots), session.replaced_snapshots) == (1, 0)
+    compactor.cycle([], ALL)
+    assert (compactor.lost, compactor.replaced) == (1, 0)
 
 
 def test_a_table_that_was_altered_is_not_taken_for_a_new_one() -> None:
-    storage, table, session = _filled()
-    newest = _published(session)
+    storage, table = _filled()
+    compactor = _counted(storage, table)
+    newest = _published(compactor)
     _replaced_by_others(storage, table, newest)
     options = latest_schema(storage, table.location).options
     _alter(storage, table, options={**options, "target-file-size": "64 mb"})
-    assert session.refresh()
-    assert (len(session.lost_snapshots), session.replaced_snapshots) == (1, 1)
+    compactor.cycle([], ALL)
+    assert (compactor.lost, compactor.replaced) == (1, 1)
 
 
 def test_files_of_a_schema_that_was_rolled_back_are_not_published() -> None:
     """Nobody could read them; Java's rollback allows it as long as no snapshot has that schema."""
-    storage, table, session = _filled()
+    storage, table = _filled()
     _alter(storage, table, comment="new")
-    session.refresh()
-    finished = _finished(session)
+    compactor = compactor_of(storage, table)
+    finished = _finished(compactor)
     assert {output.file.schema_id for each in finished for output in each.change.outputs} == {1}
     storage.delete(paths.schema_path(table.location, 1))
     newest = latest_snapshot_id(storage, table.location)
     with pytest.raises(CommitError, match="schema 1, which was rolled back meanwhile to 0"):
-        session.settle(finished, busy=())
+        _settled(compactor, finished)
     assert latest_snapshot_id(storage, table.location) == newest
     assert leftovers(storage, table, [FIRST]) == set()
-    session.refresh()
-    assert session.table.schema.id == 0
-    again = session.settle(_finished(session), busy=())
+    again = _round(compactor)
+    assert again is not None
     assert again.committed is not None
     assert len(again.published) == len(finished)
+    assert _schema_ids(compactor)[0] == 0

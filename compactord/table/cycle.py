@@ -1,0 +1,140 @@
+"""What the jobs of a table are asked and what they answer: values that pass between threads."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from compactord.errors import CompactordError, DataFileMissing
+from compactord.model import Committed, Compaction, DroppedChange, LostCommit, Subcompaction
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.table.backlog import DamagedBucket, PendingCompaction
+from compactord.table.in_flight import Finished
+from compactord.table.shape import TopBucket
+from compactord.table.status import Backlog, RestingPartition, TableInfo, TableShape
+
+
+class Phase(enum.Enum):
+    """What a table's job does, for heartbeats."""
+
+    PLAN = "planner"
+    COMMIT = "committer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What became of finished compactions. `committed` None: no snapshot was made."""
+
+    committed: Committed | None = None
+    published: tuple[Finished, ...] = ()
+    dropped: tuple[tuple[Finished, DroppedChange], ...] = ()
+    # Published, and then replaced by another writer: nothing of them is known to be live.
+    replaced: tuple[Finished, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The table's status and what is due. `appended_bytes` were added since the last plan.
+
+    `workable` is the backlog without the buckets that were to be skipped.
+    """
+
+    snapshot_id: int
+    info: TableInfo
+    shape: TableShape
+    offered: tuple[PendingCompaction, ...]
+    backlog: Backlog
+    workable: Backlog
+    top: tuple[TopBucket, ...]
+    discovery_interval_ms: int
+    appended_bytes: int
+    # Buckets that have no files any more.
+    gone: frozenset[BucketId] = frozenset()
+    manifests_read: int
+    entries_read: int
+    entries_skipped: int
+    seconds: float
+    resting: tuple[RestingPartition, ...] = ()
+    # Buckets that cannot be planned; the others are.
+    damaged: tuple[DamagedBucket, ...] = ()
+
+    @property
+    def offers_all(self) -> bool:
+        """Whether every due bucket is among the offered ones."""
+        return self.backlog.tasks <= sum(pending.tasks for pending in self.offered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCommit:
+    """A commit of compactord, by whichever process; `ended_ms` is steady."""
+
+    snapshot_id: int
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """The outcome of a cycle. `planned` is None when nothing is new since the last one.
+
+    `error` ended it: in the commit when `in_commit`, else in polling the table. The compactions
+    passed in are settled in any case.
+    """
+
+    settled: Settled | None
+    commit_seconds: float
+    planned: Planned | None
+    lost_snapshots: tuple[str, ...]
+    replaced_snapshots: int
+    error: CompactordError | None
+    in_commit: bool
+    # Why manifests that wait for no compaction could not be merged; the plan holds all the same.
+    merge_error: CompactordError | None = None
+    # What the table is; None where nothing new was read of it.
+    info: TableInfo | None = None
+    # For the failed compactions that were passed in: whether others had replaced and expired their
+    # inputs, as far as is known.
+    outrun: Mapping[int, bool] = field(default_factory=dict)
+    # For those whose inputs nobody replaced: the data file that is gone.
+    missing: Mapping[int, DataFileMissing] = field(default_factory=dict)
+    # What writers lost to late renames, committed again or not.
+    lost_commits: tuple[LostCommit, ...] = ()
+    # The last commit of ours that the table itself tells of; only after a start.
+    last_commit: OwnCommit | None = None
+    # How long nothing may be built on our newest snapshot; `planned` is None meanwhile.
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """A decision with its subcompactions, planned on a state whose snapshot is `snapshot_id`."""
+
+    number: int
+    compaction: Compaction
+    subcompactions: tuple[Subcompaction, ...]
+    neighbours: tuple[DataFile, ...]
+    index_entries: tuple[bytes, ...]
+    snapshot_id: int
+    partition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outrun:
+    """A decision that others made void: they replaced and expired an input before it was read."""
+
+    number: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnderWay:
+    """The oldest of what may still write files of a table.
+
+    Files tell their age by the wall clock, which may be set meanwhile. `since_ms` is the least that
+    it has shown since that began, as far as was seen, and `for_ms` how long ago that is in steady
+    time. Neither alone is enough: a file made after the clock was set back is from before
+    `since_ms` if nobody saw that; once it is set ahead again, it looks older than `for_ms`.
+    """
+
+    since_ms: int
+    for_ms: int

@@ -1,0 +1,276 @@
+"""One table as it is now: its schema and options, its live files, what late renames lost of it.
+
+One thread at a time uses it; `table` and `state` are values that other threads may read meanwhile.
+Everything is stored in the table: a process can end at any moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import structlog
+
+from compactord.clock import Clock
+from compactord.commit.committer import Committer, commit_user
+from compactord.commit.publish import SnapshotPublisher
+from compactord.errors import CompactordError, ObjectNotFound
+from compactord.ids import Owner
+from compactord.model import (
+    BucketChange,
+    CommitOutcome,
+    Committed,
+    Compaction,
+    LostCommit,
+)
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.schema import TableSchema, has_later_schema, read_schema
+from compactord.paimon.snapshot import SnapshotIdentity
+from compactord.paimon.table import TableRef
+from compactord.state.follower import Drift, Follower
+from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
+from compactord.table.lost_commits import LookedAt, LostCommits
+from compactord.table.opening import open_table, refuse_live_state
+from compactord.table.planning import remember_rewrites
+from compactord.table.request import CompactRequest
+
+_log = structlog.get_logger()
+# How often a quiet table is asked for the schema that is known, in place of the next one.
+_KNOWN_SCHEMA_MS = 60_000
+
+
+class FollowedTable:
+    """See the module. Opens the table: raises what `open_table` raises, before data is read."""
+
+    def __init__(
+        self,
+        ref: TableRef,
+        request: CompactRequest,
+        *,
+        storage: Storage,
+        publisher: SnapshotPublisher,
+        clock: Clock,
+        owner: Owner,
+    ) -> None:
+        self.ref = ref
+        self.request = request
+        self._storage = storage
+        self._clock = clock
+        self.table = open_table(storage, ref, request.overrides)
+        self._lost_commits = LostCommits(storage, publisher, ref.location, clock)
+        self._follower = Follower(
+            storage,
+            user=commit_user(owner, self.table.options.commit.user_prefix),
+            looked_back=self._lost_commits.published,
+        )
+        self._committer = Committer(
+            storage=storage,
+            publisher=publisher,
+            follower=self._follower,
+            clock=clock,
+            owner=owner,
+        )
+        self._state: TableState | None = None
+        self._is_first = True
+        # Snapshots that seemed to be replaced because the table had been made anew.
+        self._excused = 0
+        self._replaced_before = 0
+        # What was found to be a table that we may touch: request, schema and snapshot.
+        self._checked: tuple[CompactRequest, int, SnapshotIdentity | None] | None = None
+        # When the known schema was last read, in steady time, and whether just now.
+        self._schema_read_ms = clock.steady_ms()
+        self._has_read_schema = False
+        # The snapshot whose manifests were last found to need no merging, or were merged.
+        self._merged_on: SnapshotIdentity | None = None
+
+    @property
+    def state(self) -> TableState:
+        """The newest state that is known; `refresh` comes first."""
+        assert self._state is not None, "refreshed before"
+        return self._state
+
+    @property
+    def lost_snapshots(self) -> Sequence[str]:
+        """Snapshots of ours that another writer replaced, as texts, since the last `take_lost`."""
+        return self._follower.lost_snapshots
+
+    def take_lost(self) -> tuple[str, ...]:
+        """These, for the last time."""
+        lost, self._follower.lost_snapshots = tuple(self._follower.lost_snapshots), []
+        return lost
+
+    @property
+    def replaced_snapshots(self) -> int:
+        """How many of these had another snapshot put in their place."""
+        return self._follower.replaced_snapshots - self._excused
+
+    def take_lost_commits(self) -> tuple[LostCommit, ...]:
+        """What writers lost to late renames, committed again or not, since the last call."""
+        found, self._lost_commits.found = tuple(self._lost_commits.found), []
+        return found
+
+    def take_drift(self) -> Drift:
+        """What refreshing has met since the last call."""
+        return self._follower.take_drift()
+
+    def why_keep(self) -> str | None:
+        """Why no snapshot may expire now, or None; any thread may ask."""
+        if self.wait_ms():
+            return (
+                "our newest snapshot may still be replaced by a writer, which would need the "
+                "files that it removed"
+            )
+        return self._lost_commits.why_keep()
+
+    def wait_ms(self) -> int:
+        """How long nothing may be built on what we published last; any thread may ask."""
+        return self._follower.guard.wait_ms()
+
+    def forget_state(self) -> None:
+        """The next refresh reads everything anew."""
+        self._state = None
+
+    def refresh(self) -> bool:
+        """Take in the newest snapshot and schema; whether anything is different.
+
+        Raises `UnsupportedTable` for what we must not touch, `TableNotFound` for a table that is
+        gone, and what reading raises. Nothing new costs the known snapshot, and two requests for
+        what would be the next one and the next schema. On an append table the first time takes in
+        its last snapshots.
+        """
+        is_new = self._take_in()
+        self._state = remember_rewrites(
+            self._storage,
+            self.table,
+            self.state,
+            quiet_for_ms=self.request.quiet_for_ms,
+            now_ms=self._clock.now_ms(),
+        )
+        return is_new
+
+    def look_back(self, *, busy: Collection[BucketId], may_commit: bool) -> None:
+        """Find commits of writers that a late rename lost, if it is time to.
+
+        They are committed again if that is proved to be safe, and the table may be changed. `busy`
+        are buckets of compactions under way. Raises `CommitUnknown`.
+        """
+        known = self.state
+        self._state = self._lost_commits.look(
+            LookedAt(state=known, table=self.table, busy=busy, may_commit=may_commit),
+            follower=self._follower,
+            committer=self._committer,
+            writer_delay_ms=self.request.writer_delay_ms,
+            interval_ms=self.request.look_interval_ms,
+        )
+        if self._state is not known:
+            self.refresh()
+
+    def commit(
+        self, changes: Sequence[BucketChange], *, busy: Collection[BucketId]
+    ) -> CommitOutcome:
+        """Publish what can be published of the changes in one snapshot.
+
+        Where a writer may have replaced what we published last, that is found out before; `busy` as
+        for `look_back`. Raises what `refresh` and `Committer.commit` raise.
+        """
+        try:
+            if self._state is None:
+                # Forgotten, because the outcome of the last commit is unknown.
+                self.refresh()
+            if self._follower.guard.is_unread and not self.wait_ms():
+                self.refresh()
+                self.look_back(busy=busy, may_commit=True)
+            outcome, self._state = self._committer.commit(
+                self.state, changes, self.table.commit_settings
+            )
+        except CompactordError:
+            # The schema may be why: a rollback that took it is not seen by asking for the next one.
+            self._checked = None
+            raise
+        return outcome
+
+    def merge_manifests(self) -> Committed | None:
+        """Merge manifests in a snapshot of their own where the table's options ask for it.
+
+        For a table that needs no compaction: any commit of one merges them on its way. None when
+        nothing was merged. Raises what `Committer.commit` raises.
+        """
+        if self._merged_on == _identity(self._state):
+            return None
+        outcome, self._state = self._committer.commit(self.state, (), self.table.commit_settings)
+        self._merged_on = _identity(self._state)
+        return outcome if isinstance(outcome, Committed) else None
+
+    def has_replaced(self, compaction: Compaction) -> bool:
+        """Whether others have replaced some of its inputs: they are live no more.
+
+        Takes in the newest snapshot; raises what reading raises.
+        """
+        known = self._state
+        self._state = (
+            self._follower.loaded(self.ref) if known is None else self._follower.refreshed(known)
+        )
+        live = {file.file_name for file in self._state.files.files_in(compaction.bucket)}
+        return not live.issuperset(file.file_name for file in compaction.inputs)
+
+    def _take_in(self) -> bool:
+        known, schema = self._state, self.table.schema
+        if known is None:
+            self._state = self._follower.loaded(self.ref)
+        else:
+            self._state = self._follower.refreshed(known)
+        is_first, self._is_first = self._is_first, False
+        if is_first:
+            self._follower.guard.opened(self.state.snapshot)
+        is_checked = self._checked == (self.request, schema.id, _identity(self._state))
+        if is_checked and not self._has_other_schema(schema):
+            return False
+        # It was opened a moment ago: its schema need not be read again.
+        if not is_first or has_later_schema(self._storage, self.ref.location, schema.id):
+            self._open(schema)
+        refuse_live_state(self.table, self.state)
+        self._checked = (self.request, self.table.schema.id, _identity(self._state))
+        self._replaced_before = self._follower.replaced_snapshots
+        return True
+
+    def _open(self, schema: TableSchema) -> None:
+        """Open the table again, in what is its newest schema now; `schema` was it before."""
+        overrides = self.request.overrides
+        self.table = open_table(self._storage, self.ref, overrides, known=self.table)
+        if self._was_made_anew(schema):
+            # The table was recreated; its old snapshots are not losses.
+            self._follower.forgive_suspects()
+            self._lost_commits.forget()
+            self._excused += self._follower.replaced_snapshots - self._replaced_before
+            self._state = self._follower.loaded(self.ref)
+
+    def _has_other_schema(self, known: TableSchema) -> bool:
+        """Whether there is a later schema; now and then, whether the known one is still the same.
+
+        A rollback deletes the latest schemas, and the next one has the id of the first of them
+        (SchemaManager.rollbackTo): it may have other columns, and no snapshot tells of it.
+        """
+        now_ms = self._clock.steady_ms()
+        is_due = now_ms - self._schema_read_ms >= _KNOWN_SCHEMA_MS
+        # Later ones are asked for every other time at least, however rarely that is.
+        self._has_read_schema = is_due and not self._has_read_schema
+        if not self._has_read_schema:
+            return has_later_schema(self._storage, self.ref.location, known.id)
+        self._schema_read_ms = now_ms
+        return self._is_other(known)
+
+    def _is_other(self, known: TableSchema) -> bool:
+        try:
+            return read_schema(self._storage, self.ref.location, known.id) != known
+        except ObjectNotFound:
+            return True
+
+    def _was_made_anew(self, known: TableSchema) -> bool:
+        """Whether the schema that we knew is not, or no longer, one of this table's."""
+        if self.table.schema.id == known.id:
+            return self.table.schema != known
+        return self._is_other(known)
+
+
+def _identity(state: TableState | None) -> SnapshotIdentity | None:
+    return state.snapshot.identity if state and state.snapshot else None

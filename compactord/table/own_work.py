@@ -1,0 +1,61 @@
+"""What a process remembers of its own compactions of a table, for its next plans."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Set
+
+from compactord.paimon.data_file import BucketId
+from compactord.plan.table import settled_by
+from compactord.table.in_flight import Finished
+
+# Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
+_SETTLED_MAX = 100_000
+
+
+class OwnWork:
+    """Its mappings change with each `published`; a plan is made of them as they are then."""
+
+    def __init__(self) -> None:
+        self._settled: OrderedDict[str, BucketId] = OrderedDict()
+        self._last_full_ms: OrderedDict[BucketId, int] = OrderedDict()
+
+    @property
+    def settled(self) -> Set[str]:
+        """Names of live files of ours that are not rewritten again for their own sake."""
+        return self._settled.keys()
+
+    @property
+    def last_full_ms(self) -> Mapping[BucketId, int]:
+        """Full compactions, in steady time, the oldest first."""
+        return self._last_full_ms
+
+    def published(self, finished: Finished, *, now_ms: int, interval_ms: int | None) -> None:
+        """A compaction was published at `now_ms`.
+
+        `interval_ms` is `compaction.optimization-interval`: a full compaction longer ago says no
+        more than none.
+        """
+        compaction = finished.compaction
+        kept = {file.file_name for file in finished.change.after}
+        for file in finished.change.before:
+            if file.file_name not in kept:
+                self._settled.pop(file.file_name, None)
+        for name in settled_by(compaction, finished.change.after):
+            self._settled[name] = compaction.bucket
+        while len(self._settled) > _SETTLED_MAX:
+            self._settled.popitem(last=False)
+        if not compaction.reason.is_full:
+            return
+        known = self._last_full_ms
+        known[compaction.bucket] = now_ms
+        known.move_to_end(compaction.bucket)
+        while known and (interval_ms is None or now_ms - next(iter(known.values())) > interval_ms):
+            known.popitem(last=False)
+
+    def forget(self, gone: Set[BucketId]) -> None:
+        """Buckets that have no files any more."""
+        for bucket in gone:
+            self._last_full_ms.pop(bucket, None)
+        for name in [name for name, bucket in self._settled.items() if bucket in gone]:
+            del self._settled[name]

@@ -1,0 +1,234 @@
+"""What is due in a table and what is under way: planned in a poll, taken when a slot is free."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from compactord.clock import Clock
+from compactord.commit.committer import index_entries
+from compactord.model import Compaction, MergeCompaction
+from compactord.paimon.data_file import BucketId, DataFile
+from compactord.plan.table import PlanRequest, TableKind
+from compactord.state.follower import Drift
+from compactord.state.table_state import TableState
+from compactord.storage.base import Storage
+from compactord.table.backlog import Skip, TableBacklog
+from compactord.table.cycle import Planned
+from compactord.table.followed import FollowedTable
+from compactord.table.in_flight import Failed, Finished
+from compactord.table.info import table_info
+from compactord.table.opening import OpenTable
+from compactord.table.own_work import OwnWork
+from compactord.table.planning import PlanContext, StatePlanner, plan_context, snapshot_count
+from compactord.table.status import measured_stop_trigger
+
+# How many buckets of each table are candidates for those with the most runs.
+TOP_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A decision that begins, and what its commit will compare with the newest state.
+
+    `neighbours` are the files of a merge's bucket: nothing else than a merge depends on them.
+    """
+
+    compaction: Compaction
+    neighbours: tuple[DataFile, ...]
+    index_entries: tuple[bytes, ...]
+    snapshot_id: int
+
+
+class TablePlanner:
+    """One thread at a time uses it; `seen` is of values, for any."""
+
+    def __init__(
+        self,
+        followed: FollowedTable,
+        *,
+        storage: Storage,
+        clock: Clock,
+        zone: datetime.tzinfo,
+        stop_trigger_fallback: int,
+    ) -> None:
+        self._followed = followed
+        self._storage = storage
+        self._clock = clock
+        self._zone = zone
+        self._fallback = stop_trigger_fallback
+        self._own_work = OwnWork()
+        self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
+        self._planner: StatePlanner | None = None
+        self._planned_on: TableState | None = None
+        self._indexes: Mapping[BucketId, tuple[bytes, ...]] = {}
+        # Compactions under way, by number: their inputs are not planned again.
+        self._reading: dict[int, Compaction] = {}
+        # Buckets whose files became busy or free since they were planned.
+        self._touched: set[BucketId] = set()
+        # Whether all buckets must be planned again.
+        self._is_stale = True
+        # Work that was not offered the last time.
+        self._skip = Skip()
+
+    @property
+    def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
+        """The table, the state that was planned on last, and how; None before the first plan."""
+        state, planner = self._planned_on, self._planner
+        if state is None or planner is None:
+            return None
+        return self._followed.table, state, planner.request
+
+    @property
+    def busy(self) -> Mapping[BucketId, Set[str]]:
+        """Names of files that compactions under way read."""
+        busy: dict[BucketId, set[str]] = {}
+        for compaction in self._reading.values():
+            names = busy.setdefault(compaction.bucket, set())
+            names.update(file.file_name for file in compaction.inputs)
+        return busy
+
+    def plan(self, skip: Skip) -> Planned | None:
+        """Take in what is new and plan what may have changed; None when nothing is new.
+
+        Or while our newest snapshot has to stand. Raises what `FollowedTable` raises.
+        """
+        start_s, followed = self._clock.monotonic_s(), self._followed
+        is_new = followed.refresh()
+        before = followed.state
+        followed.look_back(busy=self.busy.keys(), may_commit=skip.may_commit)
+        if followed.wait_ms():
+            # Another process has just published, or a lost commit was made again.
+            self._is_stale = True
+            return None
+        is_new = is_new or followed.state is not before
+        options = followed.table.options.compaction
+        is_time = self._backlog.is_time(self._clock.steady_ms(), options)
+        if skip == self._skip and not (is_new or self._touched or self._is_stale or is_time):
+            return None
+        drift, context = followed.take_drift(), self._context()
+        gone = self._update(drift, context)
+        self._is_stale, self._skip = False, skip
+        return self._planned(drift, context, gone, start_s)
+
+    def take(self, bucket: BucketId) -> Taken | None:
+        """The next decision on a bucket; None when there is none any more.
+
+        Raises what planning raises, where the decision was not kept.
+        """
+        # Plan the bucket again in any case: its pending compaction has been taken.
+        self._touched.add(bucket)
+        planner, state = self._planner, self._planned_on
+        assert planner is not None, "a cycle comes first"
+        assert state is not None, "it planned on something"
+        compaction = self._backlog.take(planner, bucket, self.busy.get(bucket, set()))
+        if compaction is None:
+            return None
+        assert state.snapshot is not None, "a decision is about files"
+        is_merge = isinstance(compaction, MergeCompaction)
+        return Taken(
+            compaction=compaction,
+            neighbours=state.files.files_in(bucket) if is_merge else (),
+            index_entries=self._indexes.get(bucket, ()),
+            snapshot_id=state.snapshot.id,
+        )
+
+    def begun(self, number: int, compaction: Compaction) -> None:
+        """Its inputs are busy until it is released."""
+        self._reading[number] = compaction
+
+    def release(self, ended: Sequence[Finished | Failed]) -> None:
+        """Nothing reads the inputs of these any more."""
+        for each in ended:
+            compaction = self._reading.pop(each.number, None)
+            if compaction is not None:
+                self._touched.add(compaction.bucket)
+
+    def published(self, published: Sequence[Finished]) -> None:
+        """These have been published just now."""
+        now_ms = self._clock.steady_ms()
+        interval_ms = self._followed.table.options.compaction.optimization_interval_ms
+        for each in published:
+            self._own_work.published(each, now_ms=now_ms, interval_ms=interval_ms)
+
+    def reconfigure(self, stop_trigger_fallback: int) -> None:
+        """Plan everything again, by other options."""
+        self._fallback = stop_trigger_fallback
+        self._is_stale = True
+
+    def forget(self) -> None:
+        """Plan everything again."""
+        self._is_stale = True
+
+    def is_idle(self, skip: Skip) -> bool:
+        """Whether manifests wait in vain for the commit of a compaction."""
+        return not (skip.manifests or self._reading or self._backlog.has_work)
+
+    @property
+    def _stop_trigger(self) -> int:
+        return measured_stop_trigger(self._followed.table.options.compaction, self._fallback)
+
+    def _context(self) -> PlanContext:
+        own = self._own_work
+        return plan_context(
+            self._followed.request,
+            self._followed.state,
+            self._clock,
+            zone=self._zone,
+            last_full_ms=own.last_full_ms,
+            settled=own.settled,
+        )
+
+    def _update(self, drift: Drift, context: PlanContext) -> frozenset[BucketId]:
+        """Plan the buckets that may have changed; those that have no files any more."""
+        table, state, known = self._followed.table, self._followed.state, self._planner
+        changed = None if self._is_stale or drift.changed is None else drift.changed | self._touched
+        if known is not None and known.request.options != table.options.compaction:
+            changed = None
+        if changed is None:
+            self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
+        planner = StatePlanner(self._storage, table, state, context)
+        self._indexes = index_entries(self._storage, state)
+        self._backlog.update(planner, state, changed, self.busy, context)
+        gone = self._gone(state, changed)
+        self._own_work.forget(gone)
+        self._planner, self._planned_on = planner, state
+        self._touched.clear()
+        return gone
+
+    def _planned(
+        self, drift: Drift, context: PlanContext, gone: frozenset[BucketId], start_s: float
+    ) -> Planned:
+        table, state, backlog = self._followed.table, self._followed.state, self._backlog
+        has_runs = table.kind is TableKind.PRIMARY_KEY
+        snapshots = snapshot_count(self._storage, state)
+        return Planned(
+            snapshot_id=state.snapshot.id if state.snapshot else 0,
+            info=table_info(
+                table,
+                stop_trigger_fallback=self._fallback,
+                rewrite=state.rewrites.newest if state.rewrites else None,
+            ),
+            shape=backlog.shape(table.kind, table.options.compaction, context, snapshots=snapshots),
+            offered=backlog.offered(self._skip),
+            backlog=backlog.backlog(),
+            workable=backlog.backlog(without=self._skip.buckets),
+            damaged=backlog.damaged(),
+            top=backlog.top_buckets(TOP_MAX, table.partition_text) if has_runs else (),
+            discovery_interval_ms=table.options.discovery_interval_ms,
+            appended_bytes=drift.appended_bytes,
+            gone=gone,
+            manifests_read=drift.manifests,
+            entries_read=drift.entries,
+            entries_skipped=drift.skipped_entries,
+            seconds=self._clock.monotonic_s() - start_s,
+            resting=backlog.resting(table.partition_text),
+        )
+
+    def _gone(self, state: TableState, changed: Set[BucketId] | None) -> frozenset[BucketId]:
+        """Buckets that had files when they were planned last, or were taken, and have none now."""
+        if changed is not None:
+            return frozenset(b for b in changed if not state.files.summary(b).file_count)
+        before = self._planned_on.files.bucket_ids() if self._planned_on is not None else ()
+        return frozenset(self._touched.union(before).difference(state.files.bucket_ids()))

@@ -1,0 +1,29 @@
+"""What is asked of a table: by a command once, by the service until its configuration changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from compactord.plan.table import Strategy
+
+# How long a writer may wait between its look and its rename (`recovery.writer_delay`).
+WRITER_DELAY_MS = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactRequest:
+    """What to compact; `partitions` empty: all. `append_wait_ms` None: few small files just wait.
+
+    `overrides` are table options over the table's own. Partitions of append tables that were
+    rewritten less than `quiet_for_ms` ago are skipped. Snapshots of ours are looked back at for
+    `writer_delay_ms`, every `look_interval_ms`.
+    """
+
+    strategy: Strategy = Strategy.MINOR
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    partitions: tuple[Mapping[str, str], ...] = ()
+    append_wait_ms: int | None = None
+    quiet_for_ms: int = 0
+    writer_delay_ms: int = WRITER_DELAY_MS
+    look_interval_ms: int = 60_000
