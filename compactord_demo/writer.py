@@ -28,7 +28,7 @@ from compactord.model import (
     data_files,
 )
 from compactord.paimon import paths
-from compactord.paimon.avro.container import codec_of
+from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.binary_rows import bucket_numbers, encode_rows
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileSource, ManifestEntry

@@ -21,7 +21,7 @@ from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
 from compactord.model import DATA, BucketChange, Output
 from compactord.paimon import paths
-from compactord.paimon.avro.container import codec_of
+from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST

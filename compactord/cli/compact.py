@@ -21,7 +21,7 @@ from compactord.cli.arguments import error_json
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.each_table import Result, note_if_left_alone, over_tables, table_overrides
 from compactord.cli.loading import refuse_literal_secrets
-from compactord.cli.progress import EventProgress
+from compactord.cli.progress import EventProgress, TerminalProgress
 from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
 from compactord.clock import Clock, SystemClock
 from compactord.engine.base import Engine
@@ -77,7 +77,7 @@ def compact(args: argparse.Namespace) -> int:
 
         def work(target: Target) -> Result:
             target.catalog.check_commits()
-            shown = EventProgress() if args.verbose else report.TerminalProgress()
+            shown = EventProgress() if args.verbose else TerminalProgress()
             with contextlib.closing(shown) as progress:
                 run = OneShot(
                     target.ref,
@@ -109,7 +109,7 @@ class _Engines:
         self._where = where
         self._engine: Engine | None = None
 
-    def running(self, progress: EventProgress | report.TerminalProgress) -> Engine:
+    def running(self, progress: EventProgress | TerminalProgress) -> Engine:
         """The engine; `progress` is told when it has to be started."""
         if self._engine is None:
             master, conf = self._where.master, self._where.spark_conf

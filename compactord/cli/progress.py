@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import structlog
 
 from compactord.model import Committed, Compaction
 from compactord.table import report
 from compactord.table.in_flight import Finished
 from compactord.table.opening import OpenTable
+from compactord.table.report import count_text, size_text
 
 _log = structlog.get_logger()
 
@@ -62,3 +65,55 @@ class EventProgress:
 
     def close(self) -> None:
         """Nothing is left on the screen."""
+
+
+class TerminalProgress:
+    """One line on a terminal that is rewritten as work goes on; silent elsewhere."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self._shown = self._stream is not None and self._stream.isatty()
+        self._planned = self._finished = self._snapshots = 0
+        self._bytes_planned = self._bytes_finished = 0
+        self._waited = False
+
+    def starting(self, where: str) -> None:
+        """`where` is the Spark master, as it may be shown."""
+        if self._shown:
+            self._stream.write(f"\r\x1b[Kstarting Spark ({where}) …")
+            self._stream.flush()
+
+    def started(self, *, seconds: float, slots: int) -> None:
+        self._show()
+
+    def planned(self, table: OpenTable, compaction: Compaction) -> None:
+        self._planned += 1
+        self._bytes_planned += sum(file.file_size for file in compaction.inputs)
+        self._show()
+
+    def finished(self, finished: Finished) -> None:
+        self._finished += 1
+        self._bytes_finished += sum(file.file_size for file in finished.compaction.inputs)
+        self._show()
+
+    def committed(self, committed: Committed) -> None:
+        self._snapshots += 1
+        self._show()
+
+    def waiting(self, wait_ms: int) -> None:
+        self._waited = True
+        self._show(f"; waiting {wait_ms / 1000:.0f} s until writers cannot replace the last one")
+
+    def close(self) -> None:
+        if self._shown and (self._planned or self._waited):
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def _show(self, then: str = "") -> None:
+        if self._shown:
+            self._stream.write(
+                f"\r\x1b[K{self._finished} of {count_text(self._planned, 'compaction')}, "
+                f"{size_text(self._bytes_finished)} of {size_text(self._bytes_planned)}, "
+                f"{count_text(self._snapshots, 'snapshot')}{then}"
+            )
+            self._stream.flush()

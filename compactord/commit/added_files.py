@@ -16,9 +16,9 @@ import numpy as np
 from compactord.model import BucketChange, Conflict, DroppedChange
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, file_identity
-from compactord.paimon.manifest.entry_columns import Hashes, identity_hashes
+from compactord.paimon.manifest.identity_hashes import Hashes, identity_hashes
 from compactord.paimon.manifest.manifest_files import ManifestFile
-from compactord.state.live_files import deleted_files
+from compactord.state.load_files import deleted_files
 from compactord.storage.base import Storage
 
 _STATUS_THREADS = 16

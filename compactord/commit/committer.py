@@ -54,16 +54,11 @@ from compactord.model import (
     Replaced,
 )
 from compactord.paimon import paths
-from compactord.paimon.avro.container import codec_of
+from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.data_file import BucketId, DataFile, file_identity
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import ManifestFile
-from compactord.paimon.snapshot import (
-    Snapshot,
-    snapshot_ids,
-    snapshot_unless_gone,
-    still_stands,
-)
+from compactord.paimon.snapshot import Snapshot, snapshot_ids, snapshot_unless_gone, still_stands
 from compactord.state.follower import Follower, lost_text
 from compactord.state.guard import BuildGuard
 from compactord.state.table_state import TableState, data_manifests

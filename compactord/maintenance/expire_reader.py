@@ -12,12 +12,8 @@ import numpy as np
 from compactord.errors import UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, FileIdentity
-from compactord.paimon.manifest.entry_columns import (
-    EntryColumns,
-    Hashes,
-    identity_hashes,
-    read_entry_columns,
-)
+from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
+from compactord.paimon.manifest.identity_hashes import Hashes, identity_hashes
 from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import Snapshot

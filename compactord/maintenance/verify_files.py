@@ -30,7 +30,7 @@ from compactord.paimon.data_file import BucketId, DataFile, ManifestEntry
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.snapshot import Snapshot
 from compactord.state.base_files import BaseFiles
-from compactord.state.live_files import load_live_files
+from compactord.state.load_files import load_live_files
 from compactord.state.table_state import data_manifests
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.parallel import results_of

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from compactord.paimon.binary_row import Value
+from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     SEQUENCE_NUMBER,
     VALUE_KIND,
@@ -25,7 +26,6 @@ from compactord.paimon.types import (
     VectorType,
     element_field_ids,
     key_field,
-    type_text,
 )
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, nanoseconds_of
 

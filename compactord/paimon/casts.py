@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     MAX_LENGTH,
     ArrayType,
@@ -20,7 +21,6 @@ from compactord.paimon.types import (
     MultisetType,
     RowType,
     TypeRoot,
-    type_text,
 )
 
 INTEGERS = frozenset((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT))

@@ -17,7 +17,8 @@ import numpy as np
 
 from compactord.errors import FormatError
 from compactord.paimon.binary_row import Value
-from compactord.paimon.types import AtomicType, DataType, TypeRoot, type_text
+from compactord.paimon.type_texts import type_text
+from compactord.paimon.types import AtomicType, DataType, TypeRoot
 
 _NANOS_PER_S = 1_000_000_000
 _SECONDS_PER_DAY = 86_400

@@ -20,6 +20,7 @@ from compactord.paimon.options.merge import (
 )
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
+from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     MAX_LENGTH,
     ArrayType,
@@ -28,7 +29,6 @@ from compactord.paimon.types import (
     MapType,
     RowType,
     TypeRoot,
-    type_text,
 )
 
 SNAPSHOT_ORDERING = "sequence.snapshot-ordering"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from compactord.errors import FormatError, ObjectNotFound, TableNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.json_text import parse_json
+from compactord.paimon.type_texts import UnknownType, field_json, parse_field
 from compactord.paimon.types import (
     ArrayType,
     DataField,
@@ -20,10 +21,7 @@ from compactord.paimon.types import (
     MapType,
     MultisetType,
     RowType,
-    UnknownType,
     VectorType,
-    field_json,
-    parse_field,
 )
 from compactord.storage.base import Storage
 

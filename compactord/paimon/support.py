@@ -16,6 +16,7 @@ from compactord.paimon.options.catalogue import canonical_key, find
 from compactord.paimon.options.rules import value_reasons
 from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine, TableOptions
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema
+from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
     ArrayType,
     AtomicType,
@@ -25,7 +26,6 @@ from compactord.paimon.types import (
     RowType,
     TypeRoot,
     VectorType,
-    type_text,
 )
 
 MERGE_ENGINES = (

@@ -24,7 +24,8 @@ from compactord.formats.layout import Layout, file_layout, is_binary_like
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.casts import same_type, shares_fields
 from compactord.paimon.schema import same_column
-from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND, DataField, type_text
+from compactord.paimon.type_texts import type_text
+from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND, DataField
 from compactord.rewrite.casting.rules import cast
 from compactord.rewrite.casting.values import CastError, null_values
 

@@ -17,7 +17,8 @@ import numpy as np
 from compactord.ids import owner_of
 from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
-from compactord.paimon.manifest.entry_columns import identity_hashes, read_entry_columns
+from compactord.paimon.manifest.entry_columns import read_entry_columns
+from compactord.paimon.manifest.identity_hashes import identity_hashes
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.storage.base import Storage

@@ -18,15 +18,15 @@ from compactord.errors import FormatError
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.avro.container import AvroSchema, decode_record
 from compactord.paimon.data_file import BucketId, FileIdentity, ManifestEntry
+from compactord.paimon.manifest.entries import entries_of
 from compactord.paimon.manifest.entry_columns import (
     EntryColumns,
     FileColumns,
     Mask,
     SmallInts,
     columns_of,
-    identity_hashes,
 )
-from compactord.paimon.manifest.manifest_files import entries_of
+from compactord.paimon.manifest.identity_hashes import identity_hashes
 from compactord.paimon.manifest.schemas import MANIFEST
 from compactord.state.bucket_summaries import (
     BucketIndex,

@@ -29,53 +29,19 @@ from compactord.paimon.data_file import (
     FileIdentity,
     ManifestEntry,
 )
-from compactord.paimon.manifest.entry_columns import (
-    MIN_CURSORS,
-    EntryColumns,
-    Hashes,
-    Mask,
-    columns_of,
-    identity_hashes,
-    read_entry_columns,
-)
-from compactord.paimon.manifest.manifest_files import ManifestFile, encoded_entries
-from compactord.state.base_files import (
-    BaseFiles,
-    BaseFilesBuilder,
-)
-from compactord.state.bucket_summaries import (
-    EMPTY_BUCKET,
-    BucketSummaries,
-    BucketSummary,
-    TopLevel,
-)
+from compactord.paimon.manifest.entries import encoded_entries
+from compactord.paimon.manifest.entry_columns import Mask, columns_of
+from compactord.state.base_files import BaseFiles, BaseFilesBuilder
+from compactord.state.bucket_summaries import EMPTY_BUCKET, BucketSummaries, BucketSummary, TopLevel
 from compactord.state.files_by_size import FilesBySize, SizeColumns
-from compactord.storage.base import Storage
+from compactord.state.layers import Layer, Patch, merged_layers
 
 _MIN_CHANGES_TO_CONSOLIDATE = 2000
 _CONSOLIDATE_SHARE = 4
-# A layer is merged into the one below unless that one is this many times larger.
-_LAYER_RATIO = 2
 
 
 class UnknownFile(Exception):
     """A delta deletes a file that is not live: the delta belongs to another state."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Patch:
-    """The changes of one bucket since the layer below; `summary` describes the bucket afterwards.
-
-    `removed` maps to the file's row in the base, None if a lower layer had added it.
-    """
-
-    removed: Mapping[FileIdentity, int | None]
-    added: Mapping[FileIdentity, ManifestEntry]
-    summary: BucketSummary
-
-    @property
-    def change_count(self) -> int:
-        return len(self.removed) + len(self.added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +55,12 @@ class _Place:
     schema_id: int
 
 
-_Layer = dict[BucketId, _Patch]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFiles:
     """All live files at one snapshot. Totals: files, bytes, rows (retractions included)."""
 
     base: BaseFiles = field(repr=False)
-    layers: tuple[_Layer, ...] = field(default=(), repr=False)
+    layers: tuple[Layer, ...] = field(default=(), repr=False)
     # Files added and removed since the base was made.
     changes: int = field(default=0, repr=False)
     schema_id_counts: Mapping[int, int]
@@ -247,7 +210,7 @@ class LiveFiles:
             delta_of.setdefault(entry.bucket_id, []).append(entry)
         identities = list({entry.identity: None for entry in delta})
         live = dict(zip(identities, self._find(identities), strict=True))
-        layer: _Layer = {}
+        layer: Layer = {}
         schema_ids = Counter(self.schema_id_counts)
         files, size, rows = self.file_count, self.size_bytes, self.row_count
         for bucket, entries in delta_of.items():
@@ -264,7 +227,7 @@ class LiveFiles:
             schema_ids.subtract(place.schema_id for place in removed if place is not None)
         grown = replace(
             self,
-            layers=_merged((*self.layers, layer)) if layer else self.layers,
+            layers=merged_layers((*self.layers, layer)) if layer else self.layers,
             changes=self.changes + sum(patch.change_count for patch in layer.values()),
             schema_id_counts={schema: count for schema, count in schema_ids.items() if count},
             file_count=files,
@@ -280,7 +243,7 @@ class LiveFiles:
         bucket: BucketId,
         delta: Sequence[ManifestEntry],
         live: Mapping[FileIdentity, _Place | None],
-    ) -> _Patch:
+    ) -> Patch:
         deleted = {e.identity for e in delta if e.kind is EntryKind.DELETE}
         added: dict[FileIdentity, ManifestEntry] = {}
         for entry in delta:
@@ -299,7 +262,7 @@ class LiveFiles:
             removed[identity] = place
         for identity in deleted & added.keys():
             del added[identity]
-        return _Patch(
+        return Patch(
             removed={identity: place.row for identity, place in removed.items()},
             added=added,
             summary=self._summary_after(bucket, removed, added.values()),
@@ -387,7 +350,7 @@ class LiveFiles:
             found.append(place)
         return found
 
-    def _patches(self, bucket: BucketId) -> Iterator[_Patch]:
+    def _patches(self, bucket: BucketId) -> Iterator[Patch]:
         """Oldest first."""
         return (layer[bucket] for layer in self.layers if bucket in layer)
 
@@ -408,106 +371,3 @@ class LiveFiles:
         for schema, entries, records in encoded_entries(added.values()):
             builder.add(columns_of(entries, schema, records), np.ones(len(entries), np.bool_))
         return replace(self, base=builder.build(), layers=(), changes=0)
-
-
-def load_live_files(
-    storage: Storage,
-    location: str,
-    manifests: Sequence[ManifestFile],
-    *,
-    min_cursors: int = MIN_CURSORS,
-) -> LiveFiles:
-    """Read the live files from a snapshot's manifests (base list, then delta list).
-
-    As Java reads: files that any manifest adds and none deletes; a DELETE without its ADD has no
-    effect. Manifests with deletions are decoded twice, so that only one batch is in memory beside
-    the result. Raises `FormatError` for damage and for a file that is added twice.
-    """
-    deleted = _Deleted.of(deleted_files(storage, location, manifests, min_cursors=min_cursors))
-    builder = BaseFilesBuilder(location)
-    adding = [manifest for manifest in manifests if manifest.num_added_files]
-    for entries in read_entry_columns(storage, location, adding, min_cursors=min_cursors):
-        builder.add(entries, deleted.spares(entries))
-    return _of_base(location, builder.build())
-
-
-def deleted_files(
-    storage: Storage,
-    location: str,
-    manifests: Sequence[ManifestFile],
-    *,
-    min_cursors: int = MIN_CURSORS,
-) -> set[FileIdentity]:
-    """The files that these manifests delete; manifests without deletions are not read."""
-    identities: set[FileIdentity] = set()
-    deleting = [manifest for manifest in manifests if manifest.num_deleted_files]
-    for entries in read_entry_columns(storage, location, deleting, min_cursors=min_cursors):
-        rows = np.flatnonzero(entries.kind == EntryKind.DELETE)
-        identities.update(entries.identities(rows))
-    return identities
-
-
-def no_files(location: str) -> LiveFiles:
-    """The live files of a table without a snapshot."""
-    return _of_base(location, BaseFilesBuilder(location).build())
-
-
-def _of_base(location: str, base: BaseFiles) -> LiveFiles:
-    schema_ids, counts = np.unique(base.columns.schema_id, return_counts=True)
-    return LiveFiles(
-        base=base,
-        schema_id_counts=dict(zip(schema_ids.tolist(), counts.tolist(), strict=True)),
-        file_count=len(base),
-        size_bytes=int(base.columns.file_size.sum()),
-        row_count=int(base.columns.row_count.sum()),
-        location=location,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Deleted:
-    """Identities that some manifest deletes, with their sorted hashes for fast lookup."""
-
-    identities: frozenset[FileIdentity]
-    hashes: Hashes
-
-    @staticmethod
-    def of(identities: set[FileIdentity]) -> _Deleted:
-        return _Deleted(frozenset(identities), np.sort(identity_hashes(list(identities))))
-
-    def spares(self, entries: EntryColumns) -> Mask:
-        """Which entries add a file that no entry deletes (one bool per entry)."""
-        live: Mask = entries.kind == EntryKind.ADD
-        if len(self.hashes):
-            hashes = entries.files.identity_hash
-            index = np.searchsorted(self.hashes, hashes)
-            index[index == len(self.hashes)] = 0
-            suspects = np.flatnonzero(live & (self.hashes[index] == hashes))
-            dead = [identity in self.identities for identity in entries.identities(suspects)]
-            live[suspects] = ~np.array(dead, np.bool_)
-        return live
-
-
-def _merged(layers: tuple[_Layer, ...]) -> tuple[_Layer, ...]:
-    """Newest layers merged until each is more than twice as large as the next."""
-    merged = list(layers)
-    while len(merged) > 1 and len(merged[-2]) <= _LAYER_RATIO * len(merged[-1]):
-        upper = merged.pop()
-        merged[-1] = _merge(merged[-1], upper)
-    return tuple(merged)
-
-
-def _merge(lower: _Layer, upper: _Layer) -> _Layer:
-    merged = dict(lower)
-    for bucket, patch in upper.items():
-        below = lower.get(bucket)
-        if below is not None:
-            added = {i: e for i, e in below.added.items() if i not in patch.removed}
-            removed = {i: row for i, row in patch.removed.items() if i not in below.added}
-            patch = _Patch(
-                removed={**below.removed, **removed},
-                added={**added, **patch.added},
-                summary=patch.summary,
-            )
-        merged[bucket] = patch
-    return merged

@@ -19,11 +19,7 @@ from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entry_columns import read_entry_columns
-from compactord.paimon.manifest.manifest_files import (
-    ManifestFile,
-    read_entries,
-    read_manifest_list,
-)
+from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
@@ -34,7 +30,8 @@ from compactord.paimon.snapshot import (
     still_stands,
 )
 from compactord.paimon.table import TableRef
-from compactord.state.live_files import LiveFiles, UnknownFile, load_live_files, no_files
+from compactord.state.live_files import LiveFiles, UnknownFile
+from compactord.state.load_files import load_live_files, no_files
 from compactord.state.rewrites import Rewrites, may_rewrite
 from compactord.storage.base import Storage
 

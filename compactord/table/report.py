@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import heapq
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from compactord.clock import iso_text
 from compactord.errors import FormatError
-from compactord.model import (
-    AppendCompaction,
-    Committed,
-    Compaction,
-    MergeCompaction,
-)
+from compactord.model import AppendCompaction, Compaction, MergeCompaction
 from compactord.paimon.data_file import BucketFiles, BucketId, key_range
 from compactord.paimon.options.table_options import MergeEngine
 from compactord.plan.runs import bucket_runs
@@ -23,7 +17,6 @@ from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan, TableKind
 from compactord.state.rewrites import Rewrite
 from compactord.state.table_state import TableState
-from compactord.table.in_flight import Finished
 from compactord.table.opening import OpenTable
 from compactord.table.planning import damage_text, rest_text
 from compactord.table.totals import CompactTotals
@@ -352,55 +345,3 @@ def columns_text(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) 
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         yield "  ".join(cells).rstrip()
-
-
-class TerminalProgress:
-    """One line on a terminal that is rewritten as work goes on; silent elsewhere."""
-
-    def __init__(self) -> None:
-        self._stream = sys.stderr
-        self._shown = self._stream is not None and self._stream.isatty()
-        self._planned = self._finished = self._snapshots = 0
-        self._bytes_planned = self._bytes_finished = 0
-        self._waited = False
-
-    def starting(self, where: str) -> None:
-        """`where` is the Spark master, as it may be shown."""
-        if self._shown:
-            self._stream.write(f"\r\x1b[Kstarting Spark ({where}) …")
-            self._stream.flush()
-
-    def started(self, *, seconds: float, slots: int) -> None:
-        self._show()
-
-    def planned(self, table: OpenTable, compaction: Compaction) -> None:
-        self._planned += 1
-        self._bytes_planned += sum(file.file_size for file in compaction.inputs)
-        self._show()
-
-    def finished(self, finished: Finished) -> None:
-        self._finished += 1
-        self._bytes_finished += sum(file.file_size for file in finished.compaction.inputs)
-        self._show()
-
-    def committed(self, committed: Committed) -> None:
-        self._snapshots += 1
-        self._show()
-
-    def waiting(self, wait_ms: int) -> None:
-        self._waited = True
-        self._show(f"; waiting {wait_ms / 1000:.0f} s until writers cannot replace the last one")
-
-    def close(self) -> None:
-        if self._shown and (self._planned or self._waited):
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-
-    def _show(self, then: str = "") -> None:
-        if self._shown:
-            self._stream.write(
-                f"\r\x1b[K{self._finished} of {count_text(self._planned, 'compaction')}, "
-                f"{size_text(self._bytes_finished)} of {size_text(self._bytes_planned)}, "
-                f"{count_text(self._snapshots, 'snapshot')}{then}"
-            )
-            self._stream.flush()

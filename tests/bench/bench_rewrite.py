@@ -40,7 +40,8 @@ from compactord.model import (
 from compactord.paimon.arrow import file_fields, file_schema
 from compactord.paimon.merge_rules import NO_RULES
 from compactord.paimon.stats import parse_stats_mode
-from compactord.paimon.types import DataField, parse_type
+from compactord.paimon.type_texts import parse_type
+from compactord.paimon.types import DataField
 from compactord.rewrite.task import rewrite
 from compactord.storage.local import LocalStorage
 

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 
 from compactord.paimon import paths
-from compactord.paimon.avro.container import codec_of
+from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest.manifest_files import (
@@ -30,11 +30,7 @@ from compactord.paimon.manifest.manifest_files import (
     encode_manifest_list,
     roll_entries,
 )
-from compactord.paimon.snapshot import (
-    CommitKind,
-    Snapshot,
-    snapshot_json,
-)
+from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.state.table_state import data_manifests, load_state, refresh_state

@@ -18,14 +18,8 @@ from compactord.paimon.binary_row import comparable_key, encode_row, row_hash
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import latest_schema, parse_schema, schema_json
 from compactord.paimon.stats import ColumnBounds, build_stats, stats_modes
-from compactord.paimon.types import (
-    AtomicType,
-    DataField,
-    DataType,
-    TypeRoot,
-    parse_type,
-    type_json,
-)
+from compactord.paimon.type_texts import parse_type, type_json
+from compactord.paimon.types import AtomicType, DataField, DataType, TypeRoot
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 from compactord.storage.local import LocalStorage
 from tests.oracle.judge import Judge

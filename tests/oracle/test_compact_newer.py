@@ -8,7 +8,8 @@ from typing import Any
 
 from compactord.maintenance.expire import expire_snapshots
 from compactord.paimon import paths
-from compactord.paimon.avro.container import codec_of, open_container
+from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.container import open_container
 from compactord.paimon.data_file import EntryKind
 from compactord.paimon.options.table_options import ExpireOptions
 from compactord.paimon.snapshot import latest_snapshot_id, read_snapshot

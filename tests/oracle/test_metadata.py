@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from compactord.paimon import paths
-from compactord.paimon.avro.container import codec_of, open_container
+from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.container import open_container
 from compactord.paimon.data_file import ColumnStats, FileSource, ManifestEntry
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import (
@@ -38,7 +39,7 @@ from compactord.paimon.snapshot import (
     snapshot_json,
 )
 from compactord.paimon.table import TableRef
-from compactord.state.live_files import load_live_files
+from compactord.state.load_files import load_live_files
 from compactord.state.table_state import (
     TableState,
     data_manifests,

@@ -9,61 +9,34 @@ Sources: format/avro/AvroFileFormat.java, the Avro 1.11 specification (object co
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
 import os
-import struct
 import sys
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import fastavro
-import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
-from compactord.errors import FormatError, UsageError
+from compactord.errors import FormatError
+from compactord.paimon.avro.codecs import DAMAGE, Codec, Expansion, is_codec
 from compactord.paimon.json_text import parse_json
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    pass
 else:
-    from backports import zstd
+    pass
 
 _MAGIC = b"Obj\x01"
 _SYNC_SIZE = 16
 # As Java's DataFileConstants.DEFAULT_SYNC_INTERVAL: a block ends once it has this many bytes.
 _BLOCK_BYTES = 64_000
-# No writer makes blocks near this size; the bound keeps a damaged block from filling the memory.
-_MAX_BLOCK_BYTES = 256 << 20
-# How many times larger decompressed blocks may be, and how many bytes more. In manifests as we and
-# Java write them, where a block ends at 64,000 bytes, it is 2 to 50 times; 400 to 700 times if each
-# entry has the statistics of 1,000 columns that are always null.
-_EXPANSION_MAX = 1000
-_EXPANSION_FREE_BYTES = 4 << 20
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 
 Json = Any
-# Errors that fastavro's reader and the decompressors raise for damaged bytes.
-_DAMAGE = (
-    ValueError,
-    KeyError,
-    IndexError,
-    TypeError,
-    EOFError,
-    OverflowError,
-    AttributeError,
-    struct.error,
-    zlib.error,
-    lzma.LZMAError,
-    zstd.ZstdError,
-    OSError,
-    MemoryError,
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +53,7 @@ def compile_schema(schema: Json) -> AvroSchema:
     """Raises `FormatError` without a path when it is not an Avro schema."""
     try:
         parsed = fastavro.parse_schema(_without_logical_types(schema))
-    except (SchemaParseException, UnknownType, *_DAMAGE) as error:
+    except (SchemaParseException, UnknownType, *DAMAGE) as error:
         raise FormatError("", f"not an Avro schema ({error})") from error
     return AvroSchema(schema, parsed, _ints_of(parsed))
 
@@ -128,45 +101,6 @@ def _ints_fit(value: Any, ints: Json) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Codec:
-    """A block compression under its Avro name."""
-
-    name: str
-    level: int | None = None
-
-
-def codec_of(compression: str, level: int | None = None) -> Codec:
-    """The codec for a value of `manifest.compression`; `level` counts for zstd only.
-
-    Raises `UsageError` for values that AvroFileFormat.createCodecFactory does not know either.
-    """
-    name = compression.lower()
-    if name in ("zstd", "zstandard"):
-        return Codec("zstandard", level)
-    if name not in _COMPRESSORS:
-        known = ", ".join(("zstd", *sorted(set(_COMPRESSORS) - {"zstandard"})))
-        raise UsageError(f"manifest.compression is {compression!r}; expected one of {known}")
-    return Codec(name)
-
-
-class Expansion:
-    """How far the blocks of files that are read together may still expand.
-
-    One bound for all: many small files cannot hold more than one that is as large as they are.
-    """
-
-    def __init__(self) -> None:
-        self._left = _EXPANSION_FREE_BYTES
-
-    def decompressed(self, codec: str, packed: memoryview, path: str) -> bytes:
-        """Raises `FormatError` for damage, and for more bytes than files of that size can hold."""
-        self._left += _EXPANSION_MAX * len(packed)
-        data = _decompress(codec, packed, min(self._left, _MAX_BLOCK_BYTES), path)
-        self._left -= len(data)
-        return data
-
-
-@dataclass(frozen=True, slots=True)
 class Block:
     """`count` encoded records, back to back, decompressed."""
 
@@ -210,7 +144,7 @@ def open_container(data: bytes, path: str) -> Container:
     metadata = _read_metadata(cursor)
     sync = cursor.take(_SYNC_SIZE)
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
-    if codec not in _DECOMPRESSORS:
+    if not is_codec(codec):
         raise FormatError(path, f"unknown Avro codec {codec!r}")
     try:
         schema = _schema_of_header(metadata.get("avro.schema", b""))
@@ -303,7 +237,7 @@ def decode_record(schema: AvroSchema, data: bytes, path: str) -> dict[str, Any]:
 def _read_record(schema: AvroSchema, stream: io.BytesIO, path: str) -> dict[str, Any]:
     try:
         record = fastavro.schemaless_reader(stream, schema.parsed, None)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise FormatError(path, f"a damaged Avro record ({error!r})") from error
     if not isinstance(record, dict):
         raise FormatError(path, "an Avro file whose values are not records")
@@ -352,7 +286,7 @@ class ContainerWriter:
         return self._file.getvalue()
 
     def _flush(self) -> None:
-        packed = _COMPRESSORS[self._codec.name](self._block.getvalue(), self._codec.level)
+        packed = self._codec.compressed(self._block.getvalue())
         self._file.write(
             encoded_long(self._count) + encoded_long(len(packed)) + packed + self._sync
         )
@@ -369,96 +303,3 @@ def encoded_long(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def _deflate(data: bytes, level: int | None) -> bytes:
-    packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, -15)
-    return packer.compress(data) + packer.flush()
-
-
-def _zstandard(data: bytes, level: int | None) -> bytes:
-    return bytes(zstd.compress(data, level=level))
-
-
-def _snappy(data: bytes, level: int | None) -> bytes:
-    packed: bytes = pa.Codec("snappy").compress(data, asbytes=True)
-    return packed + struct.pack(">I", zlib.crc32(data))
-
-
-_COMPRESSORS: Mapping[str, Callable[[bytes, int | None], bytes]] = {
-    "null": lambda data, level: data,
-    "deflate": _deflate,
-    "bzip2": lambda data, level: bz2.compress(data),
-    "xz": lambda data, level: lzma.compress(data),
-    "snappy": _snappy,
-    "zstandard": _zstandard,
-}
-
-
-def _un_deflate(packed: memoryview, most: int) -> bytes:
-    unpacker = zlib.decompressobj(-15)
-    data = unpacker.decompress(packed, most + 1)
-    # fastavro leaves part of a zlib checksum after the stream, so trailing bytes are allowed.
-    if not unpacker.eof and len(data) <= most:
-        raise ValueError("the compressed block is not complete")
-    return data
-
-
-def _un_bzip2(packed: memoryview, most: int) -> bytes:
-    unpacker = bz2.BZ2Decompressor()
-    return _complete(unpacker.decompress(packed, most + 1), unpacker, most)
-
-
-def _un_xz(packed: memoryview, most: int) -> bytes:
-    unpacker = lzma.LZMADecompressor()
-    return _complete(unpacker.decompress(packed, most + 1), unpacker, most)
-
-
-def _un_zstandard(packed: memoryview, most: int) -> bytes:
-    unpacker = zstd.ZstdDecompressor()
-    return _complete(unpacker.decompress(packed, most + 1), unpacker, most)
-
-
-def _un_snappy(packed: memoryview, most: int) -> bytes:
-    body, checksum = packed[:-4], packed[-4:]
-    size = shift = 0
-    for byte in body[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if size > most:
-        raise ValueError(f"a block of {size} bytes")
-    data: bytes = pa.Codec("snappy").decompress(body, size, asbytes=True)
-    if struct.pack(">I", zlib.crc32(data)) != bytes(checksum):
-        raise ValueError("the checksum is wrong")
-    return data
-
-
-def _complete(data: bytes, unpacker: Any, most: int) -> bytes:
-    if len(data) <= most and (not unpacker.eof or unpacker.unused_data):
-        raise ValueError("the compressed block is not complete")
-    return data
-
-
-# With the most bytes that are wanted: a result may have one more, as a sign that there are more.
-_DECOMPRESSORS: Mapping[str, Callable[[memoryview, int], bytes]] = {
-    "null": lambda packed, most: bytes(packed),
-    "deflate": _un_deflate,
-    "bzip2": _un_bzip2,
-    "xz": _un_xz,
-    "snappy": _un_snappy,
-    "zstandard": _un_zstandard,
-}
-
-
-def _decompress(codec: str, packed: memoryview, most: int, path: str) -> bytes:
-    try:
-        data = _DECOMPRESSORS[codec](packed, most)
-    except _DAMAGE as error:
-        raise FormatError(path, f"a damaged {codec} block ({error})") from error
-    if len(data) > most:
-        raise FormatError(
-            path, f"a {codec} block of {len(packed)} bytes holds more than {most}: no writer's does"
-        )
-    return data

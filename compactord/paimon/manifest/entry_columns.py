@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
+from compactord.paimon.avro.codecs import Expansion
 from compactord.paimon.avro.columns import (
     NULL,
     Bytes,
@@ -26,29 +27,18 @@ from compactord.paimon.avro.columns import (
     UnusualEncoding,
     decode_blocks,
 )
-from compactord.paimon.avro.container import (
-    AvroSchema,
-    Block,
-    Expansion,
-    decode_record,
-    decode_with_bytes,
-)
+from compactord.paimon.avro.container import AvroSchema, Block, decode_record, decode_with_bytes
 from compactord.paimon.data_file import DataFile, EntryKind, FileIdentity, ManifestEntry
+from compactord.paimon.manifest.entries import added_once, entries_of
 from compactord.paimon.manifest.foreign import ForeignColumns, foreign_columns
-from compactord.paimon.manifest.manifest_files import (
-    ManifestFile,
-    added_once,
-    entries_of,
-    manifest_of,
-    require_counts,
-)
+from compactord.paimon.manifest.identity_hashes import Hashes, hash_spans, identity_hashes, mixed
+from compactord.paimon.manifest.manifest_files import ManifestFile, manifest_of, require_counts
 from compactord.paimon.manifest.schemas import MANIFEST, MANIFEST_VERSION, plain_of, table_of
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
 
 SmallInts = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
-Hashes = npt.NDArray[np.uint64]
 
 # Manifests are decoded together until so much is in hand; more cursors side by side are faster.
 _BATCH_BYTES = 32 << 20
@@ -258,7 +248,7 @@ def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) 
         raise FormatError(path, "an entry of an unknown kind")
     encoded = gather(data, spans["_PARTITION"]).dictionary_encode()
     names, bucket, level = spans[_FILE + "_FILE_NAME"], ints["_BUCKET"], ints[_FILE + "_LEVEL"]
-    name_hash, suspects = _hash_spans(data, names)
+    name_hash, suspects = hash_spans(data, names)
     _check_names(opened, suspects, gather(data, names, suspects))
     records, unknown = decoded.records, np.full(len(bucket), NULL)
     offsets = np.append(records.start, records.start[-1:] + records.length[-1:])
@@ -273,7 +263,7 @@ def _from_vectors(opened: Sequence[_Opened], decoded: DecodedBlocks, path: str) 
             **{name: ints[_FILE + column] for name, column in _NUMBERS.items()},
             creation_time_ms=ints.get(_FILE + "_CREATION_TIME", unknown),
             file_source=ints.get(_FILE + "_FILE_SOURCE", unknown).astype(np.int32),
-            identity_hash=_mixed(name_hash, bucket, level),
+            identity_hash=mixed(name_hash, bucket, level),
         ),
         partitions=tuple(encoded.dictionary.to_pylist()),
         records=pa.LargeBinaryArray.from_buffers(
@@ -405,63 +395,3 @@ def gather(data: Bytes, span: Span, rows: Ints | None = None) -> pa.LargeBinaryA
     return pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(span.start), [None, pa.py_buffer(offsets), pa.py_buffer(data[index])]
     )
-
-
-def identity_hashes(identities: Sequence[FileIdentity]) -> Hashes:
-    """`FileColumns.identity_hash` of these identities: by file name, bucket and level."""
-    names = [identity.file_name.encode() for identity in identities]
-    data = np.frombuffer(b"".join(names) + bytes(8), np.uint8)
-    length = np.fromiter((len(name) for name in names), np.int64, len(names))
-    bucket = np.fromiter((i.bucket for i in identities), np.int64, len(names))
-    level = np.fromiter((i.level for i in identities), np.int64, len(names))
-    hashed, _ = _hash_spans(data, Span(np.cumsum(length) - length, length))
-    return _mixed(hashed, bucket, level)
-
-
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_ONES, _HIGH_BITS = (np.uint64(byte * 0x0101010101010101) for byte in (0x01, 0x80))
-_SLASHES, _BACKSLASHES = (np.uint64(ord(c) * 0x0101010101010101) for c in "/\\")
-# Neighbouring rows are hashed together because their bytes are still in the processor's cache.
-_HASHED_TOGETHER = 4096
-
-
-def _hash_spans(data: Bytes, span: Span) -> tuple[Hashes, Ints]:
-    """64 bits of each span's bytes, and the rows that may hold no name of a file.
-
-    These are all that hold a separator, are not ASCII, or are no longer than `..`. `data` is padded
-    by eight bytes.
-    """
-    words = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data.data, strides=(1,))
-    hashed = span.length.astype(np.uint64)
-    odd = np.where(span.length <= 2, _HIGH_BITS, np.uint64(0))
-    for first in range(0, len(hashed), _HASHED_TOGETHER):
-        rows = slice(first, first + _HASHED_TOGETHER)
-        _hash_words(words, span.start[rows], span.length[rows], hashed[rows], odd[rows])
-    return hashed, np.flatnonzero(odd & _HIGH_BITS)
-
-
-def _hash_words(
-    words: npt.NDArray[np.uint64],
-    start: Ints,
-    length: Ints,
-    hashed: npt.NDArray[np.uint64],
-    odd: npt.NDArray[np.uint64],
-) -> None:
-    """Eight bytes at a time; `odd` gets the high bit of a byte for a byte that is odd."""
-    for offset in range(0, int(length.max(initial=0)), 8):
-        left = length - offset
-        going = np.flatnonzero(left > 0)
-        word = words[start[going] + offset]
-        word <<= 64 - 8 * np.minimum(left[going], 8).astype(np.uint64)
-        hashed[going] = _mix(hashed[going] ^ word)
-        # A byte that is one of these becomes zero, and then less than that.
-        odd[going] |= ((word ^ _SLASHES) - _ONES) | ((word ^ _BACKSLASHES) - _ONES)
-
-
-def _mixed(hashed: Hashes, bucket: Ints, level: Ints) -> Hashes:
-    return _mix(_mix(hashed ^ bucket.astype(np.uint64)) ^ level.astype(np.uint64))
-
-
-def _mix(hashed: Hashes) -> Hashes:
-    hashed = hashed * _MULTIPLIER
-    return hashed ^ (hashed >> np.uint64(32))

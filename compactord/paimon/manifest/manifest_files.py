@@ -12,23 +12,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compactord.errors import FormatError, UnsupportedTable
+from compactord.errors import FormatError
 from compactord.paimon import paths
+from compactord.paimon.avro.codecs import Codec
 from compactord.paimon.avro.container import (
-    AvroSchema,
-    Codec,
     Container,
     ContainerWriter,
     encode_record,
     open_container,
 )
 from compactord.paimon.binary_row import comparable_key, decode_row, encode_row
-from compactord.paimon.data_file import (
-    ColumnStats,
-    DataFile,
-    EntryKind,
-    FileIdentity,
-    ManifestEntry,
+from compactord.paimon.data_file import ColumnStats, EntryKind, ManifestEntry
+from compactord.paimon.manifest.entries import (
+    added_once,
+    encode_entry,
+    entries_of,
+    record_in,
+    require_version,
+    stats_of,
+    stats_record,
 )
 from compactord.paimon.manifest.foreign import CarriedColumns, ForeignValue, foreign_columns
 from compactord.paimon.manifest.schemas import (
@@ -38,7 +40,6 @@ from compactord.paimon.manifest.schemas import (
     MANIFEST_VERSION,
     READABLE_MANIFEST_LIST,
     require_readable,
-    table_of,
 )
 from compactord.paimon.types import DataType
 from compactord.storage.base import Storage
@@ -263,50 +264,16 @@ def _require_size(path: str, *, found: int, recorded: int) -> None:
         raise FormatError(path, f"has {found} bytes, but {recorded} are recorded")
 
 
-def _require_version(record: Mapping[str, Any], path: str) -> None:
-    version = record["_VERSION"]
-    if version == 1:
-        raise UnsupportedTable(
-            table_of(path), [f"{path} has entry version 1: the table must be created again"]
-        )
-    if version != MANIFEST_VERSION:
-        raise UnsupportedTable(table_of(path), [f"{path} has entry version {version}"])
-
-
-def _record_in(record: Mapping[str, Any], column: str, path: str) -> Mapping[str, Any]:
-    """A nested record. Raises `FormatError` if it is null, which files of release 0.8 could say."""
-    found: Mapping[str, Any] | None = record[column]
-    if found is None:
-        raise FormatError(path, f"column {column} is null")
-    return found
-
-
-def _stats(record: Mapping[str, Any]) -> ColumnStats:
-    return ColumnStats(
-        min_values=record["_MIN_VALUES"],
-        max_values=record["_MAX_VALUES"],
-        null_counts=tuple(record["_NULL_COUNTS"] or ()),
-    )
-
-
-def _stats_record(stats: ColumnStats) -> dict[str, Any]:
-    return {
-        "_MIN_VALUES": stats.min_values,
-        "_MAX_VALUES": stats.max_values,
-        "_NULL_COUNTS": list(stats.null_counts),
-    }
-
-
 def _manifest_file(
     record: Mapping[str, Any], path: str, foreign: tuple[ForeignValue, ...]
 ) -> ManifestFile:
-    _require_version(record, path)
+    require_version(record, path)
     return ManifestFile(
         file_name=paths.checked_name(record["_FILE_NAME"], path),
         file_size=record["_FILE_SIZE"],
         num_added_files=record["_NUM_ADDED_FILES"],
         num_deleted_files=record["_NUM_DELETED_FILES"],
-        partition_stats=_stats(_record_in(record, "_PARTITION_STATS", path)),
+        partition_stats=stats_of(record_in(record, "_PARTITION_STATS", path)),
         schema_id=record["_SCHEMA_ID"],
         min_bucket=record.get("_MIN_BUCKET"),
         max_bucket=record.get("_MAX_BUCKET"),
@@ -328,7 +295,7 @@ def _manifest_file_record(manifest: ManifestFile) -> dict[str, Any]:
         "_FILE_SIZE": manifest.file_size,
         "_NUM_ADDED_FILES": manifest.num_added_files,
         "_NUM_DELETED_FILES": manifest.num_deleted_files,
-        "_PARTITION_STATS": _stats_record(manifest.partition_stats),
+        "_PARTITION_STATS": stats_record(manifest.partition_stats),
         "_SCHEMA_ID": manifest.schema_id,
         "_MIN_BUCKET": manifest.min_bucket,
         "_MAX_BUCKET": manifest.max_bucket,
@@ -338,143 +305,3 @@ def _manifest_file_record(manifest: ManifestFile) -> dict[str, Any]:
         "_MAX_ROW_ID": manifest.max_row_id,
         "_EXTRA_FILES": list(manifest.extra_files) or None,
     }
-
-
-def entries_of(
-    schema: AvroSchema, records: Iterable[tuple[Mapping[str, Any], bytes]], path: str
-) -> Iterator[ManifestEntry]:
-    """Entries from Avro records under `schema`, each with its encoding.
-
-    Columns that an older Paimon did not write are None. Raises `FormatError`, and
-    `UnsupportedTable` for values that we could not carry.
-    """
-    foreign = foreign_columns(schema, MANIFEST)
-    for record, data in records:
-        file = _record_in(record, "_FILE", path)
-        values = foreign.values(record, data, path) if foreign else ()
-        yield _entry(record, file, path, values)
-
-
-def added_once(entries: Iterable[ManifestEntry], path: str) -> Iterator[ManifestEntry]:
-    """The entries of one manifest as they are read.
-
-    Raises `FormatError` for a file that is added twice and not deleted in between, which Java
-    refuses when it merges entries (FileEntry.mergeEntries). No writer makes such a manifest; one
-    of a few KB may claim a million.
-    """
-    first: dict[str, ManifestEntry] = {}
-    # Of names that occur again, as identities cost more.
-    added: dict[str, set[FileIdentity]] = {}
-    for entry in entries:
-        name = entry.file.file_name
-        earlier = first.setdefault(name, entry)
-        if earlier is not entry:
-            before = {earlier.identity} if earlier.kind is EntryKind.ADD else set()
-            same_name = added.setdefault(name, before)
-            if entry.kind is EntryKind.DELETE:
-                same_name.discard(entry.identity)
-            elif entry.identity in same_name:
-                raise FormatError(path, f"file {name} is added twice")
-            else:
-                same_name.add(entry.identity)
-        yield entry
-
-
-def encoded_entries(
-    entries: Iterable[ManifestEntry],
-) -> Iterator[tuple[AvroSchema, list[ManifestEntry], list[bytes]]]:
-    """Entries with their encodings, those with the same foreign columns together."""
-    groups: dict[CarriedColumns, list[ManifestEntry]] = {}
-    for entry in entries:
-        groups.setdefault(CarriedColumns().including(entry.file.foreign), []).append(entry)
-    for carried, group in groups.items():
-        yield carried.added_to(MANIFEST), group, [encode_entry(entry, carried) for entry in group]
-
-
-def encode_entry(entry: ManifestEntry, carried: CarriedColumns) -> bytes:
-    """Under `MANIFEST` with these columns added."""
-    return encode_record(MANIFEST, entry_record(entry)) + carried.encoded(entry.file.foreign)
-
-
-def _entry(
-    record: Mapping[str, Any],
-    file: Mapping[str, Any],
-    path: str,
-    foreign: tuple[ForeignValue, ...],
-) -> ManifestEntry:
-    _require_version(record, path)
-    try:
-        kind = EntryKind(record["_KIND"])
-    except ValueError as error:
-        raise FormatError(path, f"an entry of kind {record['_KIND']}") from error
-    return ManifestEntry(
-        kind=kind,
-        partition=record["_PARTITION"],
-        bucket=record["_BUCKET"],
-        total_buckets=record["_TOTAL_BUCKETS"],
-        file=DataFile(
-            file_name=paths.checked_name(file["_FILE_NAME"], path),
-            file_size=file["_FILE_SIZE"],
-            row_count=file["_ROW_COUNT"],
-            min_key=file["_MIN_KEY"],
-            max_key=file["_MAX_KEY"],
-            key_stats=_stats(_record_in(file, "_KEY_STATS", path)),
-            value_stats=_stats(_record_in(file, "_VALUE_STATS", path)),
-            min_sequence_number=file["_MIN_SEQUENCE_NUMBER"],
-            max_sequence_number=file["_MAX_SEQUENCE_NUMBER"],
-            schema_id=file["_SCHEMA_ID"],
-            level=file["_LEVEL"],
-            extra_files=tuple(paths.checked_name(name, path) for name in file["_EXTRA_FILES"]),
-            creation_time_ms=file.get("_CREATION_TIME"),
-            delete_row_count=file.get("_DELETE_ROW_COUNT"),
-            embedded_file_index=file.get("_EMBEDDED_FILE_INDEX"),
-            file_source=file.get("_FILE_SOURCE"),
-            value_stats_columns=_texts(file.get("_VALUE_STATS_COLS")),
-            external_path=file.get("_EXTERNAL_PATH"),
-            first_row_id=file.get("_FIRST_ROW_ID"),
-            write_columns=_texts(file.get("_WRITE_COLS")),
-            foreign=foreign,
-        ),
-    )
-
-
-def entry_record(entry: ManifestEntry) -> dict[str, Any]:
-    """The Avro record of an entry in the schema of release 2.0.0."""
-    file = entry.file
-    return {
-        "_VERSION": MANIFEST_VERSION,
-        "_KIND": int(entry.kind),
-        "_PARTITION": entry.partition,
-        "_BUCKET": entry.bucket,
-        "_TOTAL_BUCKETS": entry.total_buckets,
-        "_FILE": {
-            "_FILE_NAME": file.file_name,
-            "_FILE_SIZE": file.file_size,
-            "_ROW_COUNT": file.row_count,
-            "_MIN_KEY": file.min_key,
-            "_MAX_KEY": file.max_key,
-            "_KEY_STATS": _stats_record(file.key_stats),
-            "_VALUE_STATS": _stats_record(file.value_stats),
-            "_MIN_SEQUENCE_NUMBER": file.min_sequence_number,
-            "_MAX_SEQUENCE_NUMBER": file.max_sequence_number,
-            "_SCHEMA_ID": file.schema_id,
-            "_LEVEL": file.level,
-            "_EXTRA_FILES": list(file.extra_files),
-            "_CREATION_TIME": file.creation_time_ms,
-            "_DELETE_ROW_COUNT": file.delete_row_count,
-            "_EMBEDDED_FILE_INDEX": file.embedded_file_index,
-            "_FILE_SOURCE": file.file_source,
-            "_VALUE_STATS_COLS": _list(file.value_stats_columns),
-            "_EXTERNAL_PATH": file.external_path,
-            "_FIRST_ROW_ID": file.first_row_id,
-            "_WRITE_COLS": _list(file.write_columns),
-        },
-    }
-
-
-def _texts(values: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if values is None else tuple(values)
-
-
-def _list(values: Sequence[str] | None) -> list[str] | None:
-    return None if values is None else list(values)

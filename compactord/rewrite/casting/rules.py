@@ -21,15 +21,8 @@ from compactord.paimon.casts import (
     same_type,
     shares_fields,
 )
-from compactord.paimon.types import (
-    ArrayType,
-    AtomicType,
-    DataType,
-    MapType,
-    RowType,
-    TypeRoot,
-    type_text,
-)
+from compactord.paimon.type_texts import type_text
+from compactord.paimon.types import ArrayType, AtomicType, DataType, MapType, RowType, TypeRoot
 from compactord.rewrite.casting import moments, numbers, texts
 from compactord.rewrite.casting.nested_texts import array_texts, map_texts, row_texts
 from compactord.rewrite.casting.values import CastError, null_values, nulls_of, without_nulls

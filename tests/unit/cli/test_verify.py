@@ -19,7 +19,7 @@ from compactord.maintenance.finding import Finding, FindingKind
 from compactord.maintenance.verify import Verified, Wanted, verify_table
 from compactord.maintenance.verify_files import FileRules
 from compactord.paimon import paths
-from compactord.paimon.avro.container import codec_of
+from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.data_file import DataFile, ManifestEntry
 from compactord.paimon.manifest.manifest_files import (
     encode_manifest_list,

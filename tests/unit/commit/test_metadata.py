@@ -7,7 +7,7 @@ import pytest
 
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import StorageError, TransientStorageError
-from compactord.paimon.avro.container import codec_of
+from compactord.paimon.avro.codecs import codec_of
 from compactord.storage.base import Storage
 from tests.builders import FIRST
 from tests.storages import Fault, FaultyStorage, MemoryStorage, RequestCounter

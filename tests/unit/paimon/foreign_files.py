@@ -14,12 +14,12 @@ from compactord.paimon.avro.container import (
     open_container,
 )
 from compactord.paimon.data_file import ManifestEntry
+from compactord.paimon.manifest.entries import entry_record
 from compactord.paimon.manifest.foreign import ForeignValue
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
     encode_manifest_list,
-    entry_record,
 )
 from compactord.paimon.manifest.schemas import MANIFEST
 from tests.containers import encode_container, records_of

@@ -11,25 +11,15 @@ import pyarrow as pa
 
 from compactord.errors import ObjectNotFound
 from compactord.paimon import paths
-from compactord.paimon.avro.container import codec_of
-from compactord.paimon.data_file import (
-    EMPTY_ROW,
-    EMPTY_STATS,
-    DataFile,
-    EntryKind,
-    ManifestEntry,
-)
+from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     encode_manifest_list,
     read_entries,
     roll_entries,
 )
-from compactord.paimon.snapshot import (
-    CommitKind,
-    Snapshot,
-    snapshot_json,
-)
+from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataType
 from compactord.state.table_state import data_manifests

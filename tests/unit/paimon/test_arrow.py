@@ -14,7 +14,8 @@ from compactord.paimon.arrow import (
     python_values,
     value_schema,
 )
-from compactord.paimon.types import AtomicType, DataField, parse_field, parse_type
+from compactord.paimon.type_texts import parse_field, parse_type
+from compactord.paimon.types import AtomicType, DataField
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds
 
 

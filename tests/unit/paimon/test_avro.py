@@ -8,10 +8,10 @@ import fastavro
 import pytest
 
 from compactord.errors import FormatError, UsageError
+from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import (
     AvroSchema,
     ContainerWriter,
-    codec_of,
     compile_schema,
     decode_record,
     encode_record,

@@ -6,14 +6,9 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError
-from compactord.paimon.binary_row import (
-    comparable_key,
-    decode_row,
-    encode_row,
-    row_hash,
-    unscaled,
-)
-from compactord.paimon.types import DataType, parse_type
+from compactord.paimon.binary_row import comparable_key, decode_row, encode_row, row_hash, unscaled
+from compactord.paimon.type_texts import parse_type
+from compactord.paimon.types import DataType
 
 
 def types(*texts: Any) -> list[DataType]:

@@ -10,18 +10,19 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.paimon import paths
-from compactord.paimon.avro.container import ContainerWriter, codec_of, encode_record, encoded_long
+from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.container import ContainerWriter, encode_record, encoded_long
 from compactord.paimon.data_file import ColumnStats, ManifestEntry
+from compactord.paimon.manifest.entries import entry_record
 from compactord.paimon.manifest.entry_columns import MIN_CURSORS
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
-    entry_record,
     read_entries,
     roll_entries,
 )
 from compactord.paimon.manifest.schemas import MANIFEST
-from compactord.state.live_files import load_live_files
+from compactord.state.load_files import load_live_files
 from tests.storages import MemoryStorage
 from tests.unit.paimon.table_builder import data_file, deleted, entry
 

@@ -7,7 +7,8 @@ import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro.container import AvroSchema, codec_of, compile_schema
+from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.container import AvroSchema, compile_schema
 from compactord.paimon.data_file import EMPTY_ROW, BucketId
 from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST

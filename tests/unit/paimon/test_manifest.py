@@ -9,24 +9,21 @@ import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro.container import (
-    AvroSchema,
-    compile_schema,
-)
+from compactord.paimon.avro.container import AvroSchema, compile_schema
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ColumnStats, EntryKind, ManifestEntry
+from compactord.paimon.manifest.entries import entry_record
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
     encode_manifest_list,
-    entry_record,
     read_entries,
     read_manifest_list,
     roll_entries,
 )
 from compactord.paimon.manifest.schemas import MANIFEST, MANIFEST_LIST
 from compactord.paimon.types import AtomicType, TypeRoot
-from compactord.state.live_files import load_live_files
+from compactord.state.load_files import load_live_files
 from tests.containers import encode_container
 from tests.unit.paimon.table_builder import CODEC, MemoryStorage, data_file, deleted, entry
 

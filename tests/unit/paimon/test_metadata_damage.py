@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro.container import codec_of
+from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.data_file import EMPTY_ROW, ColumnStats, ManifestEntry
+from compactord.paimon.manifest.entries import entry_record
 from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
     encode_manifest_list,
-    entry_record,
     read_entries,
     read_manifest_list,
 )
@@ -35,7 +35,7 @@ from compactord.paimon.snapshot import (
     parse_snapshot,
     snapshot_json,
 )
-from compactord.state.live_files import load_live_files
+from compactord.state.load_files import load_live_files
 from tests.containers import encode_container
 from tests.unit.paimon.foreign_files import ENTRY, FILE, Added, with_columns
 from tests.unit.paimon.table_builder import MemoryStorage, data_file, deleted, entry

@@ -28,15 +28,9 @@ from compactord.paimon.snapshot import (
     read_tags,
     snapshot_json,
 )
-from compactord.state.live_files import load_live_files
+from compactord.state.load_files import load_live_files
 from tests.containers import encode_container
-from tests.unit.paimon.table_builder import (
-    CODEC,
-    History,
-    MemoryStorage,
-    data_file,
-    entry,
-)
+from tests.unit.paimon.table_builder import CODEC, History, MemoryStorage, data_file, entry
 
 ROOT = "/warehouse/db.db/t"
 LONG = "data-01234567-89ab-cdef-0123-456789abcdef-0.parquet"

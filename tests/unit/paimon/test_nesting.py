@@ -9,13 +9,11 @@ import pytest
 
 from compactord.errors import CompactordError, FormatError
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.avro.container import (
-    encoded_long,
-)
+from compactord.paimon.avro.container import encoded_long
 from compactord.paimon.manifest.manifest_files import read_manifest_list
 from compactord.paimon.schema import parse_schema, schema_json
 from compactord.paimon.snapshot import parse_snapshot
-from compactord.paimon.types import type_text
+from compactord.paimon.type_texts import type_text
 from tests.storages import MemoryStorage
 
 PATH = "/w/db.db/t/file"

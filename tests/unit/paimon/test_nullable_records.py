@@ -9,18 +9,19 @@ import pytest
 
 from compactord.errors import FormatError, UnsupportedTable
 from compactord.paimon import paths
-from compactord.paimon.avro.container import AvroSchema, codec_of, compile_schema, open_container
+from compactord.paimon.avro.codecs import codec_of
+from compactord.paimon.avro.container import AvroSchema, compile_schema, open_container
+from compactord.paimon.manifest.entries import entry_record
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import (
     ManifestFile,
     describe_entries,
     encode_manifest_list,
-    entry_record,
     read_entries,
     read_manifest_list,
 )
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST, MANIFEST, MANIFEST_LIST
-from compactord.state.live_files import load_live_files
+from compactord.state.load_files import load_live_files
 from tests.containers import encode_container, records_of
 from tests.unit.paimon.foreign_files import (
     ENTRY,

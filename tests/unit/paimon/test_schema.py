@@ -18,7 +18,8 @@ from compactord.paimon.schema import (
     schema_ids,
     schema_json,
 )
-from compactord.paimon.types import DataField, parse_field
+from compactord.paimon.type_texts import parse_field
+from compactord.paimon.types import DataField
 from compactord.storage.local import LocalStorage
 
 PATH = "/w/db.db/t/schema/schema-4"

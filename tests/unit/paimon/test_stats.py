@@ -23,7 +23,7 @@ from compactord.paimon.stats import (
     truncate_bytes_up,
     truncate_text_up,
 )
-from compactord.paimon.types import parse_field, parse_type
+from compactord.paimon.type_texts import parse_field, parse_type
 
 TRUNCATE_16 = "truncate(16)"
 KEY = "truncate(128)"

@@ -9,13 +9,8 @@ import pytest
 from compactord.paimon.options.catalogue import OPTIONS, OptionClass, find
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import TableSchema
-from compactord.paimon.support import (
-    REFUSED_OPTIONS,
-    reasons_in_files,
-    reasons_to_refuse,
-    warnings,
-)
-from compactord.paimon.types import parse_field
+from compactord.paimon.support import REFUSED_OPTIONS, reasons_in_files, reasons_to_refuse, warnings
+from compactord.paimon.type_texts import parse_field
 
 SCALARS = (
     "BOOLEAN",

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from compactord.errors import FormatError
+from compactord.paimon.type_texts import UnknownType, parse_field, parse_type, type_json, type_text
 from compactord.paimon.types import (
     ArrayType,
     AtomicType,
@@ -15,15 +16,10 @@ from compactord.paimon.types import (
     MultisetType,
     RowType,
     TypeRoot,
-    UnknownType,
     VectorType,
     element_field_ids,
     is_system_column,
     key_field,
-    parse_field,
-    parse_type,
-    type_json,
-    type_text,
 )
 from tests.unit.paimon.values import nested_types
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactord.paimon.arrow import arrow_type
-from compactord.paimon.types import parse_type
+from compactord.paimon.type_texts import parse_type
 from compactord.paimon.wide_timestamps import (
     WIDE_TIMESTAMP,
     from_nanoseconds,

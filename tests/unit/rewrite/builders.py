@@ -30,7 +30,8 @@ from compactord.model import (
 from compactord.paimon.arrow import file_fields, file_schema, value_schema
 from compactord.paimon.merge_rules import NO_RULES, MergeRules
 from compactord.paimon.stats import parse_stats_mode
-from compactord.paimon.types import DataField, is_system_column, parse_type
+from compactord.paimon.type_texts import parse_type
+from compactord.paimon.types import DataField, is_system_column
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage

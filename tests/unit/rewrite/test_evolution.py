@@ -18,7 +18,8 @@ from compactord.errors import FormatError, TaskError
 from compactord.formats.opening import SMALL_FILE
 from compactord.model import InputFile, KeyRange, MergeSpec, Subcompaction
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.types import DataField, parse_type
+from compactord.paimon.type_texts import parse_type
+from compactord.paimon.types import DataField
 from compactord.rewrite.casting.rules import cast
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.task import rewrite

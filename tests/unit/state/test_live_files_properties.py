@@ -15,7 +15,8 @@ from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.state.bucket_summaries import BucketSummaries
 from compactord.state.files_by_size import FilesBySize, SizeColumns
-from compactord.state.live_files import LiveFiles, load_live_files, no_files
+from compactord.state.live_files import LiveFiles
+from compactord.state.load_files import load_live_files, no_files
 from compactord.state.table_state import data_manifests, load_state, refresh_state
 from tests.unit.paimon.table_builder import History, data_file, deleted, entry
 

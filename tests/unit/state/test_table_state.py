@@ -10,16 +10,10 @@ from compactord.errors import FormatError, ObjectNotFound
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, ManifestEntry
 from compactord.paimon.snapshot import CommitKind, snapshot_json
-from compactord.state.live_files import UnknownFile, load_live_files, no_files
+from compactord.state.live_files import UnknownFile
+from compactord.state.load_files import load_live_files, no_files
 from compactord.state.table_state import TableState, data_manifests, load_state, refresh_state
-from tests.unit.paimon.table_builder import (
-    TABLE,
-    UNPARTITIONED,
-    History,
-    data_file,
-    deleted,
-    entry,
-)
+from tests.unit.paimon.table_builder import TABLE, UNPARTITIONED, History, data_file, deleted, entry
 
 BUCKET = BucketId(UNPARTITIONED, 0)
 

@@ -12,13 +12,9 @@ from compactord.paimon import paths
 from compactord.paimon.avro.container import ContainerWriter
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, ManifestEntry
+from compactord.paimon.manifest.entries import encode_entry
 from compactord.paimon.manifest.foreign import CarriedColumns
-from compactord.paimon.manifest.manifest_files import (
-    ManifestFile,
-    describe_entries,
-    encode_entry,
-    read_entries,
-)
+from compactord.paimon.manifest.manifest_files import ManifestFile, describe_entries, read_entries
 from compactord.paimon.manifest.schemas import MANIFEST
 from compactord.paimon.snapshot import CommitKind
 from compactord.paimon.table import TableRef

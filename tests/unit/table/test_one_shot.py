@@ -18,7 +18,7 @@ from compactord.errors import (
 )
 from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
 from compactord.paimon import paths
-from compactord.paimon.avro.container import codec_of
+from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.manifest.manifest_files import encode_manifest_list
 from compactord.paimon.snapshot import snapshot_ids, snapshot_json
 from compactord.paimon.table import TableRef
