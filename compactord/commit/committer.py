@@ -21,19 +21,20 @@ import contextlib
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
 from compactord.clock import Clock
 from compactord.commit.added_files import AddedFilesCheck
 from compactord.commit.attempt import CommitSettings, Stamp, is_merge_due, prepare
-from compactord.commit.conflicts import already_live, conflict
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.commit.outcome import Publication
 from compactord.commit.publish import SnapshotPublisher
 from compactord.commit.recommit import Recommit
 from compactord.commit.retries import Retries
+from compactord.commit.still_valid import still_valid
 from compactord.errors import (
     CatalogDown,
     CommitGaveUp,
@@ -55,8 +56,6 @@ from compactord.model import (
 )
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
-from compactord.paimon.data_file import BucketId, DataFile, file_identity
-from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, snapshot_unless_gone, still_stands
 from compactord.state.follower import Follower, lost_text
@@ -72,6 +71,18 @@ def commit_user(owner: Owner, prefix: str | None) -> str:
     """A unique commit user; `prefix` is the table option `commit.user-prefix`."""
     user = owner.unique_name()
     return f"{prefix}_{user}" if prefix else user
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What is still to be published, and what was dropped of it; `merge` is kept if it fits."""
+
+    changes: list[BucketChange]
+    settings: CommitSettings
+    again: Recommit | None
+    merges_only: bool
+    dropped: list[DroppedChange] = field(default_factory=list)
+    merge: ManifestMerge | None = None
 
 
 class Committer:
@@ -129,42 +140,22 @@ class Committer:
         options = settings.options
         identifier = 0 if again else self._next_identifier(options.full_compaction_delta_commits)
         files = self._metadata_files(state, settings)
-        merge: ManifestMerge | None = None
-        dropped: list[DroppedChange] = []
-        pending = list(changes)
+        pending = _Pending(list(changes), settings, again, merges_only=not changes)
         attempt, reason = 0, ""
         for attempt in (retries := Retries(options, self._clock, self._jitter)):
             try:
                 state = self.follower.refreshed(state, checks_hint=True)
-                manifests = self._manifests(state)
-                pending, refused = self._publishable(state, pending, manifests, settings, again)
-                dropped += refused
-                is_due = bool(pending) if changes else is_merge_due(manifests, options)
-                if not is_due:
+                snapshot = self._prepared(state, pending, files, self._stamp(identifier))
+                if snapshot is None:
                     files.take_back()
-                    return NothingCommitted(dropped=tuple(dropped)), state
-                snapshot, merge = prepare(
-                    self._storage,
-                    state,
-                    pending,
-                    settings,
-                    manifests=manifests,
-                    files=files,
-                    merge=merge,
-                    stamp=self._stamp(identifier),
-                )
-                if not changes and not merge.written:
-                    # The winner of the last attempt has merged them.
-                    files.take_back()
-                    return NothingCommitted(dropped=()), state
-                snapshot = again.applied(snapshot) if again else snapshot
+                    return NothingCommitted(dropped=tuple(pending.dropped)), state
                 assert state.snapshot is not None, "what stands of the changes is in one"
                 stands = still_stands(self._storage, state.table.location, state.snapshot)
             except (TransientStorageError, ObjectNotFound) as error:
                 # Nothing of this attempt was published, whatever it was that failed. What is not
                 # found went with a snapshot that expired or was rolled back meanwhile.
                 files.take_back()
-                merge, reason = None, str(error)
+                pending.merge, reason = None, str(error)
                 _log_retry(attempt, reason)
                 continue
             except BaseException:
@@ -172,31 +163,56 @@ class Committer:
                 raise
             reason = self._refusal(state, snapshot, files, retries) if stands else _LOST_RACE
             if not reason:
-                return self._outcome(state, snapshot, pending, dropped, attempt)
-            files.take_back(keep=[manifest.file_name for manifest in merge.written])
-            merge = None if retries.is_down else merge
+                return self._outcome(state, snapshot, pending, attempt)
+            assert pending.merge is not None, "prepared with the snapshot"
+            files.take_back(keep=[manifest.file_name for manifest in pending.merge.written])
+            pending.merge = None if retries.is_down else pending.merge
             _log_retry(attempt, reason)
         files.take_back()
         raise _gave_up(state, attempt, reason)
+
+    def _prepared(
+        self, state: TableState, pending: _Pending, files: MetadataFiles, stamp: Stamp
+    ) -> Snapshot | None:
+        """The next snapshot, with its metadata written; None when there is nothing to publish."""
+        again, settings = pending.again, pending.settings
+        manifests = self._manifests(state)
+        pending.changes, dropped = self._publishable(
+            state, pending.changes, manifests, settings, again
+        )
+        pending.dropped += dropped
+        is_due = pending.merges_only and is_merge_due(manifests, settings.options)
+        if not (pending.changes or is_due):
+            return None
+        snapshot, pending.merge = prepare(
+            self._storage,
+            state,
+            pending.changes,
+            settings,
+            manifests=manifests,
+            files=files,
+            merge=pending.merge,
+            stamp=stamp,
+        )
+        if pending.merges_only and not pending.merge.written:
+            # The winner of the last attempt has merged them.
+            return None
+        return again.applied(snapshot) if again else snapshot
 
     def _outcome(
         self,
         state: TableState,
         snapshot: Snapshot,
-        published: Sequence[BucketChange],
-        dropped: Sequence[DroppedChange],
+        pending: _Pending,
         attempts: int,
     ) -> tuple[CommitOutcome, TableState]:
         """What became of a snapshot that was published on top of `state`, and the newest state."""
         newest, why_lost = self._confirm(state, snapshot)
+        published, dropped = tuple(pending.changes), tuple(pending.dropped)
         if why_lost is not None:
-            lost = Replaced(changes=tuple(published), dropped=tuple(dropped), why=why_lost)
-            return lost, newest
+            return Replaced(changes=published, dropped=dropped, why=why_lost), newest
         done = Committed(
-            snapshot_id=snapshot.id,
-            published=tuple(published),
-            dropped=tuple(dropped),
-            attempts=attempts,
+            snapshot_id=snapshot.id, published=published, dropped=dropped, attempts=attempts
         )
         return done, newest
 
@@ -241,7 +257,7 @@ class Committer:
     ) -> tuple[list[BucketChange], list[DroppedChange]]:
         """Changes that fit the newest state with complete files; the others with the reason."""
         if again is None:
-            valid, dropped = _still_valid(self._storage, state, changes, settings)
+            valid, dropped = still_valid(self._storage, state, changes, settings)
         else:
             valid, dropped = list(changes), []
             why = again.objection(state)
@@ -350,65 +366,3 @@ def _gave_up(state: TableState, attempts: int, reason: str) -> CommitGaveUp:
         f"the last one failed because: {reason}; raise commit.max-retries or commit.timeout, "
         "or try again later"
     )
-
-
-def _still_valid(
-    storage: Storage,
-    state: TableState,
-    changes: Sequence[BucketChange],
-    settings: CommitSettings,
-) -> tuple[list[BucketChange], list[DroppedChange]]:
-    """Changes that still fit the newest state, and the others with the reason.
-
-    Raises `CommitUnknown` when outputs are live already: dropping the change would delete them.
-    """
-    valid, dropped = [], []
-    indexes = index_entries(storage, state)
-    for change in changes:
-        live = _relevant_files(state, change, settings)
-        live_output = already_live(change, live)
-        if live_output is not None:
-            raise CommitUnknown(
-                f"table {state.table.full_name}: {live_output} is live although no snapshot of "
-                "ours was confirmed; nothing was deleted, the next run plans again"
-            )
-        summary = state.files.summary(change.bucket)
-        found = conflict(
-            change,
-            live=live,
-            total_buckets=summary.total_buckets if summary.file_count else None,
-            index_entries=indexes.get(change.bucket, ()),
-            key_of=settings.key_of,
-        )
-        if found is None:
-            valid.append(change)
-        else:
-            kind, why = found
-            dropped.append(DroppedChange(change=change, conflict=kind, why=why))
-    return valid, dropped
-
-
-def _relevant_files(
-    state: TableState, change: BucketChange, settings: CommitSettings
-) -> Sequence[DataFile]:
-    """The live files that the check needs: the whole bucket for key ranges, else only names.
-
-    A partition without buckets is one bucket and may have very many files.
-    """
-    if settings.key_of is not None:
-        return state.files.files_in(change.bucket)
-    return [
-        file
-        for file in (*change.before, *change.after)
-        if state.files.contains(file_identity(change.bucket, file))
-    ]
-
-
-def index_entries(storage: Storage, state: TableState) -> dict[BucketId, tuple[bytes, ...]]:
-    """The serialised index entries of every bucket that has some, in the newest snapshot."""
-    if state.snapshot is None or state.snapshot.index_manifest is None:
-        return {}
-    found: dict[BucketId, tuple[bytes, ...]] = {}
-    for entry in read_index_entries(storage, state.table.location, state.snapshot.index_manifest):
-        found[entry.bucket] = (*found.get(entry.bucket, ()), entry.canonical)
-    return found

@@ -15,7 +15,7 @@ from typing import Any
 
 from compactord.errors import FormatError
 from compactord.model import BucketChange, Conflict
-from compactord.paimon.data_file import DataFile, file_identity, key_range
+from compactord.paimon.data_file import DataFile, file_identity
 
 
 def conflict(
@@ -73,7 +73,7 @@ def _overlap(files: Iterable[DataFile], key_of: Callable[[bytes], Any]) -> str |
     levels: dict[int, list[tuple[Any, Any, str]]] = {}
     for file in files:
         if file.level > 0:
-            entry = (*key_range(file, key_of), file.file_name)
+            entry = (*file.key_range(key_of), file.file_name)
             levels.setdefault(file.level, []).append(entry)
     for level, ranges in levels.items():
         ranges.sort()

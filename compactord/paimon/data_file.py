@@ -77,14 +77,13 @@ class DataFile:
     write_columns: tuple[str, ...] | None = None
     foreign: tuple[ForeignValue, ...] = ()
 
-
-def key_range(file: DataFile, key_of: Callable[[bytes], Any]) -> tuple[Any, Any]:
-    """The file's smallest and largest key, comparable. Raises `FormatError` that names the file."""
-    try:
-        return key_of(file.min_key), key_of(file.max_key)
-    except FormatError as error:
-        why = f"the keys of the file cannot be read ({error.message})"
-        raise FormatError(file.file_name, why) from error
+    def key_range(self, key_of: Callable[[bytes], Any]) -> tuple[Any, Any]:
+        """The smallest and largest key, comparable. Raises `FormatError` that names the file."""
+        try:
+            return key_of(self.min_key), key_of(self.max_key)
+        except FormatError as error:
+            why = f"the keys of the file cannot be read ({error.message})"
+            raise FormatError(self.file_name, why) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

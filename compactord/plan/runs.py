@@ -13,7 +13,7 @@ from typing import Any
 
 from compactord.errors import FormatError, UsageError
 from compactord.model import SortedRun
-from compactord.paimon.data_file import DataFile, key_range
+from compactord.paimon.data_file import DataFile
 
 # A serialised key to a value that compares as Paimon's key comparator does.
 KeyOf = Callable[[bytes], Any]
@@ -61,7 +61,7 @@ def _level_0_order(file: DataFile) -> tuple[int, int, int, str]:
 
 
 def _level_run(level: int, files: list[DataFile], key_of: KeyOf) -> SortedRun:
-    keyed = [(*key_range(file, key_of), file) for file in files]
+    keyed = [(*file.key_range(key_of), file) for file in files]
     keyed.sort(key=lambda item: item[0])
     for (_, previous_max, previous), (minimum, _, file) in pairwise(keyed):
         if not minimum > previous_max:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compactord.model import Rewrite, Section, SortedRun, Upgrade
-from compactord.paimon.data_file import DataFile, key_range
+from compactord.paimon.data_file import DataFile
 from compactord.plan.runs import KeyOf
 from compactord.plan.universal import Pick
 
@@ -45,7 +45,7 @@ def interval_partition(files: Iterable[DataFile], key_of: KeyOf) -> tuple[Sectio
     section is the order that Java's queue leaves, because it decides between records of equal
     sequence. O(n log n).
     """
-    keyed = [(*key_range(file, key_of), file) for file in files]
+    keyed = [(*file.key_range(key_of), file) for file in files]
     keyed.sort(key=lambda item: item[:2])
     sections: list[Section] = []
     members: list[tuple[Any, Any, DataFile]] = []
@@ -83,7 +83,7 @@ def cut_actions(pick: Pick, key_of: KeyOf, rules: ActionRules) -> tuple[Rewrite 
 
 def rewrite_each(files: Sequence[DataFile], key_of: KeyOf) -> tuple[Rewrite, ...]:
     """One rewrite per file, in key order (FileRewriteCompactTask.java)."""
-    ordered = sorted(files, key=lambda file: key_range(file, key_of)[0])
+    ordered = sorted(files, key=lambda file: file.key_range(key_of)[0])
     return tuple(Rewrite(sections=(_alone(file),)) for file in ordered)
 
 

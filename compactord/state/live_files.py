@@ -28,6 +28,7 @@ from compactord.paimon.data_file import (
     EntryKind,
     FileIdentity,
     ManifestEntry,
+    file_identity,
 )
 from compactord.paimon.manifest.entries import encoded_entries
 from compactord.paimon.manifest.entry_columns import Mask, columns_of
@@ -168,6 +169,10 @@ class LiveFiles:
 
     def contains(self, identity: FileIdentity) -> bool:
         return self._find([identity])[0] is not None
+
+    def still_live(self, bucket: BucketId, files: Iterable[DataFile]) -> list[DataFile]:
+        """Those of the files that are live in the bucket."""
+        return [file for file in files if self.contains(file_identity(bucket, file))]
 
     def bucket_ids(self) -> list[BucketId]:
         """All buckets that have files."""

@@ -19,6 +19,7 @@ from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entry_columns import read_entry_columns
+from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -316,3 +317,16 @@ def _deleting_in(
         rows = entries.kind == EntryKind.DELETE
         partitions.update(entries.partitions[i] for i in np.unique(entries.files.partition[rows]))
     return frozenset(partitions)
+
+
+def index_entries(storage: Storage, state: TableState) -> dict[BucketId, tuple[bytes, ...]]:
+    """The serialised index entries of every bucket that has some, in the newest snapshot.
+
+    Raises what `read_index_entries` raises.
+    """
+    if state.snapshot is None or state.snapshot.index_manifest is None:
+        return {}
+    found: dict[BucketId, tuple[bytes, ...]] = {}
+    for entry in read_index_entries(storage, state.table.location, state.snapshot.index_manifest):
+        found[entry.bucket] = (*found.get(entry.bucket, ()), entry.canonical)
+    return found

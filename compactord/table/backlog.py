@@ -18,7 +18,7 @@ from compactord.clock import local_ms
 from compactord.errors import FormatError
 from compactord.model import Compaction, CompactReason, WorkKind
 from compactord.paimon.avro.columns import NULL, Ints
-from compactord.paimon.data_file import BucketFiles, BucketId, file_identity
+from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import BucketPlan, PlannedFiles, TableKind
@@ -198,15 +198,8 @@ class TableBacklog:
         `planner` is that of the last update, `busy` are names of files that compactions under way
         read. Raises what planning raises, where the decision was not kept.
         """
-        assert self._state is not None, "updated before"
-        live = self._state.files
-        for compaction in self._decided.get(bucket, ()):
-            if all(
-                file.file_name not in busy and live.contains(file_identity(bucket, file))
-                for file in compaction.inputs
-            ):
-                return compaction
-        self._drop_decided(bucket)
+        if bucket in self._decided:
+            return next(self._decided[bucket], None)
         found = without_busy(planner.files(bucket), busy)
         if found is None:
             return None
@@ -326,29 +319,25 @@ class TableBacklog:
     ) -> PendingCompaction:
         options, compactions = planner.request.options, plan.compactions
         inputs = inputs_of(compactions)
-        count = int(np.count_nonzero(inputs.taken))
-        size = int(inputs.files.file_size[inputs.taken].sum())
         runs, wanted = 0, options.min_file_num
         if isinstance(found, BucketFiles) and planner.request.kind is TableKind.PRIMARY_KEY:
             sorted_runs = bucket_runs(found.files, planner.request.key_of)
             runs = len(sorted_runs)
             upper = len({run.level for run in sorted_runs if run.level > 0})
             wanted = options.compaction_trigger - upper
-        newcomers = inputs.taken & (inputs.files.level == 0)
-        created = inputs.files.creation_time_ms[newcomers if newcomers.any() else inputs.taken]
-        outputs = max(1, size // max(1, options.target_file_size))
+        outputs = max(1, inputs.size_bytes // max(1, options.target_file_size))
         return PendingCompaction(
             bucket=found.bucket,
             partition=planner.partition_text(found.bucket.partition),
             kind=inputs.kind,
             reason=inputs.reason,
             tasks=len(compactions),
-            files=count,
-            size_bytes=size,
-            files_saved=max(0, count - outputs),
+            files=inputs.count,
+            size_bytes=inputs.size_bytes,
+            files_saved=max(0, inputs.count - outputs),
             sorted_runs=runs,
             is_forced=runs >= self._stop_trigger - 1,
-            since_ms=_created_ms(created, max(0, wanted - 1), context),
+            since_ms=_created_ms(inputs.created_ms, max(0, wanted - 1), context),
             reads_files=inputs.is_read,
         )
 

@@ -8,33 +8,55 @@ from dataclasses import dataclass
 import numpy as np
 
 from compactord.model import AppendCompaction, Compaction, CompactReason, WorkKind
-from compactord.paimon.manifest.entry_columns import Mask
+from compactord.paimon.avro.columns import NULL, Ints
 from compactord.plan.unaware import PackedCompactions
-from compactord.state.files_by_size import SizeColumns
 
 
 @dataclass(frozen=True, slots=True)
 class PendingInputs:
-    """What the first of a bucket's compactions is, and which of some files all of them take.
+    """What the first of a bucket's compactions is, and the files that all of them take.
 
-    `is_read`: not all of these only change their level.
+    `is_read`: not all of these only change their level. `created_ms` are the creation times, NULL
+    for none, of those on level 0 or, where there is none, of all.
     """
 
     kind: WorkKind
     reason: CompactReason
     is_read: bool
-    files: SizeColumns
-    taken: Mask
+    count: int
+    size_bytes: int
+    created_ms: Ints
 
 
 def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
+    """The inputs of at least one compaction."""
     if isinstance(compactions, PackedCompactions):
-        reason, files = compactions.bins[0].reason, compactions.files.columns
-        return PendingInputs(WorkKind.APPEND, reason, True, files, compactions.taken)
+        reason, columns, taken = (
+            compactions.bins[0].reason,
+            compactions.files.columns,
+            compactions.taken,
+        )
+        newcomers = taken & (columns.level == 0)
+        return PendingInputs(
+            kind=WorkKind.APPEND,
+            reason=compactions.bins[0].reason,
+            is_read=True,
+            count=int(np.count_nonzero(taken)),
+            size_bytes=int(columns.file_size[taken].sum()),
+            created_ms=columns.creation_time_ms[newcomers if newcomers.any() else taken],
+        )
     first = compactions[0]
-    files = SizeColumns.of([file for each in compactions for file in each.inputs])
-    is_read, all_files = any(map(_reads_files, compactions)), np.ones(len(files.level), np.bool_)
-    return PendingInputs(kind_of(first), first.reason, is_read, files, all_files)
+    files = [file for each in compactions for file in each.inputs]
+    newest = [file for file in files if file.level == 0] or files
+    created = (NULL if (at := file.creation_time_ms) is None else at for file in newest)
+    return PendingInputs(
+        kind=kind_of(first),
+        reason=first.reason,
+        is_read=any(map(_reads_files, compactions)),
+        count=len(files),
+        size_bytes=sum(file.file_size for file in files),
+        created_ms=np.fromiter(created, np.int64, len(newest)),
+    )
 
 
 def _reads_files(compaction: Compaction) -> bool:

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from compactord.clock import Clock
-from compactord.commit.committer import index_entries
 from compactord.model import Compaction, MergeCompaction
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.plan.table import PlanRequest, TableKind
 from compactord.state.follower import Drift
-from compactord.state.table_state import TableState
+from compactord.state.table_state import TableState, index_entries
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip, TableBacklog
 from compactord.table.cycle import Planned

@@ -10,7 +10,7 @@ from typing import Any
 from compactord.clock import iso_text
 from compactord.errors import FormatError
 from compactord.model import AppendCompaction, Compaction, MergeCompaction
-from compactord.paimon.data_file import BucketFiles, BucketId, key_range
+from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.table_options import MergeEngine
 from compactord.plan.runs import bucket_runs
 from compactord.plan.shape import BucketShape, bucket_shape
@@ -233,7 +233,7 @@ def damage_notes(
             if table.key_of is not None:
                 bucket_runs(found.files, table.key_of)
                 for file in found.files:
-                    key_range(file, table.key_of)
+                    file.key_range(table.key_of)
         except FormatError as error:
             place = place_text(table, shape.bucket.partition, shape.bucket.bucket)
             yield f"{place}: {damage_text(error)}"

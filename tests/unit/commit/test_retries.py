@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.committer import index_entries
 from compactord.errors import CommitGaveUp, CommitUnknown, StoreFull, TransientStorageError
 from compactord.model import BucketChange, CommitOutcome, Committed, Conflict, NothingCommitted
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, snapshot_json
+from compactord.state.table_state import index_entries
 from compactord.storage.base import Storage
 from tests.builders import FIRST
 from tests.lineage import TABLE, Lineage, bucket_id
