@@ -31,11 +31,7 @@ class PendingInputs:
 def inputs_of(compactions: Sequence[Compaction]) -> PendingInputs:
     """The inputs of at least one compaction."""
     if isinstance(compactions, PackedCompactions):
-        reason, columns, taken = (
-            compactions.bins[0].reason,
-            compactions.files.columns,
-            compactions.taken,
-        )
+        columns, taken = compactions.files.columns, compactions.taken
         newcomers = taken & (columns.level == 0)
         return PendingInputs(
             kind=WorkKind.APPEND,
