@@ -14,7 +14,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.state.follower import Follower
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.table.lost_commits import LookedAt, LostCommits
+from compactord.table.lost_commits import LookBack, LostCommits
 from compactord.table.opening import open_table
 from tests.builders import FIRST, VirtualClock
 from tests.lineage import TABLE, Lineage
@@ -81,8 +81,8 @@ class Process:
         interval_ms: int = 0,
     ) -> None:
         opened = open_table(self.table.storage, TABLE, {})
-        self.lost_commits.look(
-            LookedAt(state=state, table=opened, busy=busy, may_commit=may_commit),
+        self.lost_commits.look_back(
+            LookBack(state=state, table=opened, busy=busy, may_commit=may_commit),
             follower=self.follower,
             committer=self.committer,
             writer_delay_ms=DELAY_MS,

@@ -46,7 +46,7 @@ class AddedFilesCheck:
 
         `manifests` are those of the snapshot to build on. Raises what reading raises.
         """
-        troubles = self._dead_at_birth(location, changes, manifests)
+        troubles = self._already_deleted(location, changes, manifests)
         troubles.update(self._lost(changes, bucket_folder))
         dropped = [
             DroppedChange(change=changes[index], conflict=Conflict.OUTPUT_LOST, why=why)
@@ -78,7 +78,7 @@ class AddedFilesCheck:
                 troubles[index] = f"output {path} has {found} bytes, {written} were written"
         return troubles
 
-    def _dead_at_birth(
+    def _already_deleted(
         self, location: str, changes: Sequence[BucketChange], manifests: Sequence[ManifestFile]
     ) -> dict[int, str]:
         """Why a file of a change would not be live after its commit, by the change's index."""

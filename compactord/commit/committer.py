@@ -58,8 +58,8 @@ from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, snapshot_unless_gone, still_stands
+from compactord.state.build_delay import BuildDelay
 from compactord.state.follower import Follower, lost_text
-from compactord.state.guard import BuildGuard
 from compactord.state.table_state import TableState, data_manifests
 from compactord.storage.base import Storage
 
@@ -88,7 +88,7 @@ class _Pending:
 class Committer:
     """Commits to one table as the user of its follower; identifiers increase and are unique.
 
-    It gives the follower its guard, which says how long the next commit waits for the last one.
+    It gives the follower its delay: how long the next commit waits for the last one.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Committer:
         jitter: random.Random | None = None,
     ) -> None:
         self.follower = follower
-        self.follower.guard = BuildGuard(clock, publisher.settle_ms)
+        self.follower.delay = BuildDelay(clock, publisher.settle_ms)
         self._storage = storage
         self._clock = clock
         self._jitter = jitter or random.Random()
@@ -132,9 +132,9 @@ class Committer:
         cannot be written: the table is unchanged, and the caller has to delete the output files of
         `changes`. Raises `CommitUnknown`: then no file may be deleted.
 
-        Waits as long as the guard says: whoever has other work asks that before.
+        Blocks until the delay is over: whoever has other work asks for it before.
         """
-        wait_ms = self.follower.guard.wait_ms()
+        wait_ms = self.follower.delay.wait_ms()
         if wait_ms:
             self._clock.sleep(wait_ms / 1000)
         options = settings.options
@@ -239,7 +239,7 @@ class Committer:
 
     def _note_published(self, state: TableState, snapshot: Snapshot) -> None:
         self.follower.published(snapshot, state.snapshot, self._clock.steady_ms())
-        self.follower.guard.published(snapshot)
+        self.follower.delay.published(snapshot)
 
     def _manifests(self, state: TableState) -> tuple[ManifestFile, ...]:
         """The manifests of the state's snapshot."""

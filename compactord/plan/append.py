@@ -13,7 +13,7 @@ Differences from Java, so that planning after each commit comes to an end and ne
   full even if it is below the target: encoding makes files smaller than their writer estimates.
 - Full compactions of buckets read files in arrival order, where Java takes its heap's array order.
 
-`settled` names outputs of the running command that count as full whatever their size (`settled_by`
+`final` names outputs of the running command that count as full whatever their size (`final_files`
 in compactord.plan.table): the command ends even if the writer closes files early.
 """
 
@@ -42,7 +42,7 @@ def pick_bucketed(
     files: Iterable[DataFile],
     options: CompactionOptions,
     *,
-    settled: Set[str] = frozenset(),
+    final: Set[str] = frozenset(),
 ) -> tuple[AppendPick, ...]:
     """Groups of `compaction.min.file-num` neighbours whose rewriting is a gain, in arrival order.
 
@@ -57,7 +57,7 @@ def pick_bucketed(
         window.append(file)
         window_bytes += file.file_size
         is_full = len(window) >= wanted
-        if is_full and _leaves_fewer_files(window, options, settled):
+        if is_full and _leaves_fewer_files(window, options, final):
             picks.append(AppendPick(files=tuple(window), reason=CompactReason.APPEND_SMALL_FILES))
             window, window_bytes = [], 0
         elif is_full or window_bytes >= options.target_file_size * 2:
@@ -69,15 +69,15 @@ def pick_bucketed_full(
     files: Iterable[DataFile],
     options: CompactionOptions,
     *,
-    settled: Set[str] = frozenset(),
+    final: Set[str] = frozenset(),
 ) -> tuple[AppendPick, ...]:
     """All files of a bucket from the first small one on, in arrival order, as one pick.
 
     Only if there are at least three and most are small. With `compaction.force-rewrite-all-files`
-    all files. Files before the last settled one are not picked.
+    all files. Files before the last final one are not picked.
     """
     ordered = in_arrival_order(files)
-    done = [index for index, file in enumerate(ordered) if file.file_name in settled]
+    done = [index for index, file in enumerate(ordered) if file.file_name in final]
     reachable = ordered[done[-1] + 1 :] if done else ordered
     if not options.force_rewrite_all_files:
         is_small = [file.file_size < options.small_file_size for file in reachable]
@@ -111,16 +111,16 @@ def in_arrival_order(files: Iterable[DataFile]) -> list[DataFile]:
     )
 
 
-def _is_full_output(file: DataFile, options: CompactionOptions, settled: Set[str]) -> bool:
-    return file.file_name in settled or (
+def _is_full_output(file: DataFile, options: CompactionOptions, final: Set[str]) -> bool:
+    return file.file_name in final or (
         file.file_source == FileSource.COMPACT and file.file_size >= options.small_file_size
     )
 
 
 def _leaves_fewer_files(
-    files: Sequence[DataFile], options: CompactionOptions, settled: Set[str]
+    files: Sequence[DataFile], options: CompactionOptions, final: Set[str]
 ) -> bool:
-    sizes = [file.file_size for file in files if not _is_full_output(file, options, settled)]
+    sizes = [file.file_size for file in files if not _is_full_output(file, options, final)]
     return -(-sum(sizes) // max(1, options.target_file_size)) < len(sizes)
 
 

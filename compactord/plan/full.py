@@ -15,14 +15,14 @@ def pick_full(
     num_levels: int,
     *,
     force_rewrite: bool,
-    settled: Set[str] = frozenset(),
+    final: Set[str] = frozenset(),
     is_expired: Callable[[DataFile], bool] = never_expired,
     reason: CompactReason = CompactReason.FULL,
 ) -> Pick | None:
     """All runs, or None when they already are one run on the highest level.
 
     With `force_rewrite` such a run is picked nevertheless, and without it those of its files that
-    have expired records; in either case without files named in `settled`. The pick's reason then is
+    have expired records; in either case without files named in `final`. The pick's reason then is
     FORCED_REWRITE or EXPIRED_RECORDS: each file is rewritten on its own.
     """
     if not runs:
@@ -33,7 +33,7 @@ def pick_full(
     files = tuple(
         file
         for file in runs[0].files
-        if file.file_name not in settled and (force_rewrite or is_expired(file))
+        if file.file_name not in final and (force_rewrite or is_expired(file))
     )
     if not files:
         return None

@@ -27,14 +27,14 @@ class ActionRules:
     """What decides between rewriting and upgrading.
 
     `max_level` is the highest level in effect, `small_file_size` in bytes. With `force_rewrite`
-    nothing is upgraded except files named in `settled`. No file with expired records is upgraded:
+    nothing is upgraded except files named in `final`. No file with expired records is upgraded:
     a service meets its own files again long after it made them.
     """
 
     max_level: int
     small_file_size: int
     force_rewrite: bool
-    settled: Set[str] = frozenset()
+    final: Set[str] = frozenset()
     is_expired: Callable[[DataFile], bool] = never_expired
 
 
@@ -104,7 +104,7 @@ def _lift(file: DataFile, output_level: int, rules: ActionRules) -> list[Rewrite
     may_hold_deletes = file.delete_row_count is None or file.delete_row_count > 0
     if (
         (output_level == rules.max_level and may_hold_deletes)
-        or (rules.force_rewrite and file.file_name not in rules.settled)
+        or (rules.force_rewrite and file.file_name not in rules.final)
         or rules.is_expired(file)
     ):
         return [Rewrite(sections=(_alone(file),))]

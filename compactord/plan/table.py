@@ -9,7 +9,7 @@ empty. This ends unless writers are faster, because each decision leaves less to
 - an append pick leaves fewer candidates than it takes (compactord.plan.append, unaware).
 
 Only `compaction.force-rewrite-all-files`, and records that go on expiring, have no such end: the
-command passes the names of its own outputs (`settled_by`), and these are not rewritten again for
+command passes the names of its own outputs (`final_files`), and these are not rewritten again for
 such a reason alone. A later command rewrites them.
 """
 
@@ -63,7 +63,7 @@ class PlanRequest:
     hours. `append_wait_ms` is how long a few small files of a table without buckets may wait (None:
     for ever). `delta_commits_due` are buckets whose full compaction is due under MINOR, too.
     `last_full_ms` holds full compactions that the caller remembers, on a clock of its own that
-    shows `steady_ms` now. `settled` names files made by the running command (`settled_by`).
+    shows `steady_ms` now. `final` names files made by the running command (`final_files`).
     `resting` are partitions that are skipped for now. `is_expired` tells by statistics that a file
     has expired records.
     """
@@ -77,7 +77,7 @@ class PlanRequest:
     append_wait_ms: int | None
     delta_commits_due: Set[BucketId] = frozenset()
     last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
-    settled: Set[str] = frozenset()
+    final: Set[str] = frozenset()
     resting: Mapping[bytes, Rest] = field(default_factory=dict)
     is_expired: Callable[[DataFile], bool] = never_expired
 
@@ -147,8 +147,8 @@ def _plan_awake(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
             return _plan_bucketed(bucket, request)
 
 
-def settled_by(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[str]:
-    """Names of the new files that later rounds of one command pass as `PlanRequest.settled`.
+def final_files(compaction: Compaction, after: Sequence[DataFile]) -> frozenset[str]:
+    """Names of the new files that later rounds of one command pass as `PlanRequest.final`.
 
     `after` are the published files of the compaction in their order. The last file of an append
     task may be small and is packed with others later; all others are final, whatever their size.
@@ -183,7 +183,7 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
             runs,
             num_levels,
             force_rewrite=options.force_rewrite_all_files,
-            settled=request.settled,
+            final=request.final,
             is_expired=request.is_expired,
             reason=CompactReason.DELTA_COMMITS if is_due else CompactReason.FULL,
         )
@@ -218,7 +218,7 @@ def _merge_compaction(
             max_level=num_levels - 1,
             small_file_size=request.options.small_file_size,
             force_rewrite=request.options.force_rewrite_all_files,
-            settled=request.settled,
+            final=request.final,
             is_expired=request.is_expired,
         )
         actions = cut_actions(pick, request.key_of, rules)
@@ -254,14 +254,14 @@ def _plan_unaware(files: FilesBySize, request: PlanRequest) -> BucketPlan:
     strategy, is_due = _effective_strategy(files, request)
     if strategy is Strategy.FULL:
         reason = CompactReason.DELTA_COMMITS if is_due else CompactReason.APPEND_FULL
-        packed = pack_unaware_full(files, request.options, reason=reason, settled=request.settled)
+        packed = pack_unaware_full(files, request.options, reason=reason, final=request.final)
         return BucketPlan(bucket=files.bucket, compactions=packed)
     packing = pack_unaware(
         files,
         request.options,
         now_local_ms=request.now_local_ms,
         wait_ms=request.append_wait_ms,
-        settled=request.settled,
+        final=request.final,
     )
     notes = []
     if packing.waiting > 1:
@@ -278,7 +278,7 @@ def _plan_unaware(files: FilesBySize, request: PlanRequest) -> BucketPlan:
 def _plan_bucketed(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
     strategy, is_due = _effective_strategy(bucket, request)
     pick = pick_bucketed_full if strategy is Strategy.FULL else pick_bucketed
-    picks = pick(bucket.files, request.options, settled=request.settled)
+    picks = pick(bucket.files, request.options, final=request.final)
     compactions = tuple(
         AppendCompaction(
             bucket=bucket.bucket,

@@ -92,7 +92,7 @@ def pack_unaware(
     *,
     now_local_ms: int,
     wait_ms: int | None,
-    settled: Set[str] = frozenset(),
+    final: Set[str] = frozenset(),
 ) -> Packing:
     """Small files of one partition in bins of at least twice the target size, smallest first.
 
@@ -101,7 +101,7 @@ def pack_unaware(
     of creation times. A file without a creation time counts as having waited, and so does one whose
     creation time is more than `wait_ms` in the future: the clock was set back, its age is unknown.
     """
-    small = files.smaller_than(options.small_file_size).without(settled)
+    small = files.smaller_than(options.small_file_size).without(final)
     filled = _filled(small, options)
     leaves_fewer = _gain(options)
     bins = [
@@ -123,7 +123,7 @@ def pack_unaware_full(
     options: CompactionOptions,
     *,
     reason: CompactReason = CompactReason.APPEND_FULL,
-    settled: Set[str] = frozenset(),
+    final: Set[str] = frozenset(),
 ) -> PackedCompactions:
     """Every file of one partition below the target size, in bins as `pack_unaware` fills them.
 
@@ -135,7 +135,7 @@ def pack_unaware_full(
     is_full_output = columns.file_source == FileSource.COMPACT
     is_full_output &= columns.file_size >= options.small_file_size
     below = columns.file_size < options.target_file_size
-    candidates = files.take(below & ~is_full_output).without(settled)
+    candidates = files.take(below & ~is_full_output).without(final)
     filled = _filled(candidates, options)
     bounds = (*filled.bounds, filled.rest)
     bins = tuple(Bin(start, stop, reason) for start, stop in bounds if stop - start > 1)

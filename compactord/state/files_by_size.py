@@ -106,7 +106,7 @@ class FilesBySize:
 
     @staticmethod
     def of(bucket: BucketFiles) -> FilesBySize:
-        """Of files that are objects already."""
+        """Builds from file objects."""
         files = bucket.files
         return FilesBySize.ordered(
             bucket.bucket,

@@ -11,7 +11,7 @@ from compactord.errors import CompactordError
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import Snapshot
 from compactord.paimon.table import TableRef
-from compactord.state.guard import BuildGuard
+from compactord.state.build_delay import BuildDelay
 from compactord.state.published import PublishedSnapshots
 from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
 from compactord.storage.base import Storage
@@ -51,7 +51,7 @@ class Follower:
     ) -> None:
         self.user = user
         # What publishes for this user sets another one where snapshots must stand first.
-        self.guard = BuildGuard(SystemClock(), 0)
+        self.delay = BuildDelay(SystemClock(), 0)
         self._looked_back = looked_back
         # Texts about the user's snapshots that other writers replaced, until a caller takes them.
         self.lost_snapshots: list[str] = []
@@ -104,9 +104,9 @@ class Follower:
         """Note a lost snapshot.
 
         With `ours`, nothing but that one is lost: it is no more than work to be done again if
-        nothing had been built on it yet, as long as the guard expects that.
+        nothing had been built on it yet, as long as the delay lasts.
         """
-        if ours is not None and not self.guard.has_relied_on(ours):
+        if ours is not None and not self.delay.has_relied_on(ours):
             _log.warning("snapshot_replaced_early", reason=why)
             return
         self.lost_snapshots.append(why)
@@ -114,7 +114,7 @@ class Follower:
         _log.error("snapshot_lost", reason=why)
 
     def forgive_suspects(self) -> None:
-        """The table was made anew: its snapshots went with it, nobody replaced them."""
+        """The table was recreated: its old snapshots are not losses."""
         suspects, self.suspects = self.suspects, []
         for ours in suspects:
             self.report_lost(lost_text(ours, None), is_replaced=False)

@@ -117,7 +117,7 @@ class PublishedSnapshots:
             self._remembered.clear()
             self._old.clear()
 
-    def settle(self, snapshot: Snapshot) -> None:
+    def decided(self, snapshot: Snapshot) -> None:
         """From now on this one is known to have its id; another in its place would be new."""
         with self._lock:
             remembered = self._remembered.get(snapshot.id)

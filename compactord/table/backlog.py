@@ -143,7 +143,7 @@ class TableBacklog:
         if planner.delta_commits_due != self._delta_commits_due:
             changed = None
         if changed is None:
-            looked_at: Iterable[BucketId] = planner.candidates()
+            buckets: Iterable[BucketId] = planner.candidates()
             self._pending.clear()
             self._recheck_ms.clear()
             self._rests.clear()
@@ -166,9 +166,9 @@ class TableBacklog:
             waited = {b for b, at in self._recheck_ms.items() if at <= context.steady_ms}
             # After a rewrite of any bucket the whole partition is skipped.
             resting = {b for b in self._pending if b.partition in context.resting}
-            looked_at = filter(planner.wants, changed | waited | resting)
-        for bucket in looked_at:
-            self._look_at(planner, bucket, busy.get(bucket, frozenset()), context)
+            buckets = filter(planner.wants, changed | waited | resting)
+        for bucket in buckets:
+            self._plan_anew(planner, bucket, busy.get(bucket, frozenset()), context)
         self._state = state
         self._delta_commits_due = planner.delta_commits_due
 
@@ -227,7 +227,7 @@ class TableBacklog:
         return bool(self._pending)
 
     def backlog(self, *, without: Set[BucketId] = frozenset()) -> Backlog:
-        """Of everything that is due and not under way, but for some buckets."""
+        """Totals of due work that is not running, without some buckets."""
         offered = [each for each in self._pending.values() if each.bucket not in without]
         return Backlog(
             tasks=sum(pending.tasks for pending in offered),
@@ -260,7 +260,7 @@ class TableBacklog:
         assert self._summaries is not None, "updated before"
         return top_buckets(self._summaries, count, partition_text)
 
-    def _look_at(
+    def _plan_anew(
         self, planner: StatePlanner, bucket: BucketId, busy: Set[str], context: PlanContext
     ) -> None:
         self._pending.pop(bucket, None)

@@ -74,7 +74,7 @@ class TableCompactor:
         self._followed = FollowedTable(
             ref, request, storage=storage, publisher=publisher, clock=clock, owner=worker.owner
         )
-        # What cannot be meant is said before anything is touched.
+        # Validate partitions first.
         PartitionTest(self._table, request.partitions)
         self._planner = TablePlanner(
             self._followed,

@@ -29,7 +29,7 @@ from compactord.paimon.table import TableRef
 from compactord.state.follower import Drift, Follower
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.table.lost_commits import LookedAt, LostCommits
+from compactord.table.lost_commits import LookBack, LostCommits
 from compactord.table.opening import open_table, refuse_live_state
 from compactord.table.planning import remember_rewrites
 from compactord.table.request import CompactRequest
@@ -95,7 +95,7 @@ class FollowedTable:
         return self._follower.lost_snapshots
 
     def take_lost(self) -> tuple[str, ...]:
-        """These, for the last time."""
+        """Return and clear the lost snapshots."""
         lost, self._follower.lost_snapshots = tuple(self._follower.lost_snapshots), []
         return lost
 
@@ -124,7 +124,7 @@ class FollowedTable:
 
     def wait_ms(self) -> int:
         """How long nothing may be built on what we published last; any thread may ask."""
-        return self._follower.guard.wait_ms()
+        return self._follower.delay.wait_ms()
 
     def forget_state(self) -> None:
         """The next refresh reads everything anew."""
@@ -155,8 +155,8 @@ class FollowedTable:
         are buckets of compactions under way. Raises `CommitUnknown`.
         """
         known = self.state
-        self._state = self._lost_commits.look(
-            LookedAt(state=known, table=self.table, busy=busy, may_commit=may_commit),
+        self._state = self._lost_commits.look_back(
+            LookBack(state=known, table=self.table, busy=busy, may_commit=may_commit),
             follower=self._follower,
             committer=self._committer,
             writer_delay_ms=self.request.writer_delay_ms,
@@ -177,7 +177,7 @@ class FollowedTable:
             if self._state is None:
                 # Forgotten, because the outcome of the last commit is unknown.
                 self.refresh()
-            if self._follower.guard.is_unread and not self.wait_ms():
+            if self._follower.delay.is_unread and not self.wait_ms():
                 self.refresh()
                 self.look_back(busy=busy, may_commit=True)
             outcome, self._state = self._committer.commit(
@@ -221,7 +221,7 @@ class FollowedTable:
             self._state = self._follower.refreshed(known)
         is_first, self._is_first = self._is_first, False
         if is_first:
-            self._follower.guard.opened(self.state.snapshot)
+            self._follower.delay.opened(self.state.snapshot)
         is_checked = self._checked == (self.request, schema.id, _identity(self._state))
         if is_checked and not self._has_other_schema(schema):
             return False
@@ -237,7 +237,7 @@ class FollowedTable:
         """Open the table again, in what is its newest schema now; `schema` was it before."""
         overrides = self.request.overrides
         self.table = open_table(self._storage, self.ref, overrides, known=self.table)
-        if self._was_made_anew(schema):
+        if self._was_recreated(schema):
             # The table was recreated; its old snapshots are not losses.
             self._follower.forgive_suspects()
             self._lost_commits.forget()
@@ -265,7 +265,7 @@ class FollowedTable:
         except ObjectNotFound:
             return True
 
-    def _was_made_anew(self, known: TableSchema) -> bool:
+    def _was_recreated(self, known: TableSchema) -> bool:
         """Whether the schema that we knew is not, or no longer, one of this table's."""
         if self.table.schema.id == known.id:
             return self.table.schema != known

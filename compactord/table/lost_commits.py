@@ -48,7 +48,7 @@ _NAMES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookedAt:
+class LookBack:
     """What the session knows. `busy` are buckets whose files running compactions read."""
 
     state: TableState
@@ -73,7 +73,7 @@ class LostCommits:
         # What was found, until somebody takes it.
         self.found: list[LostCommit] = []
         self._is_first = True
-        self._next_look_ms = 0
+        self._next_look_back_ms = 0
         # Lost, and not decided yet.
         self._pending: dict[int, Snapshot] = {}
         # Lost snapshots by the id of the snapshot that has their changes again.
@@ -88,48 +88,48 @@ class LostCommits:
         return None
 
     def forget(self) -> None:
-        """The table was made anew: nothing that was known is of this one."""
+        """The table was recreated: forget everything."""
         self._pending.clear()
         self._healed.clear()
         if self.published is not None:
             self.published.clear()
 
-    def look(
+    def look_back(
         self,
-        at: LookedAt,
+        at: LookBack,
         *,
         follower: Follower,
         committer: Committer,
         writer_delay_ms: int,
         interval_ms: int,
     ) -> TableState:
-        """Look back if `interval_ms` have passed since the last time; the newest state.
+        """Look back if `interval_ms` have passed since the last time; returns the newest state.
 
-        Raises `CommitUnknown`; after other errors the next look tries again.
+        Raises `CommitUnknown`; after other errors the next look back tries again.
         """
         now_ms = self._clock.steady_ms()
-        is_due = self._is_first or follower.suspects or now_ms >= self._next_look_ms
-        is_due = is_due or follower.guard.is_unread
+        is_due = self._is_first or follower.suspects or now_ms >= self._next_look_back_ms
+        is_due = is_due or follower.delay.is_unread
         if self.published is None or not is_due:
             return at.state
         if at.state.snapshot is None:
             self._is_first = False
             return at.state
-        self._next_look_ms = now_ms + interval_ms
+        self._next_look_back_ms = now_ms + interval_ms
         self.published.forget_before(now_ms - writer_delay_ms)
         try:
-            state = self._looked(at, at.state.snapshot, self.published, follower, committer)
+            state = self._looked_back(at, at.state.snapshot, self.published, follower, committer)
         except CommitUnknown:
             raise
         except CompactordError as error:
             _log.warning("look_back_failed", error=str(error))
             return at.state
-        follower.guard.read_back()
+        follower.delay.read_back()
         return state
 
-    def _looked(
+    def _looked_back(
         self,
-        at: LookedAt,
+        at: LookBack,
         newest: Snapshot,
         published: PublishedSnapshots,
         follower: Follower,
@@ -157,7 +157,7 @@ class LostCommits:
                     lost[key] = each
         for key, snapshot in candidates.items():
             if key not in lost and key < newest.id:
-                published.settle(snapshot)
+                published.decided(snapshot)
         self._pending = {key: each.snapshot for key, each in lost.items()}
         self._is_first = False
         gone = {key: each for key, each in known.items() if key in lost and key not in said}
@@ -166,11 +166,11 @@ class LostCommits:
         for key in sorted(lost):
             state = self._decided(at, state, lost, key, known, committer)
             if key not in self._pending:
-                published.settle(lost[key].snapshot)
+                published.decided(lost[key].snapshot)
         return state
 
     def _still_pending(self) -> dict[int, Snapshot]:
-        """What was not decided, without what has expired or was replaced in its turn."""
+        """Pending losses that are still on disk."""
         return {
             key: each
             for key, each in self._pending.items()
@@ -178,7 +178,7 @@ class LostCommits:
         }
 
     def _kept(self, ancestry: Ancestry, newest: Snapshot) -> tuple[Snapshot, ...]:
-        """Of the snapshots that an earlier process may have seen, those that are worth a look."""
+        """Of the snapshots that an earlier process may have seen, those that may be lost."""
         ids = snapshot_ids(self._storage, self._location)
         snapshots = []
         for snapshot_id in (i for i in ids if newest.id - LOOKED_BACK < i < newest.id):
@@ -253,7 +253,7 @@ class LostCommits:
 
     def _decided(
         self,
-        at: LookedAt,
+        at: LookBack,
         state: TableState,
         lost: Mapping[int, Lost],
         key: int,
@@ -268,7 +268,7 @@ class LostCommits:
             del self._pending[key]
             return state
         entries = changes.entries if isinstance(changes, LostChanges) else self._entries(each)
-        if not at.may_commit or committer.follower.guard.wait_ms():
+        if not at.may_commit or committer.follower.delay.wait_ms():
             _log.warning("writer_commit_pending", **_named(each.snapshot))
             return state
 
@@ -297,7 +297,7 @@ class LostCommits:
                     why = dropped[0].why
                     changes = changes_since(self._storage, state, lost, key, known)
                 case _:
-                    # Ours was replaced at once, which is reported; the next look tries again.
+                    # Ours was replaced at once, which is reported; the next look back tries again.
                     return state
         if again_id is None and self._must_wait(at, state, each, changes):
             _log.warning("writer_commit_pending", **_named(each.snapshot), reason=why)
@@ -317,9 +317,9 @@ class LostCommits:
         return is_there_anyway(self._storage, state, lost, key)
 
     def _must_wait(
-        self, at: LookedAt, state: TableState, each: Lost, changes: LostChanges | str
+        self, at: LookBack, state: TableState, each: Lost, changes: LostChanges | str
     ) -> bool:
-        """Whether a later look may decide otherwise.
+        """Whether a later look back may decide otherwise.
 
         A merge that runs leaves no trace for the next process until it is published; and what was
         compared with snapshots that a rollback took proves nothing.
@@ -336,7 +336,7 @@ class LostCommits:
         )
         return not newest or (here and not above)  # Expiry takes the oldest first.
 
-    def _rules(self, at: LookedAt) -> TableRules:
+    def _rules(self, at: LookBack) -> TableRules:
         table = at.table
         return TableRules(
             is_ordered=table.kind is not TableKind.APPEND_UNAWARE,
@@ -384,7 +384,7 @@ class LostCommits:
 
 
 def _has_ours(ancestry: Ancestry, lost: Lost) -> bool:
-    """Whether compactord had a part in it. What cannot be read, in part expired, says nothing."""
+    """Whether compactord took part; False if unreadable."""
     try:
         return ancestry.has_ours(lost.snapshot, lost.above)
     except (ObjectNotFound, FormatError):

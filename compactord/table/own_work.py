@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Set
 
 from compactord.paimon.data_file import BucketId
-from compactord.plan.table import settled_by
+from compactord.plan.table import final_files
 from compactord.table.in_flight import Finished
 
 # Live files that we made and that are not to be picked again; the oldest are forgotten beyond this.
@@ -21,7 +21,7 @@ class OwnWork:
         self._last_full_ms: OrderedDict[BucketId, int] = OrderedDict()
 
     @property
-    def settled(self) -> Set[str]:
+    def final(self) -> Set[str]:
         """Names of live files of ours that are not rewritten again for their own sake."""
         return self._settled.keys()
 
@@ -41,7 +41,7 @@ class OwnWork:
         for file in finished.change.before:
             if file.file_name not in kept:
                 self._settled.pop(file.file_name, None)
-        for name in settled_by(compaction, finished.change.after):
+        for name in final_files(compaction, finished.change.after):
             self._settled[name] = compaction.bucket
         while len(self._settled) > _SETTLED_MAX:
             self._settled.popitem(last=False)

@@ -161,7 +161,7 @@ class TablePlanner:
         self._is_stale = True
 
     def is_idle(self, skip: Skip) -> bool:
-        """Whether manifests wait in vain for the commit of a compaction."""
+        """Whether manifests need a commit of their own."""
         return not (skip.manifests or self._reading or self._backlog.has_work)
 
     @property
@@ -176,7 +176,7 @@ class TablePlanner:
             self._clock,
             zone=self._zone,
             last_full_ms=own.last_full_ms,
-            settled=own.settled,
+            final=own.final,
         )
 
     def _update(self, drift: Drift, context: PlanContext) -> frozenset[BucketId]:

@@ -40,7 +40,7 @@ class PlanContext:
 
     `partitions` empty: all of them; each of the others names some partition columns and the value
     as text; a text that is the table's `partition.default-name` means null or blank text, as in
-    folders. `last_full_ms` (steady times) and `settled` are what this run remembers of its own
+    folders. `last_full_ms` (steady times) and `final` are what this run remembers of its own
     work. `resting` partitions are skipped at `now_ms`. `now_ms` and `steady_ms` are the same
     moment by the two clocks.
     """
@@ -52,7 +52,7 @@ class PlanContext:
     steady_ms: int
     zone: datetime.tzinfo
     last_full_ms: Mapping[BucketId, int]
-    settled: Set[str]
+    final: Set[str]
     resting: Mapping[bytes, Rest] = field(default_factory=dict)
 
 
@@ -63,7 +63,7 @@ def plan_context(
     *,
     zone: datetime.tzinfo,
     last_full_ms: Mapping[BucketId, int] = MappingProxyType({}),
-    settled: Set[str] = frozenset(),
+    final: Set[str] = frozenset(),
 ) -> PlanContext:
     """The context of a plan of `state` that is made now; `zone` is that of the workers."""
     now_ms = clock.now_ms()
@@ -75,7 +75,7 @@ def plan_context(
         steady_ms=clock.steady_ms(),
         zone=zone,
         last_full_ms=last_full_ms,
-        settled=settled,
+        final=final,
         resting=resting_partitions(state, request.quiet_for_ms, now_ms),
     )
 
@@ -103,7 +103,7 @@ class StatePlanner:
             append_wait_ms=context.append_wait_ms,
             delta_commits_due=self.delta_commits_due,
             last_full_ms=context.last_full_ms,
-            settled=context.settled,
+            final=context.final,
             resting=context.resting,
             is_expired=expired_files(table, now_s=context.now_ms // 1000, zone=context.zone),
         )
@@ -318,7 +318,7 @@ def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> 
     if interval is None or state.snapshot is None or table.kind is not TableKind.PRIMARY_KEY:
         return frozenset()
     max_level = table.options.compaction.num_levels - 1
-    settled: set[BucketId] = set()
+    final: set[BucketId] = set()
     appends = 0
     location, snapshot = table.ref.location, state.snapshot
     while appends < interval:
@@ -328,7 +328,7 @@ def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> 
             elif snapshot.commit_kind is CommitKind.COMPACT:
                 for entry in delta_entries(storage, location, snapshot):
                     if entry.file.level >= max_level:
-                        settled.add(entry.bucket_id)
+                        final.add(entry.bucket_id)
             if appends == interval:
                 break
             if snapshot.id == 1:
@@ -336,4 +336,4 @@ def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> 
             snapshot = read_snapshot(storage, location, snapshot.id - 1)
         except ObjectNotFound:
             break
-    return frozenset(state.files.bucket_ids()) - settled
+    return frozenset(state.files.bucket_ids()) - final

@@ -19,7 +19,7 @@ _NEVER = 2**31 - 1
 
 
 def measured_stop_trigger(options: CompactionOptions, fallback: int) -> int:
-    """What runs are measured against; `fallback` above the compaction trigger where none is set."""
+    """The effective stop trigger: `fallback` above the compaction trigger where none is set."""
     if options.stop_trigger >= _NEVER:
         return options.compaction_trigger + fallback
     return options.stop_trigger

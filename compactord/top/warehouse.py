@@ -194,5 +194,5 @@ def _context(clock: Clock) -> PlanContext:
         steady_ms=clock.steady_ms(),
         zone=clock.time_zone,
         last_full_ms={},
-        settled=frozenset(),
+        final=frozenset(),
     )

@@ -46,7 +46,7 @@ CONTEXT = PlanContext(
     steady_ms=NOW_MS,
     zone=datetime.timezone.utc,
     last_full_ms={},
-    settled=frozenset(),
+    final=frozenset(),
 )
 
 

@@ -88,7 +88,7 @@ def _subcompactions(path: Path, full: bool) -> list[Subcompaction]:
         steady_ms=clock.steady_ms(),
         zone=clock.time_zone,
         last_full_ms={},
-        settled=frozenset(),
+        final=frozenset(),
     )
     worker = WorkerSpec(owner=this_process(), memory_bytes=MEMORY_BYTES, zone=clock.time_zone)
     return [

@@ -231,7 +231,7 @@ class BoolOr(BoolAnd):
 
 
 def _numbers(values: Values) -> Numbers:
-    """The numbers of a column; what stands at nulls means nothing."""
+    """The numbers of a column; values at nulls are undefined."""
     column, type_ = values.column, values.column.type
     if pa.types.is_floating(type_):
         return fixed_values(column, np.dtype(f"f{type_.bit_width // 8}"))

@@ -21,13 +21,13 @@ def plain_pack(
     *,
     now_local_ms: int,
     wait_ms: int | None,
-    settled: Set[str],
+    final: Set[str],
 ) -> tuple[list[Pick], tuple[DataFile, ...]]:
     """The picks of a minor compaction, and the small files that wait."""
     small = [
         file
         for file in files
-        if file.file_size < options.small_file_size and file.file_name not in settled
+        if file.file_size < options.small_file_size and file.file_name not in final
     ]
     bins, rest = _fill_bins(small, options)
     picks = [
@@ -43,13 +43,13 @@ def plain_pack(
 
 
 def plain_pack_full(
-    files: Iterable[DataFile], options: CompactionOptions, *, settled: Set[str]
+    files: Iterable[DataFile], options: CompactionOptions, *, final: Set[str]
 ) -> list[Pick]:
     """The picks of a full compaction."""
     candidates = [
         file
         for file in files
-        if file.file_size < options.target_file_size and not _is_full_output(file, options, settled)
+        if file.file_size < options.target_file_size and not _is_full_output(file, options, final)
     ]
     bins, rest = _fill_bins(candidates, options)
     return [(full, CompactReason.APPEND_FULL) for full in (*bins, rest) if len(full) > 1]
@@ -85,8 +85,8 @@ def _reason_for_rest(
     return CompactReason.APPEND_WAITED if waited > 1 else None
 
 
-def _is_full_output(file: DataFile, options: CompactionOptions, settled: Set[str]) -> bool:
-    return file.file_name in settled or (
+def _is_full_output(file: DataFile, options: CompactionOptions, final: Set[str]) -> bool:
+    return file.file_name in final or (
         file.file_source == FileSource.COMPACT and file.file_size >= options.small_file_size
     )
 

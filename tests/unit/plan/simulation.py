@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from compactord.model import AppendCompaction, Compaction, MergeCompaction, Rewrite, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
-from compactord.plan.table import PlanRequest, settled_by
+from compactord.plan.table import PlanRequest, final_files
 from tests.unit.plan.builders import bucket_of, data_file, decisions, key_of
 
 
@@ -18,10 +18,10 @@ class PaperBucket:
     files: dict[str, DataFile]
     roll_size: int
     made: int = 0
-    settled: set[str] = field(default_factory=set)
+    final: set[str] = field(default_factory=set)
 
     def plan(self, request: PlanRequest) -> list[Compaction]:
-        request = replace(request, settled=frozenset(self.settled))
+        request = replace(request, final=frozenset(self.final))
         return list(decisions([bucket_of(self.files.values())], request))
 
     def publish(self, compaction: Compaction, now_ms: int, *, all_deleted: bool) -> None:
@@ -42,7 +42,7 @@ class PaperBucket:
                             if not (all_deleted and compaction.drop_deletes):
                                 after += self._outputs(inputs, level, now_ms)
         self.files.update((file.file_name, file) for file in after)
-        self.settled |= settled_by(compaction, after)
+        self.final |= final_files(compaction, after)
 
     def _outputs(self, inputs: Sequence[DataFile], level: int, now_ms: int) -> list[DataFile]:
         size = sum(file.file_size for file in inputs)

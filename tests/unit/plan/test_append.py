@@ -1,4 +1,4 @@
-"""What the text cases cannot say: settled outputs, order of equal numbers."""
+"""What the text cases cannot say: final outputs, order of equal numbers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ SMALL = [data_file(f"f{n}", sequences=(n, n)) for n in range(7)]
 
 def test_settled_files_promise_no_gain_in_a_window() -> None:
     options = append_options(min_file_num=3)
-    picks = pick_bucketed(SMALL, options, settled={"f0", "f1"})
+    picks = pick_bucketed(SMALL, options, final={"f0", "f1"})
     assert [names(pick.files) for pick in picks] == [["f1", "f2", "f3"], ["f4", "f5", "f6"]]
     assert {pick.reason for pick in picks} == {CompactReason.APPEND_SMALL_FILES}
 
 
 def test_full_picks_start_behind_the_last_settled_file() -> None:
     options = append_options()
-    (pick,) = pick_bucketed_full(SMALL, options, settled={"f1", "f2"})
+    (pick,) = pick_bucketed_full(SMALL, options, final={"f1", "f2"})
     assert names(pick.files) == ["f3", "f4", "f5", "f6"]
-    assert pick_bucketed_full(SMALL, options, settled={"f4"}) == ()
+    assert pick_bucketed_full(SMALL, options, final={"f4"}) == ()
     forced = replace(options, force_rewrite_all_files=True)
-    assert names(pick_bucketed_full(SMALL, forced, settled={"f5"})[0].files) == ["f6"]
-    assert pick_bucketed_full(SMALL, forced, settled={"f6"}) == ()
+    assert names(pick_bucketed_full(SMALL, forced, final={"f5"})[0].files) == ["f6"]
+    assert pick_bucketed_full(SMALL, forced, final={"f6"}) == ()
 
 
 def test_equal_sequences_keep_the_order_of_the_writer() -> None:

@@ -8,11 +8,11 @@ TOP = [SortedRun(level=5, files=(data_file("a", level=5), data_file("b", level=5
 
 
 def test_settled_files_are_not_forced_again() -> None:
-    pick = pick_full(TOP, 6, force_rewrite=True, settled={"a"})
+    pick = pick_full(TOP, 6, force_rewrite=True, final={"a"})
     assert pick is not None
     assert names(pick.files) == ["b"]
     assert pick.reason is CompactReason.FORCED_REWRITE
-    assert pick_full(TOP, 6, force_rewrite=True, settled={"a", "b"}) is None
+    assert pick_full(TOP, 6, force_rewrite=True, final={"a", "b"}) is None
 
 
 def test_a_given_reason_names_merges() -> None:

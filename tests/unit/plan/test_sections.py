@@ -43,7 +43,7 @@ def test_a_settled_file_is_rewritten_when_records_have_expired_since(
         max_level=5,
         small_file_size=70,
         force_rewrite=bool(forced),
-        settled={"made", "new"},
+        final={"made", "new"},
         is_expired=lambda file: bool(expired) and file is made,
     )
     pick = Pick(files=(made, new), output_level=4, reason=CompactReason.FULL)

@@ -10,8 +10,8 @@ from compactord.paimon.data_file import BucketId
 from compactord.plan.table import (
     Strategy,
     TableKind,
+    final_files,
     plan_bucket,
-    settled_by,
 )
 from tests.unit.plan.builders import (
     BUCKET,
@@ -175,18 +175,18 @@ def test_outputs_of_merges_are_settled_and_upgraded_files_are_not() -> None:
     lone = data_file("lone", keys=(50, 60), size=100 << 20, sequences=(9, 9))
     (decision,) = decisions([bucket_of([*OVERLAPPING, lone])], plan_request(strategy=Strategy.FULL))
     after = [data_file("out", level=5), replace(lone, level=5)]
-    assert settled_by(decision, after) == {"out"}
+    assert final_files(decision, after) == {"out"}
 
 
 def test_the_last_output_of_a_minor_append_task_may_meet_others() -> None:
     for kind in (TableKind.APPEND_UNAWARE, TableKind.APPEND_BUCKETED):
         (decision, *_) = decisions([bucket_of(SMALL)], plan_request(kind))
         after = [data_file("x"), data_file("y"), data_file("z")]
-        assert settled_by(decision, after) == {"x", "y"}
-        assert settled_by(decision, []) == frozenset()
+        assert final_files(decision, after) == {"x", "y"}
+        assert final_files(decision, []) == frozenset()
 
 
 def test_all_outputs_of_a_full_bucket_are_settled() -> None:
     request = plan_request(TableKind.APPEND_BUCKETED, strategy=Strategy.FULL)
     (decision,) = decisions([bucket_of(SMALL)], request)
-    assert settled_by(decision, [data_file("x"), data_file("y")]) == {"x", "y"}
+    assert final_files(decision, [data_file("x"), data_file("y")]) == {"x", "y"}

@@ -109,7 +109,7 @@ def test_primary_key_commands_end_with_an_empty_plan(
     bucket = PaperBucket(files={file.file_name: file for file in files}, roll_size=roll_size)
     run_command(bucket, request, all_deleted=all_deleted)
     assert bucket.plan(request) == []
-    bucket.settled.clear()
+    bucket.final.clear()
     if is_forced_again(request):
         assert {c.reason for c in bucket.plan(request)} <= {CompactReason.FORCED_REWRITE}
     else:
@@ -157,7 +157,7 @@ def test_append_commands_end_with_an_empty_plan(
     run_command(bucket, request)
     assert bucket.plan(request) == []
     assert sum(f.file_size for f in bucket.files.values()) == sum(f.file_size for f in files)
-    bucket.settled.clear()
+    bucket.final.clear()
     has_full_outputs = roll_size == TARGET or roll_size >= request.options.small_file_size
     is_rewritten_again = request.kind is TableKind.APPEND_BUCKETED and is_forced_again(request)
     if has_full_outputs and not is_rewritten_again:

@@ -32,13 +32,13 @@ LONG_MAX = (1 << 63) - 1
 
 
 def pack(files: list[DataFile], **changed: object) -> tuple[list[list[str]], list[str]]:
-    settled = changed.pop("settled", frozenset())
+    final = changed.pop("final", frozenset())
     packing = pack_unaware(
         FilesBySize.of(bucket_of(files)),
         append_options(**changed),
         now_local_ms=NOW_MS,
         wait_ms=60_000,
-        settled=settled,
+        final=final,
     )
     packed = packing.compactions
     waiting = packed.files.read(len(packed.files) - packing.waiting, len(packed.files))
@@ -52,9 +52,9 @@ def test_files_without_creation_time_have_waited() -> None:
 
 
 def test_settled_files_are_no_candidates() -> None:
-    assert pack(SMALL[:5], settled={"f3"}) == ([], ["f0", "f1", "f2", "f4"])
+    assert pack(SMALL[:5], final={"f3"}) == ([], ["f0", "f1", "f2", "f4"])
     files = FilesBySize.of(bucket_of(SMALL[:3]))
-    picks = pack_unaware_full(files, append_options(), settled={"f1"})
+    picks = pack_unaware_full(files, append_options(), final={"f1"})
     assert [names(pick.files) for pick in picks] == [["f0", "f2"]]
 
 
@@ -112,16 +112,16 @@ def settled_of(files: Sequence[DataFile]) -> st.SearchStrategy[frozenset[str]]:
 
 def plainly(files: Sequence[DataFile], request: PlanRequest) -> list[Compaction]:
     """What the plain packing decides, as the planner tells it."""
-    options, settled = request.options, request.settled
+    options, final = request.options, request.final
     if request.strategy is Strategy.FULL or request.delta_commits_due:
-        picks = plain_pack_full(files, options, settled=settled)
+        picks = plain_pack_full(files, options, final=final)
     else:
         picks, _ = plain_pack(
             files,
             options,
             now_local_ms=request.now_local_ms,
             wait_ms=request.append_wait_ms,
-            settled=settled,
+            final=final,
         )
     is_due = bool(request.delta_commits_due) and request.strategy is not Strategy.FULL
     return [
@@ -143,7 +143,7 @@ def test_columns_are_packed_as_files_one_by_one_are(
 ) -> None:
     request = replace(
         request,
-        settled=data.draw(settled_of(files)),
+        final=data.draw(settled_of(files)),
         append_wait_ms=data.draw(st.sampled_from([None, 0, 10, 5000])),
     )
     plan = plan_bucket(FilesBySize.of(bucket_of(files)), request)
@@ -154,7 +154,7 @@ def test_columns_are_packed_as_files_one_by_one_are(
             request.options,
             now_local_ms=request.now_local_ms,
             wait_ms=request.append_wait_ms,
-            settled=request.settled,
+            final=request.final,
         )
         noted = [f"{len(waiting)} small files wait for"] if len(waiting) > 1 else []
         assert [note.partition(" compaction.")[0] for note in plan.notes] == noted

@@ -42,7 +42,7 @@ def context(zone: datetime.tzinfo = datetime.timezone.utc) -> PlanContext:
         steady_ms=NOW_MS,
         zone=zone,
         last_full_ms={},
-        settled=frozenset(),
+        final=frozenset(),
     )
 
 

@@ -107,7 +107,7 @@ class History:
             self.clock,
             zone=self.clock.time_zone,
             last_full_ms=seen[2].last_full_ms,
-            settled=seen[2].settled,
+            final=seen[2].final,
         )
         planner = StatePlanner(self.storage, table, state, context)
         stop_trigger = measured_stop_trigger(table.options.compaction, 3)

@@ -125,7 +125,7 @@ def _planned(*asked: Mapping[str, str], strategy: Strategy = Strategy.MINOR) -> 
         steady_ms=NOW_MS,
         zone=datetime.timezone.utc,
         last_full_ms={},
-        settled=frozenset(),
+        final=frozenset(),
     )
     plans = plan_state(storage, opened, load_state(storage, table), context)
     return sorted(

@@ -16,7 +16,7 @@ from compactord.paimon.snapshot import Snapshot, SnapshotIdentity
 _CLOCKS_DIFFER_MS = 300_000
 
 
-class BuildGuard:
+class BuildDelay:
     """Of one table, for one session; any thread may ask. With `settle_ms` 0 nothing ever waits."""
 
     def __init__(self, clock: Clock, settle_ms: int) -> None:
