@@ -17,7 +17,14 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from compactord.errors import ObjectNotFound, StorageError
-from compactord.storage.base import Creation, ObjectStatus, Storage, StorageSpec, UnfinishedUpload
+from compactord.storage.base import (
+    Capabilities,
+    Creation,
+    ObjectStatus,
+    Storage,
+    StorageSpec,
+    UnfinishedUpload,
+)
 from compactord.storage.local import named_errors
 
 T = TypeVar("T")
@@ -78,8 +85,8 @@ class WatchedStorage:
         return self._watch("read", path, lambda: self.inner.read(path))
 
     @property
-    def is_object_store(self) -> bool:
-        return self.inner.is_object_store
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
         return self._watch("read_range", path, lambda: self.inner.read_range(path, start, size))
@@ -168,8 +175,8 @@ class RequestCounter(RecordingStorage):
     """
 
     @property
-    def is_object_store(self) -> bool:
-        return True
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
 
     @property
     def requests(self) -> list[Call]:
@@ -394,8 +401,8 @@ class MemoryStorage:
             raise ObjectNotFound(path, "read failed (no such object)") from None
 
     @property
-    def is_object_store(self) -> bool:
-        return True
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
         data = self.read(path)[start : start + size]

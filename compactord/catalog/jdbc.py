@@ -156,7 +156,8 @@ def open_jdbc(
     """
 
     def read() -> JdbcOptions:
-        return jdbc_options(options.read(), is_object_store=storage.is_object_store)
+        # Java's default, which other writers go by.
+        return jdbc_options(options.read(), is_locked=not storage.capabilities.has_folders)
 
     def replaced() -> JdbcAddress | None:
         if not options.have_changed(clock.monotonic_s()):

@@ -16,7 +16,7 @@ from compactord.errors import CatalogOptionInvalid, UsageError
 from compactord.references import LateValues, ReferenceMissing, resolve
 from compactord.storage.base import Storage
 from compactord.storage.open import open_storage
-from compactord.storage.store_options import OSS, PREFIXES
+from compactord.storage.store_options import PREFIXES
 
 # Databases need packages that are not always installed.
 if TYPE_CHECKING:
@@ -55,10 +55,9 @@ def open_catalog(
     except UsageError as error:
         raise UsageError(f"warehouse {error}") from error
     is_jdbc = metastore == "jdbc"
-    own = _own(options, is_object_store=storage.is_object_store)
+    own = _own(options, has_options=not storage.capabilities.has_folders)
     values = _resolved(own)
-    # Of Java's stores OSS alone creates a snapshot only where there is none.
-    is_exposed = storage.is_object_store and not warehouse.lower().startswith(f"{OSS[0]}:")
+    is_exposed = not storage.capabilities.excludes_java_writers
     settle_ms = settle_ms if is_exposed and is_guarded else 0
     if not is_jdbc:
         check_filesystem_options(values)
@@ -88,13 +87,13 @@ def open_registration(
     It publishes nothing, so whatever lock the catalog has or lacks is no matter.
     """
     storage, path = open_storage(warehouse, options)
-    own = _own(options, is_object_store=storage.is_object_store)
+    own = _own(options, has_options=not storage.capabilities.has_folders)
     try:
         from compactord.catalog.jdbc import open_database
         from compactord.catalog.registration import Registration
     except ImportError as error:
         raise _no_packages(error) from None
-    given = jdbc_options(_resolved(own), is_object_store=storage.is_object_store)
+    given = jdbc_options(_resolved(own), is_locked=not storage.capabilities.has_folders)
     return Registration(
         FilesystemCatalog(storage, path),
         open_database(given, zone=zone),
@@ -110,12 +109,12 @@ def _no_packages(error: ImportError) -> UsageError:
     )
 
 
-def _own(options: Mapping[str, str], *, is_object_store: bool) -> dict[str, str]:
+def _own(options: Mapping[str, str], *, has_options: bool) -> dict[str, str]:
     """The options of the catalog itself; those of stores have been looked at."""
     own = {}
     for key, text in options.items():
         if key.startswith(PREFIXES):
-            if not is_object_store:
+            if not has_options:
                 raise CatalogOptionInvalid(
                     key, "no option of an object store: the warehouse is a folder"
                 )

@@ -79,8 +79,8 @@ def check_filesystem_options(options: Mapping[str, str]) -> None:
         )
 
 
-def jdbc_options(options: Mapping[str, str], *, is_object_store: bool = False) -> JdbcOptions:
-    """The options of a JDBC catalog, of which the lock is on by default in object stores.
+def jdbc_options(options: Mapping[str, str], *, is_locked: bool = False) -> JdbcOptions:
+    """The options of a JDBC catalog, where `is_locked` holds unless they say otherwise.
 
     Raises `CatalogOptionInvalid`.
     """
@@ -101,7 +101,7 @@ def jdbc_options(options: Mapping[str, str], *, is_object_store: bool = False) -
             if key.startswith(_JDBC_PROPERTY)
         },
         pool_size=_read(options, "client-pool-size", integer_within(1, 1000), 2),
-        is_locked=_read(options, "lock.enabled", boolean, is_object_store),
+        is_locked=_read(options, "lock.enabled", boolean, is_locked),
         lock_sleep_max_ms=_read(options, "lock-check-max-sleep", duration_ms, 8_000),
         lock_timeout_ms=timeout_ms,
         lock_key_max=_read(options, "lock-key-max-length", integer_within(1, 1 << 16), 255),

@@ -58,10 +58,7 @@ _kept: set[StorageSpec] = set()
 
 
 class StoreProof:
-    """That an object store creates only what is absent; tried until it is known, then no more.
-
-    File systems need no proof: link(2) either does it or is refused.
-    """
+    """That a store creates only what is absent; tried until it is known, then no more."""
 
     def __init__(self, storage: Storage, warehouse: str) -> None:
         self._storage = storage
@@ -71,7 +68,8 @@ class StoreProof:
 
     @property
     def is_needed(self) -> bool:
-        return self._storage.is_object_store and self._storage.spec not in _kept
+        is_trusted = self._storage.capabilities.creates_exclusively
+        return not is_trusted and self._storage.spec not in _kept
 
     def require(self, *, or_below: str | None = None) -> None:
         """Try it below the warehouse, and where that is forbidden below `or_below`.

@@ -49,7 +49,7 @@ def catalog_checks(catalogs: Mapping[str, Catalog], clock: Clock) -> Iterator[Ch
         yield from _table_checks(name, catalog)
         yield from _lock_checks(name, catalog)
         yield from _probe_checks(name, catalog, clock)
-        if catalog.storage.is_object_store:
+        if catalog.storage.capabilities.behind_network:
             yield _latency_check(name, catalog, clock)
 
 
@@ -104,7 +104,7 @@ def _lock_checks(name: str, catalog: Catalog) -> Iterator[Check]:
 
 def _table_checks(name: str, catalog: Catalog) -> Iterator[Check]:
     """Whether every database can be listed, every table's schema read, every table written."""
-    mend = partial(_mend, is_url=catalog.storage.is_object_store)
+    mend = partial(_mend, is_url=not catalog.storage.capabilities.has_folders)
     try:
         listed = catalog.list_tables()
     except CompactordError as error:
@@ -160,7 +160,8 @@ def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
         )
         return
     except CompactordError as error:
-        yield failed_check(check, str(error), _mend(error, is_url=catalog.storage.is_object_store))
+        is_url = not catalog.storage.capabilities.has_folders
+        yield failed_check(check, str(error), _mend(error, is_url=is_url))
         return
     after_ms = clock.now_ms()
     if probed.is_exclusive:
@@ -169,7 +170,7 @@ def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
     else:
         found = "a second creation of one name replaced the first: snapshots would be lost"
         advice = "do not commit to this storage; use one with link(2), such as a local disk"
-        if catalog.storage.is_object_store:
+        if not catalog.storage.capabilities.creates_exclusively:
             advice = (
                 "do not commit to this store; use one, or a release, that honours the condition"
             )

@@ -123,7 +123,7 @@ class MetadataFiles:
 
     def _write(self, name: str, data: bytes) -> None:
         path = paths.manifest_path(self._location, name)
-        if not self._storage.is_object_store:
+        if not self._storage.capabilities.behind_network:
             self._note(name, partial(self._storage.write_new, path, data))
             return
         if self._pool is None:

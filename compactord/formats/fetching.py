@@ -54,7 +54,7 @@ class Fetcher:
     @property
     def is_needed(self) -> bool:
         """Whether files have to be fetched at all."""
-        return self._storage.is_object_store
+        return self._storage.capabilities.behind_network
 
     @property
     def kept_bytes(self) -> int:

@@ -243,7 +243,7 @@ def _budgets(
     largest = max(subcompaction.source.files, key=lambda file: file.size_bytes)
     open_bytes, held_bytes = reader.open_bytes(largest), reader.held_bytes(largest)
     upload_bytes = 0
-    if reader.storage.is_object_store:
+    if reader.storage.capabilities.behind_network:
         sizes = (file.size_bytes for file in subcompaction.source.files)
         upload_bytes = min(_UPLOAD_BYTES, sum(sizes))
     if isinstance(subcompaction.source, MergeSpec):

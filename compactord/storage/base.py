@@ -52,6 +52,25 @@ class UnfinishedUpload:
     started_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a store can do; the defaults hold for one of which nothing is known.
+
+    `behind_network`: each call is a request that takes milliseconds, so several run at once.
+    `has_folders`: folders are there by themselves, may be made and removed, and Java does not call
+    the store an object store (fs/FileIO.java, `isObjectStore`); elsewhere they are what names of
+    objects have in common. `creates_exclusively`: `create_if_absent` needs no proof.
+    `excludes_java_writers`: a snapshot that Java publishes without a lock is there at once, by a
+    rename or a creation that replaces nothing; elsewhere it is copied, and replaces what was
+    published since Java looked.
+    """
+
+    behind_network: bool = True
+    has_folders: bool = False
+    creates_exclusively: bool = False
+    excludes_java_writers: bool = False
+
+
 class StorageSpec(Protocol):
     """How a store is opened, by the driver and by every worker for itself.
 
@@ -72,12 +91,7 @@ class Storage(Protocol):
         ...
 
     @property
-    def is_object_store(self) -> bool:
-        """Whether each call is a request over a network (fs/FileIO.java, `isObjectStore`).
-
-        There are no folders then but those that names of objects have in common.
-        """
-        ...
+    def capabilities(self) -> Capabilities: ...
 
     def read(self, path: str) -> bytes:
         """The whole object."""

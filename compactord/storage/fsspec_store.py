@@ -30,7 +30,13 @@ from compactord.errors import (
 from compactord.redaction import is_secret
 from compactord.references import LateValues, handed_over
 from compactord.storage.absence import require_gone
-from compactord.storage.base import NO_TIME_MS, Creation, ObjectStatus, UnfinishedUpload
+from compactord.storage.base import (
+    NO_TIME_MS,
+    Capabilities,
+    Creation,
+    ObjectStatus,
+    UnfinishedUpload,
+)
 from compactord.storage.breaker import Breaker
 from compactord.storage.creation_race import prove_create_if_absent
 from compactord.storage.deadlines import TimedCalls
@@ -126,8 +132,8 @@ class FsspecStorage:
         return self._spec
 
     @property
-    def is_object_store(self) -> bool:
-        return True
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
 
     def read(self, path: str) -> bytes:
         return bytes(self._tried(path, "read", lambda name: self._files.cat_file(name)))

@@ -20,9 +20,12 @@ from compactord.errors import (
     TransientStorageError,
     UsageError,
 )
-from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
+from compactord.storage.base import Capabilities, Creation, ObjectStatus, UnfinishedUpload
 
 _URI = "file:"
+_CAPABILITIES = Capabilities(
+    behind_network=False, has_folders=True, creates_exclusively=True, excludes_java_writers=True
+)
 _DENIED = {errno.EACCES, errno.EPERM}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TRANSIENT = {errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.EBUSY, errno.EIO}
@@ -104,8 +107,8 @@ class LocalStorage:
         return self
 
     @property
-    def is_object_store(self) -> bool:
-        return False
+    def capabilities(self) -> Capabilities:
+        return _CAPABILITIES
 
     def open(self) -> LocalStorage:
         return self

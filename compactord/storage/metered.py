@@ -11,6 +11,7 @@ import pyarrow as pa
 from compactord.clock import Clock
 from compactord.errors import ObjectNotFound
 from compactord.storage.base import (
+    Capabilities,
     Creation,
     ObjectStatus,
     Storage,
@@ -78,8 +79,8 @@ class MeteredStorage:
         return self._timed(StorageOp.GET, self._inner.read, path)
 
     @property
-    def is_object_store(self) -> bool:
-        return self._inner.is_object_store
+    def capabilities(self) -> Capabilities:
+        return self._inner.capabilities
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
         return self._timed(StorageOp.GET, self._inner.read_range, path, start, size)

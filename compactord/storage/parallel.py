@@ -18,11 +18,11 @@ AT_ONCE = 8
 
 
 def results_of(storage: Storage, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-    """`call` of each item, in order; up to `AT_ONCE` of them ahead if the store is an object store.
+    """`call` of each item, in order; up to `AT_ONCE` of them ahead if it lies behind a network.
 
     Raises what the first call that failed raises, once those under way have ended.
     """
-    if not storage.is_object_store or len(items) < 2:
+    if not storage.capabilities.behind_network or len(items) < 2:
         yield from map(call, items)
         return
     pool = ThreadPoolExecutor(min(AT_ONCE, len(items)), "request")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from compactord.errors import StorageError, UsageError
 from compactord.references import handed_over
+from compactord.storage.base import Capabilities
 from compactord.storage.option_names import StoreService
-from compactord.storage.store_options import service_of
+from compactord.storage.store_options import OSS, service_of
 
 if TYPE_CHECKING:
     from compactord.storage.objects.store import ObjectStorage
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 INSTALL_STORES = "pip install 'botocore>=1.35,<2' 'fsspec>=2024.12,<2027' 'opendal>=0.47.12,<0.48'"
 # Of one request without an answer, or without progress.
 TIMEOUT_S = 30.0
+OBJECTS = Capabilities()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class ObjectSpec:
     service: str
     options: tuple[tuple[str, str], ...] = field(repr=False)
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    capabilities: Capabilities = OBJECTS
     timeout_s: float = TIMEOUT_S
 
     @property
@@ -87,6 +90,8 @@ def locate(location: str, options: Mapping[str, str]) -> tuple[ObjectSpec, str]:
         service=found.service,
         options=_without_secrets(found, found.options),
         environment=_without_secrets(found, found.environment),
+        # Of Java's object stores OSS alone creates a snapshot only where there is none.
+        capabilities=Capabilities(excludes_java_writers=scheme in OSS),
     )
     path = path.strip("/")
     return spec, f"{root}/{path}" if path else root

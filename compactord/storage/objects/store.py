@@ -18,7 +18,7 @@ from compactord.errors import (
     StorageError,
     TransientStorageError,
 )
-from compactord.storage.base import Creation, ObjectStatus, UnfinishedUpload
+from compactord.storage.base import Capabilities, Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.breaker import Breaker
 from compactord.storage.objects.connection import (
     Connection,
@@ -95,8 +95,8 @@ class ObjectStorage:
         return self._spec
 
     @property
-    def is_object_store(self) -> bool:
-        return True
+    def capabilities(self) -> Capabilities:
+        return self._spec.capabilities
 
     def read(self, path: str) -> bytes:
         key = self._spec.key_of(path)

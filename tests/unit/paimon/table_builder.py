@@ -23,7 +23,7 @@ from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import DataType
 from compactord.state.table_state import data_manifests
-from compactord.storage.base import Creation, ObjectStatus
+from compactord.storage.base import Capabilities, Creation, ObjectStatus
 
 CODEC = codec_of("zstd", 1)
 UNPARTITIONED = EMPTY_ROW
@@ -74,8 +74,8 @@ class MemoryStorage:
         return Creation.CREATED
 
     @property
-    def is_object_store(self) -> bool:
-        return True
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
         return self.read(path)[start : start + size]
