@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 
 from compactord.errors import CatalogOptionInvalid, UsageError
 from compactord.redaction import has_credentials, redact_text
-from compactord.storage import fsspec_store, local
+from compactord.storage import local
 from compactord.storage.base import Storage, StorageSpec
+from compactord.storage.fsspec import store as fsspec_store
 from compactord.storage.objects import spec as objects
 from compactord.storage.store_options import SCHEMES
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from compactord.errors import CatalogOptionInvalid, UsageError
 from compactord.redaction import is_secret
 from compactord.references import has_reference
-from compactord.storage.azure_options import azure_service
-from compactord.storage.gcs_options import gcs_service
-from compactord.storage.option_names import StoreService
-from compactord.storage.oss_options import oss_service
-from compactord.storage.s3_options import s3_service
+from compactord.storage.objects.azure import azure_service
+from compactord.storage.objects.gcs import gcs_service
+from compactord.storage.objects.options import StoreService
+from compactord.storage.objects.oss import oss_service
+from compactord.storage.objects.s3 import s3_service
 
 S3, GCS, OSS = ("s3", "s3a", "s3n"), ("gs",), ("oss",)
 AZURE = ("abfs", "abfss", "wasb", "wasbs")

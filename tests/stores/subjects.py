@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tests.fsspec_files  # noqa: F401 - registers exclusive://
-from compactord.storage import fsspec_store
 from compactord.storage.base import Storage, StorageSpec
+from compactord.storage.fsspec import store as fsspec_store
 from compactord.storage.local import LocalStorage
 from tests.storages import MemoryStorage
 from tests.store_servers import SERVERS, StoreServer

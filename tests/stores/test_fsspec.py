@@ -25,9 +25,9 @@ from compactord.errors import (
 from compactord.references import LateValues
 from compactord.storage.base import Creation
 from compactord.storage.breaker import Breaker
-from compactord.storage.creation_race import RACERS, Create, prove_create_if_absent
-from compactord.storage.fsspec_opened import Opened, connected, named_errors
-from compactord.storage.fsspec_store import FsspecStorage, locate
+from compactord.storage.fsspec.creation_race import RACERS, Create, prove_create_if_absent
+from compactord.storage.fsspec.opened import Opened, connected, named_errors
+from compactord.storage.fsspec.store import FsspecStorage, locate
 from compactord.storage.open import STORES, open_storage
 from compactord.storage.retry import RetryPolicy
 from compactord.storage.store_options import literal_secrets

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from compactord.errors import StorageError, UsageError
 from compactord.references import handed_over
 from compactord.storage.base import Capabilities
-from compactord.storage.option_names import StoreService
+from compactord.storage.objects.options import StoreService
 from compactord.storage.store_options import OSS, service_of
 
 if TYPE_CHECKING:

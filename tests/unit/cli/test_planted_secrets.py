@@ -15,7 +15,7 @@ from compactord.config.choices import LogFormat, LogLevel
 from compactord.engine.messages import Messages
 from compactord.engine.submit import LEAST
 from compactord.service.logs import configure_logs
-from compactord.storage.fsspec_store import locate
+from compactord.storage.fsspec.store import locate
 from compactord.storage.store_options import literal_secrets
 from tests.unit.cli.warehouses import configuration, said
 

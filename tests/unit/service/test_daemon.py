@@ -23,8 +23,8 @@ from compactord.service.metrics import Metrics
 from compactord.service.view import ServiceView
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breakers
-from compactord.storage.fsspec_opened import Opened
-from compactord.storage.fsspec_store import FsspecStorage, locate
+from compactord.storage.fsspec.opened import Opened
+from compactord.storage.fsspec.store import FsspecStorage, locate
 from compactord.storage.local import LocalStorage
 from compactord.storage.retry import RetryPolicy
 from compactord_demo.writer import create_table

@@ -8,9 +8,9 @@ import pytest
 
 from compactord.errors import ObjectNotFound, StorageError, StoreSilent, TransientStorageError
 from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker, Breakers
-from compactord.storage.fsspec_opened import Opened
-from compactord.storage.fsspec_store import FsspecStorage
-from compactord.storage.fsspec_store import locate as locate_fsspec
+from compactord.storage.fsspec.opened import Opened
+from compactord.storage.fsspec.store import FsspecStorage
+from compactord.storage.fsspec.store import locate as locate_fsspec
 from compactord.storage.local import LocalStorage
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage

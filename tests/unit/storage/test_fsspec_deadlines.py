@@ -11,9 +11,9 @@ import pytest
 
 from compactord.errors import TransientStorageError
 from compactord.storage.base import Creation
-from compactord.storage.deadlines import TimedCalls
-from compactord.storage.fsspec_opened import Opened
-from compactord.storage.fsspec_store import FsspecSpec, FsspecStorage, locate
+from compactord.storage.fsspec.deadlines import TimedCalls
+from compactord.storage.fsspec.opened import Opened
+from compactord.storage.fsspec.store import FsspecSpec, FsspecStorage, locate
 from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
 from tests.fsspec_files import Exclusive

@@ -1,7 +1,7 @@
 """Stores of other schemes, through what fsspec knows. To be chosen for a catalog, never a default.
 
 fsspec leaves open whether an implementation creates a name only once, so each store has to prove it
-in a race before the first snapshot is published (`compactord/storage/creation_race.py`).
+in a race before the first snapshot is published (`compactord/storage/fsspec/creation_race.py`).
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from compactord.storage.base import (
     UnfinishedUpload,
 )
 from compactord.storage.breaker import Breaker
-from compactord.storage.creation_race import prove_create_if_absent
-from compactord.storage.deadlines import TimedCalls
-from compactord.storage.fsspec_opened import (
+from compactord.storage.fsspec.creation_race import prove_create_if_absent
+from compactord.storage.fsspec.deadlines import TimedCalls
+from compactord.storage.fsspec.opened import (
     ANSWER_SECONDS_MAX,
     Opened,
     connected,
     named_errors,
     require_exclusive_creation,
 )
-from compactord.storage.objects.streams import ranged_input
 from compactord.storage.retry import RetryPolicy
+from compactord.storage.streams import ranged_input
 
 T = TypeVar("T")
 OPTION_PREFIX = "fsspec."

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.storage.option_names import Given, OptionNames, StoreService, given
+from compactord.storage.objects.options import Given, OptionNames, StoreService, given
 
 _PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
 _KEY_FILE = "give the path of a JSON key as fs.gs.auth.service.account.json.keyfile"

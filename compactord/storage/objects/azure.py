@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from compactord.errors import CatalogOptionInvalid, UsageError
-from compactord.storage.option_names import Given, OptionNames, StoreService, given
+from compactord.storage.objects.options import Given, OptionNames, StoreService, given
 
 _OAUTH = "account.oauth2."
 _NAMES = OptionNames(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.storage.option_names import Given, OptionNames, StoreService, given
+from compactord.storage.objects.options import Given, OptionNames, StoreService, given
 
 _PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
 _NAMES = OptionNames(
