@@ -18,7 +18,7 @@ from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, ware
 from compactord.errors import UsageError
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
-from compactord.storage.open import open_storage
+from compactord.storage.open import STORES
 from compactord_demo import show
 
 _SECONDS, _SECONDS_MAX = "35", 3600
@@ -97,7 +97,7 @@ def _demo(args: argparse.Namespace) -> int:
 def _place(args: argparse.Namespace) -> show.Place:
     """The warehouse that the arguments name, which has to be empty and safe."""
     section = warehouse_config(args).config.catalogs[NAMELESS]
-    catalog = open_section(section, zone=None, open_store=open_storage)
+    catalog = open_section(section, zone=None, stores=STORES)
     _refuse_used(catalog.storage, catalog.warehouse)
     registration = None
     if section.metastore == "jdbc":

@@ -9,11 +9,21 @@ import contextlib
 import os
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
+
+from compactord.storage.fsspec.store import FSSPEC, FsspecSpec
+
+
+def fsspec_at(location: str, options: Mapping[str, str]) -> tuple[FsspecSpec, str]:
+    """The store of a location that fsspec opens, and the path in it."""
+    found = FSSPEC.locate(location, options)
+    assert isinstance(found.spec, FsspecSpec)
+    return found.spec, found.path
 
 
 class _OwnScheme(LocalFileSystem):  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import tzinfo
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -14,16 +14,12 @@ from compactord.catalog.refused import RefusedCatalog
 from compactord.clock import SystemClock
 from compactord.errors import CatalogOptionInvalid, UsageError
 from compactord.references import LateValues, ReferenceMissing, resolve
-from compactord.storage.base import Storage
-from compactord.storage.open import open_storage
-from compactord.storage.store_options import PREFIXES
+from compactord.storage.open import STORES, Stores
 
 # Databases need packages that are not always installed.
 if TYPE_CHECKING:
     from compactord.catalog.registration import Registration
 
-# The store that holds a location, given the catalog's options, and the location's path in it.
-OpenStorage = Callable[[str, Mapping[str, str]], tuple[Storage, str]]
 # How long a snapshot of ours stands before we build on it, where nothing excludes writers.
 SETTLE_MS = 10_000
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -31,7 +27,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 def open_catalog(
     warehouse: str,
-    open_storage: OpenStorage = open_storage,
+    stores: Stores = STORES,
     *,
     metastore: str = "filesystem",
     options: Mapping[str, str] = _NONE,
@@ -45,17 +41,17 @@ def open_catalog(
     `zone` is that of the writers, None the machine's. Where nothing excludes Java's writers, every
     use of the catalog is refused unless `is_guarded`; then snapshots stand for `settle_ms`.
 
-    Raises `UsageError` as `open_storage` does and for a metastore whose packages are not installed,
+    Raises what `Stores.open` does, `UsageError` for a metastore whose packages are not installed,
     `CatalogOptionInvalid` for an option that cannot be used.
     """
     try:
-        storage, path = open_storage(warehouse, options)
+        storage, path = stores.open(warehouse, options)
     except CatalogOptionInvalid:
         raise
     except UsageError as error:
         raise UsageError(f"warehouse {error}") from error
     is_jdbc = metastore == "jdbc"
-    own = _own(options, has_options=not storage.capabilities.has_folders)
+    own = _own(options, stores)
     values = _resolved(own)
     is_exposed = not storage.capabilities.excludes_java_writers
     settle_ms = settle_ms if is_exposed and is_guarded else 0
@@ -77,7 +73,7 @@ def open_catalog(
 
 def open_registration(
     warehouse: str,
-    open_storage: OpenStorage = open_storage,
+    stores: Stores = STORES,
     *,
     options: Mapping[str, str],
     zone: tzinfo | None = None,
@@ -86,8 +82,8 @@ def open_registration(
 
     It publishes nothing, so whatever lock the catalog has or lacks is no matter.
     """
-    storage, path = open_storage(warehouse, options)
-    own = _own(options, has_options=not storage.capabilities.has_folders)
+    storage, path = stores.open(warehouse, options)
+    own = _own(options, stores)
     try:
         from compactord.catalog.jdbc import open_database
         from compactord.catalog.registration import Registration
@@ -109,18 +105,9 @@ def _no_packages(error: ImportError) -> UsageError:
     )
 
 
-def _own(options: Mapping[str, str], *, has_options: bool) -> dict[str, str]:
+def _own(options: Mapping[str, str], stores: Stores) -> dict[str, str]:
     """The options of the catalog itself; those of stores have been looked at."""
-    own = {}
-    for key, text in options.items():
-        if key.startswith(PREFIXES):
-            if not has_options:
-                raise CatalogOptionInvalid(
-                    key, "no option of an object store: the warehouse is a folder"
-                )
-            continue
-        own[key] = text
-    return own
+    return {key: text for key, text in options.items() if not stores.has_option(key)}
 
 
 def _resolved(options: Mapping[str, str]) -> dict[str, str]:

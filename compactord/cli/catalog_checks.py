@@ -15,6 +15,7 @@ from compactord.cli.checks import Check, Verdict, failed_check
 from compactord.cli.loading import is_of_database
 from compactord.clock import Clock, age_text
 from compactord.commit.locked import LockedPublisher
+from compactord.config.model import Catalog as CatalogSection
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -24,6 +25,7 @@ from compactord.errors import (
 )
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.table import TableRef
+from compactord.storage.open import STORES
 from compactord.table.report import count_text
 
 # Ages of left-over files are told by the store's clock; the shortest grace is ten minutes.
@@ -51,6 +53,19 @@ def catalog_checks(catalogs: Mapping[str, Catalog], clock: Clock) -> Iterator[Ch
         yield from _probe_checks(name, catalog, clock)
         if catalog.storage.capabilities.behind_network:
             yield _latency_check(name, catalog, clock)
+
+
+def option_checks(sections: Mapping[str, CatalogSection]) -> Iterator[Check]:
+    """A warning for each catalog with options that its warehouse's store does not know."""
+    for name, section in sections.items():
+        found = STORES.without_effect(section.warehouse, section.options)
+        if found:
+            yield Check(
+                name=f"{name}: options",
+                verdict=Verdict.WARNING,
+                found=f"no effect on this store: {', '.join(found)}",
+                advice="correct their names, or leave them as they are if they are for writers",
+            )
 
 
 def _trouble_check(name: str, trouble: CatalogTrouble) -> Check:

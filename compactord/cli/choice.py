@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from compactord.catalog.base import Catalog
-from compactord.cli.loading import load_usable, open_configured
+from compactord.cli.loading import load_usable, open_configured, warn_of_options
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy, policy_for, setting_keys
 from compactord.config.values import table_pattern
@@ -143,7 +143,9 @@ def _catalogs(
             f"--table {args.table}: {loaded.path} has several catalogs; give one of them by "
             f"--catalog: {', '.join(names)}"
         )
-    return {name: open_configured(loaded.config, name) for name in names}
+    catalogs = {name: open_configured(loaded.config, name) for name in names}
+    warn_of_options(loaded.config, names)
+    return catalogs
 
 
 def tables_of(

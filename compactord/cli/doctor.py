@@ -16,7 +16,7 @@ from typing import Any
 
 from compactord import __version__
 from compactord.catalog.base import Catalog
-from compactord.cli.catalog_checks import catalog_checks
+from compactord.cli.catalog_checks import catalog_checks, option_checks
 from compactord.cli.checks import (
     Check,
     Verdict,
@@ -81,6 +81,7 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
     yield memory_check(config)
     yield scratch_check(tempfile.gettempdir())
     yield zone_check(lambda: config.service.zone or local_zone())
+    yield from option_checks({name: config.catalogs[name] for name in catalogs})
     yield from catalog_checks(catalogs, SystemClock())
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
+
+import structlog
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.look import CatalogTrouble, look_at
-from compactord.catalog.open import OpenStorage, open_catalog
+from compactord.catalog.open import open_catalog
 from compactord.clock import Clock
 from compactord.config.choices import UnlockedWriters
 from compactord.config.load import LoadedConfig, load_config
@@ -26,9 +28,9 @@ from compactord.errors import (
     UsageError,
 )
 from compactord.redaction import redact_value
-from compactord.storage.open import open_storage
-from compactord.storage.store_options import literal_secrets
+from compactord.storage.open import STORES, Stores
 
+_log = structlog.get_logger()
 NO_LITERAL = (
     "${file:/path} or ${env:NAME}, which workers on other machines read there, or no key at all, "
     "for variables and roles of the machines: keys are not sent to them"
@@ -36,7 +38,7 @@ NO_LITERAL = (
 
 
 def load_usable(
-    path: str | None, overrides: Sequence[str], open_store: OpenStorage = open_storage
+    path: str | None, overrides: Sequence[str], stores: Stores = STORES
 ) -> LoadedConfig:
     """The configuration of file (None: there is none), environment and `overrides` (`key=value`).
 
@@ -44,26 +46,22 @@ def load_usable(
     included. Opens stores and asks them nothing.
     """
     loaded = load_config(path, environ=os.environ, overrides=overrides)
-    if found := list(_unusable(loaded, open_store)):
+    if found := list(_unusable(loaded, stores)):
         raise ConfigInvalid(found, digest=loaded.digest)
     return loaded
 
 
-def open_configured(
-    config: ServiceConfig, name: str, open_store: OpenStorage = open_storage
-) -> Catalog:
+def open_configured(config: ServiceConfig, name: str, stores: Stores = STORES) -> Catalog:
     """The catalog of this name. Raises `UsageError` as `open_catalog` does."""
     zone = config.service.zone
-    return open_section(config.catalogs[name], zone=zone, open_store=open_store)
+    return open_section(config.catalogs[name], zone=zone, stores=stores)
 
 
-def open_section(
-    section: CatalogSection, *, zone: tzinfo | None, open_store: OpenStorage
-) -> Catalog:
+def open_section(section: CatalogSection, *, zone: tzinfo | None, stores: Stores) -> Catalog:
     """The catalog of one section of the configuration."""
     return open_catalog(
         section.warehouse,
-        open_store,
+        stores,
         metastore=section.metastore,
         options=section.options,
         zone=zone,
@@ -72,13 +70,24 @@ def open_section(
     )
 
 
-def refuse_literal_secrets(config: ServiceConfig, master: str | None) -> None:
+def refuse_literal_secrets(
+    config: ServiceConfig, master: str | None, stores: Stores = STORES
+) -> None:
     """Raises `UsageError` for keys of stores in the configuration with workers elsewhere."""
     if is_local(master):
         return
     for catalog in config.catalogs.values():
-        for key in literal_secrets(catalog.warehouse, catalog.options):
+        for key in stores.literal_secrets(catalog.warehouse, catalog.options):
             raise CatalogOptionInvalid(key, NO_LITERAL)
+
+
+def warn_of_options(config: ServiceConfig, names: Iterable[str], stores: Stores = STORES) -> None:
+    """Log which options of stores have no effect in these catalogs, which have been opened."""
+    for name in names:
+        section = config.catalogs[name]
+        found = stores.without_effect(section.warehouse, section.options)
+        if found:
+            _log.warning("options_without_effect", catalog=name, options=found)
 
 
 def is_of_database(error: CompactordError) -> bool:
@@ -95,7 +104,7 @@ def problem_at(loaded: LoadedConfig, key: str, value: str, expected: str) -> Pro
 def look_online(
     loaded: LoadedConfig,
     clock: Clock,
-    open_store: OpenStorage = open_storage,
+    stores: Stores = STORES,
     *,
     commits: bool = False,
 ) -> list[tuple[CatalogTrouble, Problem]]:
@@ -104,7 +113,7 @@ def look_online(
     With `commits` stores are tried, which makes an object in each.
     """
     config = loaded.config
-    catalogs = {name: open_configured(config, name, open_store) for name in config.catalogs}
+    catalogs = {name: open_configured(config, name, stores) for name in config.catalogs}
     found = look_at(catalogs, clock, commits=commits)
     return [(trouble, _problem_of(loaded, trouble)) for trouble in found]
 
@@ -143,7 +152,7 @@ def _is_url(warehouse: str) -> bool:
     return "://" in warehouse and not warehouse.lower().startswith("file:")
 
 
-def _unusable(loaded: LoadedConfig, open_store: OpenStorage) -> Iterator[Problem]:
+def _unusable(loaded: LoadedConfig, stores: Stores) -> Iterator[Problem]:
     """Values that are well-formed but with which nothing can be served."""
     master = loaded.config.spark.master
     if master is not None and not is_master(master):
@@ -154,18 +163,16 @@ def _unusable(loaded: LoadedConfig, open_store: OpenStorage) -> Iterator[Problem
             expected = f"no such setting, as it has no effect: {instead}"
             yield problem_at(loaded, f"spark.conf.{name}", value, expected)
     for name in loaded.config.catalogs:
-        yield from _unusable_catalog(loaded, name, open_store)
+        yield from _unusable_catalog(loaded, name, stores)
 
 
-def _unusable_catalog(
-    loaded: LoadedConfig, name: str, open_store: OpenStorage
-) -> Iterator[Problem]:
+def _unusable_catalog(loaded: LoadedConfig, name: str, stores: Stores) -> Iterator[Problem]:
     catalog, here = loaded.config.catalogs[name], f"catalogs.{name}"
     key, value = f"{here}.warehouse", catalog.warehouse
     try:
-        open_store(catalog.warehouse, catalog.options)
+        stores.open(catalog.warehouse, catalog.options)
         key, value = f"{here}.metastore", catalog.metastore
-        open_configured(loaded.config, name, open_store)
+        open_configured(loaded.config, name, stores)
     except CatalogOptionInvalid as error:
         text = catalog.options.get(error.key, "")
         yield problem_at(loaded, f"{here}.options.{error.key}", text, error.expected)
@@ -180,6 +187,6 @@ def _unusable_catalog(
         yield problem_at(loaded, key, value, expected)
         return
     if not is_local(loaded.config.spark.master):
-        for literal in literal_secrets(catalog.warehouse, catalog.options):
+        for literal in stores.literal_secrets(catalog.warehouse, catalog.options):
             text = catalog.options[literal]
             yield problem_at(loaded, f"{here}.options.{literal}", text, NO_LITERAL)

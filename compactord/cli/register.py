@@ -8,6 +8,7 @@ import json
 from compactord.catalog.open import open_registration
 from compactord.catalog.registration import Registration
 from compactord.cli.choice import load_place, tables_of
+from compactord.cli.loading import warn_of_options
 from compactord.cli.running import OK, exit_code, say, tell
 from compactord.config.load import LoadedConfig
 from compactord.errors import CompactordError, UsageError
@@ -19,10 +20,12 @@ from compactord.table.report import count_text
 def register(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     loaded = load_place(args)
-    section = loaded.config.catalogs[_catalog_name(args, loaded)]
+    name = _catalog_name(args, loaded)
+    section = loaded.config.catalogs[name]
     registration = open_registration(
         section.warehouse, options=section.options, zone=loaded.config.service.zone
     )
+    warn_of_options(loaded.config, [name])
     unreadable: dict[str, CompactordError] = {}
     tables = list(tables_of(args, registration.files, unreadable))
     if args.execute:

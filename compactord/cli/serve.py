@@ -17,8 +17,13 @@ import tzlocal
 
 from compactord import __version__, ids
 from compactord.catalog.look import CatalogTrouble
-from compactord.catalog.open import OpenStorage
-from compactord.cli.loading import all_unusable, load_usable, look_online, open_section
+from compactord.cli.loading import (
+    all_unusable,
+    load_usable,
+    look_online,
+    open_section,
+    warn_of_options,
+)
 from compactord.cli.running import DENIED, FAILED, OK, USAGE, exit_code, say, tell
 from compactord.clock import Clock, SystemClock
 from compactord.config.load import LoadedConfig
@@ -38,16 +43,16 @@ from compactord.service.site import Site
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breakers
 from compactord.storage.metered import metered
-from compactord.storage.open import open_storage, scheme_of
+from compactord.storage.open import STORES, Stores, scheme_of
 
 # The catalog of `--warehouse`.
 ONLY_CATALOG = "warehouse"
 _log = structlog.get_logger()
 
 
-def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> int:
+def serve(args: argparse.Namespace, stores: Stores = STORES) -> int:
     """Run the daemon until a signal ends it. Raises `UsageError` for what cannot be served."""
-    read = partial(_load, args, open_store)
+    read = partial(_load, args, stores)
     loaded = read()
     config = loaded.config
     # A zone with its daylight saving rules, not only today's offset.
@@ -56,7 +61,7 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
     instance = config.service.instance_name
     instance = socket.gethostname() if instance == "auto" else instance
     _configure_logs(loaded, instance=instance)
-    _require_catalogs(loaded, clock, open_store)
+    _require_catalogs(loaded, clock, stores)
     metrics = Metrics(max_tables=config.metrics.max_tables, top_buckets=config.metrics.top_n)
     breakers = Breakers(clock.steady_ms)
 
@@ -68,7 +73,7 @@ def serve(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> i
         open_catalog=partial(
             open_section,
             zone=config.service.zone,
-            open_store=partial(_open_metered, metrics, breakers, clock, open_store),
+            stores=stores.wrapped(partial(_metered, metrics, breakers, clock)),
         ),
         start_engine=partial(_start_engine, loaded),
         reload=read,
@@ -109,11 +114,11 @@ def local_zone() -> tzinfo:
         ) from None
 
 
-def _load(args: argparse.Namespace, open_store: OpenStorage = open_storage) -> LoadedConfig:
+def _load(args: argparse.Namespace, stores: Stores = STORES) -> LoadedConfig:
     if args.warehouse is None:
         refuse_catalog_arguments(args)
-        return load_usable(args.config, args.overrides, open_store)
-    return load_usable(None, [*_only_catalog(args), *args.overrides], open_store)
+        return load_usable(args.config, args.overrides, stores)
+    return load_usable(None, [*_only_catalog(args), *args.overrides], stores)
 
 
 def _only_catalog(args: argparse.Namespace) -> Iterator[str]:
@@ -130,12 +135,13 @@ def _only_catalog(args: argparse.Namespace) -> Iterator[str]:
         yield f"catalogs.{ONLY_CATALOG}.{key}={json.dumps(text)}"
 
 
-def _require_catalogs(loaded: LoadedConfig, clock: Clock, open_store: OpenStorage) -> None:
+def _require_catalogs(loaded: LoadedConfig, clock: Clock, stores: Stores) -> None:
     """Look at all catalogs; the start goes on while one can be used, or may be before long.
 
     Raises `ConfigInvalid`, or `AccessDenied` where permission is all that is missing.
     """
-    found = look_online(loaded, clock, open_store, commits=True)
+    found = look_online(loaded, clock, stores, commits=True)
+    warn_of_options(loaded.config, loaded.config.catalogs, stores)
     for trouble, _ in found:
         _log.warning("catalog_unavailable", catalog=trouble.catalog, error=str(trouble.error))
     if not all_unusable(loaded, found):
@@ -156,18 +162,11 @@ def _configure_logs(loaded: LoadedConfig, *, instance: str) -> None:
     )
 
 
-def _open_metered(
-    metrics: Metrics,
-    breakers: Breakers,
-    clock: Clock,
-    open_store: OpenStorage,
-    warehouse: str,
-    options: Mapping[str, str],
-) -> tuple[Storage, str]:
-    storage, root = open_store(warehouse, options)
-    store = scheme_of(warehouse)
-    storage = breakers.guarded(storage, "/".join(warehouse.split("/")[:3]))
-    return metered(storage, metrics.storage_request, clock, store=store), root
+def _metered(
+    metrics: Metrics, breakers: Breakers, clock: Clock, storage: Storage, location: str
+) -> Storage:
+    storage = breakers.guarded(storage, "/".join(location.split("/")[:3]))
+    return metered(storage, metrics.storage_request, clock, store=scheme_of(location))
 
 
 def _start_engine(loaded: LoadedConfig) -> Engine:
@@ -190,15 +189,26 @@ def check(args: argparse.Namespace) -> int:
     found = look_online(loaded, SystemClock()) if args.online else []
     for _, problem in found:
         say(f"compactord: {problem}")
+    warnings = list(_warnings(loaded))
     if args.json:
         problems = [_problem_json(problem) for _, problem in found]
-        print(json.dumps({"path": loaded.path, "usable": not found, "problems": problems}))
+        answer = {"path": loaded.path, "usable": not found, "problems": problems}
+        print(json.dumps({**answer, "warnings": warnings}))
+    else:
+        for warning in warnings:
+            say(f"compactord: warning: {warning}")
     if found:
         return _code_of([trouble for trouble, _ in found])
     if not args.json:
         looked = ", and so can its catalogs" if args.online else ""
         tell(f"{loaded.path}: the configuration can be used{looked}")
     return OK
+
+
+def _warnings(loaded: LoadedConfig) -> Iterator[str]:
+    for name, section in loaded.config.catalogs.items():
+        for option in STORES.without_effect(section.warehouse, section.options):
+            yield f"catalogs.{name}.options.{option} has no effect on the store of the warehouse"
 
 
 def _code_of(troubles: Sequence[CatalogTrouble]) -> int:

@@ -7,7 +7,7 @@ of its kinds, always with the path.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +17,8 @@ import pyarrow as pa
 # The time of an object of which the store tells none: as if it was just written, so that nothing
 # deletes it for its age.
 NO_TIME_MS = 1 << 53
+# What Paimon hands to Hadoop's configuration (utils/HadoopUtils.java); the rest of the key is read.
+HADOOP = "hadoop."
 
 
 class Creation(enum.Enum):
@@ -80,6 +82,35 @@ class StorageSpec(Protocol):
     def open(self) -> Storage:
         """Raises `StorageError` when the store cannot be used."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """A location: the spec of its store and its path there.
+
+    Of the options, by their keys: `secrets` are those whose values nobody may see, `unknown` those
+    without an effect.
+    """
+
+    spec: StorageSpec
+    path: str
+    secrets: Sequence[str] = ()
+    unknown: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """A kind of store. Keys of its options begin with one of `prefixes`, or `HADOOP` before it.
+
+    `locate` makes of a location of its `schemes`, and of its options alone, what opens the store;
+    it raises `UsageError` for a location, `CatalogOptionInvalid` for an option that it refuses.
+    `names` are keys that it knows, for a hint at a misspelled one.
+    """
+
+    schemes: Sequence[str]
+    locate: Callable[[str, Mapping[str, str]], Located]
+    prefixes: Sequence[str] = ()
+    names: Sequence[str] = ()
 
 
 class Storage(Protocol):

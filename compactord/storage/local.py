@@ -20,7 +20,14 @@ from compactord.errors import (
     TransientStorageError,
     UsageError,
 )
-from compactord.storage.base import Capabilities, Creation, ObjectStatus, UnfinishedUpload
+from compactord.storage.base import (
+    Capabilities,
+    Creation,
+    Located,
+    ObjectStatus,
+    Store,
+    UnfinishedUpload,
+)
 
 _URI = "file:"
 _CAPABILITIES = Capabilities(
@@ -257,11 +264,10 @@ def _status(name: str, found: os.stat_result) -> ObjectStatus:
     )
 
 
-def locate(location: str, options: Mapping[str, str]) -> tuple[LocalStorage, str]:
+def _locate(location: str, options: Mapping[str, str]) -> Located:
     """The absolute path of a plain path, or of a `file:` URI as RFC 8089 has it.
 
-    Except for `%`: as in Java, the path is not decoded. Local files have no options. Raises
-    `UsageError` for URIs that name no folder of this machine.
+    Except for `%`: as in Java, the path is not decoded. Local files have no options.
     """
     path = location
     if location[: len(_URI)].lower() == _URI:
@@ -280,4 +286,7 @@ def locate(location: str, options: Mapping[str, str]) -> tuple[LocalStorage, str
                 f"{location}: a file: URI needs an absolute path, as in file:///data/wh"
             )
         path = "/" + path.lstrip("/")
-    return LocalStorage(), os.path.abspath(path)
+    return Located(spec=LocalStorage(), path=os.path.abspath(path))
+
+
+FILES = Store(schemes=("file",), locate=_locate)

@@ -1,70 +1,133 @@
-"""Finds the store of a location: the only module that lists the stores."""
+"""The registry of stores: which one opens a location, and whose options are whose."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from compactord.errors import CatalogOptionInvalid, UsageError
 from compactord.redaction import has_credentials, redact_text
+from compactord.references import has_reference
 from compactord.storage import local
-from compactord.storage.base import Storage, StorageSpec
-from compactord.storage.fsspec import store as fsspec_store
-from compactord.storage.objects import spec as objects
-from compactord.storage.store_options import SCHEMES
+from compactord.storage.base import HADOOP, Located, Storage, Store
+from compactord.storage.fsspec.store import ENABLED, FSSPEC
+from compactord.storage.objects import azure, gcs, oss, s3
 
-# A location and its catalog's options to how its store is opened, and the path in that store.
-Locate = Callable[[str, Mapping[str, str]], tuple[StorageSpec, str]]
-STORES: Mapping[str, Locate] = {
-    "file": local.locate,
-    **dict.fromkeys(SCHEMES, objects.locate),
-}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_FILE = "file"
+# How options of all of Hadoop's file systems begin, those of no store of ours included.
+_FILE_SYSTEM = "fs."
+# Of a known name and one that may be meant for it, from 0 to 1.
+_LIKENESS_MIN = 0.85
+
+
+def _unchanged(storage: Storage, location: str) -> Storage:
+    return storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """The stores that are known; `wrap` gets each that is opened, with the location."""
+
+    known: Sequence[Store]
+    wrap: Callable[[Storage, str], Storage] = _unchanged
+
+    def wrapped(self, around: Callable[[Storage, str], Storage]) -> Stores:
+        """The same stores, each within `around` once it is opened."""
+        return replace(self, wrap=lambda storage, at: around(self.wrap(storage, at), at))
+
+    def open(self, location: str, options: Mapping[str, str]) -> tuple[Storage, str]:
+        """The store that holds `location`, and the location's path in it. Raises as `located`."""
+        found = self.located(location, options)
+        return self.wrap(found.spec.open(), location), found.path
+
+    def located(self, location: str, options: Mapping[str, str]) -> Located:
+        """What the location's store makes of it, without opening it.
+
+        `options` are those of the catalog, under Paimon's names. With `fsspec.enabled` a scheme
+        that no store has is opened by fsspec. Raises `UsageError` for schemes that are not known
+        and for what their stores refuse, `CatalogOptionInvalid` for an option that cannot be used.
+        """
+        store = self._store_of(location, options)
+        own = {key: text for key, text in options.items() if _is_of(store, key)}
+        found = store.locate(location, own)
+        others = (key for key in options if key not in own and self.has_option(key))
+        unknown = (*found.unknown, *(key for key in others if key != ENABLED))
+        return replace(found, unknown=unknown)
+
+    def has_option(self, key: str) -> bool:
+        """Whether it is an option of stores, not one of the catalog itself."""
+        is_known = any(_is_of(store, key) for store in (*self.known, FSSPEC))
+        return is_known or key.removeprefix(HADOOP).startswith(_FILE_SYSTEM)
+
+    def without_effect(self, location: str, options: Mapping[str, str]) -> tuple[str, ...]:
+        """Keys of stores' options that the location's store does not know, as people see them.
+
+        With the key that may be meant. Raises as `located`.
+        """
+        store = self._store_of(location, options)
+        others = [each for each in (*self.known, FSSPEC) if each is not store]
+        shown = []
+        for key in self.located(location, options).unknown:
+            is_theirs = any(_is_of(other, key) for other in others)
+            names = () if is_theirs else store.names
+            bare = key.removeprefix(HADOOP)
+            near = difflib.get_close_matches(bare, names, n=1, cutoff=_LIKENESS_MIN)
+            shown.append(f"{key} (did you mean {near[0]}?)" if near else key)
+        return tuple(shown)
+
+    def literal_secrets(self, location: str, options: Mapping[str, str]) -> tuple[str, ...]:
+        """The keys of options whose secret values stand there themselves, not as references.
+
+        Raises as `located`.
+        """
+        secrets = self.located(location, options).secrets
+        return tuple(key for key in secrets if not has_reference(options[key]))
+
+    def _store_of(self, location: str, options: Mapping[str, str]) -> Store:
+        if has_credentials(location):
+            # They would be in every path, and so in tasks, errors and logs.
+            raise UsageError(
+                f"{redact_text(location)}: expected a location without user and password; give "
+                "them as options of the catalog"
+            )
+        asked = options.get(ENABLED, "false").lower()
+        if asked not in ("true", "false"):
+            raise CatalogOptionInvalid(ENABLED, "true or false")
+        stores = {scheme: store for store in self.known for scheme in store.schemes}
+        found = _SCHEME.fullmatch(location)
+        scheme, rest = (found[1].lower(), found[2]) if found is not None else (_FILE, "")
+        if scheme not in stores and rest.startswith("//") and asked == "true":
+            return FSSPEC
+        if scheme not in stores and rest.startswith("/"):
+            known = ", ".join(f"{name}://" for name in stores if name != _FILE)
+            raise UsageError(
+                f"{location}: scheme {scheme}:// is not supported yet; local and mounted file "
+                f"systems are, and {known}; others by fsspec, with the option {ENABLED}"
+            )
+        if asked == "true":
+            raise CatalogOptionInvalid(
+                ENABLED, f"no such option: {scheme}: is opened without fsspec"
+            )
+        # Without a slash it is the name of a file, with a colon in it.
+        return stores.get(scheme, stores[_FILE])
+
+
+STORES = Stores(known=(local.FILES, s3.S3, gcs.GCS, azure.AZURE, oss.OSS))
+
+
+def open_storage(location: str, options: Mapping[str, str]) -> tuple[Storage, str]:
+    """As `Stores.open`, by the stores of the product."""
+    return STORES.open(location, options)
 
 
 def scheme_of(location: str) -> str:
     """The scheme of a location's store, by which its requests are counted."""
     found = _SCHEME.fullmatch(location)
-    return found[1].lower() if found is not None and found[2].startswith("//") else "file"
+    return found[1].lower() if found is not None and found[2].startswith("//") else _FILE
 
 
-def open_storage(
-    location: str, options: Mapping[str, str], stores: Mapping[str, Locate] = STORES
-) -> tuple[Storage, str]:
-    """The store that holds `location`, and the location's path in it.
-
-    `options` are those of the catalog, under Paimon's names. With `fsspec.enabled` a scheme that is
-    not among `stores` is opened by fsspec.
-
-    Raises `UsageError` for schemes that are not among `stores` and for what their stores refuse.
-    """
-    found = _SCHEME.fullmatch(location)
-    if has_credentials(location):
-        # They would be in every path, and so in tasks, errors and logs.
-        raise UsageError(
-            f"{redact_text(location)}: expected a location without user and password; give them "
-            "as options of the catalog"
-        )
-    by_fsspec = options.get(fsspec_store.ENABLED, "false").lower()
-    if by_fsspec not in ("true", "false"):
-        raise CatalogOptionInvalid(fsspec_store.ENABLED, "true or false")
-    locate: Locate = local.locate
-    if found is not None:
-        scheme, rest = found[1].lower(), found[2]
-        if scheme in stores:
-            locate = stores[scheme]
-            if by_fsspec == "true":
-                raise CatalogOptionInvalid(
-                    fsspec_store.ENABLED, f"no such option: {scheme}: is opened without fsspec"
-                )
-        elif by_fsspec == "true" and rest.startswith("//"):
-            locate = fsspec_store.locate
-        # Otherwise, without a slash, it is a file name with a colon in it.
-        elif rest.startswith("/"):
-            raise UsageError(
-                f"{location}: scheme {scheme}:// is not supported yet; local and mounted file "
-                f"systems are, and {', '.join(f'{name}://' for name in stores if name != 'file')}; "
-                f"others by fsspec, with the option {fsspec_store.ENABLED}"
-            )
-    spec, path = locate(location, options)
-    return spec.open(), path
+def _is_of(store: Store, key: str) -> bool:
+    return key.removeprefix(HADOOP).startswith(tuple(store.prefixes))

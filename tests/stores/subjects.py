@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import tests.fsspec_files  # noqa: F401 - registers exclusive://
 from compactord.storage.base import Storage, StorageSpec
-from compactord.storage.fsspec import store as fsspec_store
 from compactord.storage.local import LocalStorage
+from tests.fsspec_files import fsspec_at
 from tests.storages import MemoryStorage
 from tests.store_servers import SERVERS, StoreServer
 
@@ -37,7 +36,7 @@ def subject(name: str, started: Callable[[str], StoreServer], own: str, scratch:
     if name == "memory":
         return Subject(name=name, storage=MemoryStorage(), folder=f"/{own}", spec=None)
     if name == "fsspec":
-        fsspec, folder = fsspec_store.locate(f"exclusive://{scratch}/{own}", {})
+        fsspec, folder = fsspec_at(f"exclusive://{scratch}/{own}", {})
         return Subject(name=name, storage=fsspec.open(), folder=folder, spec=fsspec)
     spec = started(name).spec
     return Subject(name=name, storage=spec.open(), folder=f"{spec.root}/{own}", spec=spec)

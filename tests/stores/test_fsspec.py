@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import tests.fsspec_files  # noqa: F401 - registers the schemes
 from compactord.catalog.base import Catalog
 from compactord.catalog.look import look_at
 from compactord.catalog.open import open_catalog
@@ -27,16 +26,16 @@ from compactord.storage.base import Creation
 from compactord.storage.breaker import Breaker
 from compactord.storage.fsspec.creation_race import RACERS, Create, prove_create_if_absent
 from compactord.storage.fsspec.opened import Opened, connected, named_errors
-from compactord.storage.fsspec.store import FsspecStorage, locate
+from compactord.storage.fsspec.store import FsspecStorage
 from compactord.storage.open import STORES, open_storage
 from compactord.storage.retry import RetryPolicy
-from compactord.storage.store_options import literal_secrets
 from tests.builders import VirtualClock
+from tests.fsspec_files import fsspec_at
 from tests.storages import MemoryStorage
 
 
 def opened(scheme: str, folder: Path) -> tuple[FsspecStorage, str]:
-    spec, path = locate(f"{scheme}://{folder}/wh", {})
+    spec, path = fsspec_at(f"{scheme}://{folder}/wh", {})
     return spec.open(), path
 
 
@@ -101,15 +100,15 @@ def test_it_is_opened_where_the_scheme_was_chosen(tmp_path: Path) -> None:
     url = f"exclusive://{tmp_path}/wh"
     with pytest.raises(UsageError, match="exclusive"):
         open_storage(url, {})
-    storage, path = open_storage(f"{url}/", {}, {**STORES, "exclusive": locate})
+    storage, path = open_storage(f"{url}/", {"fsspec.enabled": "true"})
     assert isinstance(storage, FsspecStorage)
     assert path == url
     assert pickle.loads(pickle.dumps(storage.spec)) == storage.spec
 
 
 def test_options_are_handed_over_unseen(tmp_path: Path) -> None:
-    options = {"fsspec.auto_mkdir": "true", "fsspec.token": "s3same", "s3.endpoint": "no"}
-    spec, _ = locate(f"exclusive://{tmp_path}/wh", options)
+    options = {"fsspec.auto_mkdir": "true", "fsspec.token": "s3same"}
+    spec, _ = fsspec_at(f"exclusive://{tmp_path}/wh", options)
     assert "s3same" not in repr(spec)
     assert b"s3same" not in pickle.dumps(spec)
     assert [name for name, _ in spec.options] == ["auto_mkdir", "token"]
@@ -127,7 +126,7 @@ def test_options_are_handed_over_unseen(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_opened_is_named(url: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        locate(url, {})[0].open()
+        fsspec_at(url, {})[0].open()
 
 
 class _Locked:
@@ -137,7 +136,7 @@ class _Locked:
         self.key, self.accepted, self.clock = folder / "key", folder / "accepted", VirtualClock()
         self.replace("first")
         options = {"fsspec.key": f"${{file:{self.key}}}", "fsspec.accepted": str(self.accepted)}
-        spec, root = locate(f"keyed://{folder}/wh", options)
+        spec, root = fsspec_at(f"keyed://{folder}/wh", options)
         late = LateValues(dict(spec.options))
         opened = Opened(connected(spec.root, late), late)
         policy = RetryPolicy(clock=self.clock, attempts_max=2)
@@ -196,7 +195,7 @@ def test_a_refusal_of_a_key_that_is_still_the_same_is_asked_once(tmp_path: Path)
 
 def test_a_store_that_does_not_answer_when_it_is_opened_is_an_error_of_ours() -> None:
     with pytest.raises(TransientStorageError, match=r"open failed .*refused.*: unreachable://h"):
-        locate("unreachable://h/wh", {})[0].open()
+        fsspec_at("unreachable://h/wh", {})[0].open()
 
 
 @pytest.mark.parametrize(
@@ -260,12 +259,12 @@ def test_a_catalog_has_to_ask_for_it_and_its_store_to_prove_itself(tmp_path: Pat
 
 def test_no_value_of_an_option_of_fsspec_stands_in_a_spec_but_for_flags() -> None:
     options = {"fsspec.enabled": "true", "fsspec.auth": "hunter2", "fsspec.anon": "true"}
-    spec, _ = locate("ftp://host/wh", options)
+    spec, _ = fsspec_at("ftp://host/wh", options)
     found = dict(spec.options)
     assert found["anon"] == "true"
     assert found["auth"].startswith("${env:")
     assert b"hunter2" not in pickle.dumps(spec)
-    assert literal_secrets("ftp://host/wh", options) == ("fsspec.auth",)
+    assert STORES.literal_secrets("ftp://host/wh", options) == ("fsspec.auth",)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +277,9 @@ def test_no_value_of_an_option_of_fsspec_stands_in_a_spec_but_for_flags() -> Non
 )
 def test_a_secret_within_an_option_of_fsspec_is_one(name: str, text: str) -> None:
     options = {f"fsspec.{name}": text, "fsspec.use_ssl": "true"}
-    spec, _ = locate("ftp://host/wh", options)
+    spec, _ = fsspec_at("ftp://host/wh", options)
     assert b"hunter2" not in pickle.dumps(spec)
-    assert literal_secrets("ftp://host/wh", options) == (f"fsspec.{name}",)
-    assert literal_secrets("ftp://host/wh", {f"fsspec.{name}": "${file:/run/key}"}) == ()
+    asked = {"fsspec.enabled": "true"}
+    assert STORES.literal_secrets("ftp://host/wh", options | asked) == (f"fsspec.{name}",)
+    hidden = {f"fsspec.{name}": "${file:/run/key}"}
+    assert STORES.literal_secrets("ftp://host/wh", hidden | asked) == ()

@@ -34,7 +34,9 @@ from compactord.storage.base import (
     NO_TIME_MS,
     Capabilities,
     Creation,
+    Located,
     ObjectStatus,
+    Store,
     UnfinishedUpload,
 )
 from compactord.storage.breaker import Breaker
@@ -51,7 +53,7 @@ from compactord.storage.retry import RetryPolicy
 from compactord.storage.streams import ranged_input
 
 T = TypeVar("T")
-OPTION_PREFIX = "fsspec."
+_PREFIX = "fsspec."
 # Nobody gets a store of this kind without asking for it.
 ENABLED = "fsspec.enabled"
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
@@ -78,25 +80,30 @@ class FsspecSpec:
         return FsspecStorage(self, Opened(connected(self.root, late), late))
 
 
-def locate(location: str, options: Mapping[str, str]) -> tuple[FsspecSpec, str]:
+def _locate(location: str, options: Mapping[str, str]) -> Located:
     """The store of a URL, and the URL without slashes at its end.
 
-    Options of the catalog that begin with `fsspec.` are fsspec's. Those that may be secret are
-    handed over by the environment of this process. Raises `UsageError`.
+    fsspec decides what it knows. Options that may be secret are handed over by the environment of
+    this process.
     """
     scheme, mark, rest = location.partition("://")
     authority, _, path = rest.partition("/")
     if not mark or not rest.strip("/"):
         raise UsageError(f"{location}: expected a URL such as {scheme}://host/warehouse")
+    secrets = tuple(key for key, text in options.items() if is_secret(key, text))
     given = {
-        name.removeprefix(OPTION_PREFIX): handed_over(text) if is_secret(name, text) else text
-        for name, text in options.items()
-        if name.startswith(OPTION_PREFIX) and name != ENABLED
+        key.removeprefix(_PREFIX): handed_over(text) if key in secrets else text
+        for key, text in options.items()
+        if key != ENABLED
     }
     root = f"{scheme.lower()}://{authority}"
     path = path.strip("/")
     spec = FsspecSpec(root=root, options=tuple(sorted(given.items())))
-    return spec, f"{root}/{path}" if path else root
+    return Located(spec=spec, path=f"{root}/{path}" if path else root, secrets=secrets)
+
+
+# Of all schemes that no other store has, where a catalog asks for it.
+FSSPEC = Store(schemes=(), locate=_locate, prefixes=(_PREFIX,))
 
 
 class FsspecStorage:

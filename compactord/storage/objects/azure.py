@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from compactord.errors import CatalogOptionInvalid, UsageError
 from compactord.storage.objects.options import Given, OptionNames, StoreService, given
+from compactord.storage.objects.spec import object_store
 
 _OAUTH = "account.oauth2."
 _NAMES = OptionNames(
@@ -22,23 +23,6 @@ _NAMES = OptionNames(
         *(f"{_OAUTH}{name}" for name in ("token.file", "msi.tenant", "msi.authority")),
     ),
     aliases={},
-    idle=(
-        *("impl", "impl.disable.cache", "block.size", "readaheadqueue.depth", "secure.mode"),
-        *("account.hns.enabled", "skipUserGroupMetadataDuringInitialization", "user.agent.prefix"),
-        *("createRemoteFileSystemDuringInitialization", "disable.outputstream.flush"),
-        *("use.upn", "list.max.results", "cluster.name", "cluster.type", "networking.library"),
-        *("infer.user.group", "permissions.supergroup", "page.blob.dir", "block.blob.with.compact"),
-        *("autothrottling.enable", "selfthrottling.enable", "delete.threads", "rename.threads"),
-        *("authorization", "saskey.usecontainersaskeyforallaccess", "local.sas.key.mode"),
-        *("account.throttling.enabled", "fns.account.service.type", "ingress.service.type"),
-    ),
-    idle_prefixes=(
-        *("io.", "read.", "write.", "atomic.", "append", "buffer.", "cache.", "client.", "enable."),
-        *("max.", "ssl.", "rename.", "renewal.", "oauth.token.fetch.", "account.operation."),
-        *("data.blocks.", "block.upload.", "analysis.", "throttl", "tracingheader.", "shell."),
-        *("permissions.", "retry.", "http.", "metric", "lease.", "infinite-", "custom.token."),
-        *("enable", "created", "fns.", "hns.", "blob.", "statistics.", "static.retry."),
-    ),
     refused={
         "account.keyprovider": "give the key itself, as ${file:/path} or ${env:NAME}",
         "shellkeyprovider.script": "give the key itself, as ${file:/path} or ${env:NAME}",
@@ -72,11 +56,8 @@ class _Place:
     blob_host: str
 
 
-def azure_service(scheme: str, authority: str, options: Mapping[str, str]) -> StoreService:
-    """How a container is opened.
-
-    Raises `UsageError` for an authority without an account, `CatalogOptionInvalid` for options.
-    """
+def _service(scheme: str, authority: str, options: Mapping[str, str]) -> StoreService:
+    """How a container is opened."""
     place = _place(scheme, authority)
 
     def narrowed(name: str) -> tuple[str, bool] | None:
@@ -105,7 +86,11 @@ def azure_service(scheme: str, authority: str, options: Mapping[str, str]) -> St
     environment: dict[str, str] = {}
     _put_credentials(found, service, environment)
     return StoreService(
-        service="azblob", options=service, environment=environment, secrets=found.secrets
+        service="azblob",
+        options=service,
+        environment=environment,
+        secrets=found.secrets,
+        unknown=found.unknown,
     )
 
 
@@ -176,3 +161,6 @@ def _tenant(found: Given, environment: dict[str, str]) -> str:
     if parts.hostname != "login.microsoftonline.com":
         environment["AZURE_AUTHORITY_HOST"] = f"https://{parts.netloc}"
     return tenant
+
+
+AZURE = object_store(_NAMES, ("abfs", "abfss", "wasb", "wasbs"), _service)

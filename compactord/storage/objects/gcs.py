@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from compactord.errors import CatalogOptionInvalid
 from compactord.storage.objects.options import Given, OptionNames, StoreService, given
+from compactord.storage.objects.spec import object_store
 
 _PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
 _KEY_FILE = "give the path of a JSON key as fs.gs.auth.service.account.json.keyfile"
@@ -19,23 +20,9 @@ _NAMES = OptionNames(
     prefixes=("fs.gs.", "gs."),
     known=(
         *("auth.type", "auth.service.account.json.keyfile", _FEDERATION),
-        *("auth.service.account.enable", "storage.root.url", "requester.pays.mode"),
+        *("storage.root.url", "requester.pays.mode"),
     ),
     aliases={},
-    idle=(
-        *("project.id", "impl", "impl.disable.cache", "working.dir", "block.size", "config.prefix"),
-        *("bucket.delete.enable", "status.parallel.enable", "lazy.init.enable", "glob.algorithm"),
-        *("marker.file.pattern", "application.name.suffix", "reported.permissions"),
-        *("storage.service.path", "requester.pays.project.id", "requester.pays.buckets"),
-        *("performance.cache.enable", "checksum.type", "system.bucket", "token.server.url"),
-        *("hierarchical.namespace.folders.enable", "storage.client.type"),
-    ),
-    idle_prefixes=(
-        *("inputstream.", "outputstream.", "http.", "max.", "list.", "copy.", "rewrite.", "batch."),
-        *("implicit.dir.", "grpc.", "client.", "cooperative.", "tracelog.", "operation.", "glob."),
-        *("performance.", "delegation.", "metrics.", "fadvise.", "storage.http.headers."),
-        *("create.items.", "cloud.logging.", "bidi.", "write.", "retry.", "token.", "event."),
-    ),
     refused={
         "proxy.address": _PROXY,
         "proxy.username": _PROXY,
@@ -62,8 +49,8 @@ _AUTH_TYPES = {
 }
 
 
-def gcs_service(bucket: str, options: Mapping[str, str]) -> StoreService:
-    """How a bucket is opened. Raises `CatalogOptionInvalid`."""
+def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreService:
+    """How a bucket is opened."""
     found = given(options, _NAMES)
     service = {"bucket": bucket}
     endpoint = found.text("storage.root.url").rstrip("/")
@@ -76,7 +63,7 @@ def gcs_service(bucket: str, options: Mapping[str, str]) -> StoreService:
             found.key("requester.pays.mode"), "DISABLED: requests at one's own cost are not known"
         )
     _put_credentials(found, service)
-    return StoreService(service="gcs", options=service)
+    return StoreService(service="gcs", options=service, unknown=found.unknown)
 
 
 def _put_credentials(found: Given, service: dict[str, str]) -> None:
@@ -98,3 +85,6 @@ def _put_credentials(found: Given, service: dict[str, str]) -> None:
     if name:
         # A path: whoever opens the store reads the file there.
         found.plain(name, "credential_path", service)
+
+
+GCS = object_store(_NAMES, ("gs",), _service)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compactord.errors import CatalogOptionInvalid
 from compactord.references import ReferenceMissing, resolve
-
-# What Paimon hands to Hadoop's configuration (utils/HadoopUtils.java).
-_HADOOP = "hadoop."
+from compactord.storage.base import HADOOP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,44 +17,41 @@ class StoreService:
     `options` are those of the service, `environment` are variables that it reads from the process.
     Both may hold `${…}`, which the process that opens the store resolves. `secrets` are the names
     among both whose values nobody may see, with the key of the catalog's option each came from.
+    `unknown` are keys of options that have no meaning here.
     """
 
     service: str
     options: Mapping[str, str] = field(repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: Mapping[str, str] = field(default_factory=dict)
+    unknown: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionNames:
     """The names of one kind of store, each without its prefix.
 
-    `prefixes` all mean the same; `aliases` are other names of a known one. `idle` and
-    `idle_prefixes` tune Hadoop's client, and have no effect here. `refused` would change what is
-    read or written, or who asks; each with what to do instead.
+    `prefixes` all mean the same; `aliases` are other names of a known one. `refused` would change
+    what is read or written, or who asks; each with what to do instead.
     """
 
     prefixes: Sequence[str]
     known: Sequence[str]
     aliases: Mapping[str, str]
-    idle: Sequence[str]
-    idle_prefixes: Sequence[str]
     refused: Mapping[str, str]
 
 
 class Given:
     """The options of one store that a catalog has, by their names without a prefix."""
 
-    def __init__(self, found: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(self, found: Mapping[str, tuple[str, str]], unknown: Sequence[str]) -> None:
         self._found = found
+        self.unknown = unknown
         # Names that `secret` was asked for, with the keys of their options.
         self.secrets: dict[str, str] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._found
-
-    def names(self) -> Sequence[str]:
-        return tuple(self._found)
 
     def key(self, name: str) -> str:
         """The option's key as it was written."""
@@ -124,41 +118,29 @@ def given(
     *,
     narrowed: Callable[[str], tuple[str, bool] | None] = lambda name: (name, False),
 ) -> Given:
-    """The options of this kind of store; those of others are left out.
+    """What a store makes of its own options.
 
     `narrowed` gives the plain name of one that may hold for a part of the store alone, and whether
     it does: such an option comes before one for everything; None: it is for another part. Raises
-    `CatalogOptionInvalid` for names that nobody knows, and for two values of one option.
+    `CatalogOptionInvalid` for what is refused, and for two values of one option.
     """
     wide: dict[str, tuple[str, str]] = {}
     narrow: dict[str, tuple[str, str]] = {}
+    unknown = []
     for key, text in options.items():
-        bare = key.removeprefix(_HADOOP)
-        prefix = next((each for each in names.prefixes if bare.startswith(each)), None)
-        if prefix is None:
-            continue
+        bare = key.removeprefix(HADOOP)
+        prefix = next(each for each in names.prefixes if bare.startswith(each))
         found = narrowed(bare[len(prefix) :])
         if found is None:
             continue
         name, is_narrow = found
         name = names.aliases.get(name, name)
-        if not _has_effect(key, name, names):
+        if name in names.refused:
+            raise CatalogOptionInvalid(key, f"no such option: {names.refused[name]}")
+        if name not in names.known:
+            unknown.append(key)
             continue
         first = (narrow if is_narrow else wide).setdefault(name, (key, text))
         if first[1] != text:
             raise CatalogOptionInvalid(key, f"the value of {first[0]}, which means the same")
-    return Given({**wide, **narrow})
-
-
-def _has_effect(key: str, name: str, names: OptionNames) -> bool:
-    if name in names.known:
-        return True
-    if name in names.refused:
-        raise CatalogOptionInvalid(key, f"no such option: {names.refused[name]}")
-    if name in names.idle or name.startswith(tuple(names.idle_prefixes)):
-        return False
-    canonical = names.prefixes[0]
-    words = (*names.known, *names.aliases, *names.idle)
-    near = difflib.get_close_matches(name, words, n=1)
-    hint = f"; did you mean {canonical}{near[0]}?" if near else ""
-    raise CatalogOptionInvalid(key, f"an option of Paimon or Hadoop for this store{hint}")
+    return Given({**wide, **narrow}, unknown)

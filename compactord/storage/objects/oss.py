@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from compactord.errors import CatalogOptionInvalid
+from compactord.storage.base import Capabilities
 from compactord.storage.objects.options import Given, OptionNames, StoreService, given
+from compactord.storage.objects.spec import object_store
 
 _PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
 _NAMES = OptionNames(
@@ -18,19 +20,9 @@ _NAMES = OptionNames(
     known=(
         *("endpoint", "accessKeyId", "accessKeySecret", "securityToken", "sld.enabled"),
         *("connection.secure.enabled", "server-side-encryption", "server-side-encryption-key-id"),
-        *("server-side-encryption-algorithm", "assumed.role.arn"),
-        *("assumed.role.session.name", "acl.default"),
+        *("server-side-encryption-algorithm", "assumed.role.arn", "assumed.role.session.name"),
     ),
     aliases={},
-    idle=(
-        *("impl", "impl.disable.cache", "region", "signatureversion", "buffer.dir", "block.size"),
-        *("attempts.maximum", "paging.maximum", "max.total.tasks", "list.version"),
-        *("user.agent.prefix", "bucket.region", "core.pool.size"),
-    ),
-    idle_prefixes=(
-        *("connection.", "multipart.", "threads.", "fast.upload", "upload.", "copy.", "retry."),
-        *("multipart.download.", "max.", "prefetch.", "timeout.", "jindo.", "read.", "write."),
-    ),
     refused={
         **dict.fromkeys(
             (f"proxy.{n}" for n in ("host", "port", "username", "password", "domain")), _PROXY
@@ -43,8 +35,8 @@ _KEYS = {name.lower(): name for name in ("accessKeyId", "accessKeySecret", "secu
 _METHODS = {"aes256": "AES256", "kms": "KMS", "sm4": "SM4"}
 
 
-def oss_service(bucket: str, options: Mapping[str, str]) -> StoreService:
-    """How a bucket is opened. Raises `CatalogOptionInvalid`."""
+def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreService:
+    """How a bucket is opened."""
     found = given(options, _NAMES, narrowed=_cased)
     service = {"bucket": bucket}
     endpoint = found.text("endpoint").rstrip("/")
@@ -62,7 +54,9 @@ def oss_service(bucket: str, options: Mapping[str, str]) -> StoreService:
     found.plain("assumed.role.arn", "role_arn", service)
     found.plain("assumed.role.session.name", "role_session_name", service)
     _put_encryption(found, service)
-    return StoreService(service="oss", options=service, secrets=found.secrets)
+    return StoreService(
+        service="oss", options=service, secrets=found.secrets, unknown=found.unknown
+    )
 
 
 def _cased(name: str) -> tuple[str, bool]:
@@ -97,3 +91,7 @@ def _put_encryption(found: Given, service: dict[str, str]) -> None:
     if method:
         service["server_side_encryption"] = method
     found.plain("server-side-encryption-key-id", "server_side_encryption_key_id", service)
+
+
+# Of Java's object stores it alone creates a snapshot only where there is none.
+OSS = object_store(_NAMES, ("oss",), _service, Capabilities(excludes_java_writers=True))

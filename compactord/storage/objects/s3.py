@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from compactord.errors import CatalogOptionInvalid
 from compactord.storage.objects.options import Given, OptionNames, StoreService, given
+from compactord.storage.objects.spec import object_store
 
 _PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
 _PROXY_NAMES = ("host", "port", "ssl.enabled", "username", "password", "domain", "workstation")
@@ -35,23 +36,6 @@ _NAMES = OptionNames(
         "server-side-encryption-algorithm": "encryption.algorithm",
         "server-side-encryption.key": "encryption.key",
     },
-    idle=(
-        *("impl", "impl.disable.cache", "attempts.maximum", "block.size", "buffer.dir"),
-        *("readahead.range", "paging.maximum", "executor.capacity", "max.total.tasks"),
-        *("multiobjectdelete.enable", "bulk.delete.page.size", "user.agent.prefix"),
-        *("etag.checksum.enabled", "ssl.channel.mode", "authoritative.path"),
-        *("metadatastore.authoritative", "metadatastore.impl", "accesspoint.required"),
-        *("downgrade.syncable.exceptions", "cross.region.access.enabled", "create.performance"),
-        *("create.header", "optimized.copy.from.local.enabled", "assumed.role.sts.endpoint"),
-        *("assumed.role.sts.endpoint.region", "signer-type", "signing-algorithm"),
-        *("rename.raises.exceptions", "root.tests.enabled", "http.signer.enabled"),
-    ),
-    idle_prefixes=(
-        *("connection.", "socket.", "retry.", "threads.", "multipart.", "fast.upload", "input."),
-        *("experimental.", "change.detection.", "directory.marker.", "committer.", "s3guard."),
-        *("prefetch.", "vectored.", "audit.", "select.", "performance.", "delegation.", "signing-"),
-        *("metadatastore.", "cleanup.", "http.signer.", "analytics.", "client.", "io."),
-    ),
     refused={
         **dict.fromkeys((f"proxy.{name}" for name in _PROXY_NAMES), _PROXY),
         "security.credential.provider.path": _KEY_STORE,
@@ -86,8 +70,8 @@ _AWS_HOST = re.compile(r"s3[.-](?:dualstack\.)?([a-z0-9-]+)\.amazonaws\.com(?:\.
 _DNS_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 
 
-def s3_service(bucket: str, options: Mapping[str, str]) -> StoreService:
-    """How a bucket is opened. Raises `CatalogOptionInvalid`."""
+def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreService:
+    """How a bucket is opened."""
 
     def narrowed(name: str) -> tuple[str, bool] | None:
         """`bucket.NAME.option` holds for one bucket, as in S3A."""
@@ -114,7 +98,7 @@ def s3_service(bucket: str, options: Mapping[str, str]) -> StoreService:
         service["default_acl"] = acl
     if found.text("create.checksum.algorithm").upper() == "CRC32C":
         service["checksum_algorithm"] = "crc32c"
-    return StoreService(service="s3", options=service, secrets=found.secrets)
+    return StoreService(service="s3", options=service, secrets=found.secrets, unknown=found.unknown)
 
 
 def _put_endpoint(found: Given, bucket: str, service: dict[str, str]) -> None:
@@ -230,3 +214,6 @@ def _put_encryption(found: Given, service: dict[str, str]) -> None:
         service["server_side_encryption"] = kind
     if kind == "aws:kms":
         found.plain("encryption.key", "server_side_encryption_aws_kms_key_id", service)
+
+
+S3 = object_store(_NAMES, ("s3", "s3a", "s3n"), _service)

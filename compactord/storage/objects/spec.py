@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from compactord.errors import StorageError, UsageError
 from compactord.references import handed_over
-from compactord.storage.base import Capabilities
-from compactord.storage.objects.options import StoreService
-from compactord.storage.store_options import OSS, service_of
+from compactord.storage.base import Capabilities, Located, Store
+from compactord.storage.objects.options import OptionNames, StoreService
 
 if TYPE_CHECKING:
     from compactord.storage.objects.store import ObjectStorage
@@ -20,6 +20,8 @@ INSTALL_STORES = "pip install 'botocore>=1.35,<2' 'fsspec>=2024.12,<2027' 'opend
 # Of one request without an answer, or without progress.
 TIMEOUT_S = 30.0
 OBJECTS = Capabilities()
+# Scheme, authority and options to how the store is opened.
+Service = Callable[[str, str, Mapping[str, str]], StoreService]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +74,28 @@ class ObjectSpec:
         return key
 
 
-def locate(location: str, options: Mapping[str, str]) -> tuple[ObjectSpec, str]:
+def object_store(
+    names: OptionNames,
+    schemes: Sequence[str],
+    service_of: Service,
+    capabilities: Capabilities = OBJECTS,
+) -> Store:
+    """A kind of object store, by the names of its options and what opens one."""
+    known = (*names.known, *names.aliases)
+    return Store(
+        schemes=schemes,
+        locate=partial(_locate, service_of, capabilities),
+        prefixes=names.prefixes,
+        names=[f"{prefix}{name}" for prefix in names.prefixes for name in known],
+    )
+
+
+def _locate(
+    service_of: Service, capabilities: Capabilities, location: str, options: Mapping[str, str]
+) -> Located:
     """The store of a URL such as `s3://bucket/wh`, and the URL without slashes at its end.
 
-    `options` are those of the catalog, under Paimon's names. Secrets that stand there themselves
-    are handed over by the environment of this process. Raises `UsageError`.
+    Secrets that stand in the options themselves are handed over by the environment of this process.
     """
     scheme, _, rest = location.partition(":")
     scheme = scheme.lower()
@@ -90,11 +109,15 @@ def locate(location: str, options: Mapping[str, str]) -> tuple[ObjectSpec, str]:
         service=found.service,
         options=_without_secrets(found, found.options),
         environment=_without_secrets(found, found.environment),
-        # Of Java's object stores OSS alone creates a snapshot only where there is none.
-        capabilities=Capabilities(excludes_java_writers=scheme in OSS),
+        capabilities=capabilities,
     )
     path = path.strip("/")
-    return spec, f"{root}/{path}" if path else root
+    return Located(
+        spec=spec,
+        path=f"{root}/{path}" if path else root,
+        secrets=tuple(found.secrets.values()),
+        unknown=found.unknown,
+    )
 
 
 def _without_secrets(found: StoreService, given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from compactord.catalog.open import open_catalog
 from compactord.catalog.refused import RefusedCatalog
 from compactord.cli.running import exit_code
 from compactord.commit.locked import LockedPublisher
-from compactord.errors import AccessDenied, CompactordError, UnsafeStore, UsageError
+from compactord.errors import AccessDenied, UnsafeStore, UsageError
 from compactord.storage.base import Creation, Storage
 from tests import builders
 from tests.builders import VirtualClock
@@ -149,9 +148,3 @@ def test_a_store_that_is_found_out_by_the_first_commit_publishes_nothing() -> No
         builders.compact(storage, table, publisher=catalog.publisher)
     assert "/wh/d.db/t/snapshot/snapshot-7" not in inner.objects
     assert not any("probe" in path for path in inner.objects)
-
-
-def test_an_option_of_a_store_says_nothing_of_a_folder() -> None:
-    options: Mapping[str, str] = {"s3.endpoint": "e"}
-    with pytest.raises(CompactordError, match=r"s3\.endpoint: expected no option of an object st"):
-        open_catalog("/data/wh", options=options)

@@ -15,8 +15,8 @@ from compactord.config.choices import LogFormat, LogLevel
 from compactord.engine.messages import Messages
 from compactord.engine.submit import LEAST
 from compactord.service.logs import configure_logs
-from compactord.storage.fsspec.store import locate
-from compactord.storage.store_options import literal_secrets
+from compactord.storage.open import STORES
+from tests.fsspec_files import fsspec_at
 from tests.unit.cli.warehouses import configuration, said
 
 _PLANTED = "s3same-wJalrXUtnFEMI"
@@ -95,8 +95,9 @@ def test_a_location_with_a_password_is_refused_without_it(
 @pytest.mark.parametrize("name", _FSSPEC)
 def test_no_task_carries_them(name: str) -> None:
     options = {f"fsspec.{name}": _PLANTED}
-    spec, path = locate("ftp://host/wh", options)
-    assert literal_secrets("ftp://host/wh", options) == (f"fsspec.{name}",)
+    spec, path = fsspec_at("ftp://host/wh", options)
+    asked = {**options, "fsspec.enabled": "true"}
+    assert STORES.literal_secrets("ftp://host/wh", asked) == (f"fsspec.{name}",)
     assert _PLANTED.encode() not in pickle.dumps(spec)
     assert _PLANTED not in repr(spec) + path
 

@@ -24,12 +24,12 @@ from compactord.service.view import ServiceView
 from compactord.storage.base import Storage
 from compactord.storage.breaker import Breakers
 from compactord.storage.fsspec.opened import Opened
-from compactord.storage.fsspec.store import FsspecStorage, locate
+from compactord.storage.fsspec.store import FsspecStorage
 from compactord.storage.local import LocalStorage
 from compactord.storage.retry import RetryPolicy
 from compactord_demo.writer import create_table
 from tests.builders import FIELDS, FIRST, NOW_MS, VirtualClock, fill_keyed, keyed_table, writer
-from tests.fsspec_files import Exclusive
+from tests.fsspec_files import Exclusive, fsspec_at
 from tests.storages import HookedStorage
 from tests.unit.config.files import load
 
@@ -173,7 +173,7 @@ def test_a_store_that_does_not_answer_is_shown_probed_and_served_again(tmp_path:
     create_table(LocalStorage(), ref, FIELDS, primary_keys=["k"], options=options)
     metrics, clock = _Told(), VirtualClock()
     files, breakers = _Sometimes(skip_instance_cache=True), Breakers(clock.steady_ms)
-    spec, root = locate(f"exclusive://{tmp_path}/wh", {})
+    spec, root = fsspec_at(f"exclusive://{tmp_path}/wh", {})
     storage = FsspecStorage(spec, Opened(files), RetryPolicy(clock=VirtualClock()))
     guarded = breakers.guarded(storage, spec.root)
     daemon = _daemon(

@@ -10,13 +10,12 @@ from compactord.errors import ObjectNotFound, StorageError, StoreSilent, Transie
 from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker, Breakers
 from compactord.storage.fsspec.opened import Opened
 from compactord.storage.fsspec.store import FsspecStorage
-from compactord.storage.fsspec.store import locate as locate_fsspec
 from compactord.storage.local import LocalStorage
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage
 from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
-from tests.fsspec_files import Exclusive
+from tests.fsspec_files import Exclusive, fsspec_at
 from tests.silent_servers import serving, silence
 
 STORE = "s3://bucket"
@@ -87,8 +86,8 @@ def test_a_store_has_one_breaker_whoever_opens_it_and_file_systems_have_none(
     tmp_path: Path,
 ) -> None:
     breakers = Breakers(VirtualClock().steady_ms)
-    spec, _ = locate_fsspec(f"exclusive://{tmp_path}", {"fsspec.mark": "one"})
-    other, _ = locate_fsspec(f"exclusive://{tmp_path}", {"fsspec.mark": "other"})
+    spec, _ = fsspec_at(f"exclusive://{tmp_path}", {"fsspec.mark": "one"})
+    other, _ = fsspec_at(f"exclusive://{tmp_path}", {"fsspec.mark": "other"})
     found = [breakers.of(breakers.guarded(each.open(), each.root)) for each in (spec, spec, other)]
     assert found[0] is not None
     assert found[0] is found[1]
@@ -163,7 +162,7 @@ class _Failing(Exclusive):
 
 def test_a_store_of_fsspec_that_is_silent_is_asked_no_more(tmp_path: Path) -> None:
     clock, files = VirtualClock(), _Failing(skip_instance_cache=True)
-    spec, root = locate_fsspec(f"exclusive://{tmp_path}", {})
+    spec, root = fsspec_at(f"exclusive://{tmp_path}", {})
     breaker = Breaker(root, clock.steady_ms)
     storage = FsspecStorage(spec, Opened(files), RetryPolicy(clock=clock)).guarded(breaker)
     for _ in range(4):

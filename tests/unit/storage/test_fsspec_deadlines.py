@@ -13,10 +13,10 @@ from compactord.errors import TransientStorageError
 from compactord.storage.base import Creation
 from compactord.storage.fsspec.deadlines import TimedCalls
 from compactord.storage.fsspec.opened import Opened
-from compactord.storage.fsspec.store import FsspecSpec, FsspecStorage, locate
+from compactord.storage.fsspec.store import FsspecSpec, FsspecStorage
 from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
-from tests.fsspec_files import Exclusive
+from tests.fsspec_files import Exclusive, fsspec_at
 
 
 class _Hanging(Exclusive):
@@ -42,7 +42,7 @@ def hanging() -> Iterator[_Hanging]:
 
 def _spec(folder: Path) -> tuple[FsspecSpec, str]:
     """A store of its own for each folder."""
-    return locate(f"exclusive://{folder}", {"fsspec.mark": str(folder)})
+    return fsspec_at(f"exclusive://{folder}", {"fsspec.mark": str(folder)})
 
 
 @pytest.mark.parametrize(
