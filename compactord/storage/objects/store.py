@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,12 +20,9 @@ from compactord.errors import (
 )
 from compactord.storage.base import Capabilities, Creation, ObjectStatus, UnfinishedUpload
 from compactord.storage.breaker import Breaker
-from compactord.storage.objects.connection import (
-    Connection,
-    connection_of,
-    forget,
-    has_other_keys,
-)
+from compactord.storage.objects.bucket import BucketSpec
+from compactord.storage.objects.calls import Calls, OtherKeys
+from compactord.storage.objects.connection import connection_of
 from compactord.storage.objects.failures import (
     LIBRARY_ERRORS,
     Failure,
@@ -33,8 +30,6 @@ from compactord.storage.objects.failures import (
     storage_error,
 )
 from compactord.storage.objects.listing import Listing, listed, status_of
-from compactord.storage.objects.meter import Meter
-from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.streams import Upload
 from compactord.storage.objects.uploads import abort_upload, list_uploads
 from compactord.storage.requests import Report, StorageOp
@@ -55,10 +50,6 @@ _PAGE_ENTRIES = 1000
 _UPLOAD_MARK = "compactordupload"
 
 
-class _OtherKeys(TransientStorageError):
-    """Refused, and the same request from its beginning would have other credentials."""
-
-
 class ObjectStorage:
     """One bucket. Paths are full URLs, as the user wrote the bucket's.
 
@@ -68,15 +59,14 @@ class ObjectStorage:
 
     def __init__(
         self,
-        spec: ObjectSpec,
+        spec: BucketSpec,
         policy: RetryPolicy | None = None,
         report: Report | None = None,
         breaker: Breaker | None = None,
     ) -> None:
+        policy = policy or RetryPolicy(clock=SystemClock())
+        self._calls = Calls(spec=spec, policy=policy, report=report, breaker=breaker)
         self._spec = spec
-        self._policy = policy or RetryPolicy(clock=SystemClock())
-        self._report = report
-        self._breaker = breaker
         connection_of(spec)
 
     def reporting(self, report: Report) -> ObjectStorage:
@@ -85,14 +75,14 @@ class ObjectStorage:
         An upload and a listing count as one request each, when they end: parts, pages and their
         repetitions are the library's. An upload that is given up is not reported.
         """
-        return ObjectStorage(self._spec, self._policy, report, self._breaker)
+        return ObjectStorage(self._spec, self._calls.policy, report, self._calls.breaker)
 
     def guarded(self, breaker: Breaker) -> ObjectStorage:
         """The same store, whose attempts the breaker may refuse and is told of."""
-        return ObjectStorage(self._spec, self._policy, self._report, breaker)
+        return ObjectStorage(self._spec, self._calls.policy, self._calls.report, breaker)
 
     @property
-    def spec(self) -> ObjectSpec:
+    def spec(self) -> BucketSpec:
         return self._spec
 
     @property
@@ -101,7 +91,7 @@ class ObjectStorage:
 
     def read(self, path: str) -> bytes:
         key = self._spec.key_of(path)
-        return self._tried(path, "read", StorageOp.GET, lambda store: store.read(key))
+        return self._calls.tried(path, "read", StorageOp.GET, lambda store: store.read(key))
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
         if size == 0:
@@ -111,7 +101,7 @@ class ObjectStorage:
         def read(store: Operator) -> bytes:
             return store.read(key, offset=start, size=size)
 
-        data = self._tried(path, "read", StorageOp.GET, read)
+        data = self._calls.tried(path, "read", StorageOp.GET, read)
         if len(data) != size:
             raise StorageError(path, f"read failed ({len(data)} of {size} bytes from {start} on)")
         return data
@@ -123,9 +113,9 @@ class ObjectStorage:
     def open_output(self, path: str) -> Iterator[pa.NativeFile]:
         key = self._spec.key_of(path)
         mark = uuid.uuid4().hex
-        connection = self._connection(path)
-        meter = self._meter(StorageOp.PUT)
-        with self._named(path, "create", meter, connection):
+        connection = self._calls.connection(path)
+        meter = self._calls.meter(StorageOp.PUT)
+        with self._calls.named(path, "create", meter, connection):
             file = connection.retrying.open(
                 key,
                 "wb",
@@ -134,7 +124,7 @@ class ObjectStorage:
                 if_not_exists=True,
                 user_metadata={_UPLOAD_MARK: mark},
             )
-        upload = Upload(file, lambda call: self._send(path, call, meter, connection))
+        upload = Upload(file, lambda call: self._calls.send(path, call, meter, connection))
         del file
         try:
             with pa.PythonFile(upload, mode="w") as stream:
@@ -152,7 +142,7 @@ class ObjectStorage:
         if not key:
             return None
         try:
-            found = self._tried(path, "status", StorageOp.HEAD, lambda store: store.stat(key))
+            found = self._calls.tried(path, "status", StorageOp.HEAD, lambda store: store.stat(key))
         except ObjectNotFound:
             return None
         return status_of(key.rpartition("/")[2], found)
@@ -165,7 +155,7 @@ class ObjectStorage:
         pages = self._pages(folder, prefix)
         try:
             begun = next(pages, ())
-        except _OtherKeys:
+        except OtherKeys:
             pages, begun = self._pages(folder, prefix), ()
         folders: set[str] = set()
         is_empty = True
@@ -200,12 +190,12 @@ class ObjectStorage:
         def write(store: Operator) -> None:
             store.write(key, data)
 
-        self._tried(path, "overwrite", StorageOp.PUT, write, size_bytes=len(data))
+        self._calls.tried(path, "overwrite", StorageOp.PUT, write, size_bytes=len(data))
 
     def delete(self, path: str) -> None:
         key = self._spec.key_of(path)
         with contextlib.suppress(ObjectNotFound):
-            self._tried(path, "delete", StorageOp.DELETE, lambda store: store.delete(key))
+            self._calls.tried(path, "delete", StorageOp.DELETE, lambda store: store.delete(key))
 
     def remove_empty_folder(self, path: str) -> bool:
         """A folder without objects is not there."""
@@ -224,12 +214,12 @@ class ObjectStorage:
         return None
 
     def _pages(self, folder: str, prefix: str) -> Iterator[Sequence[Entry]]:
-        connection = self._connection(folder)
+        connection = self._calls.connection(folder)
         store = connection.retrying.to_async_operator()
-        meter = self._meter(StorageOp.LIST)
+        meter = self._calls.meter(StorageOp.LIST)
         with Listing(store, prefix, _PAGE_ENTRIES) as listing:
             while True:
-                with self._named(folder, "list", meter, connection), connection.slots:
+                with self._calls.named(folder, "list", meter, connection), connection.slots:
                     page = listing.page()
                 if not page:
                     break
@@ -264,7 +254,7 @@ class ObjectStorage:
             with Listing(store.to_async_operator(), prefix, most) as listing:
                 return [entry.path.removeprefix(prefix) for entry in listing.page()]
 
-        return self._tried(folder, "list", StorageOp.LIST, look)
+        return self._calls.tried(folder, "list", StorageOp.LIST, look)
 
     def _prefix(self, folder: str) -> str:
         key = self._spec.key_of(folder)
@@ -274,9 +264,9 @@ class ObjectStorage:
         key = self._spec.key_of(path)
         # Whether an earlier attempt may have its effect yet.
         is_pending = False
-        for is_last in self._policy.attempts():
-            connection = self._connection(path)
-            meter = self._meter(op)
+        for is_last in self._calls.policy.attempts():
+            connection = self._calls.connection(path)
+            meter = self._calls.meter(op)
             try:
                 with connection.slots, meter:
                     connection.once.write(key, data, if_not_exists=True)
@@ -284,7 +274,7 @@ class ObjectStorage:
                 return Creation.CREATED
             except LIBRARY_ERRORS as error:
                 failure, raised = failure_of(error), storage_error(error, path, action)
-            is_over = not self._may_heal(failure, connection) or is_last
+            is_over = not self._calls.may_heal(failure, connection) or is_last
             meter.report(failure, is_repeated=not is_over)
             if failure is Failure.EXISTS and not is_pending:
                 return Creation.EXISTS
@@ -318,7 +308,9 @@ class ObjectStorage:
             upload.publish()
         except StorageError:
             try:
-                found = self._tried(path, "status", StorageOp.HEAD, lambda store: store.stat(key))
+                found = self._calls.tried(
+                    path, "status", StorageOp.HEAD, lambda store: store.stat(key)
+                )
             except StorageError:
                 found = None
             if found is None or found.content_length != upload.size_bytes:
@@ -336,86 +328,3 @@ class ObjectStorage:
                 for upload in list_uploads(self._spec, path, key):
                     if upload.path == path:
                         abort_upload(self._spec, upload)
-
-    def _tried(
-        self,
-        path: str,
-        action: str,
-        op: StorageOp,
-        call: Callable[[Operator], T],
-        *,
-        size_bytes: int = 0,
-    ) -> T:
-        """A call that may be repeated: nothing is different if its effect comes twice.
-
-        `size_bytes` is what it writes.
-        """
-        for is_last in self._policy.attempts():
-            connection = self._connection(path)
-            meter = self._meter(op)
-            try:
-                with connection.slots, meter:
-                    result = call(connection.once)
-                meter.report(size_bytes=len(result) if isinstance(result, bytes) else size_bytes)
-                return result
-            except LIBRARY_ERRORS as error:
-                failure, raised = failure_of(error), storage_error(error, path, action)
-            is_over = not self._may_heal(failure, connection) or is_last
-            meter.report(failure, is_repeated=not is_over)
-            if is_over:
-                raise raised
-        raise AssertionError("the last attempt returns or raises")
-
-    def _connection(self, path: str) -> Connection:
-        """The connection, made anew after credentials expired or were replaced.
-
-        Raises `TransientStorageError` where that fails: it worked when the store was opened. What
-        an earlier attempt did is unknown then, so nothing may take it for a refusal. The same goes
-        for `StoreSilent`, which the breaker raises.
-        """
-        if self._breaker is not None:
-            self._breaker.require(path)
-        try:
-            return connection_of(self._spec)
-        except CompactordError as error:
-            raise TransientStorageError(path, f"connect failed ({error})") from error
-
-    def _may_heal(self, failure: Failure, connection: Connection) -> bool:
-        """Whether another attempt may succeed; with credentials that are read again if need be."""
-        if failure is Failure.EXPIRED:
-            forget(self._spec, connection)
-        if failure is Failure.DENIED:
-            now_s = self._policy.clock.monotonic_s()
-            return has_other_keys(self._spec, connection, now_s)
-        return failure.may_heal
-
-    def _meter(self, op: StorageOp) -> Meter:
-        return Meter(
-            self._spec.scheme, op, self._report, self._policy.clock.monotonic_s, self._breaker
-        )
-
-    def _send(
-        self, path: str, call: Callable[[], object], meter: Meter, connection: Connection
-    ) -> None:
-        with self._named(path, "write", meter, connection), connection.slots:
-            call()
-
-    @contextlib.contextmanager
-    def _named(
-        self, path: str, action: str, meter: Meter, connection: Connection
-    ) -> Iterator[None]:
-        """Times a step of a longer request, whose failure is reported and raised as ours.
-
-        Where credentials have expired or were replaced, whoever begins the request again reads them
-        again.
-        """
-        try:
-            with meter:
-                yield
-        except LIBRARY_ERRORS as error:
-            failure, raised = failure_of(error), storage_error(error, path, action)
-            meter.report(failure)
-            is_about_keys = failure in (Failure.EXPIRED, Failure.DENIED)
-            if is_about_keys and self._may_heal(failure, connection):
-                raised = _OtherKeys(path, raised.message)
-            raise raised from None
