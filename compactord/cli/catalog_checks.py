@@ -46,7 +46,7 @@ def catalog_checks(catalogs: Mapping[str, Catalog], clock: Clock) -> Iterator[Ch
     troubles = {trouble.catalog: trouble for trouble in look_at(catalogs, clock)}
     for name, catalog in catalogs.items():
         if name in troubles:
-            yield _trouble_check(name, troubles[name])
+            yield _trouble_check(name, catalog, troubles[name])
             continue
         yield from _table_checks(name, catalog)
         yield from _lock_checks(name, catalog)
@@ -68,19 +68,19 @@ def option_checks(sections: Mapping[str, CatalogSection]) -> Iterator[Check]:
             )
 
 
-def _trouble_check(name: str, trouble: CatalogTrouble) -> Check:
+def _trouble_check(name: str, catalog: Catalog, trouble: CatalogTrouble) -> Check:
     error = trouble.error
     if is_of_database(error):
         advice = "correct uri, jdbc.user, jdbc.password or lock.enabled, or repair the database"
         if isinstance(error, AccessDenied):
             advice = "correct jdbc.user and jdbc.password, or let them in (docs/operations.md)"
         return failed_check(f"{name}: catalog", str(error), advice)
-    return failed_check(f"{name}: warehouse", str(error), _advice(trouble))
+    return failed_check(f"{name}: warehouse", str(error), _advice(catalog, trouble))
 
 
-def _advice(trouble: CatalogTrouble) -> str:
+def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
     error = trouble.error
-    is_url = "://" in trouble.warehouse
+    is_url = not catalog.storage.capabilities.has_folders
     match error:
         case StoreMissing():
             return "correct the bucket or container, the account, or the endpoint"

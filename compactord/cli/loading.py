@@ -115,7 +115,7 @@ def look_online(
     config = loaded.config
     catalogs = {name: open_configured(config, name, stores) for name in config.catalogs}
     found = look_at(catalogs, clock, commits=commits)
-    return [(trouble, _problem_of(loaded, trouble)) for trouble in found]
+    return [(each, _problem_of(loaded, catalogs[each.catalog], each)) for each in found]
 
 
 def all_unusable(loaded: LoadedConfig, found: Sequence[tuple[CatalogTrouble, Problem]]) -> bool:
@@ -124,18 +124,18 @@ def all_unusable(loaded: LoadedConfig, found: Sequence[tuple[CatalogTrouble, Pro
     return len(stuck) == len(loaded.config.catalogs)
 
 
-def _problem_of(loaded: LoadedConfig, trouble: CatalogTrouble) -> Problem:
+def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble) -> Problem:
     name = trouble.catalog
-    catalog = loaded.config.catalogs[name]
+    section = loaded.config.catalogs[name]
     if is_of_database(trouble.error):
         wait = "; serve would wait for it" if trouble.may_heal else ""
         expected = f"a catalog that can be opened ({trouble.error}){wait}"
         key = f"catalogs.{name}.options.uri"
-        return problem_at(loaded, key, catalog.options["uri"], expected)
+        return problem_at(loaded, key, section.options["uri"], expected)
     match trouble.error:
         case TableNotFound():
             expected = "a folder that exists: create it, or mount it first"
-            if _is_url(catalog.warehouse):
+            if not catalog.storage.capabilities.has_folders:
                 expected = "a folder with something in it: correct the bucket or the path"
         case StoreMissing() as error:
             expected = f"a store that exists ({error})"
@@ -145,11 +145,7 @@ def _problem_of(loaded: LoadedConfig, trouble: CatalogTrouble) -> Problem:
             expected = f"a warehouse that answers ({error}); serve would wait for it"
         case error:
             expected = f"a folder that this user may read ({error})"
-    return problem_at(loaded, f"catalogs.{name}.warehouse", catalog.warehouse, expected)
-
-
-def _is_url(warehouse: str) -> bool:
-    return "://" in warehouse and not warehouse.lower().startswith("file:")
+    return problem_at(loaded, f"catalogs.{name}.warehouse", section.warehouse, expected)
 
 
 def _unusable(loaded: LoadedConfig, stores: Stores) -> Iterator[Problem]:

@@ -15,7 +15,10 @@ TAIL_BYTES = 64 << 10
 
 
 def ranged_input(storage: Storage, path: str, size_bytes: int | None) -> pa.NativeFile:
-    """A stream over a store's `read_range`; without `size_bytes` the store is asked first."""
+    """A stream over a store's `read_range`; without `size_bytes` the store is asked first.
+
+    Raises `ObjectNotFound` then, and what the store raises.
+    """
     if size_bytes is None:
         found = storage.status(path)
         if found is None:

@@ -56,7 +56,8 @@ class Calls:
     ) -> T:
         """A call that may be repeated: nothing is different if its effect comes twice.
 
-        `size_bytes` is what it writes.
+        `size_bytes` is what it writes. Raises the last failure as `StorageError`, and as
+        `connection` does.
         """
         for is_last in self.policy.attempts():
             connection = self.connection(path)

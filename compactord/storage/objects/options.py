@@ -42,7 +42,10 @@ class OptionNames:
 
 
 class Given:
-    """The options of one store that a catalog has, by their names without a prefix."""
+    """The options of one store that a catalog has, by their names without a prefix.
+
+    Whatever reads a value raises `CatalogOptionInvalid` for one without a meaning.
+    """
 
     def __init__(self, found: Mapping[str, tuple[str, str]], unknown: Sequence[str]) -> None:
         self._found = found
@@ -85,7 +88,7 @@ class Given:
     ) -> None:
         """Put two keys that need each other under their targets, with the token of a session.
 
-        `prefix` is that of a missing key in the error. Raises `CatalogOptionInvalid`.
+        `prefix` is that of a missing key in the error.
         """
         names = tuple(targets)
         for name, other in (names, names[::-1]):

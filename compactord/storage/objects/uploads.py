@@ -34,7 +34,10 @@ _lock = threading.Lock()
 
 
 def list_uploads(spec: BucketSpec, path: str, prefix: str) -> Iterator[UnfinishedUpload]:
-    """The uploads of keys that begin with `prefix`; `path` is named in errors."""
+    """The uploads of keys that begin with `prefix`; `path` is named in errors.
+
+    Raises `StorageError`, and `UsageError` without botocore.
+    """
     client = _client(spec, path)
     pages = client.get_paginator("list_multipart_uploads")
     bucket = dict(spec.options)["bucket"]
@@ -51,7 +54,7 @@ def list_uploads(spec: BucketSpec, path: str, prefix: str) -> Iterator[Unfinishe
 
 
 def abort_upload(spec: BucketSpec, upload: UnfinishedUpload) -> None:
-    """No error when it has been completed or aborted meanwhile."""
+    """No error when it has been completed or aborted meanwhile; else raises as `list_uploads`."""
     client = _client(spec, upload.path)
     bucket, key = dict(spec.options)["bucket"], spec.key_of(upload.path)
     try:
