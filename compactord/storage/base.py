@@ -89,13 +89,14 @@ class Located:
     """A location: the spec of its store and its path there.
 
     Of the options, by their keys: `secrets` are those whose values nobody may see, `unknown` those
-    without an effect.
+    without an effect, `known` those that may have one, given or not.
     """
 
     spec: StorageSpec
     path: str
     secrets: Sequence[str] = ()
     unknown: Sequence[str] = ()
+    known: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +105,11 @@ class Store:
 
     `locate` makes of a location of its `schemes`, and of its options alone, what opens the store;
     it raises `UsageError` for a location, `CatalogOptionInvalid` for an option that it refuses.
-    `names` are keys that it knows, for a hint at a misspelled one.
     """
 
     schemes: Sequence[str]
     locate: Callable[[str, Mapping[str, str]], Located]
     prefixes: Sequence[str] = ()
-    names: Sequence[str] = ()
 
 
 class Storage(Protocol):

@@ -52,10 +52,7 @@ class Stores:
         """
         store = self._store_of(location, options)
         own = {key: text for key, text in options.items() if _is_of(store, key)}
-        found = store.locate(location, own)
-        others = (key for key in options if key not in own and self.has_option(key))
-        unknown = (*found.unknown, *(key for key in others if key != ENABLED))
-        return replace(found, unknown=unknown)
+        return store.locate(location, own)
 
     def has_option(self, key: str) -> bool:
         """Whether it is an option of stores, not one of the catalog itself."""
@@ -63,16 +60,17 @@ class Stores:
         return is_known or key.removeprefix(HADOOP).startswith(_FILE_SYSTEM)
 
     def without_effect(self, location: str, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Keys of stores' options that the location's store does not know, as people see them.
+        """Keys of stores' options that have none here, each with one that may be meant.
 
-        With the key that may be meant. Raises as `located`.
+        Raises as `located`.
         """
-        store = self._store_of(location, options)
-        others = [each for each in (*self.known, FSSPEC) if each is not store]
+        store, found = self._store_of(location, options), self.located(location, options)
         shown = []
-        for key in self.located(location, options).unknown:
-            is_theirs = any(_is_of(other, key) for other in others)
-            names = () if is_theirs else store.names
+        for key in (key for key in options if key != ENABLED and self.has_option(key)):
+            if _is_of(store, key) and key not in found.unknown:
+                continue
+            is_others = any(_is_of(each, key) for each in (*self.known, FSSPEC) if each != store)
+            names = () if is_others else found.known
             bare = key.removeprefix(HADOOP)
             near = difflib.get_close_matches(bare, names, n=1, cutoff=_LIKENESS_MIN)
             shown.append(f"{key} (did you mean {near[0]}?)" if near else key)
@@ -116,11 +114,6 @@ class Stores:
 
 
 STORES = Stores(known=(local.FILES, s3.S3, gcs.GCS, azure.AZURE, oss.OSS))
-
-
-def open_storage(location: str, options: Mapping[str, str]) -> tuple[Storage, str]:
-    """As `Stores.open`, by the stores of the product."""
-    return STORES.open(location, options)
 
 
 def scheme_of(location: str) -> str:

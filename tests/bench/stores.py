@@ -18,7 +18,7 @@ from typing import Any
 from compactord.engine.base import Engine
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
-from compactord.storage.open import open_storage
+from compactord.storage.open import STORES
 from tests.bench.ours import OurRun, OurSide
 from tests.bench.peers import CorePeer
 from tests.bench.tables import SHAPES, Shape, fresh_copy, make_table
@@ -86,8 +86,8 @@ class _Sides:
         options = _with_references(server.options, table.parent.parent)
         delayed = {**options, "s3.endpoint": proxy.url}
         self._stores = {
-            "s3": open_storage(warehouse, options)[0],
-            "proxied": open_storage(warehouse, delayed)[0],
+            "s3": STORES.open(warehouse, options)[0],
+            "proxied": STORES.open(warehouse, delayed)[0],
         }
         self._warehouse = warehouse
         self._copies = 0

@@ -11,7 +11,7 @@ import pytest
 
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.plan.table import Strategy
-from compactord.storage.open import open_storage
+from compactord.storage.open import STORES
 from tests import builders
 from tests.oracle.differential import canonical
 from tests.oracle.judge import Judge
@@ -60,7 +60,7 @@ def test_java_reads_what_we_compact_writes_on_and_compacts_itself(
     model = _Model(is_keyed=shape is _KEYED)
     for commit in range(6):
         java.write(path, model.written(commit))
-    catalog = FilesystemCatalog(*open_storage(path.removesuffix("/db.db/t"), lake.options))
+    catalog = FilesystemCatalog(*STORES.open(path.removesuffix("/db.db/t"), lake.options))
     table = catalog.find_table("db.t")
     totals = builders.compact(
         catalog.storage, table, publisher=catalog.publisher, strategy=strategy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.storage.open import open_storage
+from compactord.storage.open import STORES
 from tests import builders
 from tests.databases import sqlite_database
 from tests.service.daemon_process import Services, configuration
@@ -33,7 +33,7 @@ def test_catalogs_in_s3_are_served_beside_one_that_is_refused_and_no_key_is_show
 ) -> None:
     tables = {}
     for name in ("locked", "guarded", "unlocked"):
-        storage, path = open_storage(f"{store.root}/{name}", store.options)
+        storage, path = STORES.open(f"{store.root}/{name}", store.options)
         table = builders.keyed_table(storage, f"{path}/db.db/{name}")
         tables[name] = (table, builders.fill_keyed(builders.writer(storage, table), commits=6))
     uri = sqlite_database(tmp_path / "c.db", ["db.locked"])
@@ -80,7 +80,7 @@ def test_catalogs_in_s3_are_served_beside_one_that_is_refused_and_no_key_is_show
     assert set(reasons) == {"unlocked", "absent"}
     assert "lock.enabled" in reasons["unlocked"]
     assert "no such bucket" in reasons["absent"]
-    storage, _ = open_storage(store.root, store.options)
+    storage, _ = STORES.open(store.root, store.options)
     for name in ("locked", "guarded"):
         table, rows = tables[name]
         assert builders.read_keyed(storage, table) == rows

@@ -177,7 +177,7 @@ def test_an_identity_behind_a_reference_may_change(tmp_path: Path) -> None:
     program = """
 import os, pathlib, sys
 from compactord.storage.objects.connection import connection_of, forget
-from compactord.storage.open import open_storage
+from compactord.storage.open import STORES
 
 secret = pathlib.Path(sys.argv[1])
 names = ("client.id", "client.secret", "client.endpoint")
@@ -189,7 +189,7 @@ options = {
 }
 for text in ("old", "new"):
     secret.write_text(text)
-    storage, _ = open_storage("abfss://box@acc.dfs.core.windows.net/wh", options)
+    storage, _ = STORES.open("abfss://box@acc.dfs.core.windows.net/wh", options)
     assert os.environ["AZURE_CLIENT_SECRET"] == text
     forget(storage.spec, connection_of(storage.spec))
 """

@@ -13,7 +13,7 @@ from compactord.catalog.open import open_catalog
 from compactord.cli.command import main
 from compactord.engine.inline import InlineEngine
 from compactord.model import Subcompaction
-from compactord.storage.open import open_storage
+from compactord.storage.open import STORES
 from tests import builders
 from tests.databases import sqlite_database
 from tests.store_servers import ACCESS_KEY, SECRET_KEY, StoreServer
@@ -36,7 +36,7 @@ class Away(InlineEngine):
 def _filled(server: StoreServer, name: str) -> str:
     """The URL of a warehouse with a table `db.t` that is due."""
     warehouse = f"{server.root}/{name}"
-    storage, path = open_storage(warehouse, server.options)
+    storage, path = STORES.open(warehouse, server.options)
     table = builders.keyed_table(storage, f"{path}/db.db/t")
     builders.fill_keyed(builders.writer(storage, table), commits=6)
     return warehouse

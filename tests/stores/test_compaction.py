@@ -8,7 +8,7 @@ from collections import Counter
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.engine.inline import InlineEngine
 from compactord.model import Subcompaction, SubcompactionResult, TaskOutcome
-from compactord.storage.open import open_storage
+from compactord.storage.open import STORES
 from tests import builders
 from tests.builders import FIRST
 from tests.store_servers import StoreServer
@@ -33,7 +33,7 @@ class Away(InlineEngine):
 
 
 def test_a_table_in_s3_is_compacted(moto: StoreServer) -> None:
-    catalog = FilesystemCatalog(*open_storage(f"{moto.root}/compaction", moto.options))
+    catalog = FilesystemCatalog(*STORES.open(f"{moto.root}/compaction", moto.options))
     table = builders.keyed_table(catalog.storage, f"{catalog.warehouse}/db.db/t")
     rows = builders.fill_keyed(builders.writer(catalog.storage, table), commits=6)
     found = catalog.find_table("db.t")

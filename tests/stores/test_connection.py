@@ -21,7 +21,7 @@ from compactord.storage.breaker import Breaker
 from compactord.storage.objects.connection import REQUESTS_AT_ONCE, connection_of, forget
 from compactord.storage.objects.spec import ObjectSpec
 from compactord.storage.objects.store import ObjectStorage
-from compactord.storage.open import open_storage
+from compactord.storage.open import STORES
 from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
 from tests.store_servers import StoreServer, free_port, s3
@@ -50,7 +50,7 @@ def calls_of(storage: ObjectStorage) -> tuple[Callable[[], object], ...]:
 
 
 def test_keys_are_in_no_spec_and_are_found_where_it_is_opened(moto: StoreServer) -> None:
-    storage, path = open_storage(f"{moto.root}/keys", moto.options)
+    storage, path = STORES.open(f"{moto.root}/keys", moto.options)
     assert not any(key in repr(storage.spec) for key in moto.options.values() if "test" in key)
     payload = pickle.dumps(storage.spec)
     assert b"test-secret" not in payload
@@ -324,10 +324,10 @@ sys.modules["opendal"] = None
 import compactord.cli.command
 from compactord.errors import UsageError
 from compactord.storage.objects.bucket import INSTALL_STORES
-from compactord.storage.open import open_storage
-open_storage("/tmp", {})
+from compactord.storage.open import STORES
+STORES.open("/tmp", {})
 try:
-    open_storage("s3://lake/wh", {"s3.endpoint": "http://127.0.0.1:9"})
+    STORES.open("s3://lake/wh", {"s3.endpoint": "http://127.0.0.1:9"})
 except UsageError as error:
     assert INSTALL_STORES in str(error), error
     sys.exit(42)

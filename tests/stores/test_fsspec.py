@@ -27,7 +27,7 @@ from compactord.storage.breaker import Breaker
 from compactord.storage.fsspec.creation_race import RACERS, Create, prove_create_if_absent
 from compactord.storage.fsspec.opened import Opened, connected, named_errors
 from compactord.storage.fsspec.store import FsspecStorage
-from compactord.storage.open import STORES, open_storage
+from compactord.storage.open import STORES
 from compactord.storage.retry import RetryPolicy
 from tests.builders import VirtualClock
 from tests.fsspec_files import fsspec_at
@@ -99,8 +99,8 @@ def test_a_race_needs_exactly_one_winner_for_each_name() -> None:
 def test_it_is_opened_where_the_scheme_was_chosen(tmp_path: Path) -> None:
     url = f"exclusive://{tmp_path}/wh"
     with pytest.raises(UsageError, match="exclusive"):
-        open_storage(url, {})
-    storage, path = open_storage(f"{url}/", {"fsspec.enabled": "true"})
+        STORES.open(url, {})
+    storage, path = STORES.open(f"{url}/", {"fsspec.enabled": "true"})
     assert isinstance(storage, FsspecStorage)
     assert path == url
     assert pickle.loads(pickle.dumps(storage.spec)) == storage.spec

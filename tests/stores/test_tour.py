@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.storage.open import open_storage
+from compactord.storage.open import STORES
 from tests.databases import run_sql
 from tests.store_servers import ACCESS_KEY, SECRET_KEY, StoreServer
 
@@ -64,5 +64,5 @@ def test_the_tour_shows_what_it_says(
         assert text in said, f"{text}\n{said}"
     assert said.count("those ingested") == 2
     assert run_sql(tmp_path / "lake.db", "SELECT * FROM paimon_distributed_locks") == []
-    storage, path = open_storage(f"{server.root}/tour", server.options)
+    storage, path = STORES.open(f"{server.root}/tour", server.options)
     assert [entry.name for entry in storage.list(path)] == ["logs.db", "sales.db"]

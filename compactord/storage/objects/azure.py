@@ -16,13 +16,6 @@ from compactord.storage.objects.spec import object_store
 _OAUTH = "account.oauth2."
 _NAMES = OptionNames(
     prefixes=("fs.azure.", "azure.", "fs.wasb."),
-    known=(
-        *("account.key", "account.auth.type", "account.oauth.provider.type", "sas.fixed.token"),
-        *("abfs.endpoint", "always.use.https", "sas"),
-        *(f"{_OAUTH}{name}" for name in ("client.endpoint", "client.id", "client.secret")),
-        *(f"{_OAUTH}{name}" for name in ("token.file", "msi.tenant", "msi.authority")),
-    ),
-    aliases={},
     refused={
         "account.keyprovider": "give the key itself, as ${file:/path} or ${env:NAME}",
         "shellkeyprovider.script": "give the key itself, as ${file:/path} or ${env:NAME}",
@@ -85,13 +78,7 @@ def _service(scheme: str, authority: str, options: Mapping[str, str]) -> StoreSe
         service["endpoint"] = f"{'http' if is_plain else 'https'}://{place.blob_host}"
     environment: dict[str, str] = {}
     _put_credentials(found, service, environment)
-    return StoreService(
-        service="azblob",
-        options=service,
-        environment=environment,
-        secrets=found.secrets,
-        unknown=found.unknown,
-    )
+    return StoreService(service="azblob", given=found, options=service, environment=environment)
 
 
 def _place(scheme: str, authority: str) -> _Place:

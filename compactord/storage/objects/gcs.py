@@ -18,11 +18,6 @@ _CSEK = "keys of the customer that go with each request are not supported; use t
 _FEDERATION = "auth.workload.identity.federation.credential.config.file"
 _NAMES = OptionNames(
     prefixes=("fs.gs.", "gs."),
-    known=(
-        *("auth.type", "auth.service.account.json.keyfile", _FEDERATION),
-        *("storage.root.url", "requester.pays.mode"),
-    ),
-    aliases={},
     refused={
         "proxy.address": _PROXY,
         "proxy.username": _PROXY,
@@ -63,7 +58,7 @@ def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreServi
             found.key("requester.pays.mode"), "DISABLED: requests at one's own cost are not known"
         )
     _put_credentials(found, service)
-    return StoreService(service="gcs", options=service, unknown=found.unknown)
+    return StoreService(service="gcs", given=found, options=service)
 
 
 def _put_credentials(found: Given, service: dict[str, str]) -> None:

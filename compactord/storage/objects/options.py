@@ -11,60 +11,60 @@ from compactord.storage.base import HADOOP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreService:
-    """How opendal opens a store.
-
-    `options` are those of the service, `environment` are variables that it reads from the process.
-    Both may hold `${…}`, which the process that opens the store resolves. `secrets` are the names
-    among both whose values nobody may see, with the key of the catalog's option each came from.
-    `unknown` are keys of options that have no meaning here.
-    """
-
-    service: str
-    options: Mapping[str, str] = field(repr=False)
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    unknown: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OptionNames:
     """The names of one kind of store, each without its prefix.
 
-    `prefixes` all mean the same; `aliases` are other names of a known one. `refused` would change
-    what is read or written, or who asks; each with what to do instead.
+    `prefixes` all mean the same; `aliases` are other names of one that is read. `refused` would
+    change what is read or written, or who asks; each with what to do instead.
     """
 
     prefixes: Sequence[str]
-    known: Sequence[str]
-    aliases: Mapping[str, str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str]
 
 
 class Given:
     """The options of one store that a catalog has, by their names without a prefix.
 
-    Whatever reads a value raises `CatalogOptionInvalid` for one without a meaning.
+    Each with its key and value as they were written, several times if it has several keys. It
+    remembers what it was asked for: any other has no effect. Whatever reads a value raises
+    `CatalogOptionInvalid` for one without a meaning, and for two that differ.
     """
 
-    def __init__(self, found: Mapping[str, tuple[str, str]], unknown: Sequence[str]) -> None:
+    def __init__(self, names: OptionNames, found: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+        self._names = names
         self._found = found
-        self.unknown = unknown
+        self._asked: set[str] = set()
         # Names that `secret` was asked for, with the keys of their options.
         self.secrets: dict[str, str] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._found
+        self._asked.add(name)
+        given = self._found.get(name, ())
+        for key, text in given[1:]:
+            if text != given[0][1]:
+                raise CatalogOptionInvalid(key, f"the value of {given[0][0]}, which means the same")
+        return bool(given)
+
+    def unknown(self) -> Sequence[str]:
+        """The keys of options without an effect."""
+        left = (given for name, given in self._found.items() if name not in self._asked)
+        return [key for given in left for key, _ in given]
+
+    def known(self) -> Sequence[str]:
+        """The keys of options that may have one, given or not, with all prefixes and aliases."""
+        names = (*self._asked, *self._names.aliases)
+        return [f"{prefix}{name}" for prefix in self._names.prefixes for name in names]
 
     def key(self, name: str) -> str:
         """The option's key as it was written."""
-        return self._found[name][0]
+        return self._found[name][0][0]
 
     def text(self, name: str) -> str:
         """The value, references resolved; empty where it is not given."""
-        if name not in self._found:
+        if name not in self:
             return ""
-        key, text = self._found[name]
+        key, text = self._found[name][0]
         try:
             return resolve(text).strip()
         except ReferenceMissing as error:
@@ -78,10 +78,8 @@ class Given:
 
     def secret(self, name: str, target: str, into: dict[str, str]) -> None:
         """Put the value, references as they were written, under `target`."""
-        if name in self._found:
-            key, text = self._found[name]
-            into[target] = text
-            self.secrets[target] = key
+        if name in self:
+            self.secrets[target], into[target] = self._found[name][0]
 
     def pair(
         self, prefix: str, targets: Mapping[str, str], token: tuple[str, str], into: dict[str, str]
@@ -125,11 +123,10 @@ def given(
 
     `narrowed` gives the plain name of one that may hold for a part of the store alone, and whether
     it does: such an option comes before one for everything; None: it is for another part. Raises
-    `CatalogOptionInvalid` for what is refused, and for two values of one option.
+    `CatalogOptionInvalid` for what is refused.
     """
-    wide: dict[str, tuple[str, str]] = {}
-    narrow: dict[str, tuple[str, str]] = {}
-    unknown = []
+    wide: dict[str, list[tuple[str, str]]] = {}
+    narrow: dict[str, list[tuple[str, str]]] = {}
     for key, text in options.items():
         bare = key.removeprefix(HADOOP)
         prefix = next(each for each in names.prefixes if bare.startswith(each))
@@ -140,10 +137,19 @@ def given(
         name = names.aliases.get(name, name)
         if name in names.refused:
             raise CatalogOptionInvalid(key, f"no such option: {names.refused[name]}")
-        if name not in names.known:
-            unknown.append(key)
-            continue
-        first = (narrow if is_narrow else wide).setdefault(name, (key, text))
-        if first[1] != text:
-            raise CatalogOptionInvalid(key, f"the value of {first[0]}, which means the same")
-    return Given({**wide, **narrow}, unknown)
+        (narrow if is_narrow else wide).setdefault(name, []).append((key, text))
+    return Given(names, {**wide, **narrow})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreService:
+    """How opendal opens a store that was `given` options.
+
+    `options` are those of the service, `environment` are variables that it reads from the process.
+    Both may hold `${…}`, which the process that opens the store resolves.
+    """
+
+    service: str
+    given: Given
+    options: Mapping[str, str] = field(repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -17,12 +17,6 @@ from compactord.storage.objects.spec import object_store
 _PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
 _NAMES = OptionNames(
     prefixes=("fs.oss.",),
-    known=(
-        *("endpoint", "accessKeyId", "accessKeySecret", "securityToken", "sld.enabled"),
-        *("connection.secure.enabled", "server-side-encryption", "server-side-encryption-key-id"),
-        *("server-side-encryption-algorithm", "assumed.role.arn", "assumed.role.session.name"),
-    ),
-    aliases={},
     refused={
         **dict.fromkeys(
             (f"proxy.{n}" for n in ("host", "port", "username", "password", "domain")), _PROXY
@@ -54,9 +48,7 @@ def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreServi
     found.plain("assumed.role.arn", "role_arn", service)
     found.plain("assumed.role.session.name", "role_session_name", service)
     _put_encryption(found, service)
-    return StoreService(
-        service="oss", options=service, secrets=found.secrets, unknown=found.unknown
-    )
+    return StoreService(service="oss", given=found, options=service)
 
 
 def _cased(name: str) -> tuple[str, bool]:

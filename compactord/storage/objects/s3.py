@@ -19,14 +19,6 @@ _PROXY_NAMES = ("host", "port", "ssl.enabled", "username", "password", "domain",
 _KEY_STORE = "give keys as ${file:/path} or ${env:NAME}"
 _NAMES = OptionNames(
     prefixes=("s3.", "s3a.", "fs.s3a."),
-    known=(
-        *("endpoint", "endpoint.region", "path.style.access", "connection.ssl.enabled"),
-        *("access.key", "secret.key", "session.token", "aws.credentials.provider"),
-        *("assumed.role.arn", "assumed.role.session.name", "assumed.role.session.duration"),
-        *("assumed.role.external.id", "assumed.role.credentials.provider"),
-        *("encryption.algorithm", "encryption.key", "acl.default", "create.storage.class"),
-        *("requester.pays.enabled", "list.version", "create.checksum.algorithm"),
-    ),
     aliases={
         "access-key": "access.key",
         "secret-key": "secret.key",
@@ -98,7 +90,7 @@ def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreServi
         service["default_acl"] = acl
     if found.text("create.checksum.algorithm").upper() == "CRC32C":
         service["checksum_algorithm"] = "crc32c"
-    return StoreService(service="s3", options=service, secrets=found.secrets, unknown=found.unknown)
+    return StoreService(service="s3", given=found, options=service)
 
 
 def _put_endpoint(found: Given, bucket: str, service: dict[str, str]) -> None:

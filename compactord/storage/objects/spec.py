@@ -44,13 +44,8 @@ def object_store(
     capabilities: Capabilities = OBJECTS,
 ) -> Store:
     """A kind of object store, by the names of its options and what opens one."""
-    known = (*names.known, *names.aliases)
-    return Store(
-        schemes=schemes,
-        locate=partial(_locate, service_of, capabilities),
-        prefixes=names.prefixes,
-        names=[f"{prefix}{name}" for prefix in names.prefixes for name in known],
-    )
+    locate = partial(_locate, service_of, capabilities)
+    return Store(schemes=schemes, locate=locate, prefixes=names.prefixes)
 
 
 def _locate(
@@ -78,13 +73,15 @@ def _locate(
     return Located(
         spec=spec,
         path=f"{root}/{path}" if path else root,
-        secrets=tuple(found.secrets.values()),
-        unknown=found.unknown,
+        secrets=tuple(found.given.secrets.values()),
+        unknown=found.given.unknown(),
+        known=found.given.known(),
     )
 
 
-def _without_secrets(found: StoreService, given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _without_secrets(found: StoreService, values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    secrets = found.given.secrets
     return tuple(
-        (name, handed_over(text) if name in found.secrets else text.replace("${", "$${"))
-        for name, text in sorted(given.items())
+        (name, handed_over(text) if name in secrets else text.replace("${", "$${"))
+        for name, text in sorted(values.items())
     )

@@ -10,6 +10,7 @@ from compactord.references import handed_over, resolve
 from compactord.storage.base import Capabilities, Located, Store
 from tests.storages import MemoryStorage
 
+_KNOWN = ("mem.key", "mem.exclusive")
 KEY = "only-for-those-who-open"
 # What all processes find behind a bucket's name: its objects, and the key that it takes.
 buckets: dict[str, dict[str, bytes]] = {}
@@ -58,14 +59,9 @@ def _locate(location: str, options: Mapping[str, str]) -> Located:
         key=handed_over(options.get("mem.key", "")),
         capabilities=Capabilities(excludes_java_writers="mem.exclusive" in options),
     )
-    unknown = tuple(key for key in options if key not in MEM.names)
+    unknown = tuple(key for key in options if key not in _KNOWN)
     secrets = tuple(key for key in options if key == "mem.key")
-    return Located(spec=spec, path=slash + path, secrets=secrets, unknown=unknown)
+    return Located(spec=spec, path=slash + path, secrets=secrets, unknown=unknown, known=_KNOWN)
 
 
-MEM = Store(
-    schemes=("mem",),
-    locate=_locate,
-    prefixes=("mem.",),
-    names=("mem.key", "mem.exclusive"),
-)
+MEM = Store(schemes=("mem",), locate=_locate, prefixes=("mem.",))

@@ -8,7 +8,7 @@ import pytest
 
 from compactord.errors import UsageError
 from compactord.storage.local import LocalStorage
-from compactord.storage.open import open_storage
+from compactord.storage.open import STORES
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from compactord.storage.open import open_storage
     ],
 )
 def test_local_places_may_have_a_scheme(text: str) -> None:
-    storage, path = open_storage(text, {})
+    storage, path = STORES.open(text, {})
     assert isinstance(storage, LocalStorage)
     assert path == "/data/w"
 
@@ -35,7 +35,7 @@ def test_a_relative_path_is_below_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert open_storage("lake", {})[1] == os.path.join(str(tmp_path), "lake")
+    assert STORES.open("lake", {})[1] == os.path.join(str(tmp_path), "lake")
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_a_relative_path_is_below_the_working_folder(
 )
 def test_a_file_uri_that_names_no_folder_of_this_machine_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        open_storage(text, {})
+        STORES.open(text, {})
 
 
 def test_a_percent_sign_of_a_uri_is_itself_as_in_java() -> None:
-    assert open_storage("file:///data/a%20b", {})[1] == "/data/a%20b"
+    assert STORES.open("file:///data/a%20b", {})[1] == "/data/a%20b"
 
 
 def test_a_name_with_a_colon_is_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert open_storage("lake:2", {})[1] == f"{tmp_path}/lake:2"
+    assert STORES.open("lake:2", {})[1] == f"{tmp_path}/lake:2"
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_a_name_with_a_colon_is_a_name(tmp_path: Path, monkeypatch: pytest.Monke
 )
 def test_other_schemes_are_refused_by_name(text: str) -> None:
     with pytest.raises(UsageError, match=text.split(":", maxsplit=1)[0]):
-        open_storage(text, {})
+        STORES.open(text, {})
 
 
 def test_what_opens_a_store_travels() -> None:
-    storage, _ = open_storage("/data/w", {})
+    storage, _ = STORES.open("/data/w", {})
     spec = storage.spec
     assert pickle.loads(pickle.dumps(spec)) == spec

@@ -335,7 +335,7 @@ def test_an_option_that_cannot_be_used_is_named(
         ("ftp://h", {"fsspec.enabled": "true", "fsspec.any": "1", "fs.a": "y"}, ["fs.a"]),
         (
             f"abfs://box@{_DFS}",
-            {"fs.azure.acount.key": "x", f"fs.azure.account.key.other.{_DFS}": "y"},
+            {"fs.azure.acount.key": "x", "fs.azure.account.key.other.dfs.core.windows.net": "y"},
             ["fs.azure.acount.key (did you mean fs.azure.account.key?)"],
         ),
     ],
