@@ -245,3 +245,21 @@ def test_a_pass_of_compact_publishes_under_the_lock(tmp_path: Path) -> None:
     assert max(snapshot_ids(LocalStorage(), table.location)) == 7
     assert run_sql(tmp_path / "c.db", "SELECT * FROM taken") == [("jdbc.db.t",)]
     assert run_sql(tmp_path / "c.db", "SELECT * FROM paimon_distributed_locks") == []
+
+
+def test_options_of_stores_without_an_effect_are_named_and_stop_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path / "wh", "d.t")
+    text = f"""\
+    catalogs:
+      lake: {{warehouse: WH, options: {{s3.secret-key: {_SECRET}, fs.defaultFS: "hdfs://h"}}}}
+    """
+    config = ("--config", configuration(tmp_path, text))
+    checked = said(capsys, "config", "check", *config)
+    assert "warning: catalogs.lake.options.s3.secret-key has no effect on the store" in checked
+    (first, second) = answered(capsys, "config", "check", "--json", *config)["warnings"]
+    assert (first in checked, "fs.defaultFS" in second) == (True, True)
+    assert "no effect on this store: s3.secret-key, fs.defaultFS" in said(capsys, "doctor", *config)
+    assert "options_without_effect" in (told := said(capsys, "tables", *config))
+    assert _SECRET not in checked + told

@@ -31,7 +31,7 @@ def _words() -> Iterator[str]:
             yield rf"(?<![\w.]){re.escape(prefix)}(?!py\b)"
 
 
-@pytest.mark.parametrize("word", _words())
+@pytest.mark.parametrize("word", list(_words()))
 def test_a_word_of_a_store_stands_in_its_room(word: str) -> None:
     found = {
         str(path.relative_to(_PRODUCT))
