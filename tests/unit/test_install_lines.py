@@ -32,7 +32,7 @@ def test_nobody_is_told_to_fetch_compactord_from_an_index() -> None:
 
 @pytest.mark.parametrize(
     ("module", "extra"),
-    [("compactord/catalog/open.py", "jdbc"), ("compactord/storage/objects/spec.py", "stores")],
+    [("compactord/catalog/open.py", "jdbc"), ("compactord/storage/objects/bucket.py", "stores")],
 )
 def test_the_packages_named_are_those_of_the_extra(module: str, extra: str) -> None:
     tomllib = pytest.importorskip("tomllib")
