@@ -18,7 +18,7 @@ from compactord.scheduler.priority import priority_class
 from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
-from compactord.scheduler.status import Halt, PriorityClass, TableCounters
+from compactord.scheduler.status import Halt, PriorityClass
 from compactord.service.discovery import ExcludedTable
 from compactord.service.view import (
     ActiveCompaction,
@@ -31,6 +31,7 @@ from compactord.service.view import (
     ServiceView,
     TableStatus,
     TableView,
+    status_and_why,
     total_queued,
 )
 from compactord.table.backlog import PendingCompaction
@@ -38,7 +39,6 @@ from compactord.table.status import Backlog, TableInfo, TableShape
 
 _QUARANTINED_MAX = _RESTING_MAX = 20
 _QUEUE_MAX = 50
-_NO_INFO, _NO_SHAPE, _NO_BACKLOG = TableInfo(), TableShape(), Backlog()
 _WORK = (WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND)
 
 
@@ -187,60 +187,19 @@ def _loops(facts: Facts, wall: WallTime) -> tuple[LoopView, ...]:
     )
 
 
-def status_of(scheduled: ScheduledTable) -> TableStatus:
-    """The table's status as people see it; failures come first."""
+def _alone(scheduled: ScheduledTable) -> tuple[TableStatus, str] | None:
+    """Why the configuration leaves the table alone."""
     if scheduled.is_excluded:
-        return TableStatus.EXCLUDED
-    halt = scheduled.shown_halt
-    if halt is not None:
-        is_refused = halt.reason.value == "unsupported_feature"
-        return TableStatus.UNSUPPORTED if is_refused else TableStatus.HALTED
-    if scheduled.error:
-        return TableStatus.ERROR
-    return TableStatus.PAUSED if scheduled.policy.mode is Mode.PAUSED else TableStatus.ACTIVE
-
-
-def why_of(scheduled: ScheduledTable) -> str:
-    """The reason for the table's status; empty for an active one."""
-    halt = scheduled.shown_halt
-    match status_of(scheduled):
-        case TableStatus.EXCLUDED | TableStatus.PAUSED:
-            return scheduled.left_alone
-        case TableStatus.HALTED | TableStatus.UNSUPPORTED if halt is not None:
-            return halt.message
-        case _:
-            return scheduled.error
+        return TableStatus.EXCLUDED, scheduled.left_alone
+    if scheduled.policy.mode is Mode.PAUSED:
+        return TableStatus.PAUSED, scheduled.left_alone
+    return None
 
 
 def excluded_view(name: TableName, table: ExcludedTable) -> TableView:
     """A table that a pattern excludes: nothing is known of it but its name and place."""
     return TableView(
-        name=name,
-        location=table.ref.location,
-        status=TableStatus.EXCLUDED,
-        why=table.why,
-        halt=None,
-        error="",
-        priority=0,
-        info=_NO_INFO,
-        shape=_NO_SHAPE,
-        backlog=_NO_BACKLOG,
-        counters=TableCounters(),
-        quarantined=(),
-        quarantined_count=0,
-        running_tasks=0,
-        discovery_interval_ms=0,
-        max_backlog_age_ms=0,
-        window_open=False,
-        next_window_ms=0,
-        first_poll_ms=0,
-        last_poll_ms=0,
-        planned_snapshot_id=0,
-        last_commit_snapshot_id=0,
-        last_commit_ms=0,
-        last_success_ms={},
-        consecutive_failures=0,
-        last_expire_ms=0,
+        name=name, location=table.ref.location, status=TableStatus.EXCLUDED, why=table.why
     )
 
 
@@ -249,19 +208,21 @@ def table_view(
 ) -> TableView:
     """One table. `interval_ms` is how often it is polled."""
     planned, policy = scheduled.planned, scheduled.policy
-    status = status_of(scheduled)
-    is_excluded = status is TableStatus.EXCLUDED
+    halt, error = _halt(scheduled, wall), scheduled.error
+    status, why = status_and_why(_alone(scheduled), halt, error)
+    # Of an excluded table nobody needs to know what would be wrong with it.
+    if status is TableStatus.EXCLUDED:
+        halt, error = None, ""
     return TableView(
         name=scheduled.name,
         location=scheduled.ref.location,
         status=status,
-        why=why_of(scheduled),
-        # Of an excluded table nobody needs to know what would be wrong with it.
-        halt=None if is_excluded else _halt(scheduled, wall),
-        error="" if is_excluded else scheduled.error,
+        why=why,
+        halt=halt,
+        error=error,
         priority=policy.priority,
-        info=scheduled.info or _NO_INFO,
-        shape=planned.shape if planned else _NO_SHAPE,
+        info=scheduled.info or TableInfo(),
+        shape=planned.shape if planned else TableShape(),
         backlog=_backlog(scheduled, wall),
         counters=scheduled.counts.frozen(),
         quarantined=tuple(
@@ -408,7 +369,7 @@ def _backlog(scheduled: ScheduledTable, wall: WallTime) -> Backlog:
 
     A halted table is not worked on: its due work waits for what ends the halt.
     """
-    planned = _NO_BACKLOG
+    planned = Backlog()
     if scheduled.planned is not None and scheduled.halt is None:
         planned = scheduled.planned.workable
     under_way = [each.pending for each in scheduled.compactions.values() if each.is_beside_plan]

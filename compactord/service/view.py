@@ -17,7 +17,13 @@ from typing import Protocol
 
 from compactord.model import CompactReason, TableName, WorkKind
 from compactord.scheduler.record import Status
-from compactord.scheduler.status import EndedCompaction, Halt, PriorityClass, TableCounters
+from compactord.scheduler.status import (
+    EndedCompaction,
+    Halt,
+    HaltReason,
+    PriorityClass,
+    TableCounters,
+)
 from compactord.table.status import Backlog, BucketDetail, RestingPartition, TableInfo, TableShape
 
 
@@ -34,6 +40,24 @@ class TableStatus(enum.Enum):
     UNSUPPORTED = "unsupported"
     EXCLUDED = "excluded"
     ERROR = "error"
+
+
+def status_and_why(
+    alone: tuple[TableStatus, str] | None, halt: Halt | None, error: str
+) -> tuple[TableStatus, str]:
+    """A table's status and the reason for it, empty for active tables.
+
+    `alone` is why the configuration leaves it alone: excluded, which comes before all, or paused,
+    which comes after failures. `error` is that of the last attempt.
+    """
+    if alone is not None and alone[0] is TableStatus.EXCLUDED:
+        return alone
+    if halt is not None:
+        refused = halt.reason is HaltReason.UNSUPPORTED_FEATURE
+        return TableStatus.UNSUPPORTED if refused else TableStatus.HALTED, halt.message
+    if error:
+        return TableStatus.ERROR, error
+    return alone or (TableStatus.ACTIVE, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,38 +80,42 @@ class TableView:
 
     `why` is the reason for its status, empty for active tables. `first_poll_ms` 0: its files have
     not been read, so its numbers say nothing. `last_success_ms` has the kinds of compactions that
-    succeeded.
+    succeeded. The defaults are those of a table of which no more is known.
     """
 
     name: TableName
     location: str
     status: TableStatus
     why: str
-    halt: Halt | None
-    error: str
-    priority: int
-    info: TableInfo
-    shape: TableShape
-    backlog: Backlog
-    counters: TableCounters
-    quarantined: tuple[QuarantinedBucket, ...]
-    quarantined_count: int
-    running_tasks: int
-    discovery_interval_ms: int
-    max_backlog_age_ms: int
-    window_open: bool
-    next_window_ms: int
-    first_poll_ms: int
-    last_poll_ms: int
-    planned_snapshot_id: int
-    last_commit_snapshot_id: int
-    last_commit_ms: int
-    last_success_ms: Mapping[WorkKind, int]
-    consecutive_failures: int
-    last_expire_ms: int
+    halt: Halt | None = None
+    error: str = ""
+    priority: int = 0
+    info: TableInfo = field(default_factory=TableInfo)
+    shape: TableShape = field(default_factory=TableShape)
+    backlog: Backlog = field(default_factory=Backlog)
+    counters: TableCounters = field(default_factory=TableCounters)
+    quarantined: tuple[QuarantinedBucket, ...] = ()
+    quarantined_count: int = 0
+    running_tasks: int = 0
+    discovery_interval_ms: int = 0
+    max_backlog_age_ms: int = 0
+    window_open: bool = False
+    next_window_ms: int = 0
+    first_poll_ms: int = 0
+    last_poll_ms: int = 0
+    planned_snapshot_id: int = 0
+    last_commit_snapshot_id: int = 0
+    last_commit_ms: int = 0
+    last_success_ms: Mapping[WorkKind, int] = field(default_factory=dict)
+    consecutive_failures: int = 0
+    last_expire_ms: int = 0
     # The first partitions skipped because they were rewritten lately, and how many there are.
     resting: tuple[RestingPartition, ...] = ()
     resting_count: int = 0
+
+    @property
+    def is_read(self) -> bool:
+        return self.first_poll_ms > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +188,7 @@ class ConfigView:
     """Reloads of the configuration. `restart_required`: changed keys that need a restart."""
 
     path: str
-    last_reload_successful: bool
+    last_reload_successful: bool = True
     last_reload_success_ms: int
     error: str
     restart_required: tuple[str, ...]
@@ -173,7 +201,7 @@ class EngineView:
     `lost_slots` are held by subcompactions that did not answer within their time limit.
     """
 
-    is_up: bool
+    is_up: bool = True
     master: str
     restarts: int
     error: str
