@@ -20,6 +20,7 @@ from http import HTTPStatus
 from compactord.clock import Clock
 from compactord.model import TableName
 from compactord.service import api, probes
+from compactord.service.codec import encode
 from compactord.service.http import JSON, BadRequest, PageResponse, Request, error_response
 from compactord.service.metrics import Metrics
 from compactord.service.view import StatusSource
@@ -90,7 +91,7 @@ def _count(query: Mapping[str, str]) -> int:
 
 
 def _json(value: object, status: int = HTTPStatus.OK) -> PageResponse:
-    return PageResponse(status=status, content_type=JSON, body=api.encode(value))
+    return PageResponse(status=status, content_type=JSON, body=encode(value))
 
 
 def _probe(health: probes.Health) -> PageResponse:

@@ -26,7 +26,7 @@ from compactord.clock import SystemClock
 from compactord.config.load import config_of_warehouse
 from compactord.config.warehouse import NAMELESS
 from compactord.errors import AccessDenied, TableNotFound, UsageError
-from compactord.service import api
+from compactord.service import api, codec
 from compactord.service.http import HttpServer, PageResponse, Request
 from compactord.service.page.need import Need
 from compactord.service.view import ServiceView, TableStatus
@@ -74,7 +74,7 @@ class Daemon:
         shown = {"/v1/status": api.status, "/v1/tables": api.tables}.get(request.path)
         if shown is None:
             return PageResponse(status=404, content_type="text/plain", body=b"")
-        body = self.body if self.body is not None else api.encode(shown(self.view))
+        body = self.body if self.body is not None else codec.encode(shown(self.view))
         return PageResponse(status=self.status, content_type="application/json", body=body)
 
 
@@ -87,7 +87,7 @@ def daemon() -> Iterator[Daemon]:
 
 
 def look_at(view: ServiceView) -> Look:
-    return look_of("http://daemon", api.plain(api.status(view)), api.plain(api.tables(view)))
+    return look_of("http://daemon", codec.plain(api.status(view)), codec.plain(api.tables(view)))
 
 
 def drawn(look: Look, rates: Rates | None = None, *, width: int = 120, **how: Any) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from compactord.model import WorkKind
 from compactord.scheduler.status import Outcome, PriorityClass
 from compactord.service import api
+from compactord.service.codec import encode
 from compactord.service.http import JSON, HttpServer, PageResponse, Request
 from compactord.service.view import ServiceView, TableStatus
 from compactord.table.status import Backlog
@@ -28,7 +29,7 @@ class Daemon:
 
     def answer(self, request: Request) -> PageResponse:
         said = {"/v1/status": api.status, "/v1/tables": api.tables}[request.path](self.view)
-        return PageResponse(status=HTTPStatus.OK, content_type=JSON, body=api.encode(said))
+        return PageResponse(status=HTTPStatus.OK, content_type=JSON, body=encode(said))
 
 
 def _view(now_ms: int = 1_000, runs: int = 4, **changes: Any) -> ServiceView:

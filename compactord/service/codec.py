@@ -1,0 +1,203 @@
+"""The view's values as JSON, and from JSON: dataclasses under the names of their fields.
+
+Enums go by value, a table's name as `{catalog, database, table}`, maps with two keys join them by
+`/` (`"minor/committed": 3`), and what JSON has no number for (infinity) is null.
+
+Service and client may differ in version, so reading never fails: fields that are not known are
+passed over; one that is absent or of another type has its default, or else is empty in its type
+(0, "", false, no items, None where it may be None), and such items of a list are left out. A value
+that an enum does not know becomes a member of its own: people are shown what the service said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import json
+import math
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+Json = Any
+_T = TypeVar("_T")
+
+
+def encode(value: object) -> bytes:
+    """JSON text of a view or of plain values. Raises `TypeError` for types without a JSON form."""
+    # File names may hold lone surrogates, which have no UTF-8: write them as escapes.
+    return json.dumps(plain(value), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def plain(value: Any) -> Json:
+    """The value as dicts, lists, texts and numbers. Raises `TypeError` as `encode`."""
+    # mypy takes `__hash__` of what the type makes for the type's own.
+    return _plainer(type(value))(value)  # type: ignore[arg-type]
+
+
+def plain_fields(names: Sequence[str], value: object) -> Json:
+    """These fields of a value, made plain."""
+    return {name: plain(getattr(value, name)) for name in names}
+
+
+def decode(kind: type[_T], found: Mapping[str, Json]) -> _T:
+    """A value of a dataclass from its plain form, as the module says; never raises."""
+    # mypy takes `__hash__` of the type's values for the type's own.
+    reader = _reader(kind)  # type: ignore[arg-type]
+    return typing.cast(_T, reader.read(found))
+
+
+@functools.lru_cache(maxsize=256)
+def _plainer(kind: type[Any]) -> Callable[[Any], Json]:
+    """The function that makes values of a type plain; cached per type, since tables are many."""
+    if issubclass(kind, enum.Enum):
+        return _enum_value
+    if issubclass(kind, str | int | None):
+        return _itself
+    if issubclass(kind, float):
+        return _finite
+    if dataclasses.is_dataclass(kind):
+        names = tuple(field.name for field in dataclasses.fields(kind))
+        return functools.partial(plain_fields, names)
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return functools.partial(plain_fields, kind._fields)
+    if issubclass(kind, Mapping):
+        return _mapping
+    if issubclass(kind, tuple | list):
+        return _items
+    raise TypeError(f"{kind.__name__} has no JSON form")
+
+
+def _itself(value: Json) -> Json:
+    return value
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _enum_value(value: enum.Enum) -> Json:
+    return value.value
+
+
+def _mapping(value: Mapping[object, object]) -> Json:
+    return {_key(key): plain(item) for key, item in value.items()}
+
+
+def _items(value: Sequence[object]) -> Json:
+    return [plain(item) for item in value]
+
+
+def _key(key: object) -> str:
+    if isinstance(key, tuple):
+        return "/".join(_key(part) for part in key)
+    return str(key.value if isinstance(key, enum.Enum) else key)
+
+
+# Stands for a value that is absent or of another type.
+_UNFIT = object()
+
+
+class _Reader(NamedTuple):
+    """Reads a type: `read` gives `_UNFIT` for what is not of it, for which `empty` stands."""
+
+    read: Callable[[Json], Any]
+    empty: Any
+
+
+@functools.cache
+def _reader(hint: Any) -> _Reader:
+    """The reader of a type as it is written in the view's annotations."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if type(None) in arguments:
+        return _Reader(_reader(arguments[0]).read, None)
+    if origin is tuple:
+        return _Reader(functools.partial(_read_items, _reader(arguments[0])), ())
+    if origin is not None:
+        return _Reader(functools.partial(_read_mapping, *arguments), {})
+    if dataclasses.is_dataclass(hint) or issubclass(hint, tuple):
+        defaults = _defaults(hint) if dataclasses.is_dataclass(hint) else {}
+        readers = {name: _reader(each) for name, each in typing.get_type_hints(hint).items()}
+        fields = {
+            name: _Reader(reader.read, defaults.get(name, reader.empty))
+            for name, reader in readers.items()
+        }
+        read = functools.partial(_read_object, hint, fields)
+        return _Reader(read, read({}))
+    if issubclass(hint, enum.Enum):
+        read = functools.partial(_read_member, hint)
+        return _Reader(read, read(""))
+    return _Reader(_read_float if hint is float else functools.partial(_read_scalar, hint), hint())
+
+
+def _defaults(kind: Any) -> dict[str, Any]:
+    fields = dataclasses.fields(kind)
+    made = {
+        field.name: field.default_factory()
+        for field in fields
+        if field.default_factory is not dataclasses.MISSING
+    }
+    given = {
+        field.name: field.default for field in fields if field.default is not dataclasses.MISSING
+    }
+    return made | given
+
+
+def _read_scalar(kind: type[Any], found: Json) -> Any:
+    # To Python true and false are numbers.
+    return found if type(found) is kind else _UNFIT
+
+
+def _read_float(found: Json) -> Any:
+    return math.inf if found is None else found if type(found) in (int, float) else _UNFIT
+
+
+def _read_member(kind: type[enum.Enum], found: Json) -> Any:
+    if not isinstance(found, str):
+        return _UNFIT
+    try:
+        return kind(found)
+    except ValueError:
+        return _unknown_member(kind, found)
+
+
+@functools.lru_cache(maxsize=256)
+def _unknown_member(kind: type[enum.Enum], value: str) -> enum.Enum:
+    member = object.__new__(kind)
+    member._name_, member._value_ = value, value
+    return member
+
+
+def _read_items(item: _Reader, found: Json) -> Any:
+    if not isinstance(found, list):
+        return _UNFIT
+    return tuple(value for value in map(item.read, found) if value is not _UNFIT)
+
+
+def _read_mapping(key_kind: Any, kind: Any, found: Json) -> Any:
+    if not isinstance(found, dict):
+        return _UNFIT
+    pairs = ((_read_key(key_kind, key), _reader(kind).read(value)) for key, value in found.items())
+    return {key: value for key, value in pairs if _UNFIT not in (key, value)}
+
+
+def _read_key(kind: Any, found: str) -> Any:
+    """A key, or several joined by `/`, of which only the first may have one in it."""
+    kinds = typing.get_args(kind)
+    if not kinds:
+        return _reader(kind).read(found)
+    parts = found.rsplit("/", len(kinds) - 1)
+    if len(parts) < len(kinds):
+        return _UNFIT
+    return tuple(_reader(each).read(part) for each, part in zip(kinds, parts, strict=True))
+
+
+def _read_object(kind: type[Any], fields: Mapping[str, _Reader], found: Json) -> Any:
+    if not isinstance(found, dict):
+        return _UNFIT
+    values = {}
+    for name, (read, empty) in fields.items():
+        value = read(found.get(name, _UNFIT))
+        values[name] = empty if value is _UNFIT else value
+    return kind(**values)
