@@ -5,26 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from compactord.top.daemon import DaemonSource, look_of
-from compactord.top.look import Look, NoAnswer, Rates, rates_between
-
-_COMMITTED = "/committed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What the daemon has done to a table, and what it has still to do."""
-
-    planned_snapshot_id: int = 0
-    due: int = 0
-    compactions: int = 0
-    commits: int = 0
-    input_bytes: int = 0
-    output_bytes: int = 0
-    status: str = ""
-    trouble: str = ""
+from compactord.scheduler.status import TableCounters
+from compactord.service.view import TableStatus, TableView
+from compactord.top.daemon import DaemonSource
+from compactord.top.status import NoAnswer, Rates, TopStatus, rates_between, service_troubles
 
 
 @dataclass(slots=True)
@@ -39,12 +24,11 @@ class History:
 class Observer:
     """Polls a daemon once it has an address. Names of tables are those of the warehouse."""
 
-    def __init__(self, catalog: str) -> None:
-        self.look: Look | None = None
+    def __init__(self) -> None:
+        self.status: TopStatus | None = None
         self.rates: Rates | None = None
-        self.work: dict[str, Work] = {}
+        self.tables: dict[str, TableView] = {}
         self.histories: dict[str, History] = {}
-        self._catalog = catalog
         self._source: DaemonSource | None = None
 
     def observe(self, url: str | None) -> None:
@@ -53,64 +37,48 @@ class Observer:
             return
         self._source = self._source or DaemonSource(url)
         with contextlib.suppress(NoAnswer):
-            # In this order: once no snapshot is added, a table that is idle by the first answer
-            # cannot be due by the second.
-            status, tables = self._source.get("/v1/status"), self._source.get("/v1/tables")
-            self._take(look_of(url, status, tables), tables)
+            self._take(self._source.status())
 
     def is_idle_at(self, newest: Mapping[str, int]) -> bool:
         """Whether nothing runs, waits or is due when each table stands at this snapshot."""
-        look = self.look
-        if look is None or look.service is None or look.service.queued or look.running:
+        service = self.status.service if self.status is not None else None
+        if service is None or any(service.queued.values()) or service.running:
             return False
         return all(
-            (work := self.work.get(name)) is not None
-            and work.planned_snapshot_id == snapshot_id
-            and not work.due
+            (table := self.tables.get(name)) is not None
+            and table.planned_snapshot_id == snapshot_id
+            and not table.backlog.tasks
             for name, snapshot_id in newest.items()
         )
+
+    def counters(self, name: str) -> TableCounters:
+        """What the daemon has done to a table."""
+        table = self.tables.get(name)
+        return TableCounters() if table is None else table.counters
 
     def troubles(self) -> list[str]:
         """Sentences about tables that are not served, and about the daemon itself."""
         found = [
-            f"{name} is {work.status}: {work.trouble}"
-            for name, work in self.work.items()
-            if work.trouble or work.status != "active"
+            f"{name} is {table.status.value}: {table.why}"
+            for name, table in self.tables.items()
+            if table.status is not TableStatus.ACTIVE
         ]
-        if self.look is not None and self.look.service is not None:
-            found += self.look.service.troubles
+        if self.status is not None and self.status.service is not None:
+            found += service_troubles(self.status.service)
         return found
 
-    def _take(self, look: Look, tables: Mapping[str, Any]) -> None:
+    def _take(self, status: TopStatus) -> None:
         # The daemon makes one view a second: skip a view that was recorded already.
-        is_new = self.look is None or self.look.now_ms != look.now_ms
+        is_new = self.status is None or self.status.now_ms != status.now_ms
         if is_new:
-            self.rates = rates_between(self.look, look)
-        self.look = look
-        prefix = f"{self._catalog}."
-        for told, table in zip(tables["tables"], look.tables, strict=True):
-            name = table.name.removeprefix(prefix)
-            self.work[name] = _work(told, table.note)
+            self.rates = rates_between(self.status, status)
+        self.status = status
+        for table in status.tables:
+            name = f"{table.name.database}.{table.name.table}"
+            self.tables[name] = table
             if not is_new:
                 continue
             history = self.histories.setdefault(name, History())
-            history.runs.append(table.sorted_runs)
-            history.level0_files.append(table.level0_files)
-            history.files.append(table.files)
-
-
-def _work(told: Mapping[str, Any], trouble: str) -> Work:
-    """Demo and daemon have the same version, so no field can be absent."""
-    counters = told["counters"]
-    return Work(
-        planned_snapshot_id=told["planned_snapshot_id"],
-        due=told["backlog"]["tasks"],
-        compactions=sum(
-            count for key, count in counters["compactions"].items() if key.endswith(_COMMITTED)
-        ),
-        commits=counters["commits_committed"],
-        input_bytes=counters["input_bytes"],
-        output_bytes=counters["output_bytes"],
-        status=told["status"],
-        trouble=trouble,
-    )
+            history.runs.append(table.shape.sorted_runs_max)
+            history.level0_files.append(table.shape.level0_files)
+            history.files.append(table.shape.files)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from compactord.table.report import count_text
 from compactord.top.frame import frame
+from compactord.top.status import place_text
 from compactord_demo.observer import History, Observer
 
 _PLAIN_PERIOD_S = 3.0
@@ -56,9 +57,9 @@ class _Frames:
         lines: list[RenderableType] = [Text(phase, "bold cyan", no_wrap=True, overflow="ellipsis")]
         lines += (_curve_line(*row) for row in self._curves(observer))
         lines.append("")
-        if observer.look is not None:
+        if observer.status is not None:
             height = self._console.height - _OWN_LINES
-            lines.append(frame(observer.look, observer.rates, height=height))
+            lines.append(frame(observer.status, observer.rates, height=height))
         self._live.update(Group(*lines), refresh=True)
 
     def _curves(self, observer: Observer) -> Iterator[tuple[str, str, list[int]]]:
@@ -93,9 +94,11 @@ class _PlainLines:
             if (history := observer.histories.get(name)) is not None
         ]
         told += observer.troubles()
-        if observer.look is not None and (recent := observer.look.recent):
+        service = observer.status.service if observer.status is not None else None
+        if service is not None and (recent := service.recent):
             last = recent[0]
-            told.append(f"last: {last.table} {last.place} files {last.files_in}→{last.files_out}")
+            place = place_text(last.partition, last.bucket)
+            told.append(f"last: {last.name} {place} files {last.files_in}→{last.files_out}")
         self._console.out("  ".join(told), highlight=False)
 
 

@@ -18,10 +18,10 @@ from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.table.report import count_text
 from compactord.top.console import console_on
-from compactord_demo.daemon import CATALOG, DaemonFailed, DaemonProcess
+from compactord_demo.daemon import DaemonFailed, DaemonProcess
 from compactord_demo.ingestion import Ingestion
 from compactord_demo.jobs import SNAPSHOTS_KEPT, ClicksJob, Job, OrdersJob, Scene
-from compactord_demo.observer import History, Observer, Work
+from compactord_demo.observer import History, Observer
 from compactord_demo.screen import Screen, screen_on
 from compactord_demo.summary import result_of, summary
 
@@ -93,7 +93,7 @@ class _Show:
         self._console = console
         self._clock = clock
         self._stop = stop
-        self._observer = Observer(CATALOG)
+        self._observer = Observer()
         self._ingestion = Ingestion(jobs, clock)
         self._is_told = False
 
@@ -131,7 +131,7 @@ class _Show:
                 self._storage,
                 job,
                 self._ingestion.tallies[job.table.full_name],
-                self._observer.work.get(job.table.full_name, Work()),
+                self._observer.counters(job.table.full_name),
                 self._observer.histories.get(job.table.full_name, History()),
             )
             for job in self._jobs

@@ -9,13 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from compactord.paimon.snapshot import snapshot_ids
+from compactord.scheduler.status import Outcome, TableCounters
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table import report
 from compactord.table.opening import open_table
 from compactord_demo.ingestion import Tally
 from compactord_demo.jobs import Job
-from compactord_demo.observer import History, Work
+from compactord_demo.observer import History
 from compactord_demo.rows import rows_of, same_rows
 
 
@@ -25,7 +26,7 @@ class Result:
 
     name: str
     tally: Tally
-    work: Work
+    counters: TableCounters
     runs_max: int
     runs: int
     files_max: int
@@ -38,7 +39,9 @@ class Result:
     has_runs: bool
 
 
-def result_of(storage: Storage, job: Job, tally: Tally, work: Work, history: History) -> Result:
+def result_of(
+    storage: Storage, job: Job, tally: Tally, counters: TableCounters, history: History
+) -> Result:
     """Reads the whole table."""
     table, state = open_table(storage, job.table, {}), load_state(storage, job.table)
     shapes = report.bucket_shapes(table, state)
@@ -47,7 +50,7 @@ def result_of(storage: Storage, job: Job, tally: Tally, work: Work, history: His
     return Result(
         name=job.table.full_name,
         tally=tally,
-        work=work,
+        counters=counters,
         runs_max=max(history.runs, default=0),
         runs=max((shape.run_count for shape in shapes), default=0),
         files_max=max(history.files, default=0),
@@ -65,6 +68,11 @@ def _commits(count: int) -> str:
     return report.count_text(count, "commit")
 
 
+def committed(counters: TableCounters) -> int:
+    """Compactions that are in the table."""
+    return sum(n for (_, end), n in counters.compactions.items() if end is Outcome.COMMITTED)
+
+
 def _times(count: int) -> str:
     return report.count_text(count, "time")
 
@@ -74,9 +82,12 @@ _LINES: tuple[tuple[str, Callable[[Result], str]], ...] = (
         "ingested",
         lambda r: f"{_commits(r.tally.commits)}, {report.count_text(r.tally.rows, 'row')}",
     ),
-    ("compacted", lambda r: f"{_times(r.work.compactions)}, {_commits(r.work.commits)}"),
-    ("read", lambda r: report.size_text(r.work.input_bytes)),
-    ("written", lambda r: report.size_text(r.work.output_bytes)),
+    (
+        "compacted",
+        lambda r: f"{_times(committed(r.counters))}, {_commits(r.counters.commits_committed)}",
+    ),
+    ("read", lambda r: report.size_text(r.counters.input_bytes)),
+    ("written", lambda r: report.size_text(r.counters.output_bytes)),
     ("sorted runs", lambda r: f"{r.runs_max} at most, {r.runs} now" if r.has_runs else "–"),
     ("files", lambda r: f"{r.files_max} at most, {r.files} now"),
     (

@@ -11,7 +11,8 @@ from typing import Any
 from compactord.cli.asked import listed_by_service
 from compactord.cli.choice import choose
 from compactord.cli.running import OK, exit_code, say, tell
-from compactord.cli.standing import ASK_A_SERVICE, Listed, standing
+from compactord.cli.table_status import ASK_A_SERVICE, Listed, read_table
+from compactord.clock import SystemClock
 from compactord.errors import CompactordError
 from compactord.table.report import columns_text, count_text, size_text
 
@@ -24,9 +25,10 @@ def tables(args: argparse.Namespace) -> int:
         found = listed_by_service(args)
     else:
         choice = choose(args, all_of_warehouse=True)
-        found = [standing(choice, target).listed(choice) for target in choice.targets]
+        clock = SystemClock(choice.zone)
+        found = [read_table(choice, target, clock).listed(choice) for target in choice.targets]
         unreadable = choice.unreadable
-    counts = Counter(each.state for each in found)
+    counts = Counter(each.table.status.value for each in found)
     if args.json:
         answer = {
             "tables": [each.as_json() for each in found],
@@ -53,7 +55,7 @@ def _text(found: Sequence[Listed]) -> Iterator[str]:
         figures = each.figures
         rows.append(
             (
-                each.state,
+                each.table.status.value,
                 each.shown_name,
                 figures.get("kind", ""),
                 figures.get("merge_engine", ""),

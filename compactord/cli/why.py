@@ -14,7 +14,7 @@ from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.plan import plannable
 from compactord.cli.running import OK, tell
 from compactord.cli.settings import effective_options, effective_settings
-from compactord.cli.standing import ASK_A_SERVICE, Standing, standing
+from compactord.cli.table_status import ASK_A_SERVICE, ReadTable, read_table
 from compactord.clock import Clock, SystemClock, iso_text
 from compactord.config.policy import matching_rules
 from compactord.config.windows import may_start, next_change_ms
@@ -36,7 +36,7 @@ _WORST = 5
 class _Findings:
     """All that is told; `buckets` are those shown, of `bucket_count` asked for."""
 
-    standing: Standing
+    read: ReadTable
     rules: Sequence[str]
     settings: Mapping[str, tuple[str, str]]
     options: Mapping[str, tuple[str, str]]
@@ -66,7 +66,7 @@ def why(args: argparse.Namespace) -> int:
 
 
 def _findings(args: argparse.Namespace, choice: Choice, target: Target, clock: Clock) -> _Findings:
-    found = standing(choice, target)
+    found = read_table(choice, target, clock)
     buckets: list[BucketReasons] = []
     count = 0
     if found.table is not None and found.state is not None:
@@ -75,7 +75,7 @@ def _findings(args: argparse.Namespace, choice: Choice, target: Target, clock: C
     rules = matching_rules(config, target.catalog_name, ref.database, ref.name)
     options = effective_options(choice, target, found.table) if found.table is not None else {}
     return _Findings(
-        standing=found,
+        read=found,
         rules=[choice.shown_key(f"rules.{index}") for index in rules],
         settings=effective_settings(choice, target),
         options=options,
@@ -87,7 +87,7 @@ def _findings(args: argparse.Namespace, choice: Choice, target: Target, clock: C
 
 
 def _buckets(
-    args: argparse.Namespace, choice: Choice, found: Standing, clock: Clock
+    args: argparse.Namespace, choice: Choice, found: ReadTable, clock: Clock
 ) -> tuple[list[BucketReasons], int]:
     """The buckets asked for, those with the most to do first; and how many there are."""
     table, state, policy = found.table, found.state, found.target.policy
@@ -128,12 +128,12 @@ def _buckets(
     return reasons, len(asked)
 
 
-def _when(choice: Choice, found: Standing, told: BucketReasons, clock: Clock) -> str:
+def _when(choice: Choice, found: ReadTable, told: BucketReasons, clock: Clock) -> str:
     """When the service begins what is due."""
     policy, table = found.target.policy, found.table
     assert table is not None, "it was read"
-    if found.status is not TableStatus.ACTIVE:
-        return f"not by the service, as the table is {found.status.value}"
+    if found.view.status is not TableStatus.ACTIVE:
+        return f"not by the service, as the table is {found.view.status.value}"
     closed = told.kind is not None and _closed_windows(found.target, clock).get(told.kind)
     fallback = choice.loaded.config.alerts.stop_trigger_fallback
     stop = measured_stop_trigger(table.options.compaction, fallback)
@@ -157,8 +157,8 @@ def _closed_windows(target: Target, clock: Clock) -> dict[WorkKind, str]:
     return closed
 
 
-def _poll_text(found: Standing) -> str:
-    """How often the service looks at the table."""
+def _poll_text(found: ReadTable) -> str:
+    """How often the service polls the table."""
     interval_ms, source = found.target.policy.discovery_interval_ms, "discovery_interval"
     if interval_ms is None and found.table is not None:
         interval_ms = found.table.options.discovery_interval_ms
@@ -167,13 +167,14 @@ def _poll_text(found: Standing) -> str:
 
 
 def _text(choice: Choice, found: _Findings) -> Iterator[str]:
-    each = found.standing
+    each = found.read
     yield f"{choice.shown_name(each.target)}  ({each.target.ref.location})"
-    yield f"{each.status.value}: {each.why}" if each.why else each.status.value
+    status, reason = each.view.status, each.view.why
+    yield f"{status.value}: {reason}" if reason else status.value
     if choice.is_configured:
         yield f"rules that match: {', '.join(found.rules) or 'none'}"
-        if each.status is TableStatus.ACTIVE and found.poll:
-            yield f"the service looks every {found.poll}"
+        if status is TableStatus.ACTIVE and found.poll:
+            yield f"the service polls it every {found.poll}"
         for kind, opens in found.windows.items():
             yield f"window: {kind.value} work may not start now; it {opens}"
     if each.table is not None:
@@ -197,7 +198,7 @@ def _text(choice: Choice, found: _Findings) -> Iterator[str]:
 
 
 def _json(choice: Choice, found: _Findings) -> dict[str, Any]:
-    each = found.standing
+    each = found.read
 
     def with_origin(values: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
         return {key: {"value": v, "origin": origin} for key, (v, origin) in values.items()}

@@ -6,13 +6,15 @@ Only a service knows which tables it has halted and which buckets it has quarant
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compactord.config import reasons
 from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy
 from compactord.paimon.table import TableRef
-from compactord.service.view import TableStatus
+from compactord.scheduler.status import Halt, HaltReason
+from compactord.service.view import TableStatus, TableView, status_and_why
 
 
 def left_alone(
@@ -30,18 +32,21 @@ def left_alone(
     return None
 
 
-def state_of(
-    alone: tuple[TableStatus, str] | None, refused: Sequence[str], error: str
-) -> tuple[TableStatus, str]:
-    """The status and its reason, empty for active tables.
+def unserved_view(
+    read: TableView, alone: tuple[TableStatus, str] | None, refused: Sequence[str]
+) -> TableView:
+    """The table with its status and the reason; `read` has what could be read, and the error.
 
-    `alone` as of `left_alone`; `refused` are reasons to refuse the table, `error` is why it cannot
-    be read, each empty where there is none.
+    `alone` as of `left_alone`; `refused` are reasons to refuse the table.
     """
-    if alone is not None and alone[0] is TableStatus.EXCLUDED:
-        return alone
+    halt = None
     if refused:
-        return TableStatus.UNSUPPORTED, "; ".join(refused)
-    if error:
-        return TableStatus.ERROR, error
-    return alone or (TableStatus.ACTIVE, "")
+        halt = Halt(
+            reason=HaltReason.UNSUPPORTED_FEATURE,
+            message="; ".join(refused),
+            action="",
+            since_ms=0,
+            next_try_ms=0,
+        )
+    status, why = status_and_why(alone, halt, read.error)
+    return replace(read, status=status, why=why, halt=halt)

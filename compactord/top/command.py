@@ -12,7 +12,7 @@ from compactord.config.choices import UnlockedWriters
 from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.errors import UsageError
 from compactord.top.daemon import DaemonSource
-from compactord.top.look import Source
+from compactord.top.status import Source
 from compactord.top.warehouse import WarehouseSource
 from compactord.top.watch import run
 

@@ -1,8 +1,8 @@
-"""One frame of `top`: a look drawn with rich, for any width from 40 columns on."""
+"""One frame of `top`: a status drawn with rich, for any width from 40 columns on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,13 +10,23 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from compactord.clock import iso_text
 from compactord.redaction import printable
+from compactord.scheduler.status import EndedCompaction, Outcome
 from compactord.service.page.bars import run_state
-from compactord.service.page.figures import NO_STOP, iso_text, more_tables
-from compactord.service.page.need import Need
+from compactord.service.page.figures import more_tables
+from compactord.service.page.need import Need, need_of, why_text
+from compactord.service.view import ActiveCompaction, ServiceView, TableStatus, TableView
 from compactord.table.report import count_text
 from compactord.table.status import RunState
-from compactord.top.look import Look, Rates, TopCommit, TopService, TopTable, TopTask
+from compactord.top.status import (
+    Rates,
+    SeenCompaction,
+    TopStatus,
+    place_text,
+    service_troubles,
+    shown_name,
+)
 
 _BAR_CELLS = 8
 _UNITS = ("B", "K", "M", "G", "T", "P")
@@ -51,19 +61,19 @@ _NARROW_COLUMNS = 3
 
 
 def frame(
-    look: Look, rates: Rates | None, *, height: int | None = None, trouble: str = ""
+    status: TopStatus, rates: Rates | None, *, height: int | None = None, trouble: str = ""
 ) -> RenderableType:
-    """The frame of a look. With a height in lines, tables that do not fit are counted only.
+    """The frame of a status. With a height in lines, tables that do not fit are counted only.
 
     `trouble` says why this is an old status.
     """
-    head = list(_head(look, rates, trouble))
-    notes = _notes(look)
-    work = list(_work(look))
+    head = list(_head(status, rates, trouble))
+    notes = _notes(status)
+    work = list(_work(status))
     # The other lines: an empty one, the column heads, the count of hidden tables, the cursor.
     taken = len(head) + len(notes) + sum(map(_lines, work)) + 4
     room = None if height is None else max(3, height - taken)
-    return Group(*head, "", *_tables(look, room), *notes, *work)
+    return Group(*head, "", *_tables(status, room), *notes, *work)
 
 
 def size_cell(size_bytes: float) -> str:
@@ -92,38 +102,40 @@ def _lines(part: RenderableType) -> int:
     return part.row_count if isinstance(part, Table) else 1
 
 
-def _head(look: Look, rates: Rates | None, trouble: str) -> Iterator[Text]:
-    title = _line(("compactord top", "bold"), (f"  {printable(look.source)}", ""))
-    title.append(f"  {iso_text(look.now_ms)}", "dim")
-    title.append(f"  {count_text(len(look.tables), 'table')}")
+def _head(status: TopStatus, rates: Rates | None, trouble: str) -> Iterator[Text]:
+    title = _line(("compactord top", "bold"), (f"  {printable(status.source)}", ""))
+    title.append(f"  {iso_text(status.now_ms)}", "dim")
+    title.append(f"  {count_text(len(status.tables), 'table')}")
     yield title
     if trouble:
         yield _line((printable(trouble), "bold red"))
-    if look.service is not None:
-        yield _service_line(look, look.service, rates)
-        for text in look.service.troubles:
+    if status.service is not None:
+        yield _service_line(status, status.service, rates)
+        for text in service_troubles(status.service):
             yield _line((printable(text), "bold red"))
     else:
-        files = sum(table.files for table in look.tables)
-        size = size_cell(sum(table.size_bytes for table in look.tables))
+        files = sum(table.shape.files for table in status.tables)
+        size = size_cell(sum(table.shape.size_bytes for table in status.tables))
         yield _line((f"{count_text(files, 'file')}, {size}", ""))
 
 
-def _service_line(look: Look, service: TopService, rates: Rates | None) -> Text:
-    memory = f"{size_cell(service.memory_reserved_bytes)}/{size_cell(service.memory_budget_bytes)}"
+def _service_line(status: TopStatus, service: ServiceView, rates: Rates | None) -> Text:
+    engine = service.engine
+    memory = f"{size_cell(engine.memory_reserved_bytes)}/{size_cell(engine.memory_budget_bytes)}"
     # What is paused or excluded waits for nobody.
-    meant = (t for t in look.tables if look.need(t) not in (Need.PAUSED, Need.EXCLUDED))
-    backlog = size_cell(sum(table.backlog_bytes for table in meant))
+    idle = (TableStatus.PAUSED, TableStatus.EXCLUDED)
+    waiting = (table.backlog for table in status.tables if table.status not in idle)
+    backlog = size_cell(sum(each.size_bytes for each in waiting))
     parts = [
-        f"slots {service.running}/{service.slots}",
+        f"slots {engine.running}/{engine.slots}",
         f"mem {memory}",
-        f"queue {service.queued}",
+        f"queue {sum(service.queued.values())}",
         f"backlog {backlog}",
     ]
     if rates is not None:
         parts.append(f"in {_speed(rates.input_bytes)}, out {_speed(rates.output_bytes)}")
     line = _line((", ".join(parts), ""))
-    if service.is_starting:
+    if not engine.is_up and not engine.error:
         line.append("  the engine is starting", "yellow")
     if service.is_draining:
         line.append("  draining", "yellow")
@@ -134,8 +146,8 @@ def _speed(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e6:.1f} MB/s"
 
 
-def _tables(look: Look, room: int | None) -> Iterator[RenderableType]:
-    tables = look.by_need()
+def _tables(status: TopStatus, room: int | None) -> Iterator[RenderableType]:
+    tables = status.by_need()
     shown = tables if room is None else tables[:room]
     columns: tuple[tuple[str, _Justify], ...] = (
         ("table", "left"),
@@ -150,7 +162,7 @@ def _tables(look: Look, room: int | None) -> Iterator[RenderableType]:
     )
     wide, narrow = _grid(*columns), _grid(*columns[:_NARROW_COLUMNS])
     for table in shown:
-        cells = list(_table_cells(look, table))
+        cells = list(_table_cells(table, status.now_ms))
         wide.add_row(*cells)
         narrow.add_row(*cells[:_NARROW_COLUMNS])
     yield _Fitting(wide, narrow)
@@ -171,31 +183,32 @@ class _Fitting:
         yield self.wide if options.max_width >= _WIDE else self.narrow
 
 
-def _table_cells(look: Look, table: TopTable) -> Iterator[Text]:
-    need = look.need(table)
-    yield _flexible(table.name)
+def _table_cells(table: TableView, now_ms: int) -> Iterator[Text]:
+    need, shape, backlog = need_of(table, now_ms), table.shape, table.backlog
+    has_runs = table.is_read and table.info.compaction_trigger
+    yield _flexible(shown_name(table.name))
     yield Text(need.word, _STYLES[need])
     yield _runs_cell(table)
-    yield Text(_count_cell(table.level0_files) if table.compaction_trigger else "–")
-    yield Text(_count_cell(table.files))
-    yield Text(size_cell(table.size_bytes))
-    yield Text(size_cell(table.backlog_bytes) if table.backlog_bytes else "–")
-    yield Text(age_cell(look.now_ms - table.oldest_ms) if table.oldest_ms else "–")
-    yield Text(age_cell(look.now_ms - table.last_commit_ms) if table.last_commit_ms else "–")
+    yield Text(_count_cell(shape.level0_files) if has_runs else "–")
+    yield Text(_count_cell(shape.files))
+    yield Text(size_cell(shape.size_bytes))
+    yield Text(size_cell(backlog.size_bytes) if backlog.size_bytes else "–")
+    yield Text(age_cell(now_ms - backlog.oldest_ms) if backlog.oldest_ms else "–")
+    yield Text(age_cell(now_ms - table.last_commit_ms) if table.last_commit_ms else "–")
 
 
-def _runs_cell(table: TopTable) -> Text:
+def _runs_cell(table: TableView) -> Text:
     """`█████▏··  9/5/8`: the bar is full at the stop trigger."""
-    trigger, stop, runs = table.compaction_trigger, table.stop_trigger, table.sorted_runs
+    info, runs = table.info, table.shape.sorted_runs_max
+    trigger, stop = info.compaction_trigger, info.stop_trigger
     if not table.is_read:
-        return Text(printable(table.kind) or "–", "dim")
+        return Text(printable(info.kind) or "–", "dim")
     if not trigger:
         return Text("append", "dim")
     is_far = stop > 10 * max(trigger, runs)
     style = _RUN_STYLES[run_state(runs, trigger, stop)]
     text = _bar(runs / max(1, 2 * trigger if is_far else stop), style)
-    stop_text = "–" if stop >= NO_STOP else _count_cell(stop)
-    text.append(f" {_count_cell(runs)}/{trigger}/{stop_text}")
+    text.append(f" {_count_cell(runs)}/{trigger}/{_count_cell(stop)}")
     return text
 
 
@@ -213,40 +226,46 @@ def _count_cell(number: int) -> str:
     return f"{number // 1000}k" if number < 10_000_000 else f"{number // 1_000_000}M"
 
 
-def _notes(look: Look) -> list[Text]:
+def _notes(status: TopStatus) -> list[Text]:
     """Why tables are not compacted, the first few for each state."""
-    notes = []
+    notes, tables = [], status.by_need()
     for need in _NOTED:
         word, style = need.word, _STYLES[need]
-        found = [table for table in look.by_need() if look.need(table) is need and table.note]
+        found = [
+            (shown_name(table.name), why)
+            for table in tables
+            if need_of(table, status.now_ms) is need and (why := why_text(table, status.now_ms))
+        ]
         notes += [
-            _line((printable(f"{table.name} {word}: "), style), (printable(table.note), ""))
-            for table in found[:_NOTES_SHOWN]
+            _line((printable(f"{name} {word}: "), style), (printable(why), ""))
+            for name, why in found[:_NOTES_SHOWN]
         ]
         if len(found) > _NOTES_SHOWN:
             notes.append(_line((f"{len(found) - _NOTES_SHOWN} more: {word}", style)))
     return notes
 
 
-def _work(look: Look) -> Iterator[RenderableType]:
-    if look.service is None:
-        yield ""
+def _work(status: TopStatus) -> Iterator[RenderableType]:
+    yield ""
+    ended = _grid(*_ENDED_COLUMNS, headed=False)
+    if status.service is None:
         yield _line(("last compactions, as snapshots tell", "bold"))
+        for seen in status.seen[:_WORK_SHOWN]:
+            ended.add_row(*_seen_cells(seen, status.now_ms))
     else:
-        yield ""
-        yield _line((f"running ({len(look.running)})", "bold"))
-        if look.running:
-            yield _running(look, look.running[:_WORK_SHOWN])
+        running, recent = status.service.running, status.service.recent
+        yield _line((f"running ({len(running)})", "bold"))
+        if running:
+            yield _running(running[:_WORK_SHOWN], status.now_ms)
         yield _line(("last compactions", "bold"))
-    if look.recent:
-        yield _recent(look, look.recent[:_WORK_SHOWN])
-    else:
-        yield _line(("none yet", "dim"))
-    if look.service is None:
+        for each in recent[:_WORK_SHOWN]:
+            ended.add_row(*_ended_cells(each, status.now_ms))
+    yield ended if ended.row_count else _line(("none yet", "dim"))
+    if status.service is None:
         yield _line(("running work, speed and halts are known to a daemon only: --url", "dim"))
 
 
-def _running(look: Look, tasks: Sequence[TopTask]) -> Table:
+def _running(tasks: Sequence[ActiveCompaction], now_ms: int) -> Table:
     grid = _grid(
         ("table", "left"),
         ("bucket", "left"),
@@ -261,48 +280,48 @@ def _running(look: Look, tasks: Sequence[TopTask]) -> Table:
         progress = _bar(task.subcompactions_done / max(1, task.subcompactions), "cyan")
         progress.append(f" {task.subcompactions_done}/{task.subcompactions}")
         grid.add_row(
-            _flexible(task.table),
-            _flexible(task.place),
-            Text(printable(task.why), "dim"),
+            _flexible(shown_name(task.name)),
+            _flexible(place_text(task.partition, task.bucket)),
+            Text(printable(task.reason.value), "dim"),
             Text(f"{_count_cell(task.files)} file{'' if task.files == 1 else 's'}"),
             Text(size_cell(task.size_bytes)),
             progress,
-            Text(age_cell(look.now_ms - task.started_ms)),
+            Text(age_cell(now_ms - task.started_ms)),
         )
     return grid
-
-
-def _recent(look: Look, commits: Sequence[TopCommit]) -> Table:
-    grid = _grid(
-        ("table", "left"),
-        ("bucket", "left"),
-        ("why", "left"),
-        ("files", "right"),
-        ("bytes", "right"),
-        ("outcome", "left"),
-        ("ago", "right"),
-        headed=False,
-    )
-    for ended in commits:
-        is_good = ended.outcome == "committed"
-        outcome = ended.detail if is_good else f"{ended.outcome}: {ended.detail}"
-        grid.add_row(
-            _flexible(ended.table),
-            _flexible(ended.place),
-            Text(printable(ended.why), "dim"),
-            _change(ended.files_in, ended.files_out, _count_cell),
-            _change(ended.bytes_in, ended.bytes_out, size_cell),
-            _flexible(outcome, "" if is_good else "yellow"),
-            Text(age_cell(look.now_ms - ended.finished_ms)),
-        )
-    return grid
-
-
-def _change(before: int | None, after: int | None, cell: Callable[[int], str]) -> Text:
-    return Text("" if before is None or after is None else f"{cell(before)}→{cell(after)}")
 
 
 _Justify = Literal["left", "right"]
+_ENDED_COLUMNS: tuple[tuple[str, _Justify], ...] = (
+    ("table", "left"),
+    ("bucket", "left"),
+    ("why", "left"),
+    ("files", "right"),
+    ("bytes", "right"),
+    ("outcome", "left"),
+    ("ago", "right"),
+)
+
+
+def _ended_cells(ended: EndedCompaction, now_ms: int) -> Iterator[Text]:
+    is_good = ended.outcome is Outcome.COMMITTED
+    outcome = f"snapshot {ended.snapshot_id}" if ended.snapshot_id else ended.message
+    yield _flexible(shown_name(ended.name))
+    yield _flexible(place_text(ended.partition, ended.bucket))
+    yield Text(printable(ended.reason.value), "dim")
+    yield Text(f"{_count_cell(ended.files_in)}→{_count_cell(ended.files_out)}")
+    yield Text(f"{size_cell(ended.bytes_in)}→{size_cell(ended.bytes_out)}")
+    yield _flexible(
+        outcome if is_good else f"{ended.outcome.value}: {outcome}", "" if is_good else "yellow"
+    )
+    yield Text(age_cell(now_ms - ended.finished_ms))
+
+
+def _seen_cells(seen: SeenCompaction, now_ms: int) -> tuple[Text, ...]:
+    empty = Text()
+    outcome = _flexible(f"snapshot {seen.snapshot_id}")
+    ago = Text(age_cell(now_ms - seen.finished_ms))
+    return _flexible(shown_name(seen.name)), empty, empty, empty, empty, outcome, ago
 
 
 def _grid(*columns: tuple[str, _Justify], headed: bool = True) -> Table:

@@ -12,20 +12,22 @@ from compactord.config.load import LoadedConfig
 from compactord.config.policy import policy_for
 from compactord.config.warehouse import NAMELESS
 from compactord.errors import CompactordError, ObjectNotFound, UnsupportedTable
+from compactord.model import TableName
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
-from compactord.service.unserved import left_alone, state_of
-from compactord.service.view import TableStatus
+from compactord.service.unserved import left_alone, unserved_view
+from compactord.service.view import TableStatus, TableView
 from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.base import Storage
 from compactord.table.backlog import TableBacklog
+from compactord.table.info import table_info
 from compactord.table.opening import OpenTable, describe_table, refuse_live_state
 from compactord.table.planning import PlanContext, StatePlanner
-from compactord.table.status import Backlog, TableShape
-from compactord.top.look import Look, NoAnswer, TopCommit, TopTable
+from compactord.table.status import TableInfo
+from compactord.top.status import NoAnswer, SeenCompaction, TopStatus
 
 # How far back the newest compaction of a table is searched for.
 _SNAPSHOTS_READ = 8
@@ -35,7 +37,7 @@ _RECENT_KEPT = 32
 class WarehouseSource:
     """All tables of a catalog, `NAMELESS` in `loaded`, as a service with that would have them.
 
-    `stop` interrupts `look` between two tables.
+    `stop` interrupts `status` between two tables.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class WarehouseSource:
         self._stop = stop
         self._watched: dict[TableRef, _WatchedTable] = {}
 
-    def look(self) -> Look:
+    def status(self) -> TopStatus:
         """Raises what listing raises, of one database, too, and `NoAnswer` when told to stop."""
         listed = self._catalog.list_tables()
         for trouble in listed.unreadable.values():
@@ -61,17 +63,14 @@ class WarehouseSource:
                 self._catalog.storage, ref, self._loaded, self._clock
             )
             self._watched[ref] = watched
-            tables.append(watched.look())
-        commits = (
-            commit for watched in self._watched.values() for commit in reversed(watched.commits)
-        )
-        return Look(
+            tables.append(watched.view())
+        seen = (each for watched in self._watched.values() for each in reversed(watched.seen))
+        return TopStatus(
             source=self._catalog.warehouse,
             now_ms=self._clock.now_ms(),
             service=None,
             tables=tuple(tables),
-            running=(),
-            recent=tuple(sorted(commits, key=lambda commit: -commit.finished_ms)[:_RECENT_KEPT]),
+            seen=tuple(sorted(seen, key=lambda each: -each.finished_ms)[:_RECENT_KEPT]),
         )
 
 
@@ -79,7 +78,7 @@ class _WatchedTable:
     """One table's state and plan between polls."""
 
     def __init__(self, storage: Storage, ref: TableRef, loaded: LoadedConfig, clock: Clock) -> None:
-        self.commits: deque[TopCommit] = deque(maxlen=_SNAPSHOTS_READ)
+        self.seen: deque[SeenCompaction] = deque(maxlen=_SNAPSHOTS_READ)
         self._storage = storage
         self._ref = ref
         self._loaded = loaded
@@ -90,26 +89,38 @@ class _WatchedTable:
         self._backlog: TableBacklog | None = None
         self._known: Snapshot | None = None
 
-    def look(self) -> TopTable:
+    def view(self) -> TableView:
         """Never raises because of the table: its line shows the error."""
-        line, refused, trouble = None, list[str](), ""
+        found, refused, error = None, list[str](), ""
         try:
-            line = self._surveyed()
-        except UnsupportedTable as error:
-            refused += error.reasons
-        except CompactordError as error:
-            trouble = str(error)
+            found = self._read()
+        except UnsupportedTable as unsupported:
+            refused += unsupported.reasons
+        except CompactordError as failure:
+            error = str(failure)
+        table = self._table
         # Of a table that cannot be read nobody knows whether it is write-only.
-        write_only = self._table is None or self._table.options.write_only
+        write_only = table is None or table.options.write_only
         alone = left_alone(self._loaded, NAMELESS, self._ref, self._policy, write_only=write_only)
-        status, why = state_of(alone, refused, trouble)
-        if line is None:
-            kind = self._table.kind.value if self._table is not None else ""
-            line = TopTable(name=self._ref.full_name, status="", kind=kind, is_read=False)
+        if found is None:
+            found = replace(self._unread(), error=error)
             self._forget()
-        return replace(line, status=status.value, note=why)
+        return unserved_view(found, alone, refused)
 
-    def _surveyed(self) -> TopTable:
+    def _unread(self) -> TableView:
+        """What is known of the table before its files are read."""
+        fallback = self._loaded.config.alerts.stop_trigger_fallback
+        table, ref = self._table, self._ref
+        return TableView(
+            # A warehouse without a configuration has no name.
+            name=TableName("", ref.database, ref.name),
+            location=ref.location,
+            status=TableStatus.ACTIVE,
+            why="",
+            info=table_info(table, stop_trigger_fallback=fallback) if table else TableInfo(),
+        )
+
+    def _read(self) -> TableView:
         schema = latest_schema(self._storage, self._ref.location)
         if self._table is None or self._table.schema.id != schema.id or self._state is None:
             self._forget()
@@ -123,7 +134,7 @@ class _WatchedTable:
         table = self._table
         if state.snapshot != self._known:
             refuse_live_state(table, state)
-            self._note_commits(state)
+            self._note_compactions(state)
         self._state = state
         options = table.options.compaction
         context = _context(self._clock)
@@ -131,31 +142,18 @@ class _WatchedTable:
         if self._backlog is None:
             self._backlog = TableBacklog(stop_trigger=options.stop_trigger)
         self._backlog.update(planner, state, changed, {}, context)
-        shape = self._backlog.shape(table.kind, options, context, snapshots=0)
-        return self._line(table, shape, self._backlog.backlog(), context)
-
-    def _line(
-        self, table: OpenTable, shape: TableShape, backlog: Backlog, context: PlanContext
-    ) -> TopTable:
-        has_runs = table.key_of is not None
-        options = table.options.compaction
+        backlog = self._backlog.backlog()
         lead_ms = context.now_ms - context.steady_ms
-        return TopTable(
-            name=self._ref.full_name,
-            status=TableStatus.ACTIVE.value,
-            kind=table.kind.value,
-            sorted_runs=shape.sorted_runs_max,
-            compaction_trigger=options.compaction_trigger if has_runs else 0,
-            stop_trigger=options.stop_trigger if has_runs else 0,
-            level0_files=shape.level0_files,
-            files=shape.files,
-            size_bytes=shape.size_bytes,
-            backlog_bytes=backlog.size_bytes,
-            oldest_ms=backlog.oldest_ms + lead_ms if backlog.oldest_ms else 0,
-            last_commit_ms=max((commit.finished_ms for commit in self.commits), default=0),
+        oldest_ms = backlog.oldest_ms + lead_ms if backlog.oldest_ms else 0
+        return replace(
+            self._unread(),
+            shape=self._backlog.shape(table.kind, options, context, snapshots=0),
+            backlog=replace(backlog, oldest_ms=oldest_ms),
+            first_poll_ms=context.now_ms,
+            last_commit_ms=max((each.finished_ms for each in self.seen), default=0),
         )
 
-    def _note_commits(self, state: TableState) -> None:
+    def _note_compactions(self, state: TableState) -> None:
         """Remember the newest few compactions among the snapshots since the last poll."""
         newest, known = state.snapshot, self._known
         self._known = newest
@@ -169,19 +167,16 @@ class _WatchedTable:
             except ObjectNotFound:
                 continue  # expired, or expiring at this moment
             if snapshot.commit_kind is CommitKind.COMPACT:
-                self.commits.append(_commit(self._ref, snapshot))
+                self.seen.append(
+                    SeenCompaction(
+                        name=TableName("", self._ref.database, self._ref.name),
+                        snapshot_id=snapshot.id,
+                        finished_ms=snapshot.time_ms,
+                    )
+                )
 
     def _forget(self) -> None:
         self._table = self._state = self._backlog = None
-
-
-def _commit(ref: TableRef, snapshot: Snapshot) -> TopCommit:
-    return TopCommit(
-        table=ref.full_name,
-        outcome="committed",
-        detail=f"snapshot {snapshot.id}",
-        finished_ms=snapshot.time_ms,
-    )
 
 
 def _context(clock: Clock) -> PlanContext:

@@ -21,7 +21,8 @@ from rich.text import Text
 from compactord.errors import UsageError
 from compactord.top.console import console_on
 from compactord.top.frame import frame
-from compactord.top.look import Look, NoAnswer, Rates, Source, look_json, rates_between
+from compactord.top.frame_json import frame_json
+from compactord.top.status import NoAnswer, Rates, Source, TopStatus, rates_between
 
 # How soon a key or a signal is noticed.
 _STEP_S = 0.1
@@ -48,10 +49,10 @@ def run(
     watch = _Watch(source)
     # The first poll of a large warehouse may take long.
     is_quiet = as_json or not console.is_terminal
-    waiting = contextlib.nullcontext() if is_quiet else console.status("looking …")
+    waiting = contextlib.nullcontext() if is_quiet else console.status("reading …")
     try:
         with waiting:
-            watch.look()
+            watch.poll()
     except NoAnswer as error:
         if stop.is_set():
             return
@@ -72,11 +73,11 @@ class _Watch:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._rates: Rates | None = None
-        self._newest: Look | None = None
+        self._newest: TopStatus | None = None
         self.trouble = ""
 
     @property
-    def newest(self) -> Look:
+    def newest(self) -> TopStatus:
         assert self._newest is not None, "it is read before it is shown"
         return self._newest
 
@@ -84,18 +85,18 @@ class _Watch:
     def rates(self) -> Rates | None:
         return self._rates
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Raises `NoAnswer`; then the previous status is kept."""
-        found = self._source.look()
+        found = self._source.status()
         before = self._newest
         # The daemon publishes a status once a second: the same one twice gives no speed.
         if before is None or before.now_ms != found.now_ms:
             self._rates = rates_between(before, found)
         self._newest, self.trouble = found, ""
 
-    def look_again(self) -> None:
+    def poll_again(self) -> None:
         try:
-            self.look()
+            self.poll()
         except NoAnswer as error:
             self.trouble = f"{error}; trying again"
 
@@ -104,11 +105,13 @@ def _print_json(
     watch: _Watch, stream: IO[str], *, interval_s: float, once: bool, stop: threading.Event
 ) -> None:
     while True:
-        stream.write(json.dumps(look_json(watch.newest, watch.rates, trouble=watch.trouble)) + "\n")
+        stream.write(
+            json.dumps(frame_json(watch.newest, watch.rates, trouble=watch.trouble)) + "\n"
+        )
         stream.flush()
         if once or stop.wait(interval_s):
             return
-        watch.look_again()
+        watch.poll_again()
 
 
 def _print_frames(
@@ -119,7 +122,7 @@ def _print_frames(
         if once or stop.wait(interval_s):
             return
         console.print()
-        watch.look_again()
+        watch.poll_again()
 
 
 def _show_live(
@@ -136,7 +139,7 @@ def _show_live(
             while time.monotonic() < deadline:
                 if stop.is_set() or quits(_STEP_S):
                     return
-            watch.look_again()
+            watch.poll_again()
 
 
 class _Keys:

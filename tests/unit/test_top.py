@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,9 @@ from compactord.storage.local import LocalStorage
 from compactord.table.status import Backlog
 from compactord.top.arguments import add_top_arguments
 from compactord.top.command import top
-from compactord.top.daemon import DaemonSource, look_of
+from compactord.top.daemon import DaemonSource
 from compactord.top.frame import age_cell, frame, size_cell
-from compactord.top.look import Look, NoAnswer, Rates, rates_between
+from compactord.top.status import NoAnswer, Rates, TopStatus, rates_between, shown_name
 from compactord.top.warehouse import WarehouseSource
 from compactord.top.watch import run
 from tests.builders import compact, fill_keyed, keyed_table, writer
@@ -86,13 +86,26 @@ def daemon() -> Iterator[Daemon]:
     found.server.stop()
 
 
-def look_at(view: ServiceView) -> Look:
-    return look_of("http://daemon", codec.plain(api.status(view)), codec.plain(api.tables(view)))
+def sent(status: Mapping[str, Any], tables: Mapping[str, Any]) -> TopStatus:
+    """What `top` has of a daemon that answers so."""
+    view = codec.decode(ServiceView, {**status, "tables": tables["tables"]})
+    return TopStatus(source="http://daemon", now_ms=view.now_ms, tables=view.tables, service=view)
 
 
-def drawn(look: Look, rates: Rates | None = None, *, width: int = 120, **how: Any) -> list[str]:
+def status_of(view: ServiceView) -> TopStatus:
+    return sent(codec.plain(api.status(view)), codec.plain(api.tables(view)))
+
+
+def _as_sent(view: ServiceView) -> ServiceView:
+    """Without what is internal."""
+    return replace(view, steady_ms=0, queued_by_table={})
+
+
+def drawn(
+    status: TopStatus, rates: Rates | None = None, *, width: int = 120, **how: Any
+) -> list[str]:
     stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(frame(look, rates, **how))
+    Console(file=stream, width=width, color_system=None).print(frame(status, rates, **how))
     return stream.getvalue().splitlines()
 
 
@@ -119,17 +132,17 @@ def test_ages_have_one_unit(milliseconds: int, expected: str) -> None:
 
 
 def test_a_table_is_a_line_with_runs_against_triggers() -> None:
-    line = line_of(drawn(look_at(busy_night().view())), "lake.sales.orders")
+    line = line_of(drawn(status_of(busy_night().view())), "lake.sales.orders")
     assert line.split() == [
         *("lake.sales.orders", "over", "stop", "████████", "9/5/8", "8", "64", "18.0G"),
         *("5.2G", "41m", "1m"),
     ]
-    customers = line_of(drawn(look_at(busy_night().view())), "lake.crm.customers")
+    customers = line_of(drawn(status_of(busy_night().view())), "lake.crm.customers")
     assert "██████·· 6/5/8" in customers
 
 
 def test_tables_come_by_need() -> None:
-    lines = drawn(look_at(busy_night().view()))
+    lines = drawn(status_of(busy_night().view()))
     found = [line.split()[0] for line in lines if line.startswith("lake.")][:5]
     assert found == [
         "lake.sales.refunds",
@@ -145,20 +158,22 @@ def test_halted_tables_say_why() -> None:
     assert (
         "lake.d.t halted: merge-engine = aggregation is not supported yet; next attempt in 20 min. "
         "What to do: restore it"
-    ) in " ".join(drawn(look_at(service_view(stopped)), width=200))
+    ) in " ".join(drawn(status_of(service_view(stopped)), width=200))
 
 
 def test_a_table_that_could_not_be_read_once_is_not_halted() -> None:
     failed = table_view("d.t", status=TableStatus.ERROR, error="no answer")
-    lines = drawn(look_at(service_view(failed)))
+    lines = drawn(status_of(service_view(failed)))
     assert line_of(lines, "lake.d.t ").split()[1] == "error"
     assert "lake.d.t error: no answer" in lines
 
 
 def test_runs_at_the_trigger_are_not_due_while_nothing_is_picked() -> None:
     due = Backlog(tasks=1, files=5, size_bytes=7 << 30, oldest_ms=NOW_MS)
-    look = look_at(service_view(table_view("d.q", runs=5), table_view("d.w", runs=5, backlog=due)))
-    lines = drawn(look)
+    status = status_of(
+        service_view(table_view("d.q", runs=5), table_view("d.w", runs=5, backlog=due))
+    )
+    lines = drawn(status)
     assert "at trigger" in line_of(lines, "lake.d.q ")
     assert line_of(lines, "lake.d.w ").split()[1] == "due"
 
@@ -167,8 +182,8 @@ def test_tables_that_are_left_alone_are_listed_with_their_state_and_why() -> Non
     due = Backlog(tasks=1, files=5, size_bytes=7 << 30, oldest_ms=NOW_MS)
     refused = table_view("d.r", status=TableStatus.UNSUPPORTED, halt=halt(), first_poll_ms=0)
     paused = table_view("d.p", status=TableStatus.PAUSED, why="by rules.0.set.mode", backlog=due)
-    look = look_at(service_view(paused, refused, pattern_excluded_view("d.tmp")))
-    lines = drawn(look)
+    status = status_of(service_view(paused, refused, pattern_excluded_view("d.tmp")))
+    lines = drawn(status)
     assert line_of(lines, "lake.d.p ").split()[1:3] == ["paused", "██······"]
     assert line_of(lines, "lake.d.r ").split()[1:3] == ["unsupported", "primary-key"]
     assert line_of(lines, "lake.d.tmp ").split()[1:3] == ["excluded", "–"]
@@ -183,7 +198,7 @@ def test_tables_that_are_left_alone_are_listed_with_their_state_and_why() -> Non
 
 
 def test_running_and_recent_work_is_shown() -> None:
-    lines = drawn(look_at(busy_night().view()), Rates(input_bytes=41e6, output_bytes=30.04e6))
+    lines = drawn(status_of(busy_night().view()), Rates(input_bytes=41e6, output_bytes=30.04e6))
     text = "\n".join(lines)
     assert "slots 3/4, mem 1.5G/4.0G, queue 5, backlog 6.4G" in text
     assert "in 41.0 MB/s, out 30.0 MB/s" in text
@@ -197,7 +212,7 @@ def test_running_and_recent_work_is_shown() -> None:
 def test_no_line_is_wider_than_the_terminal_and_numbers_are_whole(width: int) -> None:
     view = busy_night().view()
     long = table_view("d." + "long" * 40, runs=120, backlog=view.tables[0].backlog)
-    lines = drawn(look_at(replace(view, tables=(*view.tables, long))), width=width)
+    lines = drawn(status_of(replace(view, tables=(*view.tables, long))), width=width)
     assert max(map(len, lines)) <= width
     line = line_of(lines, "lake.d.long")
     assert "… " in line
@@ -207,7 +222,7 @@ def test_no_line_is_wider_than_the_terminal_and_numbers_are_whole(width: int) ->
 
 @pytest.mark.parametrize("width", [40, 60])
 def test_a_narrow_terminal_still_says_which_table(width: int) -> None:
-    lines = drawn(look_at(busy_night().view()), width=width)
+    lines = drawn(status_of(busy_night().view()), width=width)
     assert max(map(len, lines)) <= width
     (line,) = (line for line in lines if "9/5/8" in line)
     assert line.startswith("lake.sales")
@@ -216,8 +231,8 @@ def test_a_narrow_terminal_still_says_which_table(width: int) -> None:
 def test_a_frame_fits_a_terminal_of_few_lines_and_counts_what_it_leaves_out() -> None:
     view = busy_night().view()
     many = [table_view(f"d.t{n}") for n in range(50)]
-    look = look_at(replace(view, tables=(*view.tables, *many)))
-    lines = drawn(look, width=100, height=40)
+    status = status_of(replace(view, tables=(*view.tables, *many)))
+    lines = drawn(status, width=100, height=40)
     assert len(lines) <= 40
     shown = sum("lake." in line and "/5/" in line for line in lines)
     more = re.search(r"(\d+) more tables are less urgent", "\n".join(lines))
@@ -227,20 +242,20 @@ def test_a_frame_fits_a_terminal_of_few_lines_and_counts_what_it_leaves_out() ->
 
 
 def test_what_is_there_once_is_not_called_many() -> None:
-    look = look_at(all_of_one().shown)
-    assert not plurals_of_one("\n".join(drawn(look) + drawn(replace(look, service=None))))
+    status = status_of(all_of_one().shown)
+    assert not plurals_of_one("\n".join(drawn(status) + drawn(replace(status, service=None))))
 
 
 def test_names_cannot_steer_the_terminal_nor_rich() -> None:
     view = table_view("d.[bold red]x\x1b]0;owned\x07\n[/]")
-    lines = drawn(look_at(service_view(view)))
+    lines = drawn(status_of(service_view(view)))
     assert r"lake.d.[bold red]x\x1b]0;owned\x07\n[/]" in line_of(lines, "lake.d.")
 
 
 def test_an_engine_that_has_not_failed_is_starting() -> None:
     view = service_view(table_view())
     starting = replace(view, engine=replace(view.engine, is_up=False, error=""))
-    lines = drawn(look_at(starting))
+    lines = drawn(status_of(starting))
     assert line_of(lines, "slots").endswith("the engine is starting")
     assert not any("is down" in line for line in lines)
 
@@ -255,7 +270,7 @@ def test_troubles_of_the_service_are_shown() -> None:
         config=replace(view.config, last_reload_successful=False, error="line 3"),
         loops=(replace(view.loops[0], heartbeat_ms=NOW_MS - 95_000),),
     )
-    text = "\n".join(drawn(look_at(broken)))
+    text = "\n".join(drawn(status_of(broken)))
     for trouble in (
         "draining",
         "the engine is down: py4j is gone",
@@ -282,7 +297,7 @@ def _grown(view: ServiceView, seconds: float, read: int, written: int) -> Servic
 
 def test_rates_are_growth_by_time() -> None:
     view = busy_night().view()
-    before, now = look_at(view), look_at(_grown(view, 2, 80, 60))
+    before, now = status_of(view), status_of(_grown(view, 2, 80, 60))
     assert rates_between(before, now) == Rates(input_bytes=40, output_bytes=30)
     assert rates_between(None, now) is None
     assert rates_between(now, now) is None
@@ -290,27 +305,25 @@ def test_rates_are_growth_by_time() -> None:
 
 def test_a_daemon_that_began_anew_and_tables_that_came_have_no_rate() -> None:
     view = busy_night().view()
-    before = look_at(view)
-    shrunk = look_at(_grown(view, 2, -500, -500))
+    before = status_of(view)
+    shrunk = status_of(_grown(view, 2, -500, -500))
     assert rates_between(before, shrunk) == Rates(input_bytes=0, output_bytes=0)
     without = replace(view, tables=view.tables[1:])
-    came = look_at(_grown(view, 2, 80, 60))
-    assert rates_between(look_at(without), came) == Rates(input_bytes=0, output_bytes=0)
+    came = status_of(_grown(view, 2, 80, 60))
+    assert rates_between(status_of(without), came) == Rates(input_bytes=0, output_bytes=0)
 
 
 def test_a_daemon_is_looked_at_over_http(daemon: Daemon) -> None:
-    look = DaemonSource(daemon.url + "/").look()
-    assert look.source == daemon.url
-    assert look.service is not None
-    assert (look.service.slots, look.service.queued) == (4, 5)
-    assert len(look.tables) == 16
-    assert look.tables[0].name == "lake.sales.orders"
+    status = DaemonSource(daemon.url + "/").status()
+    assert (status.source, status.service) == (daemon.url, _as_sent(daemon.view))
+    assert (len(status.tables), status.now_ms) == (16, NOW_MS)
 
 
 def test_fields_of_another_version_count_as_empty() -> None:
-    look = look_of("x", {"engine": 3, "running": [1, {}]}, {"tables": [{"name": 1}, None]})
-    assert len(look.tables) == len(look.running) == 1
-    assert drawn(look)
+    status = sent({"engine": 3, "running": [1, {}]}, {"tables": [{"name": 1}, None]})
+    assert status.service is not None
+    assert len(status.tables) == len(status.service.running) == 1
+    assert not any("down" in line or "reloaded" in line for line in drawn(status))
 
 
 @pytest.mark.parametrize(
@@ -326,7 +339,7 @@ def test_nobody_at_the_url_is_said(daemon: Daemon) -> None:
     url = daemon.url
     daemon.server.stop()
     with pytest.raises(NoAnswer, match=f"no daemon answers at {url}: .*refused"):
-        DaemonSource(url).look()
+        DaemonSource(url).status()
 
 
 @pytest.mark.parametrize(
@@ -345,7 +358,7 @@ def test_somebody_else_at_the_url_is_said(
 ) -> None:
     daemon.status, daemon.body = status, body
     with pytest.raises(NoAnswer, match=re.escape(expected)):
-        DaemonSource(daemon.url).look()
+        DaemonSource(daemon.url).status()
 
 
 def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
@@ -353,19 +366,19 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
 ) -> None:
     monkeypatch.setenv("http_proxy", f"http://{HOST}:1")
     monkeypatch.delenv("no_proxy", raising=False)
-    assert DaemonSource(daemon.url).look().tables
+    assert DaemonSource(daemon.url).status().tables
 
 
-class Looks:
-    """A source that gives these looks, or raises them, and then asks to stop."""
+class Statuses:
+    """A source that gives these, or raises them, and then asks to stop."""
 
-    def __init__(self, *looks: Look | Exception, stop: threading.Event | None = None) -> None:
-        self._looks = list(looks)
+    def __init__(self, *found: TopStatus | Exception, stop: threading.Event | None = None) -> None:
+        self._found = list(found)
         self._stop = stop
 
-    def look(self) -> Look:
-        found = self._looks.pop(0)
-        if not self._looks and self._stop is not None:
+    def status(self) -> TopStatus:
+        found = self._found.pop(0)
+        if not self._found and self._stop is not None:
             self._stop.set()
         if isinstance(found, Exception):
             raise found
@@ -374,8 +387,8 @@ class Looks:
 
 def test_once_prints_one_plain_frame() -> None:
     stream = io.StringIO()
-    look = look_at(busy_night().view())
-    run(Looks(look), interval_s=60, once=True, stop=threading.Event(), stream=stream)
+    status = status_of(busy_night().view())
+    run(Statuses(status), interval_s=60, once=True, stop=threading.Event(), stream=stream)
     assert "\x1b" not in stream.getvalue()
     assert stream.getvalue().count("compactord top") == 1
     assert "lake.mart.daily_revenue" in stream.getvalue()
@@ -384,11 +397,11 @@ def test_once_prints_one_plain_frame() -> None:
 def test_frames_go_on_with_rates_through_a_daemon_that_goes_away() -> None:
     view = busy_night().view()
     stop, stream = threading.Event(), io.StringIO()
-    source = Looks(
-        look_at(view),
-        look_at(_grown(view, 1, 5_000_000, 3_000_000)),
+    source = Statuses(
+        status_of(view),
+        status_of(_grown(view, 1, 5_000_000, 3_000_000)),
         NoAnswer("no daemon answers at http://daemon: refused"),
-        look_at(_grown(view, 3, 5_000_000, 3_000_000)),
+        status_of(_grown(view, 3, 5_000_000, 3_000_000)),
         stop=stop,
     )
     run(source, interval_s=0.01, once=False, stop=stop, stream=stream)
@@ -401,7 +414,7 @@ def test_frames_go_on_with_rates_through_a_daemon_that_goes_away() -> None:
 
 
 def test_nothing_to_look_at_from_the_start_is_an_error() -> None:
-    source = Looks(NoAnswer("no daemon answers"))
+    source = Statuses(NoAnswer("no daemon answers"))
     with pytest.raises(UsageError, match="no daemon answers"):
         run(source, interval_s=1, once=False, stop=threading.Event(), stream=io.StringIO())
 
@@ -416,22 +429,23 @@ def test_a_warehouse_is_looked_at_without_a_daemon_and_followed(tmp_path: Path) 
     table = keyed_table(storage, f"{tmp_path}/db.db/t", buckets=1)
     fill_keyed(writer(storage, table), commits=6)
     source = _source(open_catalog(str(tmp_path)))
-    first = source.look()
-    [line] = first.tables
-    assert (line.name, line.status) == ("db.t", "active")
-    assert (line.sorted_runs, line.compaction_trigger, line.stop_trigger) == (6, 5, 8)
-    assert (line.files, line.level0_files, line.last_commit_ms) == (6, 6, 0)
-    assert line.backlog_bytes == line.size_bytes > 0
-    assert first.recent == ()
+    first = source.status()
+    [found] = first.tables
+    shape, info = found.shape, found.info
+    assert (shown_name(found.name), found.status) == ("db.t", TableStatus.ACTIVE)
+    assert (shape.sorted_runs_max, info.compaction_trigger, info.stop_trigger) == (6, 5, 8)
+    assert (shape.files, shape.level0_files, found.last_commit_ms) == (6, 6, 0)
+    assert found.backlog.size_bytes == shape.size_bytes > 0
+    assert first.seen == ()
     compact(storage, table)
-    [line] = (second := source.look()).tables
-    assert line.sorted_runs == 1
-    assert (line.backlog_bytes, line.oldest_ms) == (0, 0)
-    assert [commit.detail for commit in second.recent] == ["snapshot 7"]
-    assert line.last_commit_ms == second.recent[0].finished_ms > 0
+    [found] = (second := source.status()).tables
+    assert found.shape.sorted_runs_max == 1
+    assert (found.backlog.size_bytes, found.backlog.oldest_ms) == (0, 0)
+    assert [each.snapshot_id for each in second.seen] == [7]
+    assert found.last_commit_ms == second.seen[0].finished_ms > 0
     fill_keyed(writer(storage, table), commits=5)
     compact(storage, table)
-    assert [commit.detail for commit in source.look().recent] == ["snapshot 13", "snapshot 7"]
+    assert [each.snapshot_id for each in source.status().seen] == [13, 7]
     text = "\n".join(drawn(second))
     assert "known to a daemon only" in text
     assert "running (" not in text
@@ -445,28 +459,28 @@ def test_tables_of_a_warehouse_that_cannot_be_served_say_why(tmp_path: Path) -> 
     (tmp_path / "a.db/no_table").mkdir()
     (tmp_path / "other").mkdir()
     source = _source(open_catalog(str(tmp_path)))
-    sums, torn = source.look().tables
-    assert (sums.name, sums.status) == ("a.sums", "unsupported")
-    assert "first-row" in sums.note
-    assert (torn.name, torn.status) == ("a.torn", "error")
-    assert "schema-0" in torn.note
+    sums, torn = source.status().tables
+    assert (shown_name(sums.name), sums.status) == ("a.sums", TableStatus.UNSUPPORTED)
+    assert "first-row" in sums.why
+    assert (shown_name(torn.name), torn.status) == ("a.torn", TableStatus.ERROR)
+    assert "schema-0" in torn.why
 
 
 def test_tables_that_are_dropped_and_made_are_followed(tmp_path: Path) -> None:
     storage = LocalStorage()
     keyed_table(storage, f"{tmp_path}/a.db/first")
     source = _source(open_catalog(str(tmp_path)))
-    assert [table.name for table in source.look().tables] == ["a.first"]
+    assert [shown_name(table.name) for table in source.status().tables] == ["a.first"]
     (tmp_path / "a.db/first/schema/schema-0").unlink()
     (tmp_path / "a.db/first/schema").rmdir()
     keyed_table(storage, f"{tmp_path}/a.db/second")
-    assert [table.name for table in source.look().tables] == ["a.second"]
+    assert [shown_name(table.name) for table in source.status().tables] == ["a.second"]
 
 
 def test_no_warehouse_is_an_error(tmp_path: Path) -> None:
     source = _source(open_catalog(f"{tmp_path}/gone"))
     with pytest.raises(TableNotFound, match="gone"):
-        source.look()
+        source.status()
 
 
 def test_a_database_that_cannot_be_listed_is_an_error() -> None:
@@ -478,7 +492,7 @@ def test_a_database_that_cannot_be_listed_is_an_error() -> None:
     keyed_table(inner, "/wh/a.db/t")
     source = _source(FilesystemCatalog(HookedStorage(inner, before=fail), "/wh"))
     with pytest.raises(AccessDenied, match=r"list failed: /wh/a\.db"):
-        source.look()
+        source.status()
 
 
 def _arguments(*arguments: str) -> argparse.Namespace:
@@ -578,7 +592,7 @@ class _Dumb(io.StringIO):
 
 def test_a_dumb_terminal_gets_plain_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    look, stop, stream = look_at(busy_night().view()), threading.Event(), _Dumb()
+    status, stop, stream = status_of(busy_night().view()), threading.Event(), _Dumb()
     threading.Timer(0.5, stop.set).start()
-    run(Looks(look), interval_s=5, once=False, stop=stop, stream=stream)
+    run(Statuses(status), interval_s=5, once=False, stop=stop, stream=stream)
     assert "lake.sales.orders" in stream.getvalue()

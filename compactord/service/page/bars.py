@@ -6,7 +6,7 @@ window's width.
 
 from __future__ import annotations
 
-from compactord.service.page.figures import NO_STOP, count, status_mark
+from compactord.service.page.figures import count, status_mark
 from compactord.service.page.markup import Markup, element, join
 from compactord.table.status import RunState
 
@@ -33,7 +33,6 @@ def runs_bar(runs: int, compaction_trigger: int, stop_trigger: int) -> Markup:
     state = run_state(runs, compaction_trigger, stop_trigger)
     is_near = stop_trigger <= _FAR * max(compaction_trigger, runs)
     scale = max(runs, stop_trigger + 1 if is_near else 2 * compaction_trigger, 1)
-    stop = "no stop" if stop_trigger >= NO_STOP else f"stop {count(stop_trigger)}"
     ticks = [compaction_trigger, *([stop_trigger] if is_near else [])]
     drawn = element(
         "svg",
@@ -46,7 +45,7 @@ def runs_bar(runs: int, compaction_trigger: int, stop_trigger: int) -> Markup:
     return join(
         (
             element("div", element("strong", count(runs)), " ", drawn, mark, class_="bar"),
-            element("small", f"trigger {count(compaction_trigger)}, {stop}"),
+            element("small", f"trigger {count(compaction_trigger)}, stop {count(stop_trigger)}"),
         )
     )
 

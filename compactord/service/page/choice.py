@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from compactord.service.page.figures import count
 from compactord.service.page.grid import Column
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.page.need import standing_of, urgency
+from compactord.service.page.need import urgency
 from compactord.service.view import ServiceView, TableStatus, TableView
 
 _NEVER_MS = 1 << 62
@@ -88,7 +88,7 @@ def chosen(tables: Sequence[TableView], choice: Choice) -> list[TableView]:
 
 def ordered(tables: Sequence[TableView], choice: Choice, now_ms: int) -> list[TableView]:
     """Most urgent need first; where another order is asked for, that comes before."""
-    found = sorted(tables, key=lambda table: urgency(standing_of(table, now_ms), str(table.name)))
+    found = sorted(tables, key=lambda table: urgency(table, now_ms))
     for name, value, _ in _SORTS.values():
         if name == choice.sort:
             found.sort(key=value, reverse=choice.is_descending)

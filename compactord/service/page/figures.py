@@ -12,9 +12,6 @@ from compactord.service.page.markup import Markup, element, join
 from compactord.service.page.need import attempt_text
 from compactord.table.report import count_text, size_text
 
-# Java's Integer.MAX_VALUE: a stop trigger with this value never stops a writer.
-NO_STOP = 2_147_483_647
-
 _REASONS = {
     CompactReason.EARLY_FULL_INTERVAL: "the last full compaction is older than the table allows",
     CompactReason.EARLY_FULL_TOTAL_SIZE: "the bucket is small enough to be kept in one run",

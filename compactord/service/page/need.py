@@ -6,7 +6,6 @@ Its state in a word, the sentence that says why, and how urgently it needs atten
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from compactord.clock import age_text
 from compactord.service.view import TableStatus, TableView
@@ -40,67 +39,47 @@ def attempt_text(at_ms: int, now_ms: int) -> str:
     return f"in {age_text(at_ms - now_ms)}" if at_ms > now_ms else "as soon as a slot is free"
 
 
-def why_text(why: str, action: str, next_try_ms: int, now_ms: int) -> str:
-    """Why a table is not compacted, when it is tried again (0: not said), and what to do."""
-    again = f"; next attempt {attempt_text(next_try_ms, now_ms)}" if next_try_ms else ""
-    todo = f". What to do: {action}" if action else ""
-    return f"{why}{again}{todo}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What the need depends on. Triggers 0: the table has no sorted runs; ages in milliseconds."""
-
-    status: str
-    sorted_runs: int
-    compaction_trigger: int
-    stop_trigger: int
-    backlog_bytes: int
-    backlog_age_ms: int
-    max_backlog_age_ms: int
-    is_failing: bool
+def why_text(table: TableView, now_ms: int) -> str:
+    """Why a table is not compacted, when it is tried again, and what to do; empty if it is."""
+    halt = table.halt
+    if halt is None:
+        return table.why
+    again = f"; next attempt {attempt_text(halt.next_try_ms, now_ms)}" if halt.next_try_ms else ""
+    return f"{table.why}{again}{f'. What to do: {halt.action}' if halt.action else ''}"
 
 
 _BY_STATUS = {
-    TableStatus.HALTED.value: Need.HALTED,
-    TableStatus.ERROR.value: Need.ERROR,
-    TableStatus.PAUSED.value: Need.PAUSED,
-    TableStatus.UNSUPPORTED.value: Need.UNSUPPORTED,
-    TableStatus.EXCLUDED.value: Need.EXCLUDED,
+    TableStatus.HALTED: Need.HALTED,
+    TableStatus.ERROR: Need.ERROR,
+    TableStatus.PAUSED: Need.PAUSED,
+    TableStatus.UNSUPPORTED: Need.UNSUPPORTED,
+    TableStatus.EXCLUDED: Need.EXCLUDED,
 }
 
 
-def need_of(standing: Standing) -> Need:
+def is_failing(table: TableView) -> bool:
+    """Whether the table or buckets of it failed lately."""
+    return table.consecutive_failures > 0 or table.quarantined_count > 0
+
+
+def need_of(table: TableView, now_ms: int) -> Need:
     """The bands of runs are those of `RunState`; failures and an old backlog count as late."""
-    if (found := _BY_STATUS.get(standing.status)) is not None:
+    if (found := _BY_STATUS.get(table.status)) is not None:
         return found
-    runs, stop = standing.sorted_runs, standing.stop_trigger
+    runs, stop = table.shape.sorted_runs_max, table.info.stop_trigger
     if stop and runs > stop:
         return Need.OVER_STOP
-    is_old = 0 < standing.max_backlog_age_ms < standing.backlog_age_ms
-    if standing.is_failing or is_old:
+    backlog, max_age_ms = table.backlog, table.max_backlog_age_ms
+    if is_failing(table) or (backlog.oldest_ms and 0 < max_age_ms < now_ms - backlog.oldest_ms):
         return Need.LATE
     if stop and runs >= stop - 1:
         return Need.NEAR_STOP
-    if standing.backlog_bytes:
+    if backlog.size_bytes:
         return Need.DUE
-    return Need.AT_TRIGGER if 0 < standing.compaction_trigger <= runs else Need.NOTHING
+    return Need.AT_TRIGGER if 0 < table.info.compaction_trigger <= runs else Need.NOTHING
 
 
-def urgency(standing: Standing, name: str) -> tuple[int, int, int, str]:
+def urgency(table: TableView, now_ms: int) -> tuple[int, int, int, str]:
     """A sort key: most urgent need first, then larger backlog, then more runs, then the name."""
-    return need_of(standing), -standing.backlog_bytes, -standing.sorted_runs, name
-
-
-def standing_of(table: TableView, now_ms: int) -> Standing:
-    oldest = table.backlog.oldest_ms
-    return Standing(
-        status=table.status.value,
-        sorted_runs=table.shape.sorted_runs_max,
-        compaction_trigger=table.info.compaction_trigger,
-        stop_trigger=table.info.stop_trigger,
-        backlog_bytes=table.backlog.size_bytes,
-        backlog_age_ms=max(0, now_ms - oldest) if oldest else 0,
-        max_backlog_age_ms=table.max_backlog_age_ms,
-        is_failing=table.consecutive_failures > 0 or table.quarantined_count > 0,
-    )
+    runs = table.shape.sorted_runs_max
+    return need_of(table, now_ms), -table.backlog.size_bytes, -runs, str(table.name)

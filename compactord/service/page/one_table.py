@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from compactord.model import WorkKind
 from compactord.service.page.bars import band_mark, runs_bar
 from compactord.service.page.figures import (
-    NO_STOP,
     age_text,
     attempt,
     count,
@@ -20,7 +19,7 @@ from compactord.service.page.figures import (
 from compactord.service.page.grid import column, facts, grid, section
 from compactord.service.page.lsm import lsm_svg, scale_text
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.page.need import Need, need_of, standing_of
+from compactord.service.page.need import Need, need_of
 from compactord.service.page.notices import Notice, notice_list, table_notices
 from compactord.service.page.runbooks import runbook_link
 from compactord.service.page.work import of_table, queue_grid, recent_grid, running_grid
@@ -93,7 +92,7 @@ def _parts(detail: TableDetail, work: ServiceView, now_ms: int) -> Iterator[Mark
 
 def _notices(table: TableView, now_ms: int) -> Iterator[Notice]:
     yield from table_notices(table, now_ms, names_table=False)
-    found = _NEEDS.get(need_of(standing_of(table, now_ms)))
+    found = _NEEDS.get(need_of(table, now_ms))
     if found is not None:
         text, alert = found
         yield Notice("warn", element("p", text, " ", runbook_link(alert)))
@@ -248,9 +247,7 @@ def _settings(table: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
         yield "Write-only", "yes" if info.write_only else no
     if info.compaction_trigger:
         yield "Compaction trigger", count_text(info.compaction_trigger, "sorted run")
-        has_stop = info.stop_trigger < NO_STOP
-        stop = count_text(info.stop_trigger, "sorted run") if has_stop else "none"
-        yield "Stop trigger", stop
+        yield "Stop trigger", count_text(info.stop_trigger, "sorted run")
     if not table.discovery_interval_ms:
         # A pattern excludes it: no settings hold for it.
         return

@@ -29,7 +29,7 @@ from compactord.service.page.figures import (
 )
 from compactord.service.page.grid import column, grid, section, tiles
 from compactord.service.page.markup import Markup, element, join
-from compactord.service.page.need import Need, need_of, standing_of
+from compactord.service.page.need import Need, need_of
 from compactord.service.page.notices import Notice, notice_list, service_notices, table_notices
 from compactord.service.page.work import queue_grid, recent_grid, running_grid, with_work
 from compactord.service.view import BucketView, EngineView, ServiceView, TableStatus, TableView
@@ -96,7 +96,7 @@ def overview(view: ServiceView, query: Mapping[str, str], now_ms: int) -> Markup
 
 def trouble_count(view: ServiceView, now_ms: int) -> int:
     """Notices of the service, and tables that are halted, over their stop trigger or late."""
-    needs = (need_of(standing_of(table, now_ms)) for table in view.tables)
+    needs = (need_of(table, now_ms) for table in view.tables)
     service = sum(notice.severity == "bad" for notice in service_notices(view, now_ms))
     return service + sum(need <= Need.LATE for need in needs)
 
@@ -265,7 +265,7 @@ def _table_row(table: TableView, now_ms: int) -> tuple[str, ...]:
 
 
 def _state(table: TableView, now_ms: int) -> Markup:
-    need = _NEED_MARKS.get(need_of(standing_of(table, now_ms)))
+    need = _NEED_MARKS.get(need_of(table, now_ms))
     marks: list[str | None] = [status_mark(table.status.value)]
     if table.status in _LEFT_ALONE:
         return join((*marks, element("small", element("bdi", table.why))), " ")

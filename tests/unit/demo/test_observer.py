@@ -15,6 +15,7 @@ from compactord.service.http import JSON, HttpServer, PageResponse, Request
 from compactord.service.view import ServiceView, TableStatus
 from compactord.table.status import Backlog
 from compactord_demo.observer import Observer
+from compactord_demo.summary import committed
 from tests.views import append_view, service_view, table_view, task_view
 
 SNAPSHOTS = {"sales.orders": 9, "logs.clicks": 9}
@@ -52,15 +53,15 @@ def daemon() -> Iterator[Daemon]:
 
 
 def test_nothing_is_known_before_there_is_an_address_or_an_answer(daemon: Daemon) -> None:
-    observer = Observer("lake")
+    observer = Observer()
     observer.observe(None)
     observer.observe("http://127.0.0.1:1")
-    assert (observer.look, observer.histories) == (None, {})
+    assert (observer.status, observer.histories) == (None, {})
     assert not observer.is_idle_at(SNAPSHOTS)
 
 
 def test_each_new_view_is_a_point_of_the_curves(daemon: Daemon) -> None:
-    observer = Observer("lake")
+    observer = Observer()
     for now_ms, runs in ((1_000, 7), (1_000, 7), (2_000, 3)):
         daemon.view = _view(now_ms, runs)
         observer.observe(daemon.url)
@@ -77,14 +78,13 @@ def test_only_committed_compactions_count(daemon: Daemon) -> None:
     }
     counters = replace(before, compactions=compactions, commits_committed=6)
     daemon.view = _view(counters=counters)
-    observer = Observer("lake")
+    observer = Observer()
     observer.observe(daemon.url)
-    work = observer.work["sales.orders"]
-    assert (work.compactions, work.commits) == (7, 6)
+    assert committed(observer.counters("sales.orders")) == 7
 
 
 def test_idle_is_at_rest_at_the_newest_snapshot_of_every_table(daemon: Daemon) -> None:
-    observer = Observer("lake")
+    observer = Observer()
     observer.observe(daemon.url)
     assert observer.is_idle_at(SNAPSHOTS)
     assert not observer.is_idle_at({**SNAPSHOTS, "logs.clicks": 10}), "it has not seen all"
@@ -101,13 +101,13 @@ def test_idle_is_at_rest_at_the_newest_snapshot_of_every_table(daemon: Daemon) -
 )
 def test_with_work_left_it_is_not_idle(view: Callable[[], ServiceView], daemon: Daemon) -> None:
     daemon.view = view()
-    observer = Observer("lake")
+    observer = Observer()
     observer.observe(daemon.url)
     assert not observer.is_idle_at(SNAPSHOTS)
 
 
 def test_a_table_that_is_not_served_is_trouble(daemon: Daemon) -> None:
-    observer = Observer("lake")
+    observer = Observer()
     observer.observe(daemon.url)
     assert observer.troubles() == []
     daemon.view = _view(status=TableStatus.ERROR, error="permission denied")

@@ -5,9 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
+from compactord.service.view import TableStatus
 from compactord.top.console import console_on
-from compactord_demo.observer import History, Observer, Work
+from compactord_demo.observer import History, Observer
 from compactord_demo.screen import curve, screen_on
+from tests.views import halt, table_view
 
 NAMES = ("sales.orders", "logs.clicks")
 
@@ -34,14 +36,15 @@ def test_a_curve_shows_the_newest_values_against_the_highest_of_them() -> None:
 def test_a_plain_line_tells_of_trouble() -> None:
     stream = io.StringIO()
     observer = _observer()
-    observer.work["sales.orders"] = Work(status="halted", trouble="merges fail")
+    halted = table_view(status=TableStatus.HALTED, halt=halt(message="merges fail"))
+    observer.tables["sales.orders"] = halted
     with screen_on(console_on(stream), NAMES, 0.0) as screen:
         screen.show(observer, "writing", 0.0)
     assert stream.getvalue().endswith("  sales.orders is halted: merges fail\n")
 
 
 def _observer() -> Observer:
-    observer = Observer("demo")
+    observer = Observer()
     observer.histories["sales.orders"] = History(runs=[9, 4], level0_files=[9, 3], files=[9, 5])
     observer.histories["logs.clicks"] = History(runs=[0, 0], level0_files=[7, 2], files=[7, 2])
     return observer

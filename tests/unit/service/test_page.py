@@ -25,7 +25,7 @@ from compactord.service.page.figures import (
     size,
 )
 from compactord.service.page.markup import Markup, element, escaped, join
-from compactord.service.page.need import Need, need_of, standing_of
+from compactord.service.page.need import Need, need_of
 from compactord.service.page.notices import table_notices
 from compactord.service.page.overview import TABLES_SHOWN
 from compactord.service.page.pages import render
@@ -182,7 +182,7 @@ def test_bands_of_runs_are_those_of_the_view(runs: int, expected: RunState) -> N
 
 
 def _need(**changes: Any) -> Need:
-    return need_of(standing_of(table_view(**changes), NOW_MS))
+    return need_of(table_view(**changes), NOW_MS)
 
 
 def test_needs_rise_with_the_runs() -> None:
@@ -233,13 +233,6 @@ def test_an_append_table_has_no_runs() -> None:
     row = next(row for row in overview(append_view()).rows if "logs.clicks" in row)
     assert "append: no runs" in row
     assert "trigger" not in row
-
-
-def test_a_stop_trigger_that_is_none_is_said_to_be_none() -> None:
-    info = replace(table_view().info, stop_trigger=2_147_483_647)
-    row = overview(table_view(runs=40, info=info)).rows[-1]
-    assert "no stop" in row
-    assert "at trigger" in row
 
 
 def test_tables_come_by_trouble_then_by_backlog() -> None:
