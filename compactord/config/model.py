@@ -371,7 +371,7 @@ class Recovery(Section):
 
 class Metrics(Section):
     max_tables: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=2000, description="tables with metrics of their own; the others are aggregated"
+        default=2000, description="tables with metrics of their own; the others are counted"
     )
     top_n: Annotated[StrictInt, Field(ge=0), Digits] = Field(
         default=20, description="length of the lists of the worst buckets"

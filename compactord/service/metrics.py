@@ -25,7 +25,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from compactord.model import WorkKind
 from compactord.scheduler.status import PriorityClass
 from compactord.service.exposition import Family
-from compactord.service.overflow import Overflow
+from compactord.service.own_series import OwnSeries
 from compactord.service.service_metrics import ServiceMetrics
 from compactord.service.table_metrics import TableMetrics
 from compactord.service.view import ServiceView
@@ -45,7 +45,7 @@ _BUCKETS = (1, 4, 16, 64, 256, 1000)
 class Metrics:
     """The service's counts and the text of a scrape. Any thread may call any method.
 
-    Tables beyond `max_tables` are summed up.
+    Tables beyond `max_tables` are only counted.
     """
 
     def __init__(self, *, max_tables: int = MAX_TABLES, top_buckets: int = TOP_BUCKETS) -> None:
@@ -58,7 +58,7 @@ class Metrics:
             "pyspark": installed_version("pyspark"),
             "pyarrow": installed_version("pyarrow"),
         }
-        self._overflow = Overflow(max_tables)
+        self._own_series = OwnSeries(max_tables)
         self._tables = TableMetrics()
         self._make_work_metrics()
         self._make_service_metrics()
@@ -66,7 +66,7 @@ class Metrics:
 
     def configure(self, *, max_tables: int, top_buckets: int) -> None:
         """Use other settings from the next scrape on. Counts are kept."""
-        self._overflow.max_tables = max_tables
+        self._own_series.max_tables = max_tables
         self._service = ServiceMetrics(self._versions, top_buckets=top_buckets)
 
     def _make_work_metrics(self) -> None:
@@ -200,13 +200,9 @@ class Metrics:
     def expose(self, view: ServiceView, accept: str = "") -> tuple[bytes, str]:
         """The text of a scrape and its content type: OpenMetrics for those who `accept` it."""
         is_openmetrics = _accepts_openmetrics(accept)
-        split = self._overflow.split(view.tables)
-        service = self._service.write(
-            view, aggregated=split.aggregated, is_openmetrics=is_openmetrics
-        )
-        tables = self._tables.write(
-            (*split.tables, *split.others, *split.excluded), is_openmetrics=is_openmetrics
-        )
+        own, others = self._own_series.choose(view)
+        service = self._service.write(view, aggregated=others, is_openmetrics=is_openmetrics)
+        tables = self._tables.write(own, is_openmetrics=is_openmetrics)
         # The library's part is last, since it ends with OpenMetrics' end mark.
         generate = generate_openmetrics if is_openmetrics else generate_latest
         body = (service + tables).encode() + generate(self._counted)

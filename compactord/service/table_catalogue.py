@@ -11,10 +11,9 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from compactord.model import LossOutcome
+from compactord.model import LossOutcome, WorkKind
 from compactord.scheduler.status import Outcome
 from compactord.service.exposition import Family, Sample, counter, gauge, label, labels_of
-from compactord.service.overflow import OTHER, has_sorted_runs, successes
 from compactord.service.view import TableStatus, TableView
 from compactord.table.status import RunState
 
@@ -37,13 +36,13 @@ class Values(NamedTuple):
     read: Callable[[TableView], Iterator[Sample]]
 
 
+def _is_any(_: TableView) -> bool:
+    return True
+
+
 def is_included(table: TableView) -> bool:
     """Excluded tables have their state alone: there may be many."""
     return table.status is not TableStatus.EXCLUDED
-
-
-def _is_one(table: TableView) -> bool:
-    return table.name.table != OTHER
 
 
 def _is_described(table: TableView) -> bool:
@@ -67,7 +66,7 @@ def is_polled(table: TableView) -> bool:
 
 
 def _has_runs(table: TableView) -> bool:
-    return is_polled(table) and has_sorted_runs(table)
+    return is_polled(table) and table.has_sorted_runs
 
 
 def _is_expired(table: TableView) -> bool:
@@ -102,8 +101,13 @@ def _bands(table: TableView) -> Iterator[Sample]:
 
 
 def _last_success(table: TableView) -> Iterator[Sample]:
-    for kind, at_ms in successes(table).items():
-        yield label("kind", kind.value), at_ms / 1000
+    # Expiry does not count: it would hide that no compaction succeeds.
+    kinds = [kind for kind in table.last_success_ms if kind is not WorkKind.EXPIRE]
+    for kind in kinds:
+        yield label("kind", kind.value), table.last_success_ms[kind] / 1000
+    if not kinds:
+        # An alert must also fire for a table on which nothing ever succeeds.
+        yield label("kind", table.info.usual_kind.value), table.first_poll_ms / 1000
 
 
 def _halted(table: TableView) -> Iterator[Sample]:
@@ -151,7 +155,7 @@ def _state_metrics() -> tuple[Value | Values, ...]:
                 "error. /v1/tables, the page and the log say why. Excluded tables have only this.",
                 "state",
             ),
-            _is_one,
+            _is_any,
             _state,
         ),
         Values(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from compactord.model import CompactReason, TableName, WorkKind
+from compactord.plan.table import TableKind
 from compactord.scheduler.record import Status
 from compactord.scheduler.status import (
     EndedCompaction,
@@ -116,6 +117,11 @@ class TableView:
     @property
     def is_read(self) -> bool:
         return self.first_poll_ms > 0
+
+    @property
+    def has_sorted_runs(self) -> bool:
+        """Whether runs, levels and triggers apply to the table."""
+        return self.info.kind == TableKind.PRIMARY_KEY.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -447,15 +447,12 @@ def test_two_services_in_one_process_do_not_share_counts() -> None:
     assert value(samples(scrape(service_view(), second)), name) == 0
 
 
-def test_tables_beyond_the_limit_are_summed_up_and_counted() -> None:
-    tables = [table_view(f"d.t{i}", counters=TableCounters(input_files=1)) for i in range(10)]
+def test_tables_beyond_the_limit_are_counted() -> None:
+    tables = [table_view(f"d.t{i}") for i in range(10)]
     found = samples(scrape(service_view(*tables), Metrics(max_tables=4)))
     assert value(found, "compactord_metrics_tables_aggregated") == 6
     names = Counter(dict(labels).get("table") for name, labels in found if name.endswith("_files"))
-    assert len(names) == 5
-    other = {"database": "__other__", "table": "__other__"}
-    assert value(found, "compactord_table_files", **other) == 6 * 64
-    assert value(found, "compactord_input_files_total", **other) == 6
+    assert len(names) == 4
 
 
 def test_a_scrape_of_2000_tables_is_quick() -> None:
