@@ -6,9 +6,6 @@ import time
 from datetime import datetime, timezone, tzinfo
 from typing import Protocol
 
-# Settings of the wall clock that are told apart, of those that each put it further ahead.
-_LEADS_MAX = 50
-
 
 class Clock(Protocol):
     """Wall clock, monotonic clock, waiting, and the zone in which wall-clock facts are read.
@@ -68,23 +65,14 @@ class WallTime:
 
     def __init__(self, zone: tzinfo) -> None:
         self.zone = zone
-        # Leads and since when: the first holds for all that was before the second. What was larger
-        # than a later one is left out, so that they grow.
-        self._leads = [(0, 0)]
-
-    @property
-    def lead_ms(self) -> int:
-        return self._leads[-1][1]
+        self.lead_ms = 0
+        self._set_ms = 0
+        self._lowest_lead_ms = 0
 
     def set(self, lead_ms: int, steady_ms: int) -> None:
         """Record that the wall clock has been set."""
-        since_ms = steady_ms
-        while self._leads and self._leads[-1][1] >= lead_ms:
-            since_ms, _ = self._leads.pop()
-        self._leads.append((since_ms, lead_ms))
-        if len(self._leads) > _LEADS_MAX:
-            # Its time counts as that of the lower one before it.
-            del self._leads[1]
+        self.lead_ms, self._set_ms = lead_ms, steady_ms
+        self._lowest_lead_ms = min(self._lowest_lead_ms, lead_ms)
 
     def at(self, steady_ms: int) -> int:
         """Milliseconds since the epoch, as the clock is set now."""
@@ -95,12 +83,9 @@ class WallTime:
         return self.at(steady_ms) if steady_ms else 0
 
     def lowest_since(self, steady_ms: int) -> int:
-        """The lowest reading from that moment on, however the clock was set."""
-        lead_ms = self._leads[0][1]
-        for since_ms, later_ms in self._leads[1:]:
-            if since_ms <= steady_ms:
-                lead_ms = later_ms
-        return steady_ms + lead_ms
+        """No later than any reading from that moment on; exact if the clock was not set since."""
+        was_set = self._set_ms > steady_ms
+        return steady_ms + (self._lowest_lead_ms if was_set else self.lead_ms)
 
 
 def local_ms(epoch_ms: int, zone: tzinfo) -> int:
