@@ -136,7 +136,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _digest(command: JvmCommand) -> str:
-    """Of all that an archive depends on: the JVM refuses one of other jars, and says nothing."""
+    """Digest of everything the archive depends on. Raises `OSError` if a file of it is gone."""
     java = command.java.resolve()
     digest = hashlib.sha256()
     for path in (java, *command.jars):
