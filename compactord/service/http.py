@@ -19,9 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 import structlog
-from waitress.adjustments import Adjustments
-from waitress.server import TcpWSGIServer
-from waitress.task import ThreadedTaskDispatcher
+from waitress import create_server, wasyncore
 
 from compactord.errors import UsageError
 
@@ -34,7 +32,9 @@ _FIELDS_MAX = 16
 _GZIP_FROM_BYTES = 1 << 10
 _STOP_S = 5
 # How often slow clients are searched for.
-_LOOK_S = 1.0
+_CHECK_S = 1.0
+# Of waitress's own search, by the wall clock.
+_NEVER_S = 1 << 40
 _READ_BYTES = 64 << 10
 _PORT_MAX = 65_535
 
@@ -161,84 +161,41 @@ class Patience:
     crowded_s: float = 1
 
 
-class _Waiting(NamedTuple):
-    """What the server has awaited from a connection since `since_s`, by the monotonic clock.
+class _SlowClients:
+    """Closes connections that the server has awaited for too long, by the monotonic clock.
 
-    `what` is a request, None for the rest of an answer, or the time of the last activity.
+    waitress closes silent ones alone, by the wall clock: after that was set back, none for as long.
     """
 
-    what: object
-    since_s: float
-
-
-class _BoundedServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
-    """waitress closes silent connections; this also closes slow ones, by the monotonic clock.
-
-    waitress uses the wall clock; after that was set back it would close nothing for as long.
-    """
-
-    def __init__(self, *args: Any, patience: Patience, **kwargs: Any) -> None:
+    def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._waiting: dict[Any, _Waiting] = {}
-        self._next_look_s = 0.0
-        super().__init__(*args, **kwargs)
+        # For each connection what was awaited from it at the last check, and since when.
+        self._awaited: dict[Any, tuple[object, float]] = {}
 
-    def readable(self) -> bool:
-        now_s = time.monotonic()
-        if now_s >= self._next_look_s:
-            self._next_look_s = now_s + _LOOK_S
-            self._close_slow(now_s)
-        return bool(super().readable())
-
-    def maintenance(self, now: float) -> None:
-        """Does nothing: `readable` closes what waitress would close by the wall clock."""
-
-    def _close_slow(self, now_s: float) -> None:
-        """Close connections that the server has awaited for too long."""
-        waiting: dict[Any, _Waiting] = {}
-        for channel in tuple(self.active_channels.values()):
-            what = channel.request
-            if what is None and not channel.total_outbufs_len:
-                if channel.requests:
-                    # The client waits for the server.
-                    continue
-                what = channel.last_activity
-            before = self._waiting.get(channel)
-            if before is None or before.what != what:
-                before = _Waiting(what, now_s)
-            if now_s - before.since_s > self._limit_s(channel):
+    def close(self, server: Any, now_s: float) -> None:
+        awaited = {}
+        for channel in tuple(server.active_channels.values()):
+            if channel.requests and channel.request is None and not channel.total_outbufs_len:
+                continue  # the client waits for the server
+            what, limit_s = self._awaits(channel)
+            if server.in_connection_overflow:
+                limit_s = self._patience.crowded_s
+            before, since_s = self._awaited.get(channel, (None, now_s))
+            if before != what:
+                since_s = now_s
+            if now_s - since_s > limit_s:
                 channel.handle_close()
             else:
-                waiting[channel] = before
-        self._waiting = waiting
+                awaited[channel] = (what, since_s)
+        self._awaited = awaited
 
-    def _limit_s(self, channel: Any) -> float:
-        if self.in_connection_overflow:
-            return self._patience.crowded_s
+    def _awaits(self, channel: Any) -> tuple[object, float]:
+        """The rest of a request, that an answer is taken, or any activity; and for how long."""
         if channel.request is not None:
-            return self._patience.request_s
-        return self._patience.answer_s if channel.total_outbufs_len else self._patience.idle_s
-
-    def close_listener(self) -> None:
-        """Accept no new connection; open ones continue."""
-        self.del_channel()
-        self.socket.close()
-
-    def close_connections(self) -> None:
-        """Close all connections, which ends the loop, and wake writers that wait."""
-        for channel in tuple(self.active_channels.values()):
-            channel.handle_close()
-        self.trigger.close()
-
-    def end(self) -> None:
-        """Make the loop close all connections; for any thread.
-
-        The lock keeps the loop from closing the pipe between the registration of the call and the
-        write that wakes the loop; in `pull_trigger` it could, when something else has woken it.
-        """
-        with self.trigger.lock:
-            self.trigger.thunks.append(self.close_connections)
-            self.trigger._physical_pull()
+            return channel.request, self._patience.request_s
+        if channel.total_outbufs_len:
+            return "answer", self._patience.answer_s
+        return channel.last_activity, self._patience.idle_s
 
 
 class HttpServer:
@@ -251,10 +208,11 @@ class HttpServer:
         self._answer = answer
         self._host = host
         self._port = port
-        self._patience = patience or Patience()
-        self._dispatcher = ThreadedTaskDispatcher()
-        self._server: _BoundedServer | None = None
+        self._slow_clients = _SlowClients(patience or Patience())
+        self._sockets: dict[int, Any] = {}
+        self._server: Any = None
         self._thread: threading.Thread | None = None
+        self._accepts = self._is_open = True
 
     @property
     def port(self) -> int:
@@ -265,8 +223,11 @@ class HttpServer:
         # Bind before waitress makes threads and pipes, which it would leave open if binding failed.
         listener = _listen(self._host, self._port)
         self._port = listener.getsockname()[1]
-        settings = Adjustments(
+        server = self._server = create_server(
+            application(self._answer),
+            map=self._sockets,
             sockets=[listener],
+            threads=THREADS,
             ident="",
             # A refusal is lost when the client's bytes are still unread at the close.
             recv_bytes=_READ_BYTES,
@@ -274,23 +235,26 @@ class HttpServer:
             max_request_header_size=HEADER_BYTES_MAX,
             max_request_body_size=BODY_BYTES_MAX,
             log_socket_errors=False,
-            # select() fails for descriptors above 1023, and an engine holds many.
-            asyncore_use_poll=True,
+            channel_timeout=_NEVER_S,
         )
-        self._dispatcher.set_thread_count(THREADS)
-        address = (listener.family, listener.type, listener.proto, listener.getsockname())
-        self._server = _BoundedServer(
-            application(self._answer),
-            {},
-            patience=self._patience,
-            dispatcher=self._dispatcher,
-            adj=settings,
-            sockinfo=address,
-            _sock=listener,
-            bind_socket=False,
-        )
-        self._thread = threading.Thread(target=self._server.run, name="http", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(server,), name="http", daemon=True)
         self._thread.start()
+
+    def _run(self, server: Any) -> None:
+        """The loop to which all sockets belong."""
+        next_check_s = 0.0
+        while self._is_open:
+            # select() fails for descriptors above 1023, and an engine holds many.
+            wasyncore.loop(timeout=_CHECK_S, use_poll=True, map=self._sockets, count=1)
+            if not self._accepts and server.accepting:
+                server.accepting = False
+                server.del_channel()
+                server.socket.close()
+            if (now_s := time.monotonic()) >= next_check_s:
+                next_check_s = now_s + _CHECK_S
+                self._slow_clients.close(server, now_s)
+        for channel in tuple(server.active_channels.values()):
+            channel.handle_close()
 
     def stop(self) -> None:
         """Finish requests in progress, for at most `_STOP_S`; then close and end all threads."""
@@ -298,12 +262,14 @@ class HttpServer:
         if server is None or thread is None:
             return
         self._server = None
-        # Sockets belong to the server's loop, so the loop closes them. The pipe that wakes it is
-        # closed last: a thread that still answers would write to a reused descriptor.
-        server.trigger.pull_trigger(server.close_listener)
-        self._dispatcher.shutdown(timeout=_STOP_S)
-        server.end()
+        self._accepts = False
+        server.pull_trigger()
+        server.task_dispatcher.shutdown(timeout=_STOP_S)
+        self._is_open = False
+        server.pull_trigger()
         thread.join(_STOP_S)
+        # The pipe that wakes the loop is closed last: nobody may write to a reused descriptor.
+        server.trigger.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:
