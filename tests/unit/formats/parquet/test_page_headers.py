@@ -28,7 +28,7 @@ from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file
 ROWS = 120
 COLUMNS = fields(k="BIGINT NOT NULL", s="STRING", c="STRING", a={"type": "ARRAY", "element": "INT"})
 # Of PageHeader, and of its part for data pages of either version and for dictionaries.
-TYPE, SUBCOMPACTIONS = 1, {0: 5, 2: 7, 3: 8}
+TYPE, PARTS = 1, {0: 5, 2: 7, 3: 8}
 KINDS: dict[str, dict[str, Any]] = {
     "as Java": {"write_page_index": True, "write_page_checksum": True},
     "statistics, no checksums": {"compression": "none"},
@@ -52,13 +52,13 @@ class Page:
 
     @property
     def part(self) -> Struct:
-        found: Struct = self.header[SUBCOMPACTIONS[self.type]].value
+        found: Struct = self.header[PARTS[self.type]].value
         return found
 
     def changed(self, field: int, value: int) -> bytes:
         """The header with another number in its part for this type of page."""
         part = {**self.part, field: thrift.i32(value)}
-        return thrift.encode({**self.header, SUBCOMPACTIONS[self.type]: thrift.struct(part)})
+        return thrift.encode({**self.header, PARTS[self.type]: thrift.struct(part)})
 
 
 @dataclass(frozen=True)
