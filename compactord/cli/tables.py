@@ -18,7 +18,7 @@ from compactord.table.report import columns_text, count_text, size_text
 
 
 def tables(args: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
+    """Run the command; the exit code. Raises `UsageError` and `TableNotFound`."""
     found: Sequence[Listed]
     unreadable: Mapping[str, CompactordError] = {}
     if args.url is not None:

@@ -47,7 +47,7 @@ class _Findings:
 
 
 def why(args: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
+    """Run the command; the exit code. Raises `UsageError` and `TableNotFound`."""
     for name, value, least in (("bucket", args.bucket, 0), ("worst", args.worst, 1)):
         if value is not None and value < least:
             raise UsageError(f"--{name} {value}: expected {least} or more")

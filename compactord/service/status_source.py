@@ -210,7 +210,7 @@ def table_view(
     planned, policy = scheduled.planned, scheduled.policy
     halt, error = _halt(scheduled, wall), scheduled.error
     status, why = status_and_why(_alone(scheduled), halt, error)
-    # Of an excluded table nobody needs to know what would be wrong with it.
+    # Hides errors of excluded tables.
     if status is TableStatus.EXCLUDED:
         halt, error = None, ""
     return TableView(
@@ -285,7 +285,7 @@ def top_buckets(tables: Iterable[ScheduledTable], count: int) -> tuple[BucketVie
 def running(tables: Iterable[ScheduledTable], wall: WallTime) -> tuple[ActiveCompaction, ...]:
     """Compactions from their dispatch to their end, the oldest first."""
     views = [
-        _task(
+        _compaction(
             scheduled, record.pending, record.priority_class, record.queued_ms, wall, record=record
         )
         for scheduled in tables
@@ -323,13 +323,13 @@ def queued(
         for pending in heapq.nsmallest(3, waiting, key=lambda pending: pending.since_ms):
             urgency = priority_class(pending, max_age_ms=max_age_ms, now_ms=now_ms)
             queued_ms = scheduled.queued_ms.get(pending.bucket, now_ms)
-            first.append(_task(scheduled, pending, urgency, queued_ms, scheduler.wall))
+            first.append(_compaction(scheduled, pending, urgency, queued_ms, scheduler.wall))
     order = list(PriorityClass)
     first.sort(key=lambda view: (order.index(view.priority_class), view.queued_ms))
     return by_table, tuple(first[:_QUEUE_MAX])
 
 
-def _task(
+def _compaction(
     scheduled: ScheduledTable,
     pending: PendingCompaction,
     urgency: PriorityClass,
