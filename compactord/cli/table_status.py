@@ -14,10 +14,9 @@ from compactord.errors import CompactordError
 from compactord.model import TableName
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.support import reasons_to_refuse
-from compactord.service.unserved import unserved_view
-from compactord.service.view import TableStatus, TableView
+from compactord.service.unserved import unread_view, unserved_view
+from compactord.service.view import TableView
 from compactord.state.table_state import TableState, load_state
-from compactord.table.info import table_info
 from compactord.table.opening import OpenTable, describe_table, live_reasons
 from compactord.table.status import TableShape
 
@@ -94,23 +93,19 @@ def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
     table: OpenTable | None = None
     state: TableState | None = None
     refused: list[str] = []
-    view = TableView(
-        name=TableName(target.catalog_name, ref.database, ref.name),
-        location=ref.location,
-        status=TableStatus.ACTIVE,
-        why="",
-    )
+    error = ""
     try:
         schema = latest_schema(storage, ref.location)
         table = describe_table(storage, ref, schema, target.policy.options)
-        fallback = choice.loaded.config.alerts.stop_trigger_fallback
-        view = replace(view, info=table_info(table, stop_trigger_fallback=fallback))
         refused += reasons_to_refuse(schema, table.options)
         state = load_state(storage, ref)
-        view = replace(view, shape=_shape(table, state), first_poll_ms=clock.now_ms())
         refused += live_reasons(table, state)
-    except CompactordError as error:
-        view = replace(view, error=str(error))
+    except CompactordError as failure:
+        error = str(failure)
+    name = TableName(target.catalog_name, ref.database, ref.name)
+    view = replace(unread_view(name, ref, table, choice.loaded), error=error)
+    if table is not None and state is not None:
+        view = replace(view, shape=_shape(table, state), first_poll_ms=clock.now_ms())
     # Of a table that cannot be read nobody knows whether it is write-only.
     alone = choice.left_alone(target, write_only=table is None or table.options.write_only)
     return ReadTable(

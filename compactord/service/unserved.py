@@ -12,9 +12,13 @@ from compactord.config import reasons
 from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy
+from compactord.model import TableName
 from compactord.paimon.table import TableRef
 from compactord.scheduler.status import Halt, HaltReason
 from compactord.service.view import TableStatus, TableView, status_and_why
+from compactord.table.info import table_info
+from compactord.table.opening import OpenTable
+from compactord.table.status import TableInfo
 
 
 def left_alone(
@@ -30,6 +34,17 @@ def left_alone(
     if policy.mode is Mode.PAUSED:
         return TableStatus.PAUSED, reasons.paused(loaded, catalog, ref.database, ref.name)
     return None
+
+
+def unread_view(
+    name: TableName, ref: TableRef, table: OpenTable | None, loaded: LoadedConfig
+) -> TableView:
+    """What is known of a table before its files are read; `table` None: not even its schema."""
+    info = TableInfo()
+    if table is not None:
+        fallback = loaded.config.alerts.stop_trigger_fallback
+        info = table_info(table, stop_trigger_fallback=fallback)
+    return TableView(name=name, location=ref.location, status=TableStatus.ACTIVE, why="", info=info)
 
 
 def unserved_view(

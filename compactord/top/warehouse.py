@@ -17,16 +17,14 @@ from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef
-from compactord.plan.table import Strategy
-from compactord.service.unserved import left_alone, unserved_view
-from compactord.service.view import TableStatus, TableView
+from compactord.service.unserved import left_alone, unread_view, unserved_view
+from compactord.service.view import TableView
 from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.base import Storage
 from compactord.table.backlog import TableBacklog
-from compactord.table.info import table_info
 from compactord.table.opening import OpenTable, describe_table, refuse_live_state
-from compactord.table.planning import PlanContext, StatePlanner
-from compactord.table.status import TableInfo
+from compactord.table.planning import StatePlanner, plan_context
+from compactord.table.request import CompactRequest
 from compactord.top.status import NoAnswer, SeenCompaction, TopStatus
 
 # How far back the newest compaction of a table is searched for.
@@ -81,6 +79,8 @@ class _WatchedTable:
         self.seen: deque[SeenCompaction] = deque(maxlen=_SNAPSHOTS_READ)
         self._storage = storage
         self._ref = ref
+        # A warehouse without a configuration has no name.
+        self._name = TableName("", ref.database, ref.name)
         self._loaded = loaded
         self._policy = policy_for(loaded.config, NAMELESS, ref.database, ref.name)
         self._clock = clock
@@ -103,22 +103,10 @@ class _WatchedTable:
         write_only = table is None or table.options.write_only
         alone = left_alone(self._loaded, NAMELESS, self._ref, self._policy, write_only=write_only)
         if found is None:
-            found = replace(self._unread(), error=error)
+            found = unread_view(self._name, self._ref, table, self._loaded)
+            found = replace(found, error=error)
             self._forget()
         return unserved_view(found, alone, refused)
-
-    def _unread(self) -> TableView:
-        """What is known of the table before its files are read."""
-        fallback = self._loaded.config.alerts.stop_trigger_fallback
-        table, ref = self._table, self._ref
-        return TableView(
-            # A warehouse without a configuration has no name.
-            name=TableName("", ref.database, ref.name),
-            location=ref.location,
-            status=TableStatus.ACTIVE,
-            why="",
-            info=table_info(table, stop_trigger_fallback=fallback) if table else TableInfo(),
-        )
 
     def _read(self) -> TableView:
         schema = latest_schema(self._storage, self._ref.location)
@@ -137,7 +125,9 @@ class _WatchedTable:
             self._note_compactions(state)
         self._state = state
         options = table.options.compaction
-        context = _context(self._clock)
+        # The table's own triggers, as `compactord plan` does.
+        clock = self._clock
+        context = plan_context(CompactRequest(), state, clock, zone=clock.time_zone)
         planner = StatePlanner(self._storage, table, state, context)
         if self._backlog is None:
             self._backlog = TableBacklog(stop_trigger=options.stop_trigger)
@@ -146,7 +136,7 @@ class _WatchedTable:
         lead_ms = context.now_ms - context.steady_ms
         oldest_ms = backlog.oldest_ms + lead_ms if backlog.oldest_ms else 0
         return replace(
-            self._unread(),
+            unread_view(self._name, self._ref, table, self._loaded),
             shape=self._backlog.shape(table.kind, options, context, snapshots=0),
             backlog=replace(backlog, oldest_ms=oldest_ms),
             first_poll_ms=context.now_ms,
@@ -169,25 +159,9 @@ class _WatchedTable:
             if snapshot.commit_kind is CommitKind.COMPACT:
                 self.seen.append(
                     SeenCompaction(
-                        name=TableName("", self._ref.database, self._ref.name),
-                        snapshot_id=snapshot.id,
-                        finished_ms=snapshot.time_ms,
+                        name=self._name, snapshot_id=snapshot.id, finished_ms=snapshot.time_ms
                     )
                 )
 
     def _forget(self) -> None:
         self._table = self._state = self._backlog = None
-
-
-def _context(clock: Clock) -> PlanContext:
-    """What the table's own triggers ask for now, planned as `compactord plan` does."""
-    return PlanContext(
-        strategy=Strategy.MINOR,
-        partitions=(),
-        append_wait_ms=None,
-        now_ms=clock.now_ms(),
-        steady_ms=clock.steady_ms(),
-        zone=clock.time_zone,
-        last_full_ms={},
-        final=frozenset(),
-    )
