@@ -8,7 +8,7 @@ increase an alert waits for.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from compactord.model import LossOutcome, WorkKind
@@ -33,11 +33,7 @@ class Values(NamedTuple):
 
     family: Family
     concerns: Callable[[TableView], bool]
-    read: Callable[[TableView], Iterator[Sample]]
-
-
-def _is_any(_: TableView) -> bool:
-    return True
+    read: Callable[[TableView], Iterable[Sample]]
 
 
 def is_included(table: TableView) -> bool:
@@ -47,10 +43,6 @@ def is_included(table: TableView) -> bool:
 
 def _is_described(table: TableView) -> bool:
     return is_included(table) and bool(table.info.kind)
-
-
-def _is_halted(table: TableView) -> bool:
-    return table.halt is not None
 
 
 def _has_quarantined(table: TableView) -> bool:
@@ -94,12 +86,6 @@ def _info(table: TableView) -> Iterator[Sample]:
     yield labels_of(values), 1
 
 
-def _bands(table: TableView) -> Iterator[Sample]:
-    counts = table.shape.buckets_by_run_state
-    for state in RunState:
-        yield label("run_state", state.value), counts.get(state, 0)
-
-
 def _last_success(table: TableView) -> Iterator[Sample]:
     # Expiry does not count: it would hide that no compaction succeeds.
     kinds = [kind for kind in table.last_success_ms if kind is not WorkKind.EXPIRE]
@@ -108,11 +94,6 @@ def _last_success(table: TableView) -> Iterator[Sample]:
     if not kinds:
         # An alert must also fire for a table on which nothing ever succeeds.
         yield label("kind", table.info.usual_kind.value), table.first_poll_ms / 1000
-
-
-def _halted(table: TableView) -> Iterator[Sample]:
-    if table.halt is not None:
-        yield label("reason", table.halt.reason.value), 1
 
 
 def _compactions(table: TableView) -> Iterator[Sample]:
@@ -137,15 +118,6 @@ def _lost_commits(table: TableView) -> Iterator[Sample]:
     yield label("outcome", LossOutcome.HALTED.value), table.counters.lost_commits_halted
 
 
-def _conflicts(table: TableView) -> Iterator[Sample]:
-    for conflict, count in table.counters.conflicts.items():
-        yield label("conflict", conflict.value), count
-
-
-def _state(table: TableView) -> Iterator[Sample]:
-    yield label("state", table.status.value), 1
-
-
 def _state_metrics() -> tuple[Value | Values, ...]:
     return (
         Values(
@@ -155,8 +127,8 @@ def _state_metrics() -> tuple[Value | Values, ...]:
                 "error. /v1/tables, the page and the log say why. Excluded tables have only this.",
                 "state",
             ),
-            _is_any,
-            _state,
+            lambda _: True,
+            lambda t: [(label("state", t.status.value), 1)],
         ),
         Values(
             _gauge(
@@ -173,81 +145,83 @@ def _state_metrics() -> tuple[Value | Values, ...]:
         ),
         Values(
             _gauge("halted", "1 for a halted table, with the reason.", "reason"),
-            _is_halted,
-            _halted,
+            lambda t: t.halt is not None,
+            lambda t: [(label("reason", t.halt.reason.value), 1)] if t.halt else [],
         ),
-        Value(
-            _gauge("max_backlog_age_seconds", "How old due work may become, as configured."),
+        _gauge_value(
+            "max_backlog_age_seconds",
+            "How old due work may become, as configured.",
+            "max_backlog_age_ms",
             is_included,
-            lambda t: t.max_backlog_age_ms / 1000,
         ),
-        Value(
-            _gauge("discovery_interval_seconds", "Time between polls in effect."),
+        _gauge_value(
+            "discovery_interval_seconds",
+            "Time between polls in effect.",
+            "discovery_interval_ms",
             is_included,
-            lambda t: t.discovery_interval_ms / 1000,
         ),
         Value(
             _gauge("window_open", "1 while its schedule lets work start."),
             is_included,
             lambda t: int(t.window_open),
         ),
-        Value(
-            _gauge(
-                "consecutive_failures",
-                "Failures since the last success, or since nothing was left to do.",
-            ),
+        _gauge_value(
+            "consecutive_failures",
+            "Failures since the last success, or since nothing was left to do.",
+            "consecutive_failures",
             is_included,
-            lambda t: t.consecutive_failures,
         ),
-        Value(
-            _gauge(
-                "quarantined_buckets",
-                "Buckets left alone after failures, or because their files are damaged; not there "
-                "while there are none.",
-            ),
+        _gauge_value(
+            "quarantined_buckets",
+            "Buckets left alone after failures, or because their files are damaged; not there "
+            "while there are none.",
+            "quarantined_count",
             _has_quarantined,
-            lambda t: t.quarantined_count,
         ),
-        Value(
-            _gauge(
-                "last_poll_timestamp_seconds",
-                "Last poll that succeeded, 0 for none; of tables that are neither paused nor "
-                "halted.",
-            ),
+        _gauge_value(
+            "last_poll_timestamp_seconds",
+            "Last poll that succeeded, 0 for none; of tables that are neither paused nor halted.",
+            "last_poll_ms",
             _is_served,
-            lambda t: t.last_poll_ms / 1000,
         ),
     )
 
 
 def _run_metrics() -> tuple[Value | Values, ...]:
     values = (
-        ("sorted_runs_max", "Sorted runs of the bucket with the most.", "sorted_runs_max"),
-        ("sorted_runs_avg", "Sorted runs per bucket.", "sorted_runs_avg"),
-        ("level0_files_max", "Level-0 files of the bucket with the most.", "level0_files_max"),
-        ("level0_files_avg", "Level-0 files per bucket.", "level0_files_avg"),
+        ("sorted_runs_max", "Sorted runs of the bucket with the most.", "shape.sorted_runs_max"),
+        ("sorted_runs_avg", "Sorted runs per bucket.", "shape.sorted_runs_avg"),
+        (
+            "level0_files_max",
+            "Level-0 files of the bucket with the most.",
+            "shape.level0_files_max",
+        ),
+        ("level0_files_avg", "Level-0 files per bucket.", "shape.level0_files_avg"),
         (
             "size_amplification_ratio_max",
             "All runs but the oldest, against the oldest, in the worst bucket.",
-            "size_amplification_max",
+            "shape.size_amplification_max",
+        ),
+        (
+            "compaction_trigger_runs",
+            "Sorted runs from which a bucket is compacted.",
+            "info.compaction_trigger",
+        ),
+        (
+            "stop_trigger_runs",
+            "Sorted runs beyond which Paimon stops writers that compact themselves; where the "
+            "table has none, alerts.stop_trigger_fallback above the compaction trigger.",
+            "info.stop_trigger",
+        ),
+        (
+            "last_full_compaction_timestamp_seconds",
+            "Last full compaction of the bucket where it is longest ago, as its files tell it; "
+            "0 while a bucket never had one.",
+            "shape.last_full_compaction_ms",
         ),
     )
     return (
-        *(_shape_value(name, meaning, field, _has_runs) for name, meaning, field in values),
-        Value(
-            _gauge("compaction_trigger_runs", "Sorted runs from which a bucket is compacted."),
-            _has_runs,
-            lambda t: t.info.compaction_trigger,
-        ),
-        Value(
-            _gauge(
-                "stop_trigger_runs",
-                "Sorted runs beyond which Paimon stops writers that compact themselves; where the "
-                "table has none, alerts.stop_trigger_fallback above the compaction trigger.",
-            ),
-            _has_runs,
-            lambda t: t.info.stop_trigger,
-        ),
+        *(_gauge_value(*row, _has_runs) for row in values),
         Values(
             _gauge(
                 "buckets_by_run_state",
@@ -256,83 +230,66 @@ def _run_metrics() -> tuple[Value | Values, ...]:
                 "run_state",
             ),
             _has_runs,
-            _bands,
-        ),
-        Value(
-            _gauge(
-                "last_full_compaction_timestamp_seconds",
-                "Last full compaction of the bucket where it is longest ago, as its files tell it; "
-                "0 while a bucket never had one.",
-            ),
-            _has_runs,
-            lambda t: t.shape.last_full_compaction_ms / 1000,
+            lambda t: [
+                (label("run_state", state.value), t.shape.buckets_by_run_state.get(state, 0))
+                for state in RunState
+            ],
         ),
     )
 
 
 def _file_metrics() -> tuple[Value, ...]:
     values = (
-        ("files", "Live data files.", "files"),
+        ("files", "Live data files.", "shape.files"),
         (
             "small_files",
             "Data files below target-file-size times compaction.small-file-ratio.",
-            "small_files",
+            "shape.small_files",
         ),
-        ("size_bytes", "Size of the live data files.", "size_bytes"),
+        ("size_bytes", "Size of the live data files.", "shape.size_bytes"),
         (
             "avg_file_size_bytes_min",
             "Average file size of the bucket where it is smallest.",
-            "avg_file_size_bytes_min",
+            "shape.avg_file_size_bytes_min",
         ),
-        ("bucket_size_bytes_max", "Size of the largest bucket.", "bucket_size_bytes_max"),
-        ("bucket_size_bytes_avg", "Size per bucket.", "bucket_size_bytes_avg"),
-        ("snapshots", "Retained snapshots.", "snapshots"),
-        ("latest_snapshot_id", "Newest snapshot that was seen.", "snapshot_id"),
+        ("bucket_size_bytes_max", "Size of the largest bucket.", "shape.bucket_size_bytes_max"),
+        ("bucket_size_bytes_avg", "Size per bucket.", "shape.bucket_size_bytes_avg"),
+        ("snapshots", "Retained snapshots.", "shape.snapshots"),
+        ("latest_snapshot_id", "Newest snapshot that was seen.", "shape.snapshot_id"),
     )
-    return tuple(_shape_value(name, meaning, field, is_polled) for name, meaning, field in values)
+    return tuple(_gauge_value(*row, is_polled) for row in values)
 
 
-def _shape_value(
-    name: str, meaning: str, field: str, concerns: Callable[[TableView], bool]
+def _gauge_value(
+    name: str, meaning: str, path: str, concerns: Callable[[TableView], bool]
 ) -> Value:
-    read = operator.attrgetter(f"shape.{field}")
+    """`path` leads to the value, which is in milliseconds where the metric is in seconds."""
+    read = operator.attrgetter(path)
+    if name.endswith("_seconds"):
+        return Value(_gauge(name, meaning), concerns, lambda table: read(table) / 1000)
     return Value(_gauge(name, meaning), concerns, read)
 
 
 def _work_metrics() -> tuple[Value | Values, ...]:
     backlog = "Due and not committed, running work included, what is halted or quarantined not: "
+    values = (
+        ("planned_snapshot_id", "Snapshot of the last plan.", "planned_snapshot_id"),
+        (
+            "last_commit_snapshot_id",
+            "Last snapshot of compactord, 0 for none known.",
+            "last_commit_snapshot_id",
+        ),
+        ("backlog_tasks", backlog + "compactions.", "backlog.tasks"),
+        ("backlog_files", backlog + "input files.", "backlog.files"),
+        ("backlog_bytes", backlog + "size of input files.", "backlog.size_bytes"),
+        (
+            "backlog_oldest_timestamp_seconds",
+            "Creation of the oldest input that made a bucket due, 0 for none.",
+            "backlog.oldest_ms",
+        ),
+    )
     return (
-        Value(
-            _gauge("planned_snapshot_id", "Snapshot of the last plan."),
-            is_polled,
-            lambda t: t.planned_snapshot_id,
-        ),
-        Value(
-            _gauge("last_commit_snapshot_id", "Last snapshot of compactord, 0 for none known."),
-            is_polled,
-            lambda t: t.last_commit_snapshot_id,
-        ),
-        Value(
-            _gauge("backlog_tasks", backlog + "compactions."),
-            is_polled,
-            lambda t: t.backlog.tasks,
-        ),
-        Value(
-            _gauge("backlog_files", backlog + "input files."), is_polled, lambda t: t.backlog.files
-        ),
-        Value(
-            _gauge("backlog_bytes", backlog + "size of input files."),
-            is_polled,
-            lambda t: t.backlog.size_bytes,
-        ),
-        Value(
-            _gauge(
-                "backlog_oldest_timestamp_seconds",
-                "Creation of the oldest input that made a bucket due, 0 for none.",
-            ),
-            is_polled,
-            lambda t: t.backlog.oldest_ms / 1000,
-        ),
+        *(_gauge_value(*row, is_polled) for row in values),
         Values(
             _gauge(
                 "last_success_timestamp_seconds",
@@ -342,13 +299,11 @@ def _work_metrics() -> tuple[Value | Values, ...]:
             is_polled,
             _last_success,
         ),
-        Value(
-            _gauge(
-                "last_expire_timestamp_seconds",
-                "Last expiry of snapshots without an error, 0 for none.",
-            ),
+        _gauge_value(
+            "last_expire_timestamp_seconds",
+            "Last expiry of snapshots without an error, 0 for none.",
+            "last_expire_ms",
             _is_expired,
-            lambda t: t.last_expire_ms / 1000,
         ),
         Values(
             _counter("compactions_total", "Compactions by how they ended.", "kind", "outcome"),
@@ -370,7 +325,9 @@ def _commit_metrics() -> tuple[Value | Values, ...]:
                 "conflict",
             ),
             is_polled,
-            _conflicts,
+            lambda t: [
+                (label("conflict", each.value), n) for each, n in t.counters.conflicts.items()
+            ],
         ),
         Values(
             _counter(
