@@ -115,14 +115,7 @@ class StatusKeeper:
             steady_ms=now_ms,
             is_started=facts.is_started,
             is_draining=scheduler.is_draining,
-            catalogs=tuple(
-                replace(
-                    catalog,
-                    last_success_ms=wall.shown(catalog.last_success_ms),
-                    store_silent_since_ms=wall.shown(facts.silent_since_ms.get(catalog.name, 0)),
-                )
-                for catalog in facts.catalogs.values()
-            ),
+            catalogs=_catalogs(facts, wall),
             config=replace(
                 facts.config,
                 last_reload_success_ms=wall.shown(facts.config.last_reload_success_ms),
@@ -173,6 +166,17 @@ class StatusKeeper:
         view = table_view(scheduled, interval_ms=interval_ms, now_ms=now_ms, wall=self._wall)
         self._tables[scheduled.name] = (version, view)
         return view
+
+
+def _catalogs(facts: Facts, wall: WallTime) -> tuple[CatalogView, ...]:
+    return tuple(
+        replace(
+            catalog,
+            last_success_ms=wall.shown(catalog.last_success_ms),
+            store_silent_since_ms=wall.shown(facts.silent_since_ms.get(catalog.name, 0)),
+        )
+        for catalog in facts.catalogs.values()
+    )
 
 
 def _loops(facts: Facts, wall: WallTime) -> tuple[LoopView, ...]:
