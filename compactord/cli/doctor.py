@@ -37,7 +37,7 @@ from compactord.config.model import ServiceConfig
 from compactord.config.warehouse import NAMELESS, refuse_catalog_arguments, warehouse_config
 from compactord.engine.jre import find_java
 from compactord.errors import UsageError
-from compactord.rewrite.ahead import usable_cores
+from compactord.rewrite.pipeline import usable_cores
 from compactord.table.report import columns_text
 
 _PACKAGES = ("pyarrow", "numpy", "fastavro", "pyspark")

@@ -27,7 +27,7 @@ from compactord.engine.shipping import check_workers
 from compactord.engine.worker import Assignment, discard, file_names, run_payloads
 from compactord.errors import EngineUnavailable, UsageError
 from compactord.model import FailureKind, Subcompaction, TaskOutcome
-from compactord.rewrite.ahead import usable_cores
+from compactord.rewrite.pipeline import usable_cores
 
 START_SECONDS_MAX = 120.0
 # After this time without any executor, running subcompactions are given up.

@@ -19,8 +19,8 @@ from typing import Any
 
 from compactord.formats.base import Copier, InputProfile
 from compactord.model import ConcatSpec, InputFile, Subcompaction
-from compactord.rewrite.ahead import Decoding, Encoding
 from compactord.rewrite.outputs import OutputSeries
+from compactord.rewrite.pipeline import Decoding, Encoding
 from compactord.rewrite.reader import ReadCounts
 
 # Inputs of two row groups (one is being fetched), and their decoded and encoded columns.

@@ -28,8 +28,8 @@ from compactord.kernels.kinds import drop_retracts
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.model import InputFile, MergeSpec
-from compactord.rewrite.ahead import Decoding
 from compactord.rewrite.budget import Budget
+from compactord.rewrite.pipeline import Decoding
 from compactord.rewrite.reader import InputReader
 from compactord.storage.local import named_errors
 

@@ -14,7 +14,7 @@ from compactord.errors import StorageError
 from compactord.formats.base import OutputFile
 from compactord.formats.layout import Layout
 from compactord.model import Output, WriteSpec
-from compactord.rewrite.description import Describe, FileFacts
+from compactord.rewrite.file_meta import Describe, FileFacts
 from compactord.storage.base import Storage
 
 Opened = TypeVar("Opened", bound=OutputFile)

@@ -31,15 +31,15 @@ from compactord.model import (
     data_files,
 )
 from compactord.paimon.types import VALUE_KIND
-from compactord.rewrite.ahead import Decoding, Encoding, use_threads
 from compactord.rewrite.budget import Budget, Load, budget
 from compactord.rewrite.copying import copy_files, is_worthwhile
-from compactord.rewrite.description import AppendedFile, Describe, MergedFile
 from compactord.rewrite.evolution import evolutions
 from compactord.rewrite.expiry import expiry
+from compactord.rewrite.file_meta import AppendedFile, Describe, MergedFile
 from compactord.rewrite.merging import Rows, merged_rows
 from compactord.rewrite.meter import Meter
 from compactord.rewrite.outputs import Outputs, OutputSeries
+from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
 from compactord.rewrite.reader import InputReader
 from compactord.rewrite.writer import GroupSize, RollingWriter
 from compactord.storage.base import Storage

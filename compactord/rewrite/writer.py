@@ -19,9 +19,9 @@ from compactord.formats.base import FileWriter, OutputFile
 from compactord.formats.layout import Layout
 from compactord.kernels.columns import RowSizes
 from compactord.model import WriteSpec
-from compactord.rewrite.ahead import Encoding
-from compactord.rewrite.description import FileFacts
+from compactord.rewrite.file_meta import FileFacts
 from compactord.rewrite.outputs import OutputSeries
+from compactord.rewrite.pipeline import Encoding
 
 # A file is full when less than this share of its rows is missing.
 _TOLERANCE = 0.01

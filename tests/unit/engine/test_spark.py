@@ -4,7 +4,7 @@ import pytest
 
 from compactord.engine.spark import start_spark
 from compactord.errors import UsageError
-from compactord.rewrite.ahead import usable_cores
+from compactord.rewrite.pipeline import usable_cores
 
 
 def test_a_setting_that_is_not_spark_s_is_refused_before_anything_starts() -> None:
