@@ -11,7 +11,7 @@ import datetime
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from compactord.ids import Owner
 from compactord.paimon.data_file import BucketId, DataFile
@@ -238,13 +238,30 @@ class ConcatSpec:
     continues_across_outputs: bool
 
 
+class Encoding(Protocol):
+    """How new files are encoded; all but this is for the writer of the format that made it.
+
+    A value that pickles and compares by value.
+    """
+
+    @property
+    def compression(self) -> str:
+        """The codec by Paimon's name."""
+        ...
+
+    @property
+    def group_bytes(self) -> int:
+        """The most bytes of rows, before compression, that the writer is given at once."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
     """How output files are made.
 
     `folder` is the whole path of the bucket's directory. `stats_modes` are by column name of the
-    file (system columns included). Options of the format's writer are resolved already;
-    `keeps_encoding` says that this run changes none of them, so that what writers encoded may stay.
+    file (system columns included). `encoding` is that of the format; `keeps_encoding` says that
+    this run does not change it, so that what writers encoded may stay.
     """
 
     folder: str
@@ -254,11 +271,7 @@ class WriteSpec:
     level: int
     schema_id: int
     target_file_size: int
-    compression: str
-    compression_level: int | None
-    row_group_bytes: int
-    page_bytes: int
-    dictionary: bool
+    encoding: Encoding
     thin_mode: bool
     stats_modes: tuple[tuple[str, ColumnStatsMode], ...]
     stats_dense: bool

@@ -161,7 +161,7 @@ class WriteOnlyWriter:
                 layout=layout,
                 size=GroupSize(rows=_GROUP_ROWS, size_bytes=_GROUP_BYTES, bytes_per_row=32),
                 writer=format_named(subcompaction.write.file_format, FORMATS).writer(
-                    layout, subcompaction.write, ()
+                    layout, subcompaction.write.encoding, ()
                 ),
                 encoding=encoding,
             )

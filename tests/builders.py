@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,21 +17,25 @@ from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
+from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Liveness, Owner, owner_of
+from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphans
 from compactord.model import DATA, Committed, Compaction, Output
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.manifest.manifest_files import read_entries
+from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
+from compactord.rewrite.task import run_subcompaction
 from compactord.service.one_shot import MAX_COMMIT_DELAY_MS, OneShot
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.in_flight import Finished
-from compactord.table.opening import OpenTable, open_table
+from compactord.table.opening import OpenTable, describe_table
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals, Progress
@@ -93,6 +99,13 @@ def append_table(
     return table
 
 
+def set_options(storage: Storage, table: TableRef, options: Mapping[str, str]) -> None:
+    """As if the table had been made with these options, too."""
+    path = paths.schema_path(table.location, 0)
+    schema = json.loads(storage.read(path))
+    storage.overwrite(path, json.dumps({**schema, "options": schema["options"] | options}).encode())
+
+
 def writer(storage: Storage, table: TableRef, *, owner: Owner = WRITER) -> WriteOnlyWriter:
     return WriteOnlyWriter(storage, table, owner=owner, clock=VirtualClock())
 
@@ -154,15 +167,18 @@ def one_shot(
     strategy: Strategy = Strategy.MINOR,
     overrides: Mapping[str, str] | None = None,
     partitions: tuple[Mapping[str, str], ...] = (),
-    start_engine: Callable[[], Engine] = InlineEngine,
+    start_engine: Callable[[], Engine] | None = None,
     stop: threading.Event | None = None,
     clock: Clock | None = None,
     quiet_for_ms: int = 0,
     progress: Progress | None = None,
     max_commit_delay_ms: int = MAX_COMMIT_DELAY_MS,
+    formats: Formats = FORMATS,
+    functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> OneShot:
-    """A run with the inline engine and virtual time."""
+    """A run with the inline engine, which knows `formats` and `functions`, and virtual time."""
     clock = clock or VirtualClock()
+    run = partial(run_subcompaction, formats=formats, functions=functions)
     return OneShot(
         table,
         CompactRequest(
@@ -173,9 +189,15 @@ def one_shot(
         ),
         storage=storage,
         publisher=publisher or StorePublisher(storage),
-        start_engine=start_engine,
+        start_engine=start_engine or partial(InlineEngine, run),
         clock=clock,
-        worker=WorkerSpec(owner=owner, memory_bytes=64 << 20, zone=clock.time_zone),
+        worker=WorkerSpec(
+            owner=owner,
+            memory_bytes=64 << 20,
+            zone=clock.time_zone,
+            formats=formats,
+            functions=functions,
+        ),
         progress=progress or Silent(),
         stop=stop or threading.Event(),
         max_commit_delay_ms=max_commit_delay_ms,
@@ -221,7 +243,7 @@ def consumer_path(root: str, name: str) -> str:
 
 
 def live_paths(storage: Storage, table: TableRef, state: TableState) -> Iterator[str]:
-    opened = open_table(storage, table, {})
+    opened = describe_table(storage, table, latest_schema(storage, table.location), {})
     for bucket in state.files.bucket_ids():
         for file in state.files.files_in(bucket):
             yield paths.data_file_path(opened.bucket_folder(bucket), file)
@@ -256,7 +278,10 @@ def read_appended(storage: Storage, table: TableRef) -> Counter[tuple[int, int]]
 
 
 def _records(storage: Storage, path: str) -> list[dict[str, int]]:
-    found: list[dict[str, int]] = pq.read_table(pa.BufferReader(storage.read(path))).to_pylist()
+    content = pa.BufferReader(storage.read(path))
+    is_arrow = path.endswith(".arrow")
+    rows = pa.ipc.open_file(content).read_all() if is_arrow else pq.read_table(content)
+    found: list[dict[str, int]] = rows.to_pylist()
     return found
 
 
@@ -264,7 +289,7 @@ def check_chain(storage: Storage, table: TableRef) -> None:
     """Snapshot ids without a hole, each snapshot readable, and all its data files there."""
     found = snapshot_ids(storage, table.location)
     assert found == tuple(range(1, len(found) + 1))
-    opened = open_table(storage, table, {})
+    opened = describe_table(storage, table, latest_schema(storage, table.location), {})
     total = 0
     for snapshot_id in found:
         snapshot = read_snapshot(storage, table.location, snapshot_id)

@@ -11,7 +11,6 @@ from compactord.clock import Clock, SystemClock
 from compactord.errors import UsageError
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import latest_schema
-from compactord.paimon.support import reasons_to_refuse
 from compactord.state.table_state import load_state
 from compactord.table import report
 from compactord.table.opening import describe_table, live_reasons
@@ -38,7 +37,7 @@ def _inspected(args: argparse.Namespace, target: Target, clock: Clock) -> Result
     state = remember_rewrites(
         storage, table, load_state(storage, ref), quiet_for_ms=0, now_ms=clock.now_ms()
     )
-    reasons = (*reasons_to_refuse(table.schema, table.options), *live_reasons(table, state))
+    reasons = (*table.refusals, *live_reasons(table, state))
     wanted = PartitionTest(table, partitions_of(args))
 
     def is_wanted(bucket: BucketId) -> bool:

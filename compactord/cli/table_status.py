@@ -13,7 +13,6 @@ from compactord.clock import Clock
 from compactord.errors import CompactordError
 from compactord.model import TableName
 from compactord.paimon.schema import latest_schema
-from compactord.paimon.support import reasons_to_refuse
 from compactord.service.unserved import unread_view, unserved_view
 from compactord.service.view import TableView
 from compactord.state.table_state import TableState, load_state
@@ -97,7 +96,7 @@ def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
     try:
         schema = latest_schema(storage, ref.location)
         table = describe_table(storage, ref, schema, target.policy.options)
-        refused += reasons_to_refuse(schema, table.options)
+        refused += table.refusals
         state = load_state(storage, ref)
         refused += live_reasons(table, state)
     except CompactordError as failure:

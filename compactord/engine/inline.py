@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from compactord.engine.base import cancelled
 from compactord.engine.worker import run_subcompaction
@@ -15,7 +16,8 @@ class InlineEngine:
     capacity = 1
     start_seconds = 0.0
 
-    def __init__(self) -> None:
+    def __init__(self, run: Callable[[Subcompaction], TaskOutcome] = run_subcompaction) -> None:
+        self._run = run
         self._waiting: deque[Subcompaction] = deque()
         self._finished: deque[TaskOutcome] = deque()
 
@@ -27,7 +29,7 @@ class InlineEngine:
         if self._finished:
             return self._finished.popleft()
         if self._waiting:
-            return run_subcompaction(self._waiting.popleft())
+            return self._run(self._waiting.popleft())
         return None
 
     def why_gone(self) -> str | None:

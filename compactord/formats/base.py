@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
-from compactord.model import InputFile, WriteSpec
+from compactord.model import Encoding, InputFile
+from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.stats import ColumnBounds
-from compactord.paimon.types import DataField
+from compactord.paimon.types import DataField, DataType
 from compactord.storage.base import Storage
 
 
@@ -171,15 +172,38 @@ class FileReader(Protocol):
         return [RowGroup(file.row_count)]
 
     def copier(
-        self, layout: Layout, spec: WriteSpec, dictionary_columns: Sequence[str]
+        self, layout: Layout, encoding: Any, dictionary_columns: Sequence[str]
     ) -> Copier | None:
-        """Copies files of this format to files of this format; None if rows must be decoded."""
+        """Copies files of this format to files of this format; None if rows must be decoded.
+
+        `encoding` as `FileFormat.writer` gets it.
+        """
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class FileFormat:
-    """`writer` gets the leaf columns of output files (dotted paths) to encode with a dictionary."""
+def _holds_all(type_: DataType) -> bool:
+    return True
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFormat:
+    """A format by its name, with which its options begin and the names of its files end.
+
+    `writer` gets the format's own encoding and the leaf columns of output files (dotted paths) to
+    encode with a dictionary. `encoding` makes it of a table's options and the compression that they
+    want where the format has no option of its own; it raises `UsageError` for an option of the run
+    that cannot be parsed, and notes those of the table (`OptionTexts.unreadable`).
+
+    `codecs` are the compressions that can be written, by Paimon's names. New files follow
+    `options`; `refused` are beginnings of options that a table may not have unless they are false,
+    each with the reason. `holds`: whether the format has a column type.
+    """
+
+    name: str
     reader: Callable[[Storage], FileReader]
-    writer: Callable[[Layout, WriteSpec, Sequence[str]], FileWriter]
+    writer: Callable[[Layout, Any, Sequence[str]], FileWriter]
+    encoding: Callable[[OptionTexts, str], Encoding]
+    codecs: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    holds: Callable[[DataType], bool] = _holds_all

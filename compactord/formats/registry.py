@@ -1,4 +1,4 @@
-"""The supported file formats by name, which is also the extension of file names."""
+"""The formats of data files that can be read and written, by name."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import TypeAlias
 
 from compactord.errors import TaskError
 from compactord.formats.base import FileFormat
-from compactord.formats.parquet.output import ParquetWriter
-from compactord.formats.parquet.reader import ParquetReader
+from compactord.formats.parquet.format import PARQUET
 
 Formats: TypeAlias = Mapping[str, FileFormat]
 
-FORMATS: Formats = {
-    "parquet": FileFormat(ParquetReader, ParquetWriter),
-}
+FORMATS: Formats = {each.name: each for each in (PARQUET,)}
 
 
 def format_named(name: str, formats: Formats) -> FileFormat:

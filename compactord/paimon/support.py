@@ -1,20 +1,21 @@
 """The features that compactord supports. Every other one is refused by name before data is read.
 
 A compactor that does not know a feature can damage the table or leave it inconsistent. So a table
-is compacted only if everything that it uses is on the lists below. The table of docs/support.md
-is rendered from the same lists.
+is compacted only if everything that it uses is on the lists below, or in a registry: formats of
+data files (`formats`) and merge engines (`kernels.functions`) say themselves what they support.
+The table of docs/support.md is rendered from the same lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from compactord.paimon.casts import why_not_castable
 from compactord.paimon.merge_checks import merge_reasons, rule_reasons
-from compactord.paimon.options.catalogue import canonical_key, find
+from compactord.paimon.options.catalogue import belongs_to_a_format, canonical_key, find
 from compactord.paimon.options.rules import value_reasons
-from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine, TableOptions
+from compactord.paimon.options.table_options import ChangelogProducer, TableOptions
 from compactord.paimon.schema import CURRENT_VERSION, TableSchema
 from compactord.paimon.type_texts import type_text
 from compactord.paimon.types import (
@@ -28,14 +29,7 @@ from compactord.paimon.types import (
     VectorType,
 )
 
-MERGE_ENGINES = (
-    MergeEngine.DEDUPLICATE,
-    MergeEngine.PARTIAL_UPDATE,
-    MergeEngine.AGGREGATION,
-)
 CHANGELOG_PRODUCERS = (ChangelogProducer.NONE, ChangelogProducer.INPUT)
-FILE_FORMATS = ("parquet",)
-CODECS = ("zstd", "snappy", "gzip", "lz4", "lz4_raw", "none")
 MANIFEST_CODECS = ("zstd", "zstandard", "null", "deflate", "snappy", "bzip2", "xz")
 EXPIRE_TIME_TYPES = (
     TypeRoot.INT,
@@ -122,21 +116,6 @@ REFUSED_OPTIONS = (
     _set("metastore.tag-to-partition", _PARTITION_CATALOG),
 )
 
-# Options of the Parquet writer. Tuning that only shapes pages is not needed for a right file.
-PARQUET_HONOURED = (
-    "parquet.block.size",
-    "parquet.page.size",
-    "parquet.enable.dictionary",
-    "parquet.compression",
-    "parquet.compression.codec.zstd.level",
-)
-PARQUET_REFUSED = (
-    ("parquet.bloom.filter.enabled", "new files would have no bloom filters"),
-    ("parquet.compression#", "codecs per column are not written"),
-    ("parquet.crypto.", "encrypted files are neither read nor written"),
-    ("parquet.encryption.", "encrypted files are neither read nor written"),
-)
-
 # Maintenance that Java's committer does and compactord does not.
 _UNSERVED_MAINTENANCE = {
     "tag.automatic-creation": "no tags are created",
@@ -158,8 +137,8 @@ _UNSERVED = {
 def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
     """Why this table is refused, each reason naming the feature and its value; empty: supported.
 
-    Only the latest schema and the merged options are considered. `reasons_in_files` and the reader
-    of index manifests check what is stored.
+    Only the latest schema and the merged options are considered, and nothing that is a registry's.
+    `reasons_in_files` and the reader of index manifests check what is stored.
     """
     if schema.version > CURRENT_VERSION:
         return (f"its schema has version {schema.version}, newer than {CURRENT_VERSION}",)
@@ -173,18 +152,13 @@ def reasons_to_refuse(schema: TableSchema, options: TableOptions) -> tuple[str, 
         *_expire_reasons(schema, texts),
         *_external_path_reasons(texts),
         *_pattern_reasons(texts),
-        *_format_reasons(texts),
-        *_codec_reasons(options),
+        *_manifest_reasons(options),
     )
 
 
-def reasons_in_files(
-    latest: TableSchema, schemas: Iterable[TableSchema], formats: Iterable[str]
-) -> tuple[str, ...]:
-    """Why live files cannot be rewritten: `schemas` and `formats` are those of the live files."""
-    reasons = [reason for schema in schemas for reason in _evolution_reasons(schema, latest)]
-    reasons += [f"it has files of format {name}" for name in formats if name not in FILE_FORMATS]
-    return tuple(reasons)
+def reasons_in_files(latest: TableSchema, schemas: Iterable[TableSchema]) -> tuple[str, ...]:
+    """Why live files, whose schemas are `schemas`, cannot be rewritten."""
+    return tuple(reason for schema in schemas for reason in _evolution_reasons(schema, latest))
 
 
 def _evolution_reasons(schema: TableSchema, latest: TableSchema) -> Iterator[str]:
@@ -203,16 +177,18 @@ def _evolution_reasons(schema: TableSchema, latest: TableSchema) -> Iterator[str
                 yield f"files of schema {schema.id} have another type of column {field.name}: {why}"
 
 
-def warnings(schema: TableSchema, options: TableOptions) -> tuple[str, ...]:
-    """What an operator should know about a table that is supported nevertheless."""
+def warnings(
+    schema: TableSchema, options: TableOptions, formats: Collection[str]
+) -> tuple[str, ...]:
+    """What an operator should know about a table that is supported nevertheless.
+
+    Options that begin with the name of one of the `formats` are known to it.
+    """
     texts = _canonical(options.raw)
     found = [*unserved_maintenance(options), *_asked_for(texts, _UNSERVED)]
-    found += [
-        f"option {key}={text}: not applied to new files"
-        for key, text in sorted(texts.items())
-        if key.lower().startswith("parquet.") and key not in PARQUET_HONOURED
-    ]
-    unknown = sorted(key for key in options.raw if find(key) is None)
+    unknown = sorted(
+        key for key in options.raw if find(key) is None and key.partition(".")[0] not in formats
+    )
     if unknown:
         found.append(f"unknown options in schema {schema.id}: {', '.join(unknown)}")
     return tuple(found)
@@ -251,11 +227,8 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
         missing = set(schema.partition_keys) - set(schema.primary_keys)
         if missing:
             yield f"its primary key lacks the partition columns {', '.join(sorted(missing))}"
-        if options.merge_engine not in MERGE_ENGINES:
-            yield f"option merge-engine={options.merge_engine.value} is not supported"
-        else:
-            yield from merge_reasons(schema, options.raw, options.merge_engine.value)
-            yield from rule_reasons(schema, options.merge_rules, options.raw)
+        yield from merge_reasons(schema, options.raw, options.merge_engine.value)
+        yield from rule_reasons(schema, options.merge_rules, options.raw)
         if options.changelog_producer not in CHANGELOG_PRODUCERS:
             yield f"option changelog-producer={options.changelog_producer.value} is not supported"
     if "bucket" in options.unreadable:
@@ -353,29 +326,10 @@ def _pattern_reasons(texts: Mapping[str, str]) -> Iterator[str]:
             yield f"option {key}={text}: {_INDEXES}"
         elif lower.endswith(".map.storage-layout") and text.strip().lower() != "default":
             yield f"option {key}={text}: maps are stored as several columns"
-        elif "encrypt" in lower and not lower.startswith("parquet."):
+        elif "encrypt" in lower and not belongs_to_a_format(key):
             yield f"option {key}: encrypted files are neither read nor written"
-        for prefix, why in PARQUET_REFUSED:
-            if lower.startswith(prefix) and text.strip().lower() != "false":
-                yield f"option {key}={text}: {why}"
 
 
-def _format_reasons(texts: Mapping[str, str]) -> Iterator[str]:
-    named = {"file.format": texts.get("file.format", "parquet")}
-    named |= {key: text for key, text in texts.items() if key.startswith("file.format.per.level")}
-    for key, text in sorted(named.items()):
-        formats = (
-            [part.rsplit(":", 1)[-1] for part in text.split(",")]
-            if key == "file.format.per.level"
-            else [text]
-        )
-        if any(name.strip(" '\"").lower() not in FILE_FORMATS for name in formats):
-            yield f"option {key}={text}: only {', '.join(FILE_FORMATS)} files are written"
-
-
-def _codec_reasons(options: TableOptions) -> Iterator[str]:
-    codecs = {options.files.compression, *options.files.compression_per_level.values()}
-    for codec in sorted(codecs - set(CODECS)):
-        yield f"data files of compression {codec} cannot be written"
+def _manifest_reasons(options: TableOptions) -> Iterator[str]:
     if options.commit.manifest_compression.lower() not in MANIFEST_CODECS:
         yield f"manifests of compression {options.commit.manifest_compression} cannot be written"

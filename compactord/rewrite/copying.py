@@ -52,7 +52,8 @@ def group_limits(memory_bytes: int, row_bytes: float) -> GroupLimits:
 def _limits(subcompaction: Subcompaction, facts: InputProfile) -> GroupLimits:
     limits = group_limits(subcompaction.memory_bytes, facts.row_bytes)
     # Stored bytes are at most the bytes before compression, to which the option's limit applies.
-    return replace(limits, size_bytes=min(limits.size_bytes, subcompaction.write.row_group_bytes))
+    most = subcompaction.write.encoding.group_bytes
+    return replace(limits, size_bytes=min(limits.size_bytes, most))
 
 
 def is_worthwhile(subcompaction: Subcompaction, source: ConcatSpec, facts: InputProfile) -> bool:

@@ -59,8 +59,9 @@ def merged_rows(
 
     Raises `TaskError` for values that the table's rules forbid, or that a column cannot hold.
     """
+    ignore_delete = source.ignore_delete and function.ignores_deletes
     for section, sizes in zip(source.sections, budgets, strict=True):
-        ordered, order = _ordered(section, source)
+        ordered, order = _ordered(section, source, ignore_delete=ignore_delete)
         runs = [_file_run(run, reader, decoding, sizes) for run in ordered]
         # More would not be in memory at once.
         reader.expect(run[0] for run in ordered[: sizes.fan_in])
@@ -68,7 +69,7 @@ def merged_rows(
         with contextlib.ExitStack() as stack:
             stack.enter_context(_naming_files(section))
             if len(runs) > sizes.fan_in:
-                if source.ignore_delete and not source.drop_deletes and function.merges_again:
+                if ignore_delete and not source.drop_deletes and function.merges_again:
                     # A key's only retract is kept, two are dropped: equal after a partial merge.
                     raise TaskError(
                         f"{len(runs)} runs with ignore-delete cannot be merged {sizes.fan_in} at"
@@ -117,7 +118,9 @@ def _every_record(order: MergeOrder) -> _Pass:
     return _Pass(order=kept, function=EveryRecord(), keys_repeat=True)
 
 
-def _ordered(section: SectionRuns, source: MergeSpec) -> tuple[SectionRuns, MergeOrder]:
+def _ordered(
+    section: SectionRuns, source: MergeSpec, *, ignore_delete: bool
+) -> tuple[SectionRuns, MergeOrder]:
     """The runs in the order to merge, and the cheapest merge order with the same result.
 
     If the ranges of sequence numbers of all runs are disjoint, the runs are sorted by them: then
@@ -133,7 +136,7 @@ def _ordered(section: SectionRuns, source: MergeSpec) -> tuple[SectionRuns, Merg
         sequence_fields=source.sequence_fields,
         sequence_descending=source.sequence_descending,
         disjoint_sequences=disjoint,
-        ignore_delete=source.ignore_delete,
+        ignore_delete=ignore_delete,
     )
     return (tuple(by_sequence) if disjoint else section), order
 

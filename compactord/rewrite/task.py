@@ -52,14 +52,20 @@ _EXPECTED_FILES = 4
 _UPLOAD_BYTES = 24 << 20
 
 
-def run_subcompaction(subcompaction: Subcompaction, *, threaded: bool | None = None) -> TaskOutcome:
+def run_subcompaction(
+    subcompaction: Subcompaction,
+    *,
+    threaded: bool | None = None,
+    formats: Formats = FORMATS,
+    functions: MergeFunctions = MERGE_FUNCTIONS,
+) -> TaskOutcome:
     """Call `rewrite` and convert its exceptions to a `TaskFailure`; the entry point of a worker.
 
     Exceptions that end the process (KeyboardInterrupt, SystemExit) are raised after the
     subcompaction's files have been removed.
     """
     try:
-        return rewrite(subcompaction, threaded=threaded)
+        return rewrite(subcompaction, threaded=threaded, formats=formats, functions=functions)
     except Exception as error:  # noqa: BLE001 - a worker answers, whatever happens
         return TaskFailure(
             compaction=subcompaction.compaction,
@@ -228,7 +234,7 @@ def _copier(
     if any(reader.evolution(file) is not None for file in source.files):
         return None
     columns = _dictionary_columns(reader.layout, facts)
-    return reader.of(spec.file_format).copier(reader.layout, spec, columns)
+    return reader.of(spec.file_format).copier(reader.layout, spec.encoding, columns)
 
 
 def _budgets(
@@ -298,7 +304,9 @@ def _writer(
             bytes_per_row=sum(f.size_bytes for f in files)
             / max(1, sum(f.row_count for f in files)),
         ),
-        writer=file_format.writer(layout, subcompaction.write, _dictionary_columns(layout, facts)),
+        writer=file_format.writer(
+            layout, subcompaction.write.encoding, _dictionary_columns(layout, facts)
+        ),
         encoding=encoding,
     )
 

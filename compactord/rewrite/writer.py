@@ -57,7 +57,7 @@ class RollingWriter:
         self._sizes = RowSizes(layout.row_schema)
         self._size = size
         self._bytes_per_row = max(size.bytes_per_row, 0.01)
-        self._max_group_bytes = min(size.size_bytes, spec.row_group_bytes)
+        self._max_group_bytes = min(size.size_bytes, spec.encoding.group_bytes)
         self._writer = writer
         self._encoding = encoding
         self._pending: list[pa.RecordBatch] = []

@@ -72,7 +72,14 @@ class TableCompactor:
         self._clock = clock
         self._worker = worker
         self._followed = FollowedTable(
-            ref, request, storage=storage, publisher=publisher, clock=clock, owner=worker.owner
+            ref,
+            request,
+            storage=storage,
+            publisher=publisher,
+            clock=clock,
+            owner=worker.owner,
+            formats=worker.formats,
+            functions=worker.functions,
         )
         # Validate partitions first.
         PartitionTest(self._table, request.partitions)

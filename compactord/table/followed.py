@@ -14,7 +14,9 @@ from compactord.clock import Clock
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import CompactordError, ObjectNotFound
+from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Owner
+from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.model import (
     BucketChange,
     CommitOutcome,
@@ -30,7 +32,7 @@ from compactord.state.follower import Drift, Follower
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.lost_commits import LookBack, LostCommits
-from compactord.table.opening import open_table, refuse_live_state
+from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import remember_rewrites
 from compactord.table.request import CompactRequest
 
@@ -51,12 +53,16 @@ class FollowedTable:
         publisher: SnapshotPublisher,
         clock: Clock,
         owner: Owner,
+        formats: Formats = FORMATS,
+        functions: MergeFunctions = MERGE_FUNCTIONS,
     ) -> None:
         self.ref = ref
+        self._formats = formats
+        self._functions = functions
         self.request = request
         self._storage = storage
         self._clock = clock
-        self.table = open_table(storage, ref, request.overrides)
+        self.table = self._opened()
         self._lost_commits = LostCommits(storage, publisher, ref.location, clock)
         self._follower = Follower(
             storage,
@@ -233,10 +239,19 @@ class FollowedTable:
         self._replaced_before = self._follower.replaced_snapshots
         return True
 
+    def _opened(self, known: OpenTable | None = None) -> OpenTable:
+        return open_table(
+            self._storage,
+            self.ref,
+            self.request.overrides,
+            known=known,
+            formats=self._formats,
+            functions=self._functions,
+        )
+
     def _open(self, schema: TableSchema) -> None:
         """Open the table again, in what is its newest schema now; `schema` was it before."""
-        overrides = self.request.overrides
-        self.table = open_table(self._storage, self.ref, overrides, known=self.table)
+        self.table = self._opened(self.table)
         if self._was_recreated(schema):
             # The table was recreated; its old snapshots are not losses.
             self._follower.forgive_suspects()

@@ -9,12 +9,15 @@ from typing import Any
 
 from compactord.commit.attempt import CommitSettings
 from compactord.errors import FormatError, UnsupportedTable, UsageError
+from compactord.formats.new_files import TableFormats, table_formats
+from compactord.formats.registry import FORMATS, Formats
+from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.options.table_options import TableOptions, parse_options
-from compactord.paimon.schema import SchemaHistory, TableSchema, latest_schema
+from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableSchema, latest_schema
 from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
 from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
@@ -29,8 +32,9 @@ _HARMLESS_INDEXES = {"HASH"}
 class OpenTable:
     """A table in its latest schema. `key_of` is None without a primary key.
 
-    `keeps_encoding`: whether files are to be encoded as the table's own options say, not otherwise
-    for this run.
+    `refusals` say why it is not supported; only tables without any are compacted. `formats` are
+    those of its new files, `readable` those that can be read. `keeps_encoding`: whether files are
+    to be encoded as the table's own options say, not otherwise for this run.
     """
 
     storage: Storage
@@ -39,8 +43,11 @@ class OpenTable:
     options: TableOptions
     kind: TableKind
     key_of: Callable[[bytes], Any] | None
+    refusals: tuple[str, ...]
     warnings: tuple[str, ...]
+    formats: TableFormats
     keeps_encoding: bool
+    readable: Formats = field(compare=False, repr=False)
     history: SchemaHistory = field(compare=False, repr=False)
 
     @property
@@ -90,33 +97,45 @@ def open_table(
     overrides: Mapping[str, str],
     *,
     known: OpenTable | None = None,
+    formats: Formats = FORMATS,
+    functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> OpenTable:
     """The table with the options of this run over its own.
 
     `known` is what was opened before: no folder is listed then, and if its schema is still the
-    latest, older ones are not read again. Raises `UnsupportedTable` with every reason, before any
-    data is read, and `UsageError` for what only this run asks for.
+    latest, older ones are not read again. Files may have `formats`, and `functions` merge records.
+
+    Raises `UnsupportedTable` with every reason, before any data is read, and `UsageError` for what
+    only this run asks for.
     """
     schema = latest_schema(storage, ref.location, known=known.schema if known else None)
-    table = describe_table(storage, ref, schema, overrides)
-    reasons = reasons_to_refuse(schema, table.options)
-    if reasons:
-        raise UnsupportedTable(ref.full_name, reasons)
+    table = describe_table(storage, ref, schema, overrides, formats=formats, functions=functions)
+    if table.refusals:
+        raise UnsupportedTable(ref.full_name, table.refusals)
     if known is not None and known.schema == schema:
         return replace(table, history=known.history)
     return table
 
 
 def describe_table(
-    storage: Storage, ref: TableRef, schema: TableSchema, overrides: Mapping[str, str]
+    storage: Storage,
+    ref: TableRef,
+    schema: TableSchema,
+    overrides: Mapping[str, str],
+    *,
+    formats: Formats = FORMATS,
+    functions: MergeFunctions = MERGE_FUNCTIONS,
 ) -> OpenTable:
     """The table whether supported or not, for commands that only read.
 
     Raises `UsageError` for options of the run with which no table is supported.
     """
-    options = parse_options(schema, overrides)
+    found = own = _judged(schema, {}, formats, functions)
     if overrides:
-        _refuse_overrides(schema, options)
+        found = _judged(schema, overrides, formats, functions)
+        if reasons := [reason for reason in found.refusals if reason not in own.refusals]:
+            raise UsageError("this run: " + "; ".join(reasons))
+    options = found.options
     if schema.primary_keys:
         kind = TableKind.PRIMARY_KEY
     elif options.bucket == -1:
@@ -133,18 +152,36 @@ def describe_table(
         key_of=partial(comparable_key, types=types, source=paths.manifest_folder(ref.location))
         if schema.primary_keys
         else None,
-        warnings=warnings(schema, options),
+        refusals=found.refusals,
+        warnings=(*warnings(schema, options, formats), *found.formats.warnings),
+        formats=found.formats,
+        readable=formats,
         history=SchemaHistory(storage, ref.location, schema),
-        keeps_encoding=not overrides or options.files == parse_options(schema, {}).files,
+        keeps_encoding=(options.files, found.formats) == (own.options.files, own.formats),
     )
 
 
-def _refuse_overrides(schema: TableSchema, options: TableOptions) -> None:
-    """Raises `UsageError` when the options of a run are what the table would be refused for."""
-    own = reasons_to_refuse(schema, parse_options(schema, {}))
-    reasons = [reason for reason in reasons_to_refuse(schema, options) if reason not in own]
-    if reasons:
-        raise UsageError("this run: " + "; ".join(reasons))
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What the options of a table say, and why it is not supported."""
+
+    options: TableOptions
+    formats: TableFormats
+    refusals: tuple[str, ...]
+
+
+def _judged(
+    schema: TableSchema, overrides: Mapping[str, str], formats: Formats, functions: MergeFunctions
+) -> _Judged:
+    options = parse_options(schema, overrides)
+    new_files = table_formats(schema, options, overrides, formats)
+    reasons = [*reasons_to_refuse(schema, options)]
+    if schema.version <= CURRENT_VERSION:
+        engine = options.merge_engine.value
+        if schema.primary_keys and engine not in functions:
+            reasons.append(f"option merge-engine={engine} is not supported")
+        reasons += new_files.refusals
+    return _Judged(options, new_files, tuple(reasons))
 
 
 def refuse_live_state(table: OpenTable, state: TableState) -> None:
@@ -159,8 +196,9 @@ def refuse_live_state(table: OpenTable, state: TableState) -> None:
 
 def refuse_formats(table: OpenTable, formats: Iterable[str]) -> None:
     """Raises `UnsupportedTable` unless we can read files of all these formats."""
-    reasons = reasons_in_files(table.schema, (), sorted(formats))
-    if reasons:
+    unknown = sorted(set(formats) - table.readable.keys())
+    if unknown:
+        reasons = [f"it has files of format {name}" for name in unknown]
         raise UnsupportedTable(table.ref.full_name, reasons)
 
 
@@ -170,7 +208,7 @@ def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
     for schema_id in sorted(state.files.schema_ids - set(known)):
         yield f"live files have schema {schema_id}, newer than the latest, {table.schema.id}"
     schemas = [table.history.schema(schema_id) for schema_id in sorted(known)]
-    yield from reasons_in_files(table.schema, schemas, ())
+    yield from reasons_in_files(table.schema, schemas)
     if state.snapshot is not None and state.snapshot.index_manifest is not None:
         entries = read_index_entries(
             table.storage, table.ref.location, state.snapshot.index_manifest

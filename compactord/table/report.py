@@ -11,7 +11,7 @@ from compactord.clock import iso_text
 from compactord.errors import FormatError
 from compactord.model import AppendCompaction, Compaction, MergeCompaction
 from compactord.paimon.data_file import BucketFiles, BucketId
-from compactord.paimon.options.table_options import MergeEngine
+from compactord.paimon.options.table_options import USUAL_MERGE_ENGINE
 from compactord.plan.runs import bucket_runs
 from compactord.plan.shape import BucketShape, bucket_shape
 from compactord.plan.table import BucketPlan, TableKind
@@ -136,10 +136,10 @@ def _partition_json(table: OpenTable, partition: bytes) -> str:
 
 
 def compaction_text(table: OpenTable, compaction: Compaction) -> str:
-    """One planned compaction in one line; an engine other than `deduplicate` is named."""
+    """One planned compaction in one line; a merge engine is named unless it is the usual one."""
     place = place_text(table, compaction.bucket.partition, compaction.bucket.bucket)
     engine = table.options.merge_engine
-    is_usual = table.key_of is None or engine is MergeEngine.DEDUPLICATE
+    is_usual = table.key_of is None or engine is USUAL_MERGE_ENGINE
     return f"{place}: {action_text(compaction)}" + ("" if is_usual else f", {engine.value}")
 
 

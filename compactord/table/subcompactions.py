@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from compactord.clock import Clock, local_ms
 from compactord.errors import UnsupportedTable
+from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Owner
+from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.model import (
     AppendCompaction,
     Compaction,
@@ -22,7 +24,7 @@ from compactord.model import (
 )
 from compactord.paimon import arrow, paths
 from compactord.paimon.data_file import DataFile, FileSource
-from compactord.paimon.options.table_options import MergeEngine, SortOrder, file_suffix
+from compactord.paimon.options.table_options import SortOrder
 from compactord.paimon.stats import stats_modes
 from compactord.paimon.types import DataField
 from compactord.rewrite.split import cut_ranges
@@ -30,17 +32,20 @@ from compactord.table.opening import OpenTable
 
 # Less input than this gains nothing from being split: a worker has threads of its own.
 _MIN_BYTES = 256 << 20
-# The one that tables may ask for (`paimon.support`).
-_FILE_FORMAT = "parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """Settings of all workers. `memory_bytes` is for one subcompaction."""
+    """Settings of all workers. `memory_bytes` is for one subcompaction.
+
+    `formats` are those that they read and write, `functions` those with which they merge.
+    """
 
     owner: Owner
     memory_bytes: int
     zone: datetime.tzinfo
+    formats: Formats = field(default_factory=lambda: FORMATS, repr=False)
+    functions: MergeFunctions = field(default_factory=lambda: MERGE_FUNCTIONS, repr=False)
 
 
 def subcompactions(
@@ -55,7 +60,7 @@ def subcompactions(
     """The subcompactions of a decision in output order; none when it only upgrades files.
 
     A rewrite of many bytes is cut into key ranges, at most one for each of `free_slots`; this reads
-    Parquet footers of its inputs. `number` comes back in the outcomes. Raises `UnsupportedTable`
+    the footers of its inputs. `number` comes back in the outcomes. Raises `UnsupportedTable`
     for an input that cannot be rewritten, before it is read.
     """
     inputs = _Inputs(table, table.bucket_folder(compaction.bucket))
@@ -109,9 +114,7 @@ def _merge_spec(
         key_columns=tuple(field.name for field in table.schema.key_fields),
         sequence_fields=table.options.sequence_fields,
         sequence_descending=table.options.sequence_order is SortOrder.DESCENDING,
-        # Other engines have a rule of their own for deletes, or none.
-        ignore_delete=table.options.ignore_delete
-        and table.options.merge_engine is MergeEngine.DEDUPLICATE,
+        ignore_delete=table.options.ignore_delete,
         drop_deletes=compaction.drop_deletes,
         key_range=KeyRange(),
         record_expire=table.options.compaction.record_expire,
@@ -126,7 +129,12 @@ def _cut(
     if count < 2:
         return [whole]
     ranges = cut_ranges(
-        whole, count, table.schema.fields, table.storage, older=inputs.older_schemas
+        whole,
+        count,
+        table.schema.fields,
+        table.storage,
+        older=inputs.older_schemas,
+        formats=table.readable,
     )
     return [_within(whole, key_range) for key_range in ranges]
 
@@ -138,9 +146,9 @@ def _within(whole: MergeSpec, key_range: KeyRange) -> MergeSpec:
 def write_spec(
     table: OpenTable, folder: str, level: int, worker: WorkerSpec, clock: Clock
 ) -> WriteSpec:
-    files = table.options.files
+    """How the outputs of one level are made, in the bucket's `folder`."""
+    files, new_files = table.options.files, table.formats.at(level)
     columns: tuple[DataField, ...] = table.schema.fields
-    compression = files.compression
     if table.schema.primary_keys:
         columns = tuple(
             arrow.file_fields(
@@ -149,21 +157,16 @@ def write_spec(
                 thin=files.thin_mode,
             )
         )
-        compression = files.compression_per_level.get(level, compression)
     now = clock.now_ms()
     return WriteSpec(
         folder=folder,
-        file_format=_FILE_FORMAT,
+        file_format=new_files.file_format,
         file_prefix=files.data_file_prefix,
-        file_suffix=file_suffix(table.options),
+        file_suffix=new_files.file_suffix,
         level=level,
         schema_id=table.schema.id,
         target_file_size=table.options.compaction.target_file_size,
-        compression=compression,
-        compression_level=files.zstd_level if compression == "zstd" else None,
-        row_group_bytes=files.row_group_bytes,
-        page_bytes=files.page_bytes,
-        dictionary=files.dictionary,
+        encoding=new_files.encoding,
         thin_mode=files.thin_mode,
         stats_modes=stats_modes(columns, table.schema, files, level),
         stats_dense=files.stats_dense,

@@ -15,7 +15,6 @@ from compactord.errors import CompactordError, ObjectNotFound, UnsupportedTable
 from compactord.model import TableName
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
-from compactord.paimon.support import reasons_to_refuse
 from compactord.paimon.table import TableRef
 from compactord.service.unserved import left_alone, unread_view, unserved_view
 from compactord.service.view import TableView
@@ -113,8 +112,8 @@ class _WatchedTable:
         if self._table is None or self._table.schema.id != schema.id or self._state is None:
             self._forget()
             self._table = describe_table(self._storage, self._ref, schema, {})
-            if reasons := reasons_to_refuse(schema, self._table.options):
-                raise UnsupportedTable(self._ref.full_name, reasons)
+            if self._table.refusals:
+                raise UnsupportedTable(self._ref.full_name, self._table.refusals)
             state, changed = load_state(self._storage, self._ref), None
         else:
             refreshed = refresh_state(self._storage, self._state)

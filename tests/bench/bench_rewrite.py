@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.parquet.encoder import open_writer
+from compactord.formats.parquet.options import ParquetEncoding
 from compactord.formats.parquet.reader import BUFFER_BYTES
 from compactord.ids import this_process
 from compactord.model import (
@@ -217,11 +218,13 @@ def make_subcompaction(
             level=5,
             schema_id=0,
             target_file_size=128 << 20,
-            compression="zstd",
-            compression_level=1,
-            row_group_bytes=128 << 20,
-            page_bytes=1 << 20,
-            dictionary=True,
+            encoding=ParquetEncoding(
+                compression="zstd",
+                compression_level=1,
+                group_bytes=128 << 20,
+                page_bytes=1 << 20,
+                dictionary=True,
+            ),
             thin_mode=False,
             stats_modes=tuple((field.name, mode) for field in in_file),
             stats_dense=True,

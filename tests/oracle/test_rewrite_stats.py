@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from compactord.formats.new_files import table_formats
+from compactord.formats.registry import FORMATS
 from compactord.ids import this_process
 from compactord.model import (
     ConcatSpec,
@@ -157,11 +159,7 @@ def rewritten(path: Path, before: Sequence[Mapping[str, Any]], level: int) -> li
             level=level,
             schema_id=schema.id,
             target_file_size=options.compaction.target_file_size,
-            compression=options.files.compression,
-            compression_level=options.files.zstd_level,
-            row_group_bytes=options.files.row_group_bytes,
-            page_bytes=options.files.page_bytes,
-            dictionary=options.files.dictionary,
+            encoding=table_formats(schema, options, {}, FORMATS).at(level).encoding,
             thin_mode=options.files.thin_mode,
             stats_modes=stats_modes(in_file, schema, options.files, level),
             stats_dense=options.files.stats_dense,

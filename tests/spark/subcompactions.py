@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.formats.parquet.options import ParquetEncoding
 from compactord.ids import this_process
 from compactord.model import (
     ConcatSpec,
@@ -55,11 +56,13 @@ def append_subcompaction(
             level=0,
             schema_id=0,
             target_file_size=128 << 20,
-            compression="zstd",
-            compression_level=1,
-            row_group_bytes=128 << 20,
-            page_bytes=1 << 20,
-            dictionary=True,
+            encoding=ParquetEncoding(
+                compression="zstd",
+                compression_level=1,
+                group_bytes=128 << 20,
+                page_bytes=1 << 20,
+                dictionary=True,
+            ),
             thin_mode=False,
             stats_modes=(("a", ColumnStatsMode(mode=StatsMode.FULL)),),
             stats_dense=True,

@@ -6,17 +6,15 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from compactord.formats.base import FileFormat
+from compactord.formats.registry import FORMATS
+from compactord.kernels.functions.registry import MERGE_FUNCTIONS
 from compactord.paimon.merge_checks import AGGREGATORS, REFUSED_AGGREGATORS
 from compactord.paimon.options.catalogue import LEVELS_MAX
 from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine
 from compactord.paimon.support import (
     CHANGELOG_PRODUCERS,
-    CODECS,
-    FILE_FORMATS,
     MANIFEST_CODECS,
-    MERGE_ENGINES,
-    PARQUET_HONOURED,
-    PARQUET_REFUSED,
     REFUSED_OPTIONS,
     REFUSED_TYPES,
     RefusedOption,
@@ -60,15 +58,21 @@ def compatibility_table() -> str:
             "keys without all partition columns",
         ),
         ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
-        ("`merge-engine`", *_choices(MERGE_ENGINES, MergeEngine)),
+        ("`merge-engine`", *_choices(MERGE_FUNCTIONS, MergeEngine)),
         (
             "Aggregate functions",
             _code(AGGREGATORS),
             f"{_code(REFUSED_AGGREGATORS)} and others",
         ),
-        ("`changelog-producer`", *_choices(CHANGELOG_PRODUCERS, ChangelogProducer)),
-        ("File formats", _code(FILE_FORMATS), "all others, also per level"),
-        ("Compression of data files", _code(CODECS), "all others"),
+        (
+            "`changelog-producer`",
+            *_choices([kind.value for kind in CHANGELOG_PRODUCERS], ChangelogProducer),
+        ),
+        ("File formats", _code(FORMATS), "all others, also per level"),
+        *(
+            (f"Compression of `{each.name}` files", _code(each.codecs), "all others")
+            for each in FORMATS.values()
+        ),
         ("Compression of manifests", _code(MANIFEST_CODECS), "all others"),
         ("Column types", "all others", _code(REFUSED_TYPES)),
         (
@@ -83,12 +87,7 @@ def compatibility_table() -> str:
         ),
         ("File indexes", "", "`file-index.<type>.columns`"),
         ("Shredded maps", "", "`fields.<column>.map.storage-layout`"),
-        (
-            "Parquet options",
-            _code(PARQUET_HONOURED),
-            _code(tuple(f"{key}*" for key, _ in PARQUET_REFUSED))
-            + "; others are not applied, with a warning",
-        ),
+        *((f"`{each.name}.*`", *_options(each)) for each in FORMATS.values()),
         ("External paths", "", "`data-file.external-paths` with a strategy"),
         (
             "Names of data files",
@@ -105,11 +104,15 @@ def compatibility_table() -> str:
 
 
 def _choices(
-    supported: tuple[MergeEngine, ...] | tuple[ChangelogProducer, ...],
-    kind: type[MergeEngine] | type[ChangelogProducer],
+    supported: Iterable[str], kind: type[MergeEngine] | type[ChangelogProducer]
 ) -> tuple[str, str]:
-    others = tuple(member.value for member in kind if member not in supported)
-    return _code(tuple(member.value for member in supported)), _code(others)
+    others = [member.value for member in kind if member.value not in supported]
+    return _code(supported), _code(others)
+
+
+def _options(file_format: FileFormat) -> tuple[str, str]:
+    refused = _code(f"{key}*" for key, _ in file_format.refused)
+    return _code(file_format.options), f"{refused}; others are not applied, with a warning"
 
 
 def _supported(rule: RefusedOption) -> str:

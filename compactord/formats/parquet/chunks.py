@@ -18,8 +18,8 @@ from compactord.errors import FormatError
 from compactord.formats.opening import check_rows
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import EncodedChunk, Location
-from compactord.formats.parquet.encoder import codec_of
 from compactord.formats.parquet.int96_footers import restored_meta
+from compactord.formats.parquet.options import ParquetEncoding, codec_of
 from compactord.formats.parquet.pages import Page, checked_pages
 from compactord.formats.parquet.statistics import statistics_order
 from compactord.formats.parquet.structs import (
@@ -36,7 +36,6 @@ from compactord.formats.parquet.structs import (
 )
 from compactord.formats.parquet.thrift import Kind, Struct, Typed, required, required_list
 from compactord.formats.parquet.whole_file import WholeFile
-from compactord.model import WriteSpec
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.types import AtomicType, TypeRoot
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
@@ -125,13 +124,13 @@ class StoredFile:
 
 
 def copied_chunk(
-    files: Sequence[StoredFile], column: FlatColumn, spec: WriteSpec
+    files: Sequence[StoredFile], column: FlatColumn, encoding: ParquetEncoding
 ) -> EncodedChunk | None:
     """One chunk with the column's pages of all `files`; None if it has to be encoded again.
 
     Raises `FormatError` if pages are damaged or their number of values differs from the footer's.
     """
-    if not all(_is_as_written(file, column, spec) for file in files):
+    if not all(_is_as_written(file, column, encoding) for file in files):
         return None
     placed: list[_Placed] = []
     totals: list[_Bounds] = []
@@ -160,12 +159,12 @@ def copied_chunk(
     )
 
 
-def _is_as_written(file: StoredFile, column: FlatColumn, spec: WriteSpec) -> bool:
+def _is_as_written(file: StoredFile, column: FlatColumn, encoding: ParquetEncoding) -> bool:
     """Whether, by the footer, the chunks are as our writer makes them, without a dictionary."""
     leaf = file.leaf(column.name)
     if leaf is None or not file.schema.column(leaf).equals(column.schema):
         return False
-    codec = codec_of(spec.compression)
+    codec = codec_of(encoding.compression)
     wanted = _NAMES_OF_CODECS.get(codec, codec.upper())
     return wanted in _CODECS and all(
         chunk.compression == wanted

@@ -17,9 +17,10 @@ from compactord.formats.layout import Layout
 from compactord.formats.parquet.chunks import FlatColumn, StoredFile, copied_chunk
 from compactord.formats.parquet.encoder import Encoder
 from compactord.formats.parquet.leaves import leaf_count
+from compactord.formats.parquet.options import ParquetEncoding
 from compactord.formats.parquet.output import ParquetOutput
 from compactord.formats.parquet.whole_file import WholeFile
-from compactord.model import InputFile, WriteSpec
+from compactord.model import InputFile
 from compactord.paimon.types import AtomicType
 from compactord.storage.base import Storage
 
@@ -32,14 +33,14 @@ class ParquetCopier:
         expect: Callable[[Sequence[InputFile]], None],
         fetch: Callable[[InputFile], WholeFile],
         layout: Layout,
-        spec: WriteSpec,
+        encoding: ParquetEncoding,
         dictionary_columns: Sequence[str],
     ) -> None:
         self._expect = expect
         self._fetch = fetch
         self._layout = layout
-        self._spec = spec
-        self._encoder = Encoder(layout, spec, dictionary_columns=dictionary_columns)
+        self._encoding = encoding
+        self._encoder = Encoder(layout, encoding, dictionary_columns=dictionary_columns)
 
     def expect(self, files: Sequence[InputFile]) -> None:
         self._expect(files)
@@ -48,18 +49,23 @@ class ParquetCopier:
         return self._fetch(file)
 
     def open(self, storage: Storage, path: str) -> CopyingParquetOutput:
-        return CopyingParquetOutput(storage, path, self._layout, self._encoder, self._spec)
+        return CopyingParquetOutput(storage, path, self._layout, self._encoder, self._encoding)
 
 
 class CopyingParquetOutput(ParquetOutput):
     """An output to which whole files can be copied, too."""
 
     def __init__(
-        self, storage: Storage, path: str, layout: Layout, encoder: Encoder, spec: WriteSpec
+        self,
+        storage: Storage,
+        path: str,
+        layout: Layout,
+        encoder: Encoder,
+        encoding: ParquetEncoding,
     ) -> None:
         super().__init__(storage, path, layout, encoder)
         self._layout = layout
-        self._spec = spec
+        self._encoding = encoding
         self._columns = _flat_columns(layout, encoder.schema)
 
     def copy(self, files: Sequence[WholeFile]) -> None:
@@ -67,7 +73,7 @@ class CopyingParquetOutput(ParquetOutput):
         copied = {
             name: [chunk]
             for name, column in self._columns.items()
-            if (chunk := copied_chunk(stored, column, self._spec))
+            if (chunk := copied_chunk(stored, column, self._encoding))
         }
         fresh = [name for name in self.names if name not in copied]
         seen = [name for name in copied if self._columns[name].is_float]

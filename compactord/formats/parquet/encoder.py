@@ -13,28 +13,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.errors import TaskError
 from compactord.formats.layout import Layout
 from compactord.formats.parquet.assembly import EncodedChunk, encoded_chunks, footer_of, renamed
 from compactord.formats.parquet.int96 import convert, stored_field
 from compactord.formats.parquet.int96_footers import restored, restored_meta
 from compactord.formats.parquet.leaves import leaf_types
+from compactord.formats.parquet.options import ParquetEncoding, codec_of
 from compactord.formats.parquet.thrift import Struct
-from compactord.model import WriteSpec
 from compactord.paimon.arrow import arrow_type
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 
-# Paimon's `lz4` means Hadoop's framing. Readers support it, but Arrow writes LZ4_RAW instead.
-_CODECS = {
-    "none": "none",
-    "uncompressed": "none",
-    "zstd": "zstd",
-    "snappy": "snappy",
-    "gzip": "gzip",
-    "lz4": "lz4",
-    "lz4_raw": "lz4",
-}
-_LEVELLED = ("zstd", "gzip")
 # The same as parquet-mr: Java skips pages by their bounds.
 _ROWS_PER_PAGE = 20_000
 # The number of rows after which Arrow checks the size of a page: Arrow's default, and more where
@@ -52,10 +40,10 @@ class Encoder:
     """
 
     def __init__(
-        self, layout: Layout, spec: WriteSpec, *, dictionary_columns: Sequence[str]
+        self, layout: Layout, encoding: ParquetEncoding, *, dictionary_columns: Sequence[str]
     ) -> None:
         self._layout = layout
-        self._spec = spec
+        self._encoding = encoding
         self._dictionary_columns = dictionary_columns
         self._schema = pa.schema([stored_field(field) for field in layout.file_schema])
         self._leaves = {
@@ -115,7 +103,7 @@ class Encoder:
             return memoryview(growing.getvalue())
 
     def _write(self, rows: pa.Table, sink: pa.NativeFile) -> None:
-        with open_writer(sink, rows, self._spec, self._dictionary_columns) as writer:
+        with open_writer(sink, rows, self._encoding, self._dictionary_columns) as writer:
             if rows.num_rows:
                 writer.write_table(rows, row_group_size=rows.num_rows)
 
@@ -147,19 +135,21 @@ def _shared_chunks(layout: Layout, schema: pa.Schema) -> dict[str, str]:
 
 
 def open_writer(
-    sink: pa.NativeFile, rows: pa.Table, spec: WriteSpec, dictionary_columns: Sequence[str]
+    sink: pa.NativeFile,
+    rows: pa.Table,
+    encoding: ParquetEncoding,
+    dictionary_columns: Sequence[str],
 ) -> pq.ParquetWriter:
     """Open Arrow's writer with our properties, for these rows."""
-    codec = codec_of(spec.compression)
     widest = max((column.nbytes for column in rows.columns), default=0)
-    rows_at_once = spec.page_bytes * rows.num_rows // (_SIZE_CHECKS_PER_PAGE * max(1, widest))
+    rows_at_once = encoding.page_bytes * rows.num_rows // (_SIZE_CHECKS_PER_PAGE * max(1, widest))
     return pq.ParquetWriter(
         sink,
         rows.schema,
-        compression=codec,
-        compression_level=spec.compression_level if codec in _LEVELLED else None,
-        use_dictionary=list(dictionary_columns) if spec.dictionary else False,
-        data_page_size=spec.page_bytes,
+        compression=codec_of(encoding.compression),
+        compression_level=encoding.compression_level,
+        use_dictionary=list(dictionary_columns) if encoding.dictionary else False,
+        data_page_size=encoding.page_bytes,
         max_rows_per_page=_ROWS_PER_PAGE,
         write_batch_size=min(_ROWS_PER_PAGE, max(_MIN_ROWS_AT_ONCE, rows_at_once)),
         store_schema=False,
@@ -176,11 +166,3 @@ def _columns_with_statistics(schema: pa.Schema) -> bool | list[str]:
     if not any(pa.types.is_floating(f.type) for f in schema):
         return True
     return [f.name for f in schema if not pa.types.is_floating(f.type)]
-
-
-def codec_of(compression: str) -> str:
-    """Arrow's name of a codec of Paimon. Raises `TaskError` for one that we cannot write."""
-    codec = _CODECS.get(compression.lower())
-    if codec is None:
-        raise TaskError(f"Parquet files cannot be written with compression {compression!r}")
-    return codec

@@ -10,7 +10,7 @@ from compactord.formats.layout import Layout
 from compactord.formats.parquet.assembly import AssembledOutput, EncodedChunk
 from compactord.formats.parquet.bounds import FileBounds
 from compactord.formats.parquet.encoder import Encoder
-from compactord.model import WriteSpec
+from compactord.formats.parquet.options import ParquetEncoding
 from compactord.paimon.stats import ColumnBounds
 from compactord.storage.base import Storage
 
@@ -18,9 +18,11 @@ from compactord.storage.base import Storage
 class ParquetWriter:
     """Encodes each row group in memory and places its chunks in the file (`assembly`)."""
 
-    def __init__(self, layout: Layout, spec: WriteSpec, dictionary_columns: Sequence[str]) -> None:
+    def __init__(
+        self, layout: Layout, encoding: ParquetEncoding, dictionary_columns: Sequence[str]
+    ) -> None:
         self._layout = layout
-        self._encoder = Encoder(layout, spec, dictionary_columns=dictionary_columns)
+        self._encoder = Encoder(layout, encoding, dictionary_columns=dictionary_columns)
 
     def open(self, storage: Storage, path: str) -> ParquetOutput:
         return ParquetOutput(storage, path, self._layout, self._encoder)

@@ -24,13 +24,14 @@ from compactord.formats.parquet.copying import ParquetCopier
 from compactord.formats.parquet.dictionaries import check_indices
 from compactord.formats.parquet.footer import check_file, check_sequences, profile
 from compactord.formats.parquet.headers import check_headers, read_leaves
+from compactord.formats.parquet.options import ParquetEncoding
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.pages import estimated_pages_bytes, open_pages_bytes
 from compactord.formats.parquet.ranged import RangedParquet, extents, fetched_footer
 from compactord.formats.parquet.row_groups import groups_in_range, row_groups
 from compactord.formats.parquet.whole_file import WholeFile
 from compactord.formats.ranges import held_limits
-from compactord.model import InputFile, WriteSpec
+from compactord.model import InputFile
 from compactord.paimon.arrow import FIELD_ID
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.storage.base import Storage
@@ -161,13 +162,13 @@ class ParquetReader(FileReader):
             return row_groups(footer, column, file.path)
 
     def copier(
-        self, layout: Layout, spec: WriteSpec, dictionary_columns: Sequence[str]
+        self, layout: Layout, encoding: ParquetEncoding, dictionary_columns: Sequence[str]
     ) -> ParquetCopier:
         return ParquetCopier(
             self._fetcher.expect_whole,
             lambda file: self._whole(file, layout),
             layout,
-            spec,
+            encoding,
             dictionary_columns,
         )
 

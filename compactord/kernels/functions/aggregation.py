@@ -33,6 +33,7 @@ class Aggregation:
 
     rules: MergeRules
     needs = Needs.ALL
+    ignores_deletes = False
     merges_again = False
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:

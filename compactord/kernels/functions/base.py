@@ -88,6 +88,14 @@ class MergeFunction(Protocol):
         ...
 
     @property
+    def ignores_deletes(self) -> bool:
+        """Whether `ignore-delete` leaves deletes out before `merge`.
+
+        Other functions have a rule of their own for them, or none.
+        """
+        ...
+
+    @property
     def merges_again(self) -> bool:
         """Whether result rows may be merged again as if they were records.
 

@@ -13,6 +13,7 @@ class Deduplicate:
     """The `MergeFunction` of the merge engine `deduplicate`."""
 
     needs = Needs.LAST
+    ignores_deletes = True
     merges_again = True
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ class EveryRecord:
     """Not a merge engine: returns several rows per key, so readers need `keys_repeat`."""
 
     needs = Needs.ALL
+    ignores_deletes = False
     merges_again = True
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:

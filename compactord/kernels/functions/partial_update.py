@@ -47,6 +47,7 @@ class PartialUpdate:
 
     rules: MergeRules
     needs = Needs.ALL
+    ignores_deletes = False
     merges_again = False
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:

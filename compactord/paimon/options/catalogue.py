@@ -370,6 +370,9 @@ pk-full-text.index.columns String d
 pk-clustering-override Boolean d
 """
 
+# Of the formats of data files that Paimon has.
+_FORMAT_OPTION = r"(?i:parquet|orc|avro)\..+"
+
 # Keys that are built from other names; the first match counts.
 _PATTERNS = (
     (r"fields\..+\.(aggregate-function|nested-key|nested-key-null-strategy)", "String", "a"),
@@ -380,7 +383,7 @@ _PATTERNS = (
     (r"fields\..+\.stats-mode", "String", "a"),
     (r"fields\..+\.map\.(storage-layout|shared-shredding\..+)", "String", "d"),
     (r"file-index\..+\..+", "String", "a"),
-    (r"(?i:parquet|orc|avro)\..+", "String", "a"),
+    (_FORMAT_OPTION, "String", "a"),
     (r"metadata\.iceberg\.storage", "String", "d"),
     (r"metadata\.iceberg\..+", "String", "c"),
     (r"blob-descriptor\..+", "String", "c"),
@@ -493,6 +496,11 @@ def canonical_key(key: str) -> str:
     """The present key for a former one; any other key as it is."""
     option = find(key)
     return key if option is None else option.key
+
+
+def belongs_to_a_format(key: str) -> bool:
+    """Whether the key is one of a format of data files, which says itself what it means."""
+    return re.fullmatch(_FORMAT_OPTION, key) is not None
 
 
 def check_override(key: str, value: str) -> None:

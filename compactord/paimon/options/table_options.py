@@ -38,6 +38,10 @@ class MergeEngine(enum.Enum):
     FIRST_ROW = "first-row"
 
 
+# That of tables which name none.
+USUAL_MERGE_ENGINE = MergeEngine.DEDUPLICATE
+
+
 class SequenceInit(enum.Enum):
     """Where writers find the largest sequence number (`write.sequence-number-init-mode`)."""
 
@@ -125,16 +129,17 @@ class ExpireOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions:
-    """What output files look like. Per-level maps win over the table-wide value."""
+    """What output files look like, whatever their format; `formats` reads the options of each.
+
+    Per-level maps win over the table-wide value.
+    """
 
     data_file_prefix: str
     suffix_includes_compression: bool
+    format: str
+    format_per_level: Mapping[int, str]
     compression: str
     compression_per_level: Mapping[int, str]
-    zstd_level: int
-    row_group_bytes: int
-    page_bytes: int
-    dictionary: bool
     thin_mode: bool
     stats_mode: str
     stats_mode_per_level: Mapping[int, str]
@@ -188,9 +193,7 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     texts = OptionTexts(schema.options, overrides or {})
     trigger = texts.read("num-sorted-run.compaction-trigger", option_values.integer, 5)
     bucket = texts.read("bucket", option_values.integer, -1)
-    engine = texts.read(
-        "merge-engine", option_values.enumeration(MergeEngine), MergeEngine.DEDUPLICATE
-    )
+    engine = texts.read("merge-engine", option_values.enumeration(MergeEngine), USUAL_MERGE_ENGINE)
     sequence_fields = texts.maybe("sequence.field", _sequence_fields(schema)) or ()
     return TableOptions(
         bucket=bucket,
@@ -225,13 +228,13 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
     )
 
 
-def file_suffix(options: TableOptions) -> str:
-    """How names of new data files end: `.parquet`, or with the table-wide codec before it."""
+def file_suffix(options: TableOptions, file_format: str) -> str:
+    """How names of new data files of a format end; the table-wide codec may stand before it."""
     compression = None
     if options.files.suffix_includes_compression:
-        # The name shows this option even when `parquet.compression` or a level overrides it.
+        # The name shows this option even when the format's own or a level's overrides it.
         compression = options.raw.get("file.compression", "zstd")
-    return paths.file_suffix("parquet", compression)
+    return paths.file_suffix(file_format, compression)
 
 
 def _compaction(texts: OptionTexts, trigger: int, *, has_key: bool) -> CompactionOptions:
@@ -260,7 +263,7 @@ def _compaction(texts: OptionTexts, trigger: int, *, has_key: bool) -> Compactio
             "compaction.force-rewrite-all-files", option_values.boolean, False
         ),
         target_file_size=texts.read(
-            "target-file-size", _positive(size), (128 if has_key else 256) * _MIB
+            "target-file-size", option_values.positive(size), (128 if has_key else 256) * _MIB
         ),
         small_file_ratio=texts.read("compaction.small-file-ratio", option_values.double, 0.7),
         min_file_num=texts.read("compaction.min.file-num", integer, 5),
@@ -297,7 +300,9 @@ def _commit(texts: OptionTexts) -> CommitOptions:
         min_retry_wait_ms=texts.read("commit.min-retry-wait", duration, 10),
         max_retry_wait_ms=texts.read("commit.max-retry-wait", duration, 10_000),
         user_prefix=texts.maybe("commit.user-prefix", str),
-        manifest_target_size=texts.read("manifest.target-file-size", _positive(size), 8 * _MIB),
+        manifest_target_size=texts.read(
+            "manifest.target-file-size", option_values.positive(size), 8 * _MIB
+        ),
         manifest_full_threshold=texts.read(
             "manifest.full-compaction-threshold-size", size, 16 * _MIB
         ),
@@ -344,25 +349,13 @@ def _expire(texts: OptionTexts) -> ExpireOptions:
 
 def _files(texts: OptionTexts) -> FileOptions:
     integer, boolean = option_values.integer, option_values.boolean
-    parquet_codec = texts.maybe("parquet.compression", _codec)
-    codec_per_level = texts.level_map("file.compression.per.level", _codec)
-    block_size = texts.maybe("file.block-size", _positive(option_values.memory_size))
     return FileOptions(
         data_file_prefix=texts.read("data-file.prefix", option_values.name_part, "data-"),
         suffix_includes_compression=texts.read("file.suffix.include.compression", boolean, False),
-        # Java hands `parquet.compression` to every writer, whatever the level.
-        compression=parquet_codec or texts.read("file.compression", _codec, "zstd"),
-        compression_per_level={} if parquet_codec else codec_per_level,
-        zstd_level=texts.read(
-            "parquet.compression.codec.zstd.level",
-            option_values.zstd_level,
-            texts.read("file.compression.zstd-level", option_values.zstd_level, 1),
-        ),
-        row_group_bytes=block_size
-        if block_size is not None
-        else texts.read("parquet.block.size", _positive(option_values.long), 128 * _MIB),
-        page_bytes=texts.read("parquet.page.size", _positive(integer), _MIB),
-        dictionary=texts.read("parquet.enable.dictionary", boolean, True),
+        format=texts.read("file.format", str.lower, "parquet"),
+        format_per_level=texts.level_map("file.format.per.level", str.lower),
+        compression=texts.read("file.compression", option_values.codec, "zstd"),
+        compression_per_level=texts.level_map("file.compression.per.level", option_values.codec),
         thin_mode=texts.read("data-file.thin-mode", boolean, False),
         stats_mode=texts.read("metadata.stats-mode", _stats_mode, "truncate(16)"),
         stats_mode_per_level=texts.level_map("metadata.stats-mode.per.level", _stats_mode),
@@ -377,27 +370,10 @@ def _files(texts: OptionTexts) -> FileOptions:
     )
 
 
-def _codec(text: str) -> str:
-    lower = text.lower()
-    return "none" if lower == "uncompressed" else lower
-
-
 def _stats_mode(text: str) -> str:
     if STATS_MODE.fullmatch(text) is None:
         raise ValueError("none, counts, full or truncate(n) with n > 0")
     return text
-
-
-def _positive(read: Callable[[str], int]) -> Callable[[str], int]:
-    """A reader that refuses a size of 0, which would make endlessly many files."""
-
-    def above_zero(text: str) -> int:
-        number = read(text)
-        if number <= 0:
-            raise ValueError("a number above 0")
-        return number
-
-    return above_zero
 
 
 def _sequence_fields(schema: TableSchema) -> Callable[[str], tuple[str, ...]]:

@@ -77,6 +77,24 @@ def integer_within(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
+def positive(read: Callable[[str], int]) -> Callable[[str], int]:
+    """A reader that refuses a size of 0, which would make endlessly many files."""
+
+    def above_zero(text: str) -> int:
+        number = read(text)
+        if number <= 0:
+            raise ValueError("a number above 0")
+        return number
+
+    return above_zero
+
+
+def codec(text: str) -> str:
+    """A compression of data files by Paimon's name."""
+    lower = text.lower()
+    return "none" if lower == "uncompressed" else lower
+
+
 def zstd_level(text: str) -> int:
     """The level in effect: zstd (and so Java) replaces a level that it lacks by the nearest one."""
     least, most = ZSTD_LEVELS

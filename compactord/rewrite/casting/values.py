@@ -78,7 +78,7 @@ def from_numbers(numbers: npt.NDArray[Any], nulls: Bools, wanted: pa.DataType) -
 def without_nulls(array: pa.Array) -> pa.Array:
     """The array with undefined values in place of nulls: for NOT NULL fields of ROWs that are null.
 
-    Arrow's Parquet writer wants no nulls there.
+    Arrow's writer of data files wants no nulls there.
     """
     if array.offset:
         array = pa.concat_arrays([array, array.slice(0, 0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,9 +15,23 @@ from compactord.formats.bounds import RowBounds
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
 from compactord.formats.opening import opened, reading
-from compactord.model import InputFile, WriteSpec
+from compactord.model import InputFile
+from compactord.paimon.options.texts import OptionTexts
+from compactord.paimon.options.values import memory_size, positive
 from compactord.paimon.stats import ColumnBounds
+from compactord.paimon.types import DataType, MultisetType
 from compactord.storage.base import Storage
+
+_CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowEncoding:
+    """`note` is a text that all files have in their footers."""
+
+    compression: str
+    group_bytes: int
+    note: str | None = None
 
 
 class ArrowReader(FileReader):
@@ -52,15 +67,23 @@ class ArrowReader(FileReader):
 
 
 class ArrowOutput:
-    def __init__(self, storage: Storage, path: str, layout: Layout) -> None:
+    def __init__(
+        self, storage: Storage, path: str, layout: Layout, encoding: ArrowEncoding
+    ) -> None:
         self.path = path
         self.rows = 0
         self._columns = layout.file_columns
         self._schema = layout.with_dictionaries(()).file_schema
+        if encoding.note is not None:
+            self._schema = self._schema.with_metadata({"note": encoding.note})
         self._bounds = RowBounds(layout.file_columns)
         self._context = storage.open_output(path)
         self._sink = self._context.__enter__()
-        self._writer = pa.ipc.new_file(self._sink, self._schema)
+        self._writer = pa.ipc.new_file(
+            self._sink,
+            self._schema,
+            options=pa.ipc.IpcWriteOptions(compression=_CODECS[encoding.compression]),
+        )
 
     @property
     def bytes_written(self) -> int:
@@ -83,14 +106,38 @@ class ArrowOutput:
 
 
 class ArrowWriter:
-    def __init__(self, layout: Layout, spec: WriteSpec, dictionary_columns: Sequence[str]) -> None:
+    def __init__(
+        self, layout: Layout, encoding: ArrowEncoding, dictionary_columns: Sequence[str]
+    ) -> None:
         self._layout = layout
+        self._encoding = encoding
 
     def open(self, storage: Storage, path: str) -> ArrowOutput:
-        return ArrowOutput(storage, path, self._layout)
+        return ArrowOutput(storage, path, self._layout, self._encoding)
 
 
-ARROW = FileFormat(ArrowReader, ArrowWriter)
+def _encoding(texts: OptionTexts, compression: str) -> ArrowEncoding:
+    return ArrowEncoding(
+        compression=compression,
+        group_bytes=texts.read("arrow.batch-size", positive(memory_size), 1 << 20),
+        note=texts.maybe("arrow.note", str),
+    )
+
+
+def _holds(type_: DataType) -> bool:
+    return not isinstance(type_, MultisetType)
+
+
+ARROW = FileFormat(
+    name="arrow",
+    reader=ArrowReader,
+    writer=ArrowWriter,
+    encoding=_encoding,
+    codecs=tuple(_CODECS),
+    options=("arrow.batch-size", "arrow.note"),
+    refused=(("arrow.bloom", "new files would have no bloom filters"),),
+    holds=_holds,
+)
 
 
 def as_arrow(file: InputFile) -> InputFile:

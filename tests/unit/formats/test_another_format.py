@@ -13,11 +13,10 @@ import pytest
 from compactord.errors import FormatError, TaskError
 from compactord.formats.registry import FORMATS
 from compactord.model import InputFile, MergeSpec, Subcompaction, SubcompactionResult
-from compactord.paimon.support import FILE_FORMATS
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.task import rewrite
 from compactord.storage.local import LocalStorage
-from tests.unit.formats.arrow_files import ARROW, arrow_rows, as_arrow
+from tests.unit.formats.arrow_files import ARROW, ArrowEncoding, arrow_rows, as_arrow
 from tests.unit.formats.parquet.small_files import FLAT, bits, described, inputs, padded, rows_of
 from tests.unit.rewrite.builders import (
     KEY_VALUE,
@@ -34,7 +33,11 @@ from tests.unit.rewrite.builders import (
 )
 
 BOTH = {**FORMATS, "arrow": ARROW}
-TO_ARROW = {"file_format": "arrow", "file_suffix": ".arrow"}
+TO_ARROW = {
+    "file_format": "arrow",
+    "file_suffix": ".arrow",
+    "encoding": ArrowEncoding("none", 1 << 20),
+}
 # Java's Parquet files store TIMESTAMP(7..9) in a type without statistics.
 BOUNDED = {
     name.replace(" ", "_"): type_
@@ -177,7 +180,3 @@ def test_a_format_that_there_is_not_is_an_error(tmp_path):
     file = as_arrow(write_append(tmp_path / "in.parquet", fields(a="INT"), [{"a": 1}]))
     with pytest.raises(TaskError, match="files of format arrow are not supported"):
         rewrite(concat_subcompaction(tmp_path, fields(a="INT"), [file]))
-
-
-def test_tables_may_ask_for_the_formats_that_there_are() -> None:
-    assert set(FILE_FORMATS) == set(FORMATS)

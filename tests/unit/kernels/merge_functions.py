@@ -15,6 +15,7 @@ class FirstRow:
     """Selects rows: the first record of a key."""
 
     needs = Needs.ALL
+    ignores_deletes = True
     merges_again = True
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
@@ -27,6 +28,7 @@ class Sum:
 
     column: str
     needs = Needs.ALL
+    ignores_deletes = True
     merges_again = True
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
@@ -42,6 +44,7 @@ class Joined:
     column: str
     merges_again: bool = False
     needs = Needs.ALL
+    ignores_deletes = True
 
     def merge(self, records: OrderedRecords) -> Iterator[pa.RecordBatch]:
         for batch, starts in records.batches():

@@ -16,7 +16,6 @@ from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_name
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.merge_rules import NO_RULES
-from compactord.paimon.support import MERGE_ENGINES
 from tests.unit.kernels import model
 from tests.unit.kernels.merge_functions import FirstRow, Joined
 from tests.unit.kernels.model import Record
@@ -130,10 +129,6 @@ def test_runs_that_hold_every_record_are_still_to_be_in_order():
     how = {"window_rows": 9, "window_bytes": 1 << 20, "keys_repeat": True}
     with pytest.raises(TaskError, match="not sorted"):
         list(merge_runs([iter(found)], MergeOrder(key_columns=("k0",)), EveryRecord(), **how))
-
-
-def test_every_engine_that_tables_may_name_has_a_function():
-    assert {engine.value for engine in MERGE_ENGINES} == set(MERGE_FUNCTIONS)
 
 
 def test_a_name_that_nobody_registered_is_an_error():

@@ -91,7 +91,7 @@ def test_a_duty_that_is_asked_for_and_not_done_is_named(key: str, text: str, wha
     options = _options({key: text})
     assert unserved_maintenance(options) == (f"option {key}={text}: {what}",)
     assert f"option {key}={text}: {what}" in warnings(
-        latest_schema(Lineage().storage, HOME), options
+        latest_schema(Lineage().storage, HOME), options, ()
     )
 
 

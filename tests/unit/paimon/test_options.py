@@ -73,14 +73,13 @@ def test_defaults_are_paimons() -> None:
     assert (commit.manifest_merge_min_count, commit.manifest_compression) == (30, "zstd")
     assert commit.sequence_init is SequenceInit.SCAN
     files = found.files
-    assert (files.data_file_prefix, files.compression, files.zstd_level) == ("data-", "zstd", 1)
-    assert (files.row_group_bytes, files.page_bytes, files.dictionary) == (128 * MIB, MIB, True)
+    assert (files.data_file_prefix, files.compression, files.format) == ("data-", "zstd", "parquet")
     assert (files.stats_mode, files.stats_dense, files.stats_keep_first) == (
         "truncate(16)",
         True,
         -1,
     )
-    assert file_suffix(found) == ".parquet"
+    assert file_suffix(found, "orc") == ".orc"
 
 
 def test_target_file_size_depends_on_the_primary_key() -> None:
@@ -146,6 +145,9 @@ def test_per_level_maps_are_one_text_or_a_key_per_level() -> None:
         0: "lz4",
         5: "zstd",
     }
+    formats = {"file.format": "ORC", "file.format.per.level": "0:Avro"}
+    assert options(formats).files.format_per_level == {0: "avro"}
+    assert options(formats).files.format == "orc"
     keys = {"file.compression.per.level.0": "gzip", "metadata.stats-mode.per.level.5": "NONE"}
     files = options(keys).files
     assert files.compression_per_level == {0: "gzip"}
@@ -157,33 +159,10 @@ def test_statistics_modes_of_columns_are_found_by_their_keys() -> None:
     assert options(table).files.stats_mode_per_field == {"v": "full", "a.b": "truncate(3)"}
 
 
-def test_parquets_own_options_win_over_those_of_files() -> None:
-    files = options(
-        {
-            "file.compression": "gzip",
-            "file.compression.per.level": "0:lz4",
-            "parquet.compression": "SNAPPY",
-            "file.compression.zstd-level": "3",
-            "parquet.compression.codec.zstd.level": "5",
-            "parquet.page.size": "4096",
-            "parquet.enable.dictionary": "false",
-            "parquet.block.size": "1000000",
-        }
-    ).files
-    assert (files.compression, files.compression_per_level) == ("snappy", {})
-    assert (files.zstd_level, files.page_bytes, files.dictionary) == (5, 4096, False)
-    assert files.row_group_bytes == 1_000_000
-
-
-def test_the_block_size_of_files_wins_over_parquets() -> None:
-    table = {"parquet.block.size": "1000000", "file.block-size": "2 mb"}
-    assert options(table).files.row_group_bytes == 2 * MIB
-
-
 def test_names_show_the_codec_of_the_table_and_not_the_one_in_force() -> None:
     table = {"file.suffix.include.compression": "true", "parquet.compression": "gzip"}
-    assert file_suffix(options(table)) == ".zst.parquet"
-    assert file_suffix(options({**table, "file.compression": "none"})) == ".parquet"
+    assert file_suffix(options(table), "avro") == ".zst.avro"
+    assert file_suffix(options({**table, "file.compression": "none"}), "avro") == ".avro"
 
 
 def test_manifests_take_the_codec_of_every_avro_file() -> None:
@@ -205,7 +184,7 @@ def test_lists_are_split_as_java_splits_them() -> None:
         ("num-levels", "six"),
         ("target-file-size", "1.5 gb"),
         ("target-file-size", "0"),
-        ("parquet.block.size", "0"),
+        ("file.format.per.level", "zero:avro"),
         ("commit.timeout", "soon"),
         ("write-only", "yes"),
         ("merge-engine", "newest"),
@@ -246,8 +225,7 @@ def test_a_good_value_of_the_run_heals_a_bad_one_of_the_table() -> None:
 )
 def test_levels_that_zstd_lacks_are_moved_to_the_nearest_one(level: str, used: int) -> None:
     found = options({"file.compression.zstd-level": level})
-    assert (found.files.zstd_level, found.commit.manifest_compression_level) == (used, used)
-    assert options({"parquet.compression.codec.zstd.level": level}).files.zstd_level == used
+    assert found.commit.manifest_compression_level == used
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.int96 import convert, stored_field
 from compactord.formats.parquet.int96_footers import restored, restored_meta
 from compactord.formats.parquet.leaves import leaf_types
+from compactord.formats.parquet.options import ParquetEncoding
 from compactord.formats.parquet.structs import Chunk, File, Group
 from compactord.formats.parquet.tail import with_tail
 from compactord.formats.parquet.thrift import Kind
@@ -36,6 +38,14 @@ from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 
+# As a table without options has it.
+USUAL = ParquetEncoding(
+    compression="zstd",
+    compression_level=1,
+    group_bytes=128 << 20,
+    page_bytes=1 << 20,
+    dictionary=True,
+)
 Row = dict[str, Any]
 SEQUENCE = "_SEQUENCE_NUMBER"
 KIND = "_VALUE_KIND"
@@ -193,6 +203,10 @@ def _subcompaction(
     write: Mapping[str, Any],
 ) -> Subcompaction:
     system, own = parse_stats_mode("truncate(128)"), parse_stats_mode("truncate(16)")
+    names = {each.name for each in dataclasses.fields(ParquetEncoding)}
+    encoding = {name: value for name, value in write.items() if name in names}
+    if encoding.get("compression", "zstd") != "zstd":
+        encoding["compression_level"] = None
     settings: dict[str, Any] = {
         "folder": str(folder / "out"),
         "file_format": "parquet",
@@ -201,11 +215,7 @@ def _subcompaction(
         "level": 5,
         "schema_id": 3,
         "target_file_size": 128 << 20,
-        "compression": "zstd",
-        "compression_level": 1,
-        "row_group_bytes": 128 << 20,
-        "page_bytes": 1 << 20,
-        "dictionary": True,
+        "encoding": dataclasses.replace(USUAL, **encoding),
         "thin_mode": False,
         "stats_modes": tuple(
             (f.name, system if is_system_column(f.name) else own) for f in in_file
@@ -220,11 +230,18 @@ def _subcompaction(
         index=2,
         fields=tuple(columns),
         source=source,
-        write=WriteSpec(**settings | write),
+        write=WriteSpec(**settings | {n: value for n, value in write.items() if n not in names}),
         storage=storage or LocalStorage(),
         owner=this_process(),
         memory_bytes=memory_bytes,
     )
+
+
+def with_groups_of(subcompaction: Subcompaction, group_bytes: int) -> Subcompaction:
+    """The same with row groups of at most so many bytes."""
+    encoding = dataclasses.replace(USUAL, group_bytes=group_bytes)
+    write = dataclasses.replace(subcompaction.write, encoding=encoding)
+    return dataclasses.replace(subcompaction, write=write)
 
 
 def output_paths(subcompaction: Subcompaction, result: SubcompactionResult) -> list[Path]:

@@ -33,7 +33,7 @@ from tests.unit.formats.parquet.small_files import (
     write_small,
 )
 from tests.unit.formats.parquet.stored_pages import assert_healthy, bodies, is_copied
-from tests.unit.rewrite.builders import concat_subcompaction, output_paths
+from tests.unit.rewrite.builders import concat_subcompaction, output_paths, with_groups_of
 
 COLUMNS = padded(n="BIGINT", s="STRING", d="DOUBLE")
 
@@ -135,9 +135,7 @@ def test_each_output_is_described_as_by_decoding_its_inputs(tmp_path, threaded, 
 def test_row_groups_end_at_the_limit_of_bytes(tmp_path):
     subcompaction = several(tmp_path, 6, target_file_size=1 << 30)
     size = max(each.size_bytes for each in subcompaction.source.files)
-    subcompaction = replace(
-        subcompaction, write=replace(subcompaction.write, row_group_bytes=2 * size + 1)
-    )
+    subcompaction = with_groups_of(subcompaction, 2 * size + 1)
     result = assert_same_as_by_decoding(subcompaction)
     assert is_copied(subcompaction, result, "n")
     assert pages_of_groups(subcompaction, result, "n") == [2, 2, 2]
@@ -210,7 +208,7 @@ def test_files_larger_than_a_row_group_are_decoded(tmp_path):
     subcompaction = several(tmp_path, 4)
     size = max(each.size_bytes for each in subcompaction.source.files)
     for limit, expected in ((size, True), (size - 1, False)):
-        changed = replace(subcompaction, write=replace(subcompaction.write, row_group_bytes=limit))
+        changed = with_groups_of(subcompaction, limit)
         assert is_copied_subcompaction(changed) == expected
 
 
@@ -255,10 +253,8 @@ def test_files_without_rows_are_passed_over_by_decoding(tmp_path):
     empty = write_small(tmp_path / "empty.parquet", value_schema(COLUMNS).empty_table())
     files = (*subcompaction.source.files, empty)
     size = max(each.size_bytes for each in files)
-    write = replace(subcompaction.write, row_group_bytes=size)
-    subcompaction = replace(
-        subcompaction, source=replace(subcompaction.source, files=files), write=write
-    )
+    subcompaction = with_groups_of(subcompaction, size)
+    subcompaction = replace(subcompaction, source=replace(subcompaction.source, files=files))
     assert not is_copied_subcompaction(subcompaction)
 
 

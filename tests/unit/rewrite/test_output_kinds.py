@@ -43,7 +43,7 @@ def _write(subcompaction: Subcompaction, after: Callable[[int], None]) -> list[O
                     spec=spec,
                     layout=layout,
                     size=GroupSize(rows=1_000, size_bytes=1 << 20, bytes_per_row=20),
-                    writer=FORMATS["parquet"].writer(layout, spec, ()),
+                    writer=FORMATS["parquet"].writer(layout, spec.encoding, ()),
                     encoding=encoding,
                 )
             )

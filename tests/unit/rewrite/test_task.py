@@ -96,7 +96,7 @@ def test_records_of_files_of_several_row_groups_tell_of_all_of_them(tmp_path, ta
     rows = [row(k, f"v{k:010}", 9000 - k, 3 if k % 7 == 0 else 0) for k in range(6000)]
     run = [write_run(tmp_path / "a.parquet", KEY_VALUE, ["k"], rows)]
     subcompaction = merge_subcompaction(
-        tmp_path, KEY_VALUE, ["k"], [run], row_group_bytes=8000, target_file_size=target
+        tmp_path, KEY_VALUE, ["k"], [run], group_bytes=8000, target_file_size=target
     )
     result = rewrite(subcompaction)
     types = [KEY_VALUE[0].type]

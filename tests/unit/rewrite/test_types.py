@@ -260,7 +260,7 @@ def test_long_values_of_a_later_row_group_have_bounds(tmp_path):
         tmp_path,
         columns,
         [write_append(tmp_path / "a.parquet", columns, rows)],
-        row_group_bytes=6000,
+        group_bytes=6000,
     )
     result = rewrite(subcompaction)
     (path,) = output_paths(subcompaction, result)
@@ -302,7 +302,7 @@ def test_words_of_a_dictionary_that_no_row_has_are_no_bounds(tmp_path, word, tar
     rows = [{"k": k, "v": text} for k, text in enumerate(texts)]
     files = [write_append(tmp_path / "a.parquet", columns, rows)]
     subcompaction = concat_subcompaction(
-        tmp_path, columns, files, row_group_bytes=6000, target_file_size=target
+        tmp_path, columns, files, group_bytes=6000, target_file_size=target
     )
     result = rewrite(subcompaction)
     expected = []

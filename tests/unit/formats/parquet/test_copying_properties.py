@@ -96,7 +96,7 @@ def lists(rows: int) -> list[Any]:
 )
 @settings(max_examples=60, deadline=None)
 def test_copied_files_are_those_that_decoding_makes(
-    columns, made, codec, stats_mode, continues, target, row_group_bytes
+    columns, made, codec, stats_mode, continues, target, group_bytes
 ):
     schema = value_schema(columns)
     nested = [field.name for field in schema if pa.types.is_list(field.type)]
@@ -116,7 +116,7 @@ def test_copied_files_are_those_that_decoding_makes(
             continues=continues,
             compression=codec,
             target_file_size=target,
-            row_group_bytes=row_group_bytes,
+            group_bytes=group_bytes,
             stats_modes=tuple((f.name, parse_stats_mode(stats_mode)) for f in columns),
         )
         result = assert_same_as_by_decoding(subcompaction)

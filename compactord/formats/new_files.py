@@ -1,0 +1,105 @@
+"""In which formats a table wants its new files, and why some of them cannot be written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from compactord.formats.base import FileFormat
+from compactord.formats.registry import Formats
+from compactord.model import Encoding
+from compactord.paimon.options.table_options import TableOptions, file_suffix
+from compactord.paimon.options.texts import OptionTexts
+from compactord.paimon.schema import TableSchema
+from compactord.paimon.type_texts import type_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFiles:
+    """The name of their format, the end of their names, and how they are encoded."""
+
+    file_format: str
+    file_suffix: str
+    encoding: Encoding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFormats:
+    """What new files of a table are. Levels of which the options say nothing are as `usual`.
+
+    `refusals` say why the table cannot be served, `warnings` what is not as its options say. A
+    level whose format is not registered has no files here.
+    """
+
+    usual: NewFiles | None
+    levels: Mapping[int, NewFiles]
+    refusals: tuple[str, ...] = field(compare=False)
+    warnings: tuple[str, ...] = field(compare=False)
+
+    def at(self, level: int) -> NewFiles:
+        """Those of a level, of a table that is not refused."""
+        found = self.levels.get(level, self.usual)
+        assert found is not None, "tables with unknown formats are refused"
+        return found
+
+
+def table_formats(
+    schema: TableSchema, options: TableOptions, overrides: Mapping[str, str], formats: Formats
+) -> TableFormats:
+    """The formats of a table's new files; `overrides` are the options of the run in `options`.
+
+    Raises `UsageError` for an option of the run that cannot be parsed.
+    """
+    texts, files = OptionTexts(schema.options, overrides), options.files
+    reasons: list[str] = []
+    used: dict[str, FileFormat] = {}
+
+    def new_files(option: str, name: str, compression: str) -> NewFiles | None:
+        if name not in formats:
+            reasons.append(f"option {option}{name}: only {', '.join(formats)} files are written")
+            return None
+        used[name] = formats[name]
+        encoding = formats[name].encoding(texts, compression)
+        if encoding.compression not in formats[name].codecs:
+            reasons.append(f"{name} files of compression {encoding.compression} cannot be written")
+        return NewFiles(file_format=name, file_suffix=file_suffix(options, name), encoding=encoding)
+
+    def at_level(level: int) -> NewFiles | None:
+        name = files.format_per_level.get(level)
+        option = "file.format=" if name is None else f"file.format.per.level={level}:"
+        compression = files.compression_per_level.get(level, files.compression)
+        return new_files(option, name or files.format, compression)
+
+    usual = new_files("file.format=", files.format, files.compression)
+    named = sorted(files.format_per_level.keys() | files.compression_per_level.keys())
+    levels = {level: found for level in named if (found := at_level(level)) is not None}
+    reasons += [why for key, why in texts.unreadable.items() if key not in options.unreadable]
+    for each in used.values():
+        reasons += _refusals(each, schema, texts.merged)
+    return TableFormats(
+        usual=usual,
+        # Files of tables without keys have no levels.
+        levels=levels if schema.primary_keys else {},
+        refusals=tuple(dict.fromkeys(reasons)),
+        warnings=tuple(_warnings(used.values(), texts.merged)),
+    )
+
+
+def _refusals(
+    file_format: FileFormat, schema: TableSchema, texts: Mapping[str, str]
+) -> Iterator[str]:
+    for column in schema.fields:
+        if not file_format.holds(column.type):
+            why = f"which {file_format.name} files cannot hold"
+            yield f"column {column.name} has type {type_text(column.type)}, {why}"
+    for key, text in sorted(texts.items()):
+        for prefix, why in file_format.refused:
+            if key.lower().startswith(prefix) and text.strip().lower() != "false":
+                yield f"option {key}={text}: {why}"
+
+
+def _warnings(used: Collection[FileFormat], texts: Mapping[str, str]) -> Iterator[str]:
+    for each in used:
+        for key, text in sorted(texts.items()):
+            if key.lower().startswith(f"{each.name}.") and key not in each.options:
+                yield f"option {key}={text}: not applied to new files"

@@ -1,0 +1,81 @@
+"""The options of Parquet files, and the encoding that they make.
+
+They are read as format/parquet/ParquetFileFormat.java and parquet-mr read them. Tuning that only
+shapes pages is not needed for a right file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compactord.errors import TaskError
+from compactord.paimon.options import values as option_values
+from compactord.paimon.options.texts import OptionTexts
+
+# Arrow's names by Paimon's. `lz4` means Hadoop's framing. Readers support it, but Arrow writes
+# LZ4_RAW instead.
+CODECS = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+    "none": "none",
+}
+_BLOCK_SIZE = "parquet.block.size"
+_PAGE_SIZE = "parquet.page.size"
+_DICTIONARY = "parquet.enable.dictionary"
+_COMPRESSION = "parquet.compression"
+_ZSTD_LEVEL = "parquet.compression.codec.zstd.level"
+_ENCRYPTED = "encrypted files are neither read nor written"
+_MIB = 1 << 20
+
+HONOURED = (_BLOCK_SIZE, _PAGE_SIZE, _DICTIONARY, _COMPRESSION, _ZSTD_LEVEL)
+# Beginnings of refused options, each with the reason.
+REFUSED = (
+    ("parquet.bloom.filter.enabled", "new files would have no bloom filters"),
+    ("parquet.compression#", "codecs per column are not written"),
+    ("parquet.crypto.", _ENCRYPTED),
+    ("parquet.encryption.", _ENCRYPTED),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetEncoding:
+    """How Parquet files are encoded. `compression_level`: that of zstd, None for other codecs.
+
+    `group_bytes` of a row group, `page_bytes` of a page. `dictionary`: whether there are any.
+    """
+
+    compression: str
+    compression_level: int | None
+    group_bytes: int
+    page_bytes: int
+    dictionary: bool
+
+
+def codec_of(compression: str) -> str:
+    """Arrow's name of a codec of Paimon. Raises `TaskError` for one that we cannot write."""
+    if compression not in CODECS:
+        raise TaskError(f"Parquet files cannot be written with compression {compression!r}")
+    return CODECS[compression]
+
+
+def encoding_of(texts: OptionTexts, compression: str) -> ParquetEncoding:
+    """The encoding, in `compression` unless an option of Parquet's own says otherwise.
+
+    Raises `UsageError` for an option of the run that cannot be parsed.
+    """
+    # Java hands `parquet.compression` to every writer, whatever the level.
+    codec = texts.read(_COMPRESSION, option_values.codec, compression)
+    zstd_level = texts.read("file.compression.zstd-level", option_values.zstd_level, 1)
+    zstd_level = texts.read(_ZSTD_LEVEL, option_values.zstd_level, zstd_level)
+    positive = option_values.positive
+    block_bytes = texts.read(_BLOCK_SIZE, positive(option_values.long), 128 * _MIB)
+    return ParquetEncoding(
+        compression=codec,
+        compression_level=zstd_level if codec == "zstd" else None,
+        group_bytes=texts.read("file.block-size", positive(option_values.memory_size), block_bytes),
+        page_bytes=texts.read(_PAGE_SIZE, positive(option_values.integer), _MIB),
+        dictionary=texts.read(_DICTIONARY, option_values.boolean, True),
+    )

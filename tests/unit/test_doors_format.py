@@ -1,0 +1,152 @@
+"""A file format is defined in one module of the tests and used without a change of the product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+from compactord.errors import UnsupportedTable, UsageError
+from compactord.formats.registry import FORMATS
+from compactord.paimon.schema import latest_schema
+from compactord.paimon.table import TableRef
+from compactord.paimon.type_texts import parse_type
+from compactord.paimon.types import DataField
+from compactord.plan.table import Strategy
+from compactord.state.table_state import load_state
+from compactord.table.opening import OpenTable, describe_table, open_table
+from compactord_demo.writer import create_table
+from tests import builders
+from tests.builders import FIRST
+from tests.storages import MemoryStorage
+from tests.unit.formats.arrow_files import ARROW
+
+# The line of the registry.
+BOTH = {**FORMATS, ARROW.name: ARROW}
+LOCATION = "/w/db.db/t"
+
+
+def filled(options: Mapping[str, str]) -> tuple[MemoryStorage, TableRef, dict[int, int]]:
+    """A table that asks for these options since its files of Parquet were written."""
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, LOCATION)
+    rows = builders.fill_keyed(builders.writer(storage, table), commits=6)
+    builders.set_options(storage, table, options)
+    return storage, table, rows
+
+
+def described(options: Mapping[str, str]) -> OpenTable:
+    storage = MemoryStorage()
+    table = builders.keyed_table(storage, LOCATION, options=options)
+    return describe_table(storage, table, latest_schema(storage, LOCATION), {}, formats=BOTH)
+
+
+def ends(storage: MemoryStorage, table: TableRef) -> set[str]:
+    """How names of live files end."""
+    live = builders.live_paths(storage, table, load_state(storage, table))
+    return {path.rpartition("/")[2].partition(".")[2] for path in live}
+
+
+def test_a_table_is_compacted_into_files_of_its_format() -> None:
+    storage, table, rows = filled(
+        {
+            "file.format": "Arrow",
+            "file.compression": "lz4",
+            "file.suffix.include.compression": "true",
+            "arrow.note": "as asked",
+        }
+    )
+    totals = builders.compact(storage, table, formats=BOTH)
+    assert (totals.snapshots, totals.compactions, totals.failures) == ([7], 2, [])
+    assert ends(storage, table) == {"lz4.arrow"}
+    assert builders.read_keyed(storage, table) == rows
+    for path in builders.live_paths(storage, table, load_state(storage, table)):
+        with pa.ipc.open_file(storage.read(path)) as stored:
+            assert stored.schema.metadata == {b"note": b"as asked"}
+    builders.check_chain(storage, table)
+    assert builders.leftovers(storage, table, [FIRST]) == set()
+
+
+def test_files_of_several_formats_are_merged_into_that_of_their_level() -> None:
+    storage, table, rows = filled({"file.format.per.level": "5:arrow"})
+    builders.compact(storage, table, formats=BOTH)
+    assert ends(storage, table) == {"arrow"}, "all was merged into the highest level"
+    builders.set_options(storage, table, {"file.format.per.level": "0:arrow"})
+    forced = {"compaction.force-rewrite-all-files": "true"}
+    builders.compact(storage, table, formats=BOTH, strategy=Strategy.FULL, overrides=forced)
+    assert ends(storage, table) == {"parquet"}
+    assert builders.read_keyed(storage, table) == rows
+
+
+def test_a_run_may_ask_for_it() -> None:
+    storage, table, rows = filled({})
+    builders.compact(storage, table, formats=BOTH, overrides={"file.format": "arrow"})
+    assert ends(storage, table) == {"arrow"}
+    assert builders.read_keyed(storage, table) == rows
+    with pytest.raises(UsageError, match=r"option arrow\.batch-size='0' of this run: expected"):
+        open_table(storage, table, {"file.format": "arrow", "arrow.batch-size": "0"}, formats=BOTH)
+
+
+def test_tables_without_keys_have_one_format_on_all_levels() -> None:
+    storage = MemoryStorage()
+    table = builders.append_table(storage, LOCATION)
+    target = builders.writer(storage, table)
+    for commit in range(6):
+        target.write(builders.rows_of([(commit, commit)]))
+    expected = builders.read_appended(storage, table)
+    builders.set_options(
+        storage, table, {"file.format": "arrow", "file.format.per.level": "0:parquet"}
+    )
+    builders.compact(storage, table, formats=BOTH)
+    assert ends(storage, table) == {"arrow"}
+    assert builders.read_appended(storage, table) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"file.format": "orc"}, "option file.format=orc: only parquet, arrow files are written"),
+        (
+            {"file.format.per.level": "0:arrow,1:orc"},
+            "option file.format.per.level=1:orc: only parquet, arrow files are written",
+        ),
+        ({"file.compression": "snappy"}, "arrow files of compression snappy cannot be written"),
+        (
+            {"file.compression.per.level": "3:gzip"},
+            "arrow files of compression gzip cannot be written",
+        ),
+        ({"arrow.bloom.x": "on"}, "option arrow.bloom.x=on: new files would have no bloom filters"),
+        ({"arrow.batch-size": "many"}, "option arrow.batch-size='many': expected a size such as"),
+    ],
+)
+def test_it_says_itself_what_it_refuses(options: Mapping[str, str], reason: str) -> None:
+    [found] = described({"file.format": "arrow"} | options).refusals
+    assert found.startswith(reason)
+
+
+def test_it_says_itself_which_columns_it_cannot_hold() -> None:
+    storage = MemoryStorage()
+    table = TableRef(database="db", name="t", location=LOCATION)
+    columns = [DataField(id=0, name="v", type=parse_type("INT MULTISET"))]
+    create_table(storage, table, columns, options={"bucket": "-1", "file.format": "arrow"})
+    with pytest.raises(UnsupportedTable, match="MULTISET<INT>, which arrow files cannot hold"):
+        open_table(storage, table, {}, formats=BOTH)
+
+
+def test_its_options_are_known_and_named_where_they_do_nothing() -> None:
+    assert described({"file.format": "arrow", "arrow.note": "x"}).warnings == ()
+    assert described({"file.format": "arrow", "arrow.shape": "x"}).warnings == (
+        "option arrow.shape=x: not applied to new files",
+    )
+
+
+def test_where_nobody_registers_it_new_and_old_files_of_it_are_refused() -> None:
+    storage, table, _ = filled({})
+    builders.compact(storage, table, formats=BOTH, overrides={"file.format": "arrow"})
+    builders.writer(storage, table).write(builders.rows_of([(1, 1)]))
+    with pytest.raises(UnsupportedTable, match="it has files of format arrow"):
+        builders.compact(storage, table, strategy=Strategy.FULL)
+    builders.set_options(storage, table, {"file.format": "arrow"})
+    with pytest.raises(UnsupportedTable, match="=arrow: only parquet files are written"):
+        builders.compact(storage, table)
