@@ -1,8 +1,4 @@
-"""Opens input files and makes the checks that do not depend on the format.
-
-Files of up to `SMALL_FILE` bytes are read as a whole, so that a subcompaction with many small runs
-does not keep many files open.
-"""
+"""The checks of input files that do not depend on the format."""
 
 from __future__ import annotations
 
@@ -13,22 +9,8 @@ import pyarrow as pa
 
 from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
 from compactord.model import InputFile
-from compactord.storage.base import Storage
 
-SMALL_FILE = 1 << 20
 _ENOENT = 2
-
-
-@contextlib.contextmanager
-def opened(storage: Storage, file: InputFile) -> Iterator[pa.NativeFile]:
-    """The open file. Raises `FormatError` when its size is not that in the manifest."""
-    with storage.open_input(file.path, file.size_bytes) as stream:
-        check_size(file, stream.size())
-        if file.size_bytes > SMALL_FILE:
-            yield stream
-            return
-        content = stream.read_buffer()
-    yield pa.BufferReader(content)
 
 
 @contextlib.contextmanager
@@ -50,14 +32,6 @@ def reading(path: str, format_name: str) -> Iterator[None]:
         raise
     except pa.ArrowException as error:
         raise FormatError(path, f"not a readable {format_name} file ({error})") from error
-
-
-def check_size(file: InputFile, size_bytes: int) -> None:
-    """Raise `FormatError` unless `size_bytes`, the size in the store, is that in the manifest."""
-    if size_bytes != file.size_bytes:
-        raise FormatError(
-            file.path, f"the manifest says {file.size_bytes} bytes, the store {size_bytes}"
-        )
 
 
 def check_rows(file: InputFile, rows: int) -> None:

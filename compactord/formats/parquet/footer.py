@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from compactord.errors import FormatError
 from compactord.formats.base import InputProfile
 from compactord.formats.layout import Layout, is_binary_like
-from compactord.formats.opening import check_size
 from compactord.formats.parquet.leaves import leaf_index, top_column
 from compactord.model import InputFile
 from compactord.paimon.types import SEQUENCE_NUMBER
+from compactord.storage.fetching import check_size
 
 # Row groups that are sampled.
 SAMPLE_GROUPS = 2

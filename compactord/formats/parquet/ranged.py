@@ -14,14 +14,14 @@ from compactord.errors import (
     StorageError,
     TransientStorageError,
 )
-from compactord.formats.fetching import Fetcher, FileEnd
 from compactord.formats.parquet.checked_footer import Footer, read_footer
 from compactord.formats.parquet.headers import ChunkCheck, extent, read_leaves
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.pages import page_locations
 from compactord.formats.parquet.structs import Chunk
-from compactord.formats.ranges import Extent, RangedFile
 from compactord.model import InputFile
+from compactord.storage.fetching import Fetcher, FileEnd
+from compactord.storage.ranges import Extent, Peek, RangedFile
 
 
 def extents(footer: Footer, groups: Iterable[int], names: Iterable[str]) -> list[Extent]:
@@ -56,68 +56,34 @@ def fetched_footer(fetcher: Fetcher, file: InputFile) -> Footer:
         raise
 
 
-class RangedParquet:
-    """The ranges of one file that are read; they are fetched from now on.
+def ranged_file(
+    fetcher: Fetcher,
+    file: InputFile,
+    footer: Footer,
+    end: FileEnd,
+    *,
+    groups: Sequence[int],
+    row_schema: pa.Schema,
+    held_bytes: int,
+) -> RangedFile:
+    """A file of which these row groups and columns are read; they are fetched from now on.
 
     `row_schema`: the columns to read, as the table declares them. `end`: what is known of the
-    file's end, with or without its page index. Raises `FormatError` when the
-    footer places one of them outside the file.
+    file's end, with or without its page index. Raises `FormatError` when the footer places one of
+    them outside the file.
     """
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        file: InputFile,
-        footer: Footer,
-        end: FileEnd,
-        *,
-        groups: Sequence[int],
-        row_schema: pa.Schema,
-        held_bytes: int,
-    ) -> None:
-        wanted = extents(footer, groups, row_schema.names)
-        self._checks: dict[Extent, ChunkCheck] = {}
-        for each in wanted:
-            pages = Pages(partial(self._peek, each), file.size_bytes)
-            locations = page_locations(footer.chunk(each.group, each.leaf), end.read)
-            check = ChunkCheck(
-                pages, footer, each.group, each.leaf, row_schema, file.path, locations
-            )
-            check.require_inside()
-            self._checks[each] = check
-        self.ranges = RangedFile(
-            partial(fetcher.range, file),
-            wanted,
-            self._check,
-            size_bytes=file.size_bytes,
-            held_bytes=held_bytes,
-        )
+    def check_of(each: Extent, peek: Peek) -> ChunkCheck:
+        pages = Pages(peek, file.size_bytes)
+        locations = page_locations(footer.chunk(each.group, each.column), end.read)
+        check = ChunkCheck(pages, footer, each.group, each.column, row_schema, file.path, locations)
+        check.require_inside()
+        return check
 
-    def stream(self) -> pa.PythonFile:
-        """The file for Arrow."""
-        return pa.PythonFile(self.ranges, mode="r")
-
-    def finish(self, group: int) -> None:
-        """The rows of a group were read: check the headers that Arrow did not need."""
-        for each in self._of(group):
-            if not each.size:
-                self._checks[each].advance(each.end)
-        self.ranges.finish(self._of(group))
-
-    def stop(self, group: int) -> None:
-        """No more rows will be read of this group, nor of others: check those that were read."""
-        self.ranges.stop()
-        self.ranges.finish(each for each in self._of(group) if not self._checks[each].is_proved)
-
-    def _of(self, group: int) -> list[Extent]:
-        return [each for each in self._checks if each.group == group]
-
-    def close(self) -> None:
-        """Make no more requests."""
-        self.ranges.close()
-
-    def _check(self, chunk: Extent, limit: int) -> None:
-        self._checks[chunk].advance(limit)
-
-    def _peek(self, chunk: Extent, start: int, size: int) -> bytes:
-        return self.ranges.peek(chunk, start, size)
+    return RangedFile(
+        partial(fetcher.range, file),
+        extents(footer, groups, row_schema.names),
+        check_of,
+        size_bytes=file.size_bytes,
+        held_bytes=held_bytes,
+    )

@@ -6,17 +6,16 @@ The reader keeps one batch of an open file in memory at a time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.errors import FormatError
 from compactord.formats.base import FileReader, InputProfile, NumberedBatches, RowGroup
-from compactord.formats.fetching import Fetcher, end_bytes
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
-from compactord.formats.opening import SMALL_FILE, check_size, opened, reading
+from compactord.formats.opening import reading
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.checked_footer import Footer, read_footer
 from compactord.formats.parquet.conversion import check_convertible, converted
@@ -27,14 +26,15 @@ from compactord.formats.parquet.headers import check_headers, read_leaves
 from compactord.formats.parquet.options import ParquetEncoding
 from compactord.formats.parquet.page_headers import Pages
 from compactord.formats.parquet.pages import estimated_pages_bytes, open_pages_bytes
-from compactord.formats.parquet.ranged import RangedParquet, extents, fetched_footer
+from compactord.formats.parquet.ranged import extents, fetched_footer, ranged_file
 from compactord.formats.parquet.row_groups import groups_in_range, row_groups
 from compactord.formats.parquet.whole_file import WholeFile
-from compactord.formats.ranges import held_limits
 from compactord.model import InputFile
 from compactord.paimon.arrow import FIELD_ID
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.storage.base import Storage
+from compactord.storage.fetching import Fetcher, check_size, end_bytes
+from compactord.storage.ranges import RangedFile, held_limits
 
 # Bytes per open column chunk. A larger buffer costs memory (times runs, times columns) and is not
 # faster: pages are larger than the buffer and are read without it.
@@ -49,7 +49,7 @@ class ParquetReader(FileReader):
         self._storage = storage
         self._footers: dict[str, Footer] = {}
         self._fetcher = Fetcher(storage)
-        self._ranged: dict[str, RangedParquet] = {}
+        self._ranged: dict[str, RangedFile] = {}
         self._held_bytes: dict[str, int] = {}
 
     def footer(self, file: InputFile) -> pq.FileMetaData:
@@ -72,10 +72,9 @@ class ParquetReader(FileReader):
         return profile(files, layout, self.footer)
 
     def expect(self, files: Sequence[InputFile]) -> None:
-        if self._fetcher.is_needed:
-            for file in files:
-                if file.path not in self._footers:
-                    self._fetcher.expect(file)
+        for file in files:
+            if file.path not in self._footers:
+                self._fetcher.expect(file)
 
     def open_bytes(self, file: InputFile, layout: Layout) -> int:
         """Bytes of the buffers and of one page per column that is read, stored and decoded."""
@@ -83,17 +82,17 @@ class ParquetReader(FileReader):
         names = frozenset(layout.row_names)
         leaves = read_leaves(footer, names)
         buffers = len(leaves) * BUFFER_BYTES
-        if self._fetcher.is_needed and file.size_bytes > SMALL_FILE:
+        if self._fetcher.is_ranged(file):
             index = self._fetcher.end(file).read
             return buffers + estimated_pages_bytes(footer, leaves, index)
-        with reading(file.path, NAME), self._opened(file) as stream:
+        with reading(file.path, NAME), self._fetcher.opened(file) as stream:
             return buffers + open_pages_bytes(stream, footer.arrow, names)
 
     def held_bytes(self, file: InputFile, layout: Layout) -> tuple[int, int]:
         if not self._fetcher.is_needed:
             return 0, 0
         least, most = end_bytes(file), end_bytes(file)
-        if file.size_bytes > SMALL_FILE:
+        if self._fetcher.is_ranged(file):
             footer = self._footer(file)
             found = held_limits(extents(footer, range(len(footer.groups)), layout.row_names))
             least, most = least + found[0], most + found[1]
@@ -109,7 +108,7 @@ class ParquetReader(FileReader):
             return
         self._held_bytes[file.path] = held_bytes
         self.expect([file])
-        if file.size_bytes > SMALL_FILE and file.path in self._footers:
+        if self._fetcher.is_ranged(file) and file.path in self._footers:
             with reading(file.path, NAME):
                 self._ranged[file.path] = self._fetching(file, layout, row_range)
 
@@ -118,15 +117,15 @@ class ParquetReader(FileReader):
     ) -> NumberedBatches:
         with contextlib.ExitStack() as stack:
             stack.enter_context(reading(file.path, NAME))
-            ranged: RangedParquet | None = None
-            if self._fetcher.is_needed and file.size_bytes > SMALL_FILE:
+            ranged: RangedFile | None = None
+            if self._fetcher.is_ranged(file):
                 ranged = self._ranged.pop(file.path, None) or self._fetching(
                     file, layout, row_range
                 )
                 stack.callback(ranged.close)
                 stream = stack.enter_context(ranged.stream())
             else:
-                stream = stack.enter_context(self._opened(file))
+                stream = stack.enter_context(self._fetcher.opened(file))
             footer, parquet = self._open(stream, file, layout)
             columns = _matched(parquet.schema_arrow, layout, file.path)
             if SEQUENCE_NUMBER.name in columns and file.sequence_number is None:
@@ -174,12 +173,7 @@ class ParquetReader(FileReader):
 
     def _whole(self, file: InputFile, layout: Layout) -> WholeFile:
         with reading(file.path, NAME):
-            if self._fetcher.is_needed:
-                content = pa.py_buffer(self._fetcher.whole(file))
-            else:
-                with self._storage.open_input(file.path, file.size_bytes) as stream:
-                    check_size(file, stream.size())
-                    content = stream.read_buffer()
+            content = self._fetcher.whole(file)
             stream = pa.BufferReader(content)
             footer, parquet = self._open(stream, file, layout)
             _matched(parquet.schema_arrow, layout, file.path)
@@ -188,21 +182,10 @@ class ParquetReader(FileReader):
         content = memoryview(content).cast("B")
         return WholeFile(input=file, content=content, footer=footer, parquet=parquet)
 
-    @contextlib.contextmanager
-    def _opened(self, file: InputFile) -> Iterator[pa.NativeFile]:
-        """A file that is local or small."""
-        if not self._fetcher.is_needed:
-            with opened(self._storage, file) as stream:
-                yield stream
-            return
-        yield pa.BufferReader(self._fetcher.end(file).data)
-
-    def _fetching(
-        self, file: InputFile, layout: Layout, row_range: RowRange | None
-    ) -> RangedParquet:
+    def _fetching(self, file: InputFile, layout: Layout, row_range: RowRange | None) -> RangedFile:
         """The ranges of a file that is not small; they are fetched from now on."""
         footer = self._footer(file)
-        return RangedParquet(
+        return ranged_file(
             self._fetcher,
             file,
             footer,

@@ -49,8 +49,8 @@ from compactord.storage.fsspec.opened import (
     named_errors,
     require_exclusive_creation,
 )
+from compactord.storage.ranges import ranged_input
 from compactord.storage.retry import RetryPolicy
-from compactord.storage.streams import ranged_input
 
 T = TypeVar("T")
 _PREFIX = "fsspec."

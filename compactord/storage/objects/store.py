@@ -32,9 +32,9 @@ from compactord.storage.objects.failures import (
 from compactord.storage.objects.listing import Listing, listed, status_of
 from compactord.storage.objects.streams import Upload
 from compactord.storage.objects.uploads import abort_upload, list_uploads
+from compactord.storage.ranges import ranged_input
 from compactord.storage.requests import Report, StorageOp
 from compactord.storage.retry import RetryPolicy
-from compactord.storage.streams import ranged_input
 
 if TYPE_CHECKING:
     from opendal import Operator

@@ -14,13 +14,14 @@ from compactord.formats.base import FileFormat, FileReader, InputProfile, Number
 from compactord.formats.bounds import RowBounds
 from compactord.formats.keyrange import RowRange
 from compactord.formats.layout import Layout
-from compactord.formats.opening import opened, reading
+from compactord.formats.opening import reading
 from compactord.model import InputFile
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.options.values import memory_size, positive
 from compactord.paimon.stats import ColumnBounds
 from compactord.paimon.types import DataType, MultisetType
 from compactord.storage.base import Storage
+from compactord.storage.fetching import opened
 
 _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 

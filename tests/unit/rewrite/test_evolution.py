@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError, TaskError
-from compactord.formats.opening import SMALL_FILE
 from compactord.model import InputFile, KeyRange, MergeSpec, Subcompaction
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.type_texts import parse_type
@@ -23,6 +22,7 @@ from compactord.paimon.types import DataField
 from compactord.rewrite.casting.rules import cast
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.task import rewrite
+from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
 from tests.storages import RequestCounter
 from tests.unit.rewrite.builders import (

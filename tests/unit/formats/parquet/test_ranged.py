@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
-from compactord.formats.fetching import END_BYTES
 from compactord.formats.keyrange import RowRange, row_range
 from compactord.formats.layout import task_layout
 from compactord.formats.parquet.checked_footer import read_footer
@@ -23,6 +22,7 @@ from compactord.paimon.arrow import file_schema
 from compactord.paimon.binary_row import encode_row
 from compactord.rewrite.reader import InputReader
 from compactord.storage.base import Storage
+from compactord.storage.fetching import END_BYTES
 from compactord.storage.local import LocalStorage
 from tests.storages import Fault, FaultyStorage, RequestCounter
 from tests.unit.rewrite.builders import (

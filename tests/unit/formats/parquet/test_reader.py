@@ -12,13 +12,13 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.formats.layout import task_layout
-from compactord.formats.opening import SMALL_FILE
 from compactord.formats.parquet.dictionaries import check_indices
 from compactord.formats.parquet.int96 import convert
 from compactord.formats.parquet.reader import ParquetReader
 from compactord.paimon.arrow import value_schema
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds, nanoseconds_of
 from compactord.rewrite.reader import InputReader
+from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import concat_subcompaction, fields, input_file, write_parquet
 

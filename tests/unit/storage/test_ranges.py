@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from compactord.formats.ranges import (
+from compactord.storage.ranges import (
     GAP_BYTES,
     MIN_PIECE_BYTES,
     REQUEST_BYTES,
@@ -95,9 +95,7 @@ def test_columns_read_side_by_side_hold_no_more_than_they_may(held: int) -> None
     wanted = extents([MIB, 10_000, 2 * MIB], [MIB, 10_000, 2 * MIB])
     content = random.Random(1).randbytes(wanted[-1].end)
     fetch = Fetched(content)
-    file = RangedFile(
-        fetch, wanted, lambda extent, limit: None, size_bytes=len(content), held_bytes=held
-    )
+    file = RangedFile(fetch, wanted, size_bytes=len(content), held_bytes=held)
     read = 0
     for group in (0, 1):
         positions = {extent: extent.start for extent in wanted if extent.group == group}
@@ -114,6 +112,6 @@ def test_columns_read_side_by_side_hold_no_more_than_they_may(held: int) -> None
                 asked = sum(size for _, size in fetch.asked)
                 # What is asked for on demand comes on top: a piece of each column.
                 assert asked - read <= max(held, 0) + 6 * MIN_PIECE_BYTES + MIB
-        file.finish([extent for extent in wanted if extent.group == group])
+        file.finish(group)
     assert read == sum(extent.size for extent in wanted)
     assert len(fetch.asked) == len(set(fetch.asked))

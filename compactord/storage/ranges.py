@@ -1,9 +1,9 @@
 """A file of an object store, read by ranges that are planned before the first byte is asked for.
 
-Readers of columnar formats know from a file's footer which bytes they will read: some column
-chunks of some row groups, all columns of a group side by side. These bytes are cut into ranges,
-one request each. Ranges are fetched ahead in the order in which they will be needed, as many as may
-be in memory at once, and given back as soon as every column has passed them.
+Readers of columnar formats know from a file's footer which bytes they will read: some columns of
+some groups of rows, all columns of a group side by side. These bytes are cut into ranges, one
+request each. Ranges are fetched ahead in the order in which they will be needed, as many as may be
+in memory at once, and given back as soon as every column has passed them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,15 @@ from __future__ import annotations
 import bisect
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from compactord.errors import ObjectNotFound
+from compactord.storage.base import Storage
 
 # The most bytes of a request. Several small requests are quicker than a large one.
 REQUEST_BYTES = 8 << 20
@@ -29,10 +35,13 @@ Fetch: TypeAlias = Callable[[int, int], "Future[bytes]"]
 
 
 class Extent(NamedTuple):
-    """A column chunk that will be read: the bytes from `start` to before `end` of a file."""
+    """A column of a group of rows that will be read: bytes from `start` to before `end` of a file.
+
+    A group is what a format reads at once: a row group, a stripe.
+    """
 
     group: int
-    leaf: int
+    column: int
     start: int
     end: int
 
@@ -48,8 +57,55 @@ class Span(NamedTuple):
     end: int
 
 
-# Called before the first bytes of a column up to a limit are handed out.
-Check: TypeAlias = Callable[[Extent, int], None]
+# Bytes of a column from an offset of the file on, fewer at its end; they do not count as read.
+Peek: TypeAlias = Callable[[int, int], bytes]
+
+
+class Check(Protocol):
+    """Checks a column as its bytes arrive, from its start to its end."""
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether what was checked is right, whatever follows."""
+        ...
+
+    def advance(self, limit: int) -> None:
+        """Check what is before this offset of the file, which is handed out only then.
+
+        Raises `FormatError`.
+        """
+        ...
+
+
+class Unchecked:
+    """The check of formats that need none."""
+
+    is_proved = True
+
+    def __init__(self, extent: Extent, peek: Peek) -> None:
+        pass
+
+    def advance(self, limit: int) -> None:
+        pass
+
+
+def ranged_input(storage: Storage, path: str, size_bytes: int | None) -> pa.NativeFile:
+    """A stream of an object, with a request for each read.
+
+    Without `size_bytes` the store is asked first. Raises `ObjectNotFound`.
+    """
+    if size_bytes is None:
+        found = storage.status(path)
+        if found is None:
+            raise ObjectNotFound(path, "open failed (no such object)")
+        size_bytes = found.size_bytes
+
+    def fetch(start: int, size: int) -> Future[bytes]:
+        answer: Future[bytes] = Future()
+        answer.set_result(storage.read_range(path, start, size))
+        return answer
+
+    return RangedFile(fetch, (), size_bytes=size_bytes, held_bytes=0).stream()
 
 
 def held_limits(extents: Sequence[Extent]) -> tuple[int, int]:
@@ -148,7 +204,8 @@ class _Range:
 class _Column:
     """An extent and its ranges. `passed`: how many were read; `checked`: up to which byte."""
 
-    __slots__ = ("checked", "extent", "passed", "ranges")
+    __slots__ = ("check", "checked", "extent", "passed", "ranges")
+    check: Check
 
     def __init__(self, extent: Extent, ranges: list[_Range]) -> None:
         self.extent = extent
@@ -162,7 +219,7 @@ class RangedFile:
 
     `fetch` asks for a number of bytes from an offset on. Each column is to be read from its start
     to its end; other bytes, and those given back already, are asked for again. Reads end at the end
-    of a column. `check` is called for each next part of a column before it is handed out.
+    of a column. `check_of` makes the check of each column before any byte is asked for.
     """
 
     closed = False
@@ -171,13 +228,12 @@ class RangedFile:
         self,
         fetch: Fetch,
         extents: Sequence[Extent],
-        check: Check,
+        check_of: Callable[[Extent, Peek], Check] = Unchecked,
         *,
         size_bytes: int,
         held_bytes: int,
     ) -> None:
         self._size_bytes = size_bytes
-        self._check_part = check
         self._fetch = fetch
         self._position = 0
         self._held = 0
@@ -189,12 +245,16 @@ class RangedFile:
             _Column(extent, _overlapping(by_start, extent))
             for extent in sorted(extents, key=lambda extent: extent.start)
         ]
-        self._of_extent = {column.extent: column for column in self._columns}
         self._starts = [column.extent.start for column in self._columns]
         for column in self._columns:
+            column.check = check_of(column.extent, partial(self._peek, column))
             for each in column.ranges:
                 each.users += 1
         self._fetch_ahead()
+
+    def stream(self) -> pa.PythonFile:
+        """The file for Arrow."""
+        return pa.PythonFile(self, mode="r")
 
     def read(self, size: int = -1) -> bytes | memoryview:
         """The next bytes, `size` at most, and fewer at the end of a column."""
@@ -213,22 +273,18 @@ class RangedFile:
         self._position = start + len(data)
         return data
 
-    def peek(self, extent: Extent, start: int, size: int) -> bytes:
-        """`size` bytes of a column, fewer at its end; they do not count as read."""
-        column = self._of_extent[extent]
-        return bytes(self._bytes(column, start, min(start + size, extent.end)))
+    def finish(self, group: int) -> None:
+        """The rows of a group were read: check what was not asked for, and give it back."""
+        for column in self._columns:
+            if column.extent.group == group:
+                self._finish(column)
 
-    def stop(self) -> None:
-        """Nothing is fetched any more but what is read."""
+    def stop(self, group: int) -> None:
+        """No more rows will be read of this group, nor of others: check those that were read."""
         self._ahead.clear()
-
-    def finish(self, extents: Iterable[Extent]) -> None:
-        """Check what is left of these columns and give it back."""
-        for column in (self._of_extent[extent] for extent in extents):
-            for each in column.ranges[column.passed :]:
-                end = min(each.span.end, column.extent.end)
-                self._check(column, end)
-                self._pass(column, end)
+        for column in self._columns:
+            if column.extent.group == group and not column.check.is_proved:
+                self._finish(column)
 
     def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
         """As files do."""
@@ -265,6 +321,17 @@ class RangedFile:
             return None
         return self._columns[place]
 
+    def _finish(self, column: _Column) -> None:
+        if not column.extent.size:
+            column.check.advance(column.extent.end)
+        for each in column.ranges[column.passed :]:
+            end = min(each.span.end, column.extent.end)
+            self._check(column, end)
+            self._pass(column, end)
+
+    def _peek(self, column: _Column, start: int, size: int) -> bytes:
+        return bytes(self._bytes(column, start, min(start + size, column.extent.end)))
+
     def _bytes(self, column: _Column, start: int, end: int) -> bytes | memoryview:
         pieces = []
         for each in column.ranges:
@@ -286,7 +353,7 @@ class RangedFile:
                 return
             limit = min(each.span.end, column.extent.end)
             if limit > column.checked:
-                self._check_part(column.extent, limit)
+                column.check.advance(limit)
                 column.checked = limit
 
     def _pass(self, column: _Column, position: int) -> None:

@@ -1,30 +1,69 @@
-"""Fetches files of object stores in threads: their ends with the footers, small ones as a whole.
+"""Opens files that are written once, and fetches those of object stores ahead, in threads.
 
-A request takes ten milliseconds or more, whatever its size, so that many are under way at once.
-Local files are not fetched.
+A request takes ten milliseconds or more, whatever its size, so that many are under way at once:
+ends of files with their footers, small files as a whole. Local files are not fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
-from compactord.formats.opening import SMALL_FILE, check_size
-from compactord.formats.ranges import REQUEST_BYTES
-from compactord.model import InputFile
+import pyarrow as pa
+
+from compactord.errors import FormatError
 from compactord.storage.base import Storage
+from compactord.storage.ranges import REQUEST_BYTES
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Files of up to so many bytes are read as a whole, so that work with many small ones does not keep
+# many open.
+SMALL_FILE = 1 << 20
 # Requests under way at once, over all files that are open.
 _THREADS = 16
 # The end of a file that is not small: most footers, with the page indexes before them.
 END_BYTES = 64 << 10
 # Ends that stay in memory until their files are read; beyond, they are fetched again.
 KEPT_BYTES = 16 << 20
+
+
+class KnownFile(Protocol):
+    """A file of which a manifest tells the size."""
+
+    @property
+    def path(self) -> str:
+        """Where it is in the store."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size by the manifest."""
+        ...
+
+
+@contextlib.contextmanager
+def opened(storage: Storage, file: KnownFile) -> Iterator[pa.NativeFile]:
+    """The open file. Raises `FormatError` when its size is not that in the manifest."""
+    with storage.open_input(file.path, file.size_bytes) as stream:
+        check_size(file, stream.size())
+        if file.size_bytes > SMALL_FILE:
+            yield stream
+            return
+        content = stream.read_buffer()
+    yield pa.BufferReader(content)
+
+
+def check_size(file: KnownFile, size_bytes: int) -> None:
+    """Raise `FormatError` unless `size_bytes`, the size in the store, is that in the manifest."""
+    if size_bytes != file.size_bytes:
+        raise FormatError(
+            file.path, f"the manifest says {file.size_bytes} bytes, the store {size_bytes}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +81,7 @@ class FileEnd:
 
 
 class Fetcher:
-    """Fetches for one reader, in threads of its own, which `close` ends."""
+    """Reads for one reader; fetches in threads of its own, which `close` ends."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -61,12 +100,16 @@ class Fetcher:
         """Bytes of ends that wait for their files to be read."""
         return sum(self._kept.values())
 
-    def expect(self, file: InputFile) -> None:
-        """Begin to fetch the file's end unless that was done."""
-        if file.path not in self._ends:
+    def is_ranged(self, file: KnownFile) -> bool:
+        """Whether the file is to be read by ranges: neither local nor small."""
+        return self.is_needed and file.size_bytes > SMALL_FILE
+
+    def expect(self, file: KnownFile) -> None:
+        """Begin to fetch the file's end unless that was done; a local store is not asked."""
+        if self.is_needed and file.path not in self._ends:
             self._ends[file.path] = self._submit(self._fetched_end, file)
 
-    def expect_whole(self, files: Sequence[InputFile]) -> None:
+    def expect_whole(self, files: Sequence[KnownFile]) -> None:
         """Begin to fetch all bytes of files; a local store is not asked."""
         for file in files if self.is_needed else ():
             self.expect(file)
@@ -77,15 +120,15 @@ class Fetcher:
                     for start in starts
                 ]
 
-    def end(self, file: InputFile) -> FileEnd:
-        """The file's end, fetched unless it is there. Raises what reading raises.
+    def end(self, file: KnownFile) -> FileEnd:
+        """The end of a file of an object store, fetched unless it is there.
 
-        It stays until `keep` or `release`.
+        It stays until `keep` or `release`. Raises what reading raises.
         """
         self.expect(file)
         return self._ends[file.path].result()
 
-    def keep(self, file: InputFile) -> None:
+    def keep(self, file: KnownFile) -> None:
         """The file is read later: its end is kept unless too many bytes are."""
         size = end_bytes(file)
         if file.path in self._kept or self.kept_bytes + size <= KEPT_BYTES:
@@ -93,29 +136,44 @@ class Fetcher:
         else:
             del self._ends[file.path]
 
-    def taken_end(self, file: InputFile) -> FileEnd:
+    def taken_end(self, file: KnownFile) -> FileEnd:
         """The file's end if it is there, which is then forgotten; else no bytes."""
         found = self._ends.get(file.path)
         self.release(file)
         return FileEnd(file.size_bytes, b"") if found is None else found.result()
 
-    def release(self, file: InputFile) -> None:
+    def release(self, file: KnownFile) -> None:
         """Forget the file's end."""
         self._ends.pop(file.path, None)
         self._kept.pop(file.path, None)
 
-    def range(self, file: InputFile, start: int, size: int) -> Future[bytes]:
+    def range(self, file: KnownFile, start: int, size: int) -> Future[bytes]:
         """Begin to fetch some bytes."""
         return self._submit(self._storage.read_range, file.path, start, size)
 
-    def whole(self, file: InputFile) -> bytes:
-        """All bytes of a file, which are then forgotten."""
+    @contextlib.contextmanager
+    def opened(self, file: KnownFile) -> Iterator[pa.NativeFile]:
+        """A file that is not read by ranges; as the function, also for what it raises."""
+        if self.is_needed:
+            yield pa.BufferReader(self.end(file).data)
+            return
+        with opened(self._storage, file) as stream:
+            yield stream
+
+    def whole(self, file: KnownFile) -> pa.Buffer:
+        """All bytes of a file. Raises `FormatError` for a size that is not the manifest's."""
+        if not self.is_needed:
+            with self._storage.open_input(file.path, file.size_bytes) as stream:
+                check_size(file, stream.size())
+                return stream.read_buffer()
         self.expect_whole([file])
         end, body = self.end(file), self._bodies.pop(file.path)
         self.release(file)
-        return b"".join([*(part.result() for part in body), end.data]) if body else end.data
+        return pa.py_buffer(
+            b"".join([*(part.result() for part in body), end.data]) if body else end.data
+        )
 
-    def check_size(self, file: InputFile) -> None:
+    def check_size(self, file: KnownFile) -> None:
         """After an error: raise `FormatError` if the file's size is not that in the manifest."""
         status = self._storage.status(file.path)
         if status is not None:
@@ -129,7 +187,7 @@ class Fetcher:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _fetched_end(self, file: InputFile) -> FileEnd:
+    def _fetched_end(self, file: KnownFile) -> FileEnd:
         if file.size_bytes <= SMALL_FILE:
             data = self._storage.read(file.path)
             check_size(file, len(data))
@@ -143,6 +201,6 @@ class Fetcher:
         return self._pool.submit(call, *args, **kwargs)
 
 
-def end_bytes(file: InputFile) -> int:
+def end_bytes(file: KnownFile) -> int:
     """Bytes of a file that are fetched before anything else of it is known."""
     return file.size_bytes if file.size_bytes <= SMALL_FILE else END_BYTES
