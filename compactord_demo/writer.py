@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from compactord.clock import Clock
 from compactord.commit.metadata import MetadataFiles
-from compactord.formats.layout import task_layout
+from compactord.formats.layout import layout_of
 from compactord.formats.registry import FORMATS, format_named
 from compactord.ids import Owner, random_uuid
 from compactord.model import (
@@ -144,7 +144,7 @@ class WriteOnlyWriter:
 
     def _write_files(self, bucket: BucketId, rows: pa.Table) -> list[DataFile]:
         subcompaction = self._subcompaction(bucket)
-        layout = task_layout(subcompaction)
+        layout = layout_of(subcompaction)
         if isinstance(subcompaction.source, MergeSpec):
             rows = rows.sort_by([(name, "ascending") for name in subcompaction.source.key_columns])
             describe: MergedFile | AppendedFile = MergedFile(subcompaction, layout)

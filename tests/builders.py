@@ -30,7 +30,7 @@ from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
-from compactord.rewrite.task import run_subcompaction
+from compactord.rewrite.subcompaction import run_subcompaction
 from compactord.service.one_shot import MAX_COMMIT_DELAY_MS, OneShot
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage

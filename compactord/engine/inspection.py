@@ -17,7 +17,7 @@ from typing import Any
 
 import compactord
 
-TASK_MODULE = "compactord.rewrite.task"
+REWRITE_MODULE = "compactord.rewrite.subcompaction"
 _PACKAGES = ("pyarrow", "numpy")
 
 
@@ -51,7 +51,7 @@ def worker_facts() -> WorkerFacts:
     """Also imports what the first subcompaction needs, so that it need not wait for that."""
     problem = None
     try:
-        importlib.import_module(TASK_MODULE)
+        importlib.import_module(REWRITE_MODULE)
     except ImportError as error:
         problem = f"{type(error).__name__}: {error}"
     packages: list[tuple[str, str]] = []

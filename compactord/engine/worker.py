@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from compactord.engine.inspection import TASK_MODULE
+from compactord.engine.inspection import REWRITE_MODULE
 from compactord.engine.lease import Lease, hold, report
 from compactord.errors import StorageError
 from compactord.model import Subcompaction, SubcompactionResult, TaskOutcome
@@ -38,7 +38,7 @@ class Assignment:
 
 def run_subcompaction(subcompaction: Subcompaction) -> TaskOutcome:
     """`run_subcompaction` of the rewrite package, imported when the first subcompaction arrives."""
-    outcome: TaskOutcome = importlib.import_module(TASK_MODULE).run_subcompaction(subcompaction)
+    outcome: TaskOutcome = importlib.import_module(REWRITE_MODULE).run_subcompaction(subcompaction)
     return outcome
 
 

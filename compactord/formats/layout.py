@@ -80,7 +80,7 @@ def _encoded(field: pa.Field, source: str, dictionaries: frozenset[str]) -> pa.F
     return field.with_type(pa.dictionary(pa.int32(), field.type))
 
 
-def task_layout(subcompaction: Subcompaction) -> Layout:
+def layout_of(subcompaction: Subcompaction) -> Layout:
     """The layout of a subcompaction, without dictionaries."""
     fields = subcompaction.fields
     if not isinstance(subcompaction.source, MergeSpec):

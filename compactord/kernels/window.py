@@ -126,7 +126,10 @@ class _RunBuffer:
             self.read()
 
     def read(self) -> None:
-        """Buffer one more piece, or set `is_exhausted` if there is none."""
+        """Buffer one more piece, or set `is_exhausted` if there is none.
+
+        Raises `TaskError` for a run that is not sorted by its key, or has a null in it.
+        """
         found = next(self._batches, None)
         if found is None:
             self.is_exhausted = True

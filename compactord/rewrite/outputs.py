@@ -100,7 +100,10 @@ class OutputSeries:
         return output
 
     def close(self) -> None:
-        """Complete the open file, if there is one."""
+        """Complete the open file, if there is one.
+
+        Raises `StorageError`, also if it is not there afterwards under its name.
+        """
         output, self._open = self._open, None
         if output is None:
             return

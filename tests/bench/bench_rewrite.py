@@ -43,7 +43,7 @@ from compactord.paimon.merge_rules import NO_RULES
 from compactord.paimon.stats import parse_stats_mode
 from compactord.paimon.type_texts import parse_type
 from compactord.paimon.types import DataField
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.local import LocalStorage
 
 T = TypeVar("T")

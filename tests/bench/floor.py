@@ -22,7 +22,7 @@ from compactord.engine.driver import SETTINGS
 from compactord.ids import this_process
 from compactord.model import Subcompaction
 from compactord.plan.table import Strategy
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table

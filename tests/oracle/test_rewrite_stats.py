@@ -27,7 +27,7 @@ from compactord.paimon.merge_rules import NO_RULES
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import latest_schema
 from compactord.paimon.stats import stats_modes
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.local import LocalStorage
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row, TypeName

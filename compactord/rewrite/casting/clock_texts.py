@@ -46,7 +46,10 @@ def _is_number(text: str) -> bool:
 
 
 def parse_date(text: str) -> int:
-    """Days since the epoch; a text of digits only is that number."""
+    """Days since the epoch; a text of digits only is that number.
+
+    Raises `CastError` for other texts that are no dates.
+    """
     if _is_number(text):
         return whole_number(text, -_INT_MAX - 1, _INT_MAX)
     blank = text.find(" ")
@@ -120,6 +123,7 @@ def parse_moment(text: str, precision: int, *, is_local: bool) -> tuple[int, int
     """Milliseconds and nanoseconds of a TIMESTAMP; a text of digits counts units since the epoch.
 
     `is_local`: the text is a local time of a TIMESTAMP_LTZ, for which digits are not read so.
+    Raises `CastError` for other texts that are no times.
     """
     if _is_number(text) and not is_local:
         number = whole_number(text, -_LONG_MAX - 1, _LONG_MAX)

@@ -82,7 +82,10 @@ def number_to_boolean(array: pa.Array, source: AtomicType, target: AtomicType) -
 
 
 def number_to_decimal(array: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
-    """Floats are taken by their shortest decimal text; what does not fit becomes null."""
+    """Floats are taken by their shortest decimal text; what does not fit becomes null.
+
+    Raises `CastError` for NaN and infinities.
+    """
     wanted = arrow_type(target)
     if not pa.types.is_floating(array.type):
         return by_value(array, lambda value: fitted(Decimal(value), target), wanted)

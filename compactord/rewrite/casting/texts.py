@@ -179,7 +179,10 @@ def boolean_to_text(array: pa.Array, source: AtomicType, target: AtomicType) -> 
 
 
 def of_length(texts: pa.Array, target: AtomicType) -> pa.Array:
-    """Texts cut to the type's length, CHAR filled with blanks; a length counts code points."""
+    """Texts cut to the type's length, CHAR filled with blanks; a length counts code points.
+
+    Raises `CastError` for bytes that are no UTF-8.
+    """
     length = target.precision or 0
     if length == MAX_LENGTH:
         return texts

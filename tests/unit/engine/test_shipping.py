@@ -24,7 +24,7 @@ def test_the_package_runs_from_the_zip(tmp_path: Path) -> None:
     assert not [name for name in zipfile.ZipFile(path).namelist() if "__pycache__" in name]
     code = (
         f"import sys; sys.path.insert(0, {str(path)!r})\n"
-        "import compactord.rewrite.task; print(compactord.__file__)"
+        "import compactord.rewrite.subcompaction; print(compactord.__file__)"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=300

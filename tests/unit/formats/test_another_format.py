@@ -14,7 +14,7 @@ from compactord.errors import FormatError, TaskError
 from compactord.formats.registry import FORMATS
 from compactord.model import InputFile, MergeSpec, Subcompaction, SubcompactionResult
 from compactord.rewrite.split import cut_ranges
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.local import LocalStorage
 from tests.unit.formats.arrow_files import ARROW, ArrowEncoding, arrow_rows, as_arrow
 from tests.unit.formats.parquet.small_files import FLAT, bits, described, inputs, padded, rows_of

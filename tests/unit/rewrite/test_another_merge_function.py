@@ -18,7 +18,7 @@ from compactord.errors import TaskError
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS
 from compactord.model import Subcompaction
 from compactord.paimon.merge_rules import NO_RULES
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from tests.unit.kernels.merge_functions import FirstRow, Joined, Sum
 from tests.unit.rewrite.builders import (
     KIND,

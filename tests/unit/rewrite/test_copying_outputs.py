@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactord.formats.layout import task_layout
+from compactord.formats.layout import layout_of
 from compactord.model import InputFile, Subcompaction
 from compactord.paimon.arrow import value_schema
 from compactord.rewrite.copying import GroupLimits, group_limits, packed
 from compactord.rewrite.reader import SAMPLE_FILES, InputReader, sample
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from tests.unit.formats.parquet.small_files import (
     PAD,
     ROWS,
@@ -169,7 +169,7 @@ def test_row_groups_end_at_the_limit_of_memory(tmp_path):
 
 def row_bytes(subcompaction: Subcompaction) -> float:
     """Of a decoded row, as a task finds it."""
-    reader = InputReader(subcompaction.storage.open(), task_layout(subcompaction))
+    reader = InputReader(subcompaction.storage.open(), layout_of(subcompaction))
     return reader.profile(subcompaction.source.files).row_bytes
 
 

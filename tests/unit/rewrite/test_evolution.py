@@ -21,7 +21,7 @@ from compactord.paimon.type_texts import parse_type
 from compactord.paimon.types import DataField
 from compactord.rewrite.casting.rules import cast
 from compactord.rewrite.split import cut_ranges
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.fetching import SMALL_FILE
 from compactord.storage.local import LocalStorage
 from tests.storages import RequestCounter

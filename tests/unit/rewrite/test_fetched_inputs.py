@@ -11,7 +11,7 @@ import pytest
 
 from compactord.errors import StorageError, TransientStorageError
 from compactord.model import InputFile, Subcompaction
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.local import LocalStorage
 from tests.storages import Fault, FaultyStorage, RequestCounter
 from tests.unit.rewrite.builders import (

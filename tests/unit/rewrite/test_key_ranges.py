@@ -14,7 +14,7 @@ import pytest
 from compactord.model import InputFile, KeyRange
 from compactord.paimon.arrow import file_schema
 from compactord.paimon.binary_row import encode_row
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from tests.unit.rewrite.builders import (
     SEQUENCE,
     fields,

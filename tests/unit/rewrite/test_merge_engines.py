@@ -17,7 +17,7 @@ from compactord.model import FailureKind, KeyRange, Subcompaction
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.merge_rules import ColumnRule, MergeRules, SequenceGroup
 from compactord.paimon.wide_timestamps import from_nanoseconds
-from compactord.rewrite.task import failure_kind, rewrite
+from compactord.rewrite.subcompaction import failure_kind, rewrite
 from tests.unit.rewrite.builders import (
     KIND,
     SEQUENCE,

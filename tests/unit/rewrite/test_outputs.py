@@ -9,7 +9,7 @@ import pytest
 
 from compactord.errors import StorageError
 from compactord.model import Subcompaction
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.base import ObjectStatus
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import (

@@ -15,7 +15,7 @@ from compactord.paimon.arrow import value_schema
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.stats import parse_stats_mode
 from compactord.paimon.wide_timestamps import from_nanoseconds
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from tests.unit.rewrite.builders import (
     SEQUENCE,
     concat_subcompaction,

@@ -18,7 +18,7 @@ from compactord.paimon.arrow import value_schema
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.types import DataField
 from compactord.paimon.wide_timestamps import WIDE_TIMESTAMP, from_nanoseconds
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied
 from tests.unit.rewrite.builders import (
     concat_subcompaction,

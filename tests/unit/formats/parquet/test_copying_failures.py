@@ -16,13 +16,13 @@ from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
 from compactord.model import FailureKind, InputFile, Subcompaction, TaskFailure
 from compactord.paimon.types import DataField
-from compactord.rewrite.task import run_subcompaction
+from compactord.rewrite.subcompaction import run_subcompaction
 from compactord.storage.local import LocalStorage
 from tests.storages import Fault, FaultyStorage
 from tests.unit.formats.parquet.small_files import PAD, ROWS, bits, inputs, padded, rows_of
 from tests.unit.formats.parquet.stored_pages import assert_healthy, is_copied, with_footer
 from tests.unit.rewrite.builders import concat_subcompaction, files_left, output_paths
-from tests.unit.rewrite.test_task_failures import FailingStorage
+from tests.unit.rewrite.test_subcompaction_failures import FailingStorage
 
 COLUMNS = padded(n="BIGINT", s="STRING NOT NULL", d="DOUBLE")
 

@@ -26,7 +26,7 @@ COLUMNS = fields(**{f"d{n}": "DOUBLE" for n in range(5)}, **{f"l{n}": LIST for n
 CHILD = """
 import json, pickle, sys
 from pathlib import Path
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 subcompaction = pickle.loads(Path(sys.argv[1]).read_bytes())
 idle = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 result = rewrite(subcompaction)

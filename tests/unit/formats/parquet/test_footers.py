@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError
-from compactord.formats.layout import task_layout
+from compactord.formats.layout import layout_of
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.reader import ParquetReader
@@ -40,7 +40,7 @@ ROWS = 24
 COLUMNS = fields(
     k="BIGINT NOT NULL", c="STRING", u="TIMESTAMP(6)", a={"type": "ARRAY", "element": "INT"}
 )
-LAYOUT = task_layout(concat_subcompaction(Path("/nowhere"), COLUMNS, [])).with_dictionaries({"c"})
+LAYOUT = layout_of(concat_subcompaction(Path("/nowhere"), COLUMNS, [])).with_dictionaries({"c"})
 SCHEMA, GROUPS, CHUNKS, META, SIZES = 2, 4, 1, 3, 16
 PROCESSES = 4
 # At the least.

@@ -13,7 +13,7 @@ import pytest
 
 from compactord.errors import FormatError
 from compactord.formats.keyrange import row_range
-from compactord.formats.layout import task_layout
+from compactord.formats.layout import layout_of
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.assembly import footer_of
 from compactord.formats.parquet.thrift import Kind, Struct
@@ -69,7 +69,7 @@ class File:
     content: bytes
 
     def read(self, *, key_range: tuple[int, int] | None = None) -> pa.Table:
-        layout = task_layout(concat_subcompaction(self.path.parent, COLUMNS, [])).with_dictionaries(
+        layout = layout_of(concat_subcompaction(self.path.parent, COLUMNS, [])).with_dictionaries(
             {"c"}
         )
         rows = None

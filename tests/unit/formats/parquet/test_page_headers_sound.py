@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.formats.layout import task_layout
+from compactord.formats.layout import layout_of
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.thrift import Kind, Struct
 from compactord.rewrite.reader import InputReader
@@ -58,7 +58,7 @@ def test_how_levels_are_encoded_that_take_no_bytes_does_not_matter(tmp_path):
 def test_a_file_without_rows_is_read(tmp_path):
     path = tmp_path / "in.parquet"
     write_parquet(path, rows_written().slice(0, 0))
-    layout = task_layout(concat_subcompaction(tmp_path, COLUMNS, []))
+    layout = layout_of(concat_subcompaction(tmp_path, COLUMNS, []))
     assert pq.read_metadata(path).num_rows == 0
     reader = InputReader(LocalStorage(), layout)
     assert list(reader.batches(input_file(path, 0), 25)) == []

@@ -12,7 +12,7 @@ import pytest
 
 from compactord.errors import FormatError, ObjectNotFound, TransientStorageError
 from compactord.formats.keyrange import RowRange, row_range
-from compactord.formats.layout import task_layout
+from compactord.formats.layout import layout_of
 from compactord.formats.parquet.checked_footer import read_footer
 from compactord.formats.parquet.headers import extent
 from compactord.formats.parquet.page_headers import Pages
@@ -68,7 +68,7 @@ def write(path: Path, rows: int = ROWS, *, value_bytes: int = 100, **options: in
 
 
 def reader_of(file: InputFile, storage: Storage, rows: RowRange | None = None) -> InputReader:
-    layout = task_layout(merge_subcompaction(Path("/"), COLUMNS, ["k"], [[file]]))
+    layout = layout_of(merge_subcompaction(Path("/"), COLUMNS, ["k"], [[file]]))
     return InputReader(storage, layout.with_dictionaries(["s"]), rows)
 
 

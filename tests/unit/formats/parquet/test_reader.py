@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.errors import FormatError
-from compactord.formats.layout import task_layout
+from compactord.formats.layout import layout_of
 from compactord.formats.parquet.dictionaries import check_indices
 from compactord.formats.parquet.int96 import convert
 from compactord.formats.parquet.reader import ParquetReader
@@ -35,7 +35,7 @@ def read(
 
 
 def read_file(columns, file, batch_rows: int = 1000) -> pa.Table:
-    layout = task_layout(concat_subcompaction(Path("/nowhere"), columns, [file]))
+    layout = layout_of(concat_subcompaction(Path("/nowhere"), columns, [file]))
     batches = list(InputReader(LocalStorage(), layout).batches(file, batch_rows))
     return pa.Table.from_batches(batches, schema=layout.row_schema)
 
@@ -147,7 +147,7 @@ def test_a_file_cut_short_is_told_by_its_size_before_its_footer_is_read(tmp_path
 def test_batches_are_no_larger_than_asked_for(tmp_path):
     write_parquet(tmp_path / "in.parquet", pa.table({"v": pa.array(range(100), pa.int32())}))
     file = input_file(tmp_path / "in.parquet", 100)
-    layout = task_layout(concat_subcompaction(tmp_path, fields(v="INT"), [file]))
+    layout = layout_of(concat_subcompaction(tmp_path, fields(v="INT"), [file]))
     sizes = [b.num_rows for b in InputReader(LocalStorage(), layout).batches(file, 30)]
     assert max(sizes) <= 30
     assert sum(sizes) == 100

@@ -12,7 +12,7 @@ import pytest
 
 from compactord.errors import FormatError, ObjectNotFound, StoreFull, TaskError
 from compactord.model import FailureKind, SubcompactionResult, TaskFailure
-from compactord.rewrite.task import failure_kind, rewrite, run_subcompaction
+from compactord.rewrite.subcompaction import failure_kind, rewrite, run_subcompaction
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import (
     KEY_VALUE,

@@ -18,7 +18,7 @@ from compactord.paimon.arrow import file_schema, value_schema
 from compactord.paimon.binary_row import decode_row, encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, FileSource
 from compactord.rewrite.split import cut_ranges
-from compactord.rewrite.task import rewrite, run_subcompaction
+from compactord.rewrite.subcompaction import rewrite, run_subcompaction
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import (
     KEY_VALUE,

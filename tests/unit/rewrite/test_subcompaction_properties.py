@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.rewrite.split import cut_ranges
-from compactord.rewrite.task import rewrite
+from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.local import LocalStorage
 from tests.unit.rewrite.builders import KIND, SEQUENCE, fields, merge_subcompaction, write_run
 

@@ -14,7 +14,7 @@ from compactord.clock import Clock, SystemClock
 from compactord.errors import AccessDenied, StorageError
 from compactord.formats.base import Copier, InputProfile
 from compactord.formats.keyrange import row_range
-from compactord.formats.layout import Layout, task_layout
+from compactord.formats.layout import Layout, layout_of
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.functions.base import Needs
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions, function_named
@@ -110,7 +110,7 @@ def rewrite(
     """
     clock = clock or SystemClock()
     meter = Meter()
-    layout = task_layout(subcompaction)
+    layout = layout_of(subcompaction)
     storage, tally = _opened(subcompaction)
     reader = _reader(subcompaction, layout, storage, formats, clock)
     outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
