@@ -28,6 +28,7 @@ from compactord.engine.base import Engine
 from compactord.engine.masters import shown_master
 from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, CompactordError
+from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.service.one_shot import OneShot
 from compactord.table import report
 from compactord.table.request import CompactRequest
@@ -141,7 +142,8 @@ def _compacted(
     choice: Choice, target: Target, run: OneShot, engines: _Engines, orphan_grace_ms: int
 ) -> Result:
     failed: dict[str, str] = {}
-    run.remove_orphans(grace_ms=orphan_grace_ms)
+    found = run.maintain(SweepOrphans(interval_ms=0, grace_ms=orphan_grace_ms))
+    run.totals.orphans_removed = found.get(REMOVED, 0)
     try:
         totals = run.run()
     except CompactordError as error:

@@ -18,7 +18,7 @@ RESTART_ALONE_MS = 60_000
 # It is started again, whatever else it runs, once one has been hung for so long.
 RESTART_AT_LAST_MS = 3_600_000
 
-# Longer between two looks at the time limits is a pause, which does not count.
+# Longer between two checks of the time limits is a pause, which does not count.
 PAUSE_MS = 30_000
 
 # A subcompaction's compaction and its index.
@@ -69,7 +69,7 @@ class AtEngine:
     # In the order in which they were submitted, which is the order in which they begin.
     _submitted: dict[Key, Submitted] = field(default_factory=dict)
     _restart_asked_ms: int = 0
-    _looked_ms: int = 0
+    _checked_ms: int = 0
 
     @property
     def running(self) -> int:
@@ -105,7 +105,7 @@ class AtEngine:
         To be called every few seconds. Time in which it was not called for long does not count: the
         machine was frozen, or outcomes have come and could not be received.
         """
-        paused_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        paused_ms, self._checked_ms = now_ms - self._checked_ms, now_ms
         if paused_ms > PAUSE_MS:
             for each in self._submitted.values():
                 each.began_ms += paused_ms if each.began_ms else 0

@@ -1,33 +1,11 @@
-"""What the scheduler wants done; the daemon runs it and answers with an event."""
+"""What the scheduler wants done: jobs on tables, and what concerns the engine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from compactord.model import Subcompaction, SubcompactionResult, TableName
-from compactord.paimon.data_file import BucketId
-from compactord.table.backlog import Skip
-from compactord.table.cycle import UnderWay
-from compactord.table.in_flight import Failed, Finished
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartCycle:
-    """Run `TableCompactor.cycle`; answer with `cycle_ended`."""
-
-    name: TableName
-    ended: tuple[Finished | Failed, ...]
-    skip: Skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartDispatch:
-    """Run `TableCompactor.dispatch`; answer with `dispatched`."""
-
-    name: TableName
-    bucket: BucketId
-    number: int
-    free_slots: int
+from compactord.scheduler.job import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,45 +38,10 @@ class RestartEngine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartExpire:
-    """Run `TableCompactor.expire`; answer with `expired`."""
-
-    name: TableName
-    keep_from: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartSweep:
-    """Run `TableCompactor.sweep`; answer with `swept`."""
-
-    name: TableName
-    under_way: UnderWay
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discard:
-    """Remove the outputs of compactions that will not be committed; answer with `discarded`."""
-
-    name: TableName
-    ended: tuple[Finished | Failed, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
     """The table is no longer served and nothing of it is under way."""
 
     name: TableName
 
 
-Effect = (
-    StartCycle
-    | StartDispatch
-    | Submit
-    | Cancel
-    | RemoveOutputs
-    | RestartEngine
-    | StartExpire
-    | StartSweep
-    | Discard
-    | Forget
-)
+Effect = Job | Submit | Cancel | RemoveOutputs | RestartEngine | Forget

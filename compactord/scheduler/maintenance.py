@@ -1,33 +1,30 @@
-"""When orphan sweeps and snapshot expiry are due. Pure, except that it marks them as begun."""
+"""Which rounds of maintenance begin now, and what their ends change. One way for all kinds."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from compactord.clock import WallTime
-from compactord.config.choices import SnapshotExpiry
-from compactord.config.windows import may_start
-from compactord.model import WorkKind
-from compactord.scheduler.effects import StartExpire, StartSweep
-from compactord.scheduler.scheduled_table import Job, ScheduledTable
-from compactord.table.cycle import UnderWay
+from compactord.maintenance.kind import AnyKind, Round, UnderWay
+from compactord.scheduler.job import JobRecord, MaintenanceJob
+from compactord.scheduler.scheduled_table import ScheduledTable
 
-# Sweeps and expiries that run at once, over all tables.
+# Rounds that run at once, over all tables.
 _AT_ONCE = 2
 
 
 def due_maintenance(
     tables: Collection[ScheduledTable],
+    kinds: Sequence[AnyKind],
     *,
     silent: Collection[str] = (),
-    expire_interval_ms: int,
     now_ms: int,
     wall: WallTime,
-) -> Iterator[StartExpire | StartSweep]:
-    """The sweeps and expiries that begin now: a few at a time, never before a table's first poll.
+) -> Iterator[MaintenanceJob]:
+    """The rounds that begin now, marked as begun: a few at a time, never before a first plan.
 
-    Least recently maintained tables first, none of `silent` catalogs. An expiry keeps the snapshots
-    on which work under way and the current plan are based.
+    Least recently maintained tables first, none of `silent` catalogs; of a table's kinds the one
+    that began longest ago. A round spares what work under way reads and writes.
     """
     free = _AT_ONCE - sum(scheduled.maintenance is not None for scheduled in tables)
     for scheduled in sorted(tables, key=lambda scheduled: scheduled.maintained_ms):
@@ -39,27 +36,34 @@ def due_maintenance(
             continue
         if scheduled.name.catalog in silent:
             continue
-        if scheduled.sweep_due_ms <= now_ms:
-            scheduled.maintenance, scheduled.maintained_ms = Job.SWEEP, now_ms
+        rounds = scheduled.rounds
+        due = [k for k in kinds if k.is_due(scheduled, rounds[k.name], now_ms, wall)]
+        if due:
             free -= 1
-            began_ms = scheduled.under_way_since_ms(now_ms)
-            under_way = UnderWay(since_ms=wall.lowest_since(began_ms), for_ms=now_ms - began_ms)
-            yield StartSweep(name=scheduled.name, under_way=under_way)
-        elif _is_expiry_due(scheduled, expire_interval_ms, now_ms, wall):
-            scheduled.maintenance, scheduled.maintained_ms = Job.EXPIRE, now_ms
-            scheduled.expire_due = False
-            free -= 1
-            yield StartExpire(name=scheduled.name, keep_from=scheduled.oldest_read_snapshot(now_ms))
+            yield _begun(scheduled, min(due, key=lambda k: rounds[k.name].began_ms), now_ms, wall)
 
 
-def _is_expiry_due(
-    scheduled: ScheduledTable, expire_interval_ms: int, now_ms: int, wall: WallTime
-) -> bool:
-    policy = scheduled.policy
-    return (
-        scheduled.expire_due
-        and policy.expire_snapshots is SnapshotExpiry.FROM_TABLE
-        and scheduled.held_until_ms <= now_ms
-        and now_ms - scheduled.last_expire_ms >= expire_interval_ms
-        and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
+def _begun(scheduled: ScheduledTable, kind: AnyKind, now_ms: int, wall: WallTime) -> MaintenanceJob:
+    began_ms = scheduled.under_way_since_ms(now_ms)
+    under_way = UnderWay(
+        since_ms=wall.lowest_since(began_ms),
+        for_ms=now_ms - began_ms,
+        reads_from=scheduled.oldest_read_snapshot(now_ms),
     )
+    job = MaintenanceJob(name=scheduled.name, kind=kind, under_way=under_way)
+    scheduled.maintenance = JobRecord(job=job, since_ms=now_ms)
+    scheduled.maintained_ms = now_ms
+    record = scheduled.rounds[kind.name]
+    record.began_ms, record.has_news = now_ms, False
+    return job
+
+
+def round_ended(scheduled: ScheduledTable, kind: AnyKind, round_: Round, now_ms: int) -> None:
+    """The table may have another round, of this kind at once if there is more to do."""
+    scheduled.maintenance = None
+    record = scheduled.rounds[kind.name]
+    # A cycle may have found new snapshots meanwhile.
+    record.has_news = record.has_news or round_.more
+    record.ended_ms = 0 if round_.more else now_ms
+    if not round_.has_failed:
+        record.succeeded_ms = now_ms

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from compactord.model import FailureKind, TaskFailure
 from compactord.scheduler.status import Outcome, PriorityClass
 from compactord.table.backlog import PendingCompaction
 from compactord.table.cycle import Dispatch
 from compactord.table.in_flight import Failed, Finished, InFlight
+
+if TYPE_CHECKING:
+    from compactord.scheduler.scheduled_table import ScheduledTable
 
 # What `TaskFailure.error` says of a subcompaction whose time limit has passed.
 TIMED_OUT = "TimeLimitPassed"
@@ -36,6 +40,7 @@ IN_FLIGHT = frozenset({Status.DISPATCHED, Status.RUNNING, Status.FINISHED})
 class CompactionRecord:
     """Mutable, owned by the loop. Times are steady (`Clock.steady_ms`); 0 means not yet."""
 
+    table: ScheduledTable
     number: int
     pending: PendingCompaction
     priority_class: PriorityClass
@@ -92,6 +97,11 @@ class CompactionRecord:
         """What it came to, from FINISHED on."""
         assert self._result is not None, "it has finished"
         return self._result
+
+    @property
+    def finished_result(self) -> Finished | None:
+        """What its workers wrote; None before they have finished, and when they failed."""
+        return self._result if isinstance(self._result, Finished) else None
 
     @property
     def is_under_way(self) -> bool:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import enum
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from compactord.config.choices import Mode
 from compactord.config.policy import TablePolicy
-from compactord.errors import (
-    AccessDenied,
-    CommitGaveUp,
-    CompactordError,
-    DataFileMissing,
-    FormatError,
-    ReadOnlyFileSystem,
-    StoreFull,
-    TableNotFound,
-    UnsupportedTable,
-    UsageError,
-)
-from compactord.model import Conflict, TableName, WorkKind
+from compactord.maintenance.kind import MaintenanceRecord
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
-from compactord.scheduler.record import IN_FLIGHT, TIMED_OUT, CompactionRecord, Status
-from compactord.scheduler.status import Halt, HaltReason, Outcome, TableCounters
+from compactord.scheduler.counts import Counts
+from compactord.scheduler.events import Event, Observer, TableHalted, TableResumed
+from compactord.scheduler.halts import Drops, HaltEnd, Quarantined, halt_of_buckets
+from compactord.scheduler.job import CycleJob, DispatchJob, JobRecord
+from compactord.scheduler.record import IN_FLIGHT, CompactionRecord, Status
+from compactord.scheduler.status import Halt, HaltReason
 from compactord.table.backlog import PendingCompaction
 from compactord.table.cycle import Planned
-from compactord.table.report import bucket_text
 from compactord.table.status import TableInfo
 
 # Longer than a first poll of a huge table, or a commit that retries: a job that takes longer hangs
@@ -42,59 +34,6 @@ HUNG_MAINTENANCE_MS = 3 * 3_600_000
 PIN_MAX_MS = 6 * 3_600_000
 
 
-class Job(enum.Enum):
-    """What a thread of the daemon does for a table; the first two exclude each other."""
-
-    CYCLE = "cycle"
-    DISPATCH = "dispatch"
-    EXPIRE = "expire"
-    SWEEP = "sweep"
-
-
-class Lifted(enum.Enum):
-    """What ends a halt; the strongest comes first.
-
-    An operator, when the table must not be changed. A cycle, when polling the table failed.
-    A commit, when its compactions fail; a plan in which what failed has nothing left to do ends
-    that, too: the table is polled all the while.
-    """
-
-    BY_OPERATOR = "operator"
-    BY_CYCLE = "cycle"
-    BY_COMMIT = "commit"
-
-
-@dataclass(slots=True, kw_only=True)
-class Quarantined:
-    """A bucket quarantined until `until_ms`; 0: until its files change, since they are damaged.
-
-    Its first failure in a row was at `since_ms`. `error` is the class of the error, empty where
-    none but fruitless attempts are the cause.
-    """
-
-    failures: int
-    message: str
-    error: str
-    since_ms: int
-    until_ms: int
-    partition: str
-    # As which halt people are told of it.
-    halt: HaltReason | None = None
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether the bucket cannot even be planned."""
-        return self.until_ms == 0
-
-
-@dataclass(slots=True, kw_only=True)
-class Drops:
-    """Fruitless compactions of a bucket in a row; `up_to` is the last number dispatched by then."""
-
-    count: int = 0
-    up_to: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
     """A subcompaction at the engine whose compaction has ended; it may still write files."""
@@ -102,26 +41,6 @@ class Abandoned:
     bucket: BucketId
     # When its compaction was chosen.
     since_ms: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Counts:
-    """The counters of a table; `frozen` is an immutable copy."""
-
-    compactions: Counter[tuple[WorkKind, Outcome]] = field(default_factory=Counter)
-    conflicts: Counter[Conflict] = field(default_factory=Counter)
-    # Named as in `TableCounters`.
-    sums: Counter[str] = field(default_factory=Counter)
-    compaction_seconds: float = 0.0
-
-    def frozen(self) -> TableCounters:
-        sums: dict[str, Any] = dict(self.sums)
-        return TableCounters(
-            compactions=dict(self.compactions),
-            conflicts=dict(self.conflicts),
-            compaction_seconds_sum=self.compaction_seconds,
-            **sums,
-        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -132,15 +51,16 @@ class ScheduledTable:
     ref: TableRef
     policy: TablePolicy
     index: int
+    observer: Observer
     # Grows with every change of the table.
     version: int = 0
     first_poll_ms: int = 0
     last_poll_ms: int = 0
     # Whether the table wants a cycle; since when.
     poll_due_ms: int | None = None
-    job: Job | None = None
-    job_since_ms: int = 0
-    maintenance: Job | None = None
+    # The running job of its own lane, and that of maintenance.
+    job: JobRecord | None = None
+    maintenance: JobRecord | None = None
     planned: Planned | None = None
     # Pending compactions that the last plan offered and that are not dispatched yet.
     offered: dict[BucketId, PendingCompaction] = field(default_factory=dict)
@@ -160,10 +80,10 @@ class ScheduledTable:
     last_number: int = 0
     # Failures in a row: of compactions and commits, and of polls.
     failures: int = 0
-    look_failures: int = 0
+    poll_failures: int = 0
     # Snapshots of ours that another writer replaced, and how many an operator has acknowledged.
     replaced_snapshots: int = 0
-    forgiven_snapshots: int = 0
+    acknowledged_snapshots: int = 0
     error: str = ""
     # Before these nothing is dispatched, after compactions or commits that failed; and the table is
     # not polled, after polls that failed.
@@ -173,18 +93,15 @@ class ScheduledTable:
     # stand first where writers may replace it (`SnapshotPublisher.settle_ms`).
     held_until_ms: int = 0
     # Several halts may hold at once; the end of one does not end the others.
-    halts: dict[Lifted, Halt] = field(default_factory=dict)
+    halts: dict[HaltEnd, Halt] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     last_success_ms: dict[WorkKind, int] = field(default_factory=dict)
     last_commit_ms: int = 0
     last_commit_snapshot_id: int = 0
-    # Expiry: whether it is due, when a round ended last (0: another one is to follow at once), and
-    # when one ended without an error.
-    expire_due: bool = True
-    last_expire_ms: int = 0
-    last_expired_ms: int = 0
-    sweep_due_ms: int = 0
-    # When a sweep or an expiry began last.
+    # The kinds of maintenance by name, and when one of them began last.
+    rounds: defaultdict[str, MaintenanceRecord] = field(
+        default_factory=lambda: defaultdict(MaintenanceRecord)
+    )
     maintained_ms: int = 0
     # Excluded or gone: nothing new begins, and the table is dropped once nothing is under way.
     is_leaving: bool = False
@@ -199,6 +116,28 @@ class ScheduledTable:
     def is_idle(self) -> bool:
         """Whether nothing of the table is under way."""
         return not (self.job or self.maintenance or self.compactions)
+
+    def tell(self, event: Event) -> None:
+        """It has happened: count it, and tell the observer."""
+        self.counts.count(event)
+        self.observer.told(event)
+
+    @contextlib.contextmanager
+    def telling_halts(self) -> Iterator[None]:
+        """Tell the observer when the halt that people see is another one afterwards."""
+        before = self.shown_halt
+        yield
+        now = self.shown_halt
+        if now is None:
+            if before is not None:
+                self.tell(TableResumed(name=self.name))
+        elif before is None or (before.reason, before.message) != (now.reason, now.message):
+            self.tell(TableHalted(name=self.name, halt=now))
+
+    @property
+    def last_expired_ms(self) -> int:
+        """When a round of snapshot expiry succeeded last."""
+        return self.rounds[ExpireSnapshots.name].succeeded_ms
 
     def with_status(self, *statuses: Status) -> list[CompactionRecord]:
         """The compactions that have one of these statuses, in the order of their numbers."""
@@ -222,7 +161,7 @@ class ScheduledTable:
     @property
     def halt(self) -> Halt | None:
         """The strongest halt, None when the table is not halted."""
-        return next((self.halts[lifted] for lifted in Lifted if lifted in self.halts), None)
+        return next((self.halts[end] for end in HaltEnd if end in self.halts), None)
 
     @property
     def shown_halt(self) -> Halt | None:
@@ -231,15 +170,12 @@ class ScheduledTable:
         The latter stops these buckets alone, and expiry where data is missing or damaged: what one
         could roll back to stays.
         """
-        if self.halt is not None:
-            return self.halt
-        for reason in _OF_BUCKETS:
-            lacking = [
-                (bucket, each) for bucket, each in self.quarantined.items() if each.halt is reason
-            ]
-            if lacking:
-                return _of_buckets(reason, lacking)
-        return None
+        return self.halt or halt_of_buckets(self.quarantined)
+
+    @property
+    def is_unsafe(self) -> bool:
+        """Whether nothing may be committed to the table any more."""
+        return HaltEnd.OPERATOR in self.halts
 
     @property
     def keeps_snapshots(self) -> bool:
@@ -266,8 +202,8 @@ class ScheduledTable:
         """Let what failed be tried at once; whether anything had to wait. No halt ends by that."""
         waits = max(self.next_try_ms, self.next_poll_ms) > now_ms
         self.next_try_ms = self.next_poll_ms = 0
-        for lifted, halt in self.halts.items():
-            self.halts[lifted] = replace(halt, next_try_ms=min(halt.next_try_ms, now_ms))
+        for end, halt in self.halts.items():
+            self.halts[end] = replace(halt, next_try_ms=min(halt.next_try_ms, now_ms))
         for quarantined in self.quarantined.values():
             waits = waits or quarantined.until_ms > now_ms
             quarantined.until_ms = min(quarantined.until_ms, now_ms)
@@ -314,20 +250,25 @@ class ScheduledTable:
         began = [record.chosen_ms for record in self.compactions.values()]
         began += [each.since_ms for each in self.abandoned.values()]
         if self.job is not None:
-            began.append(self.job_since_ms)
+            began.append(self.job.since_ms)
         return min(began, default=now_ms)
 
     def abandoned_in(self, bucket: BucketId) -> bool:
         """Whether a worker that was given up may still work on the bucket."""
         return any(each.bucket == bucket for each in self.abandoned.values())
 
+    @property
+    def is_dispatching(self) -> bool:
+        return self.job is not None and isinstance(self.job.job, DispatchJob)
+
     def is_job_hung(self, now_ms: int) -> bool:
         """Whether the table's cycle or dispatch has taken too long to be at work."""
-        return self.job is not None and now_ms - self.job_since_ms > HUNG_JOB_MS
+        return self.job is not None and now_ms - self.job.since_ms > HUNG_JOB_MS
 
     def is_maintenance_hung(self, now_ms: int) -> bool:
-        """Whether its sweep or expiry has taken too long."""
-        return self.maintenance is not None and now_ms - self.maintained_ms > HUNG_MAINTENANCE_MS
+        """Whether its round of maintenance has taken too long."""
+        running = self.maintenance
+        return running is not None and now_ms - running.since_ms > HUNG_MAINTENANCE_MS
 
     def oldest_read_snapshot(self, now_ms: int) -> int | None:
         """The oldest snapshot on which work under way, or the plan, is based.
@@ -336,7 +277,7 @@ class ScheduledTable:
         runs, which may be about to create a snapshot, all counts: a call that hangs for hours must
         not find that the snapshot which took its number has expired, and put its own there.
         """
-        is_in_cycle = self.job is Job.CYCLE
+        is_in_cycle = self.job is not None and isinstance(self.job.job, CycleJob)
         fresh = (
             id_ for id_, since_ms in self._reads() if is_in_cycle or now_ms - since_ms <= PIN_MAX_MS
         )
@@ -347,7 +288,7 @@ class ScheduledTable:
         """When the oldest work under way began that keeps snapshots from expiring; 0 for none."""
         began = [record.chosen_ms for record in self.compactions.values()]
         if self.job is not None:
-            began.append(self.job_since_ms)
+            began.append(self.job.since_ms)
         return min(began, default=0)
 
     def _reads(self) -> Iterator[tuple[int, int]]:
@@ -356,78 +297,3 @@ class ScheduledTable:
             yield record.dispatch.snapshot_id, record.chosen_ms
         if self.planned is not None:
             yield self.planned.snapshot_id, self.last_poll_ms
-
-
-# Of quarantined buckets, the gravest first.
-_OF_BUCKETS = (
-    HaltReason.DATA_FILE_MISSING,
-    HaltReason.DATA_CHECK_FAILED,
-    HaltReason.REPEATED_FAILURES,
-)
-
-
-def _of_buckets(reason: HaltReason, lacking: Sequence[tuple[BucketId, Quarantined]]) -> Halt:
-    bucket, first = lacking[0]
-    place = bucket_text(first.partition, bucket.bucket)
-    others = f" (and {len(lacking) - 1:,} more)" if len(lacking) > 1 else ""
-    return Halt(
-        reason=reason,
-        message=f"{place}{others}: {first.message}",
-        action=f"{advice(first.error)} Other buckets are compacted.",
-        since_ms=min(each.since_ms for _, each in lacking),
-        next_try_ms=min(each.until_ms for _, each in lacking),
-    )
-
-
-def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:
-    """Errors that need a person: the reason for the halt, and what to do about it."""
-    match error:
-        case UnsupportedTable():
-            return HaltReason.UNSUPPORTED_FEATURE, (
-                "Exclude the table (discovery.excluding_tables), or change the options named."
-            )
-        case FormatError(path=path) if "/schema/" in path:
-            return HaltReason.SCHEMA_UNREADABLE, f"Restore {path} from a backup."
-        case FormatError(path=path):
-            return HaltReason.CORRUPT_METADATA, (
-                f"Check {path}; roll the table back to a snapshot that does not need it."
-            )
-        case UsageError():
-            return HaltReason.SCHEMA_UNREADABLE, (
-                "Correct the option, in the table (ALTER TABLE … SET) or in the configuration."
-            )
-        case _:
-            return None
-
-
-_ADVICE = {
-    AccessDenied.__name__: "Give compactord's user read and write permission on the folder.",
-    ReadOnlyFileSystem.__name__: (
-        "Mount the file system writable (the kernel's log says whether an error made it "
-        "read-only), then send SIGHUP; or exclude the table (discovery.excluding_tables)."
-    ),
-    FormatError.__name__: (
-        "Check the file that the message names: restore it, or roll the table back to a snapshot "
-        "that does not need it."
-    ),
-    TIMED_OUT: (
-        "Look at the store and at the machine of the worker: one of them hangs. If merges are only "
-        "slow, raise limits.task_timeout (compact: --task-timeout)."
-    ),
-    DataFileMissing.__name__: (
-        "Restore the file, or roll the table back to a version without it. `compactord verify` "
-        "names all files that are gone. No snapshot expires meanwhile."
-    ),
-    StoreFull.__name__: ("Make room, or raise the quota, where the table lives; then send SIGHUP."),
-    TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",
-    CommitGaveUp.__name__: (
-        "Raise commit.max-retries or commit.timeout of the table; find the job that commits often."
-    ),
-}
-
-
-def advice(kind: str) -> str:
-    """What to do about errors that may be transient; `kind` is the name of the error's class."""
-    return _ADVICE.get(
-        kind, "Look for compaction_failed and commit events of this table in the log."
-    )

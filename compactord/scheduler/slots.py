@@ -14,10 +14,10 @@ from compactord.clock import WallTime
 from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
 from compactord.model import TableName, WorkKind
-from compactord.scheduler import accounting
 from compactord.scheduler.at_engine import AtEngine, Submitted, TimeLimit
-from compactord.scheduler.effects import StartDispatch, Submit
-from compactord.scheduler.observer import Observer
+from compactord.scheduler.effects import Submit
+from compactord.scheduler.events import CompactionStarted
+from compactord.scheduler.job import DispatchJob, Job, JobRecord
 from compactord.scheduler.priority import (
     LARGE_BYTES,
     Contender,
@@ -27,7 +27,7 @@ from compactord.scheduler.priority import (
     priority_class,
 )
 from compactord.scheduler.record import CompactionRecord
-from compactord.scheduler.scheduled_table import Abandoned, Job, ScheduledTable
+from compactord.scheduler.scheduled_table import Abandoned, ScheduledTable
 from compactord.scheduler.status import PriorityClass
 from compactord.table.backlog import PendingCompaction, Skip
 
@@ -78,7 +78,7 @@ class Jobs:
         return self.free > (spare if is_below_share else max(spare, self._most // 2))
 
     def begin(self, scheduled: ScheduledTable, job: Job, now_ms: int) -> None:
-        scheduled.job, scheduled.job_since_ms = job, now_ms
+        scheduled.job = JobRecord(job=job, since_ms=now_ms)
         self._held[scheduled.name.catalog] += 1
 
     def end(self, scheduled: ScheduledTable) -> None:
@@ -89,41 +89,16 @@ class Jobs:
 class Slots:
     """The slots in use, the tables that want one, and which of them gets the next."""
 
-    def __init__(
-        self, *, jobs: Jobs, wall: WallTime, observer: Observer, time_limit: TimeLimit
-    ) -> None:
+    def __init__(self, *, jobs: Jobs, wall: WallTime, time_limit: TimeLimit) -> None:
         self.time_limit = time_limit
         self._jobs = jobs
         self._wall = wall
-        self._observer = observer
-        self._engine = AtEngine()
+        self.engine = AtEngine()
         self._numbers = 0
         # The virtual time of the table that got the last slot.
         self._virtual_time = 0.0
         # Tables that want a slot, in the order in which they began to want it.
         self._wanted: dict[TableName, ScheduledTable] = {}
-
-    @property
-    def running(self) -> int:
-        """How many subcompactions are at the engine and have time left to answer."""
-        return self._engine.running
-
-    @property
-    def hung(self) -> int:
-        """How many slots are lost to subcompactions that did not answer within their time limit."""
-        return self._engine.hung
-
-    def all_hung_since_ms(self, slots: int, now_ms: int) -> int:
-        """Since when no slot can be used; `now_ms` while one can."""
-        return self._engine.all_hung_since_ms(slots, now_ms)
-
-    def why_restart(self, now_ms: int) -> str | None:
-        """Why the engine has to be started again, None while it need not be."""
-        return self._engine.why_restart(now_ms)
-
-    def overdue(self, at_once: int, now_ms: int) -> Iterator[Submitted]:
-        """Subcompactions whose time has just run out."""
-        return self._engine.overdue(at_once, now_ms)
 
     def want(self, scheduled: ScheduledTable) -> None:
         """The table may have something to do."""
@@ -138,14 +113,14 @@ class Slots:
 
     def freed(self, number: int, index: int) -> Submitted | None:
         """What the slot was used for, which is free again; None if it is not at the engine."""
-        ended = self._engine.ended((number, index))
+        ended = self.engine.ended((number, index))
         if ended is not None and ended.scheduled.abandoned.pop(ended.key, None) is None:
             ended.scheduled.slots -= 1
         return ended
 
     def abandon(self, record: CompactionRecord) -> list[Submitted]:
         """The record's compaction has ended: what it has at the engine only holds slots."""
-        left = self._engine.of_compaction(record.number)
+        left = self.engine.of_compaction(record.number)
         for each in left:
             each.scheduled.slots -= 1
             each.scheduled.abandoned[each.key] = Abandoned(
@@ -153,22 +128,18 @@ class Slots:
             )
         return left
 
-    def engine_lost(self) -> None:
-        self._engine.clear()
-
     def give(
         self, tables: Collection[ScheduledTable], *, slots: int, now_ms: int
-    ) -> Iterator[Submit | StartDispatch]:
+    ) -> Iterator[Submit | DispatchJob]:
         """What begins with the free ones of `slots` slots."""
         if not self._wanted:
             return
         preparing = sum(
-            scheduled.job is Job.DISPATCH and not scheduled.is_job_hung(now_ms)
-            for scheduled in tables
+            scheduled.is_dispatching and not scheduled.is_job_hung(now_ms) for scheduled in tables
         )
-        slots -= self._engine.hung
-        free = slots - self._engine.running - preparing
-        large = self._engine.large_running
+        slots -= self.engine.hung
+        free = slots - self.engine.running - preparing
+        large = self.engine.large_running
         if free <= 0:
             return
         contenders: dict[int, tuple[ScheduledTable, Contender]] = {}
@@ -212,7 +183,7 @@ class Slots:
             kinds=frozenset(closed),
             spare_forced=not policy.windows_strict,
             manifests=not is_at_work or closed >= _COMPACTING,
-            may_commit=may_begin and scheduled.is_worked_on and not accounting.is_unsafe(scheduled),
+            may_commit=may_begin and scheduled.is_worked_on and not scheduled.is_unsafe,
         )
 
     def may_begin(self, scheduled: ScheduledTable, now_ms: int) -> bool:
@@ -263,7 +234,7 @@ class Slots:
         if max(scheduled.next_try_ms, scheduled.next_poll_ms) > now_ms:
             return None
         # A halted table is tried again with one compaction.
-        if scheduled.halt is not None and (scheduled.in_flight or accounting.is_unsafe(scheduled)):
+        if scheduled.halt is not None and (scheduled.in_flight or scheduled.is_unsafe):
             return None
         if scheduled.head_until_ms <= now_ms:
             eligible = [
@@ -306,11 +277,12 @@ class Slots:
         scheduled.version += 1
         subcompaction = record.in_flight.waiting.popleft()
         if record.begun(now_ms):
-            self._observer.started(scheduled.name, record, now_ms)
+            started = CompactionStarted(name=scheduled.name, record=record, now_ms=now_ms)
+            scheduled.tell(started)
         size = record.subcompaction_bytes
         scheduled.virtual_time += cost(size) / scheduled.weight
         scheduled.slots += 1
-        self._engine.add(
+        self.engine.add(
             Submitted(
                 scheduled=scheduled,
                 subcompaction=subcompaction,
@@ -321,24 +293,26 @@ class Slots:
         )
         return Submit(subcompaction=subcompaction)
 
-    def _begin_dispatch(self, scheduled: ScheduledTable, free: int, now_ms: int) -> StartDispatch:
+    def _begin_dispatch(self, scheduled: ScheduledTable, free: int, now_ms: int) -> DispatchJob:
         pending = scheduled.head
         assert pending is not None, "chosen for it"
         scheduled.version += 1
         scheduled.head_until_ms = 0
         one = _taken(scheduled, pending)
-        self._jobs.begin(scheduled, Job.DISPATCH, now_ms)
         self._numbers += 1
+        job = DispatchJob(
+            name=scheduled.name, bucket=pending.bucket, number=self._numbers, free_slots=free
+        )
+        self._jobs.begin(scheduled, job, now_ms)
         scheduled.compactions[self._numbers] = CompactionRecord(
+            table=scheduled,
             number=self._numbers,
             pending=one,
             priority_class=self._urgency(scheduled, pending, now_ms),
             queued_ms=scheduled.queued_ms.pop(pending.bucket, now_ms),
             chosen_ms=now_ms,
         )
-        return StartDispatch(
-            name=scheduled.name, bucket=pending.bucket, number=self._numbers, free_slots=free
-        )
+        return job
 
 
 def _taken(scheduled: ScheduledTable, pending: PendingCompaction) -> PendingCompaction:

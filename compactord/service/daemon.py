@@ -22,29 +22,32 @@ from compactord.catalog.base import Catalog
 from compactord.clock import Clock, WallTime
 from compactord.config.load import LoadedConfig
 from compactord.config.model import Catalog as CatalogSection
-from compactord.config.model import ServiceConfig
+from compactord.config.model import Recovery, ServiceConfig
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError
 from compactord.ids import Owner
-from compactord.maintenance.expire import Expired
+from compactord.maintenance.kind import AnyKind
+from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import SubcompactionResult, TableName, TaskOutcome
-from compactord.scheduler import accounting
-from compactord.scheduler.scheduled_table import HUNG_JOB_MS
+from compactord.scheduler.job import Job, JobOutcome
 from compactord.scheduler.scheduler import Scheduler
+from compactord.service import heartbeats
 from compactord.service.capacity import Capacity, time_limit
 from compactord.service.discovery import Discovery, Listing
-from compactord.service.effects_runner import Answers, EffectsRunner
 from compactord.service.engine_host import EngineHost
+from compactord.service.job_runner import JOBS_MAX, JobRunner, thread_pools
 from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.service.registry import TableRegistry
+from compactord.service.served_tables import ServedTables
 from compactord.service.settings import Settings
+from compactord.service.shutdown import Shutdown
 from compactord.service.silent_stores import SilentStores
 from compactord.service.status_source import Facts, StatusKeeper
 from compactord.service.timetable import Timetable
 from compactord.service.view import ServiceView, TableDetail
 from compactord.storage.breaker import Breakers
-from compactord.table.cycle import Cycle, Dispatch, Outrun, Phase
+from compactord.table.cycle import Cycle
 from compactord.table.detail import bucket_details
 from compactord.table.subcompactions import WorkerSpec
 
@@ -53,28 +56,19 @@ _TICK_S = 1.0
 _BEAT_MS = 5_000
 # The wall clock counts as set once it has moved this far against the monotonic clock.
 _JUMP_MS = 2_000
-# Cycles and dispatches that run at once, over all tables: mostly they wait for stores. A quiet poll
-# is three requests: a thousand tables are polled in ten seconds at 50 ms a request.
-JOBS_MAX = 16
-# Least time between two expiries of a table, unless the last one left something to do.
-_EXPIRE_INTERVAL_MS = 10_000
-# Before that the engine is started again, which is better than the whole process.
-_SLOTS_STALE_MS = 300_000
-_LOOP_STALE_MS = 60_000
 _NO_ENGINE = 69
 # How long, after the grace period, running calls may take to return.
 _CLOSE_S = 20.0
 # The same of listings, which leave nothing behind.
 _LISTING_CLOSE_S = 1.0
 
-Event = Callable[[], None]
-
 
 class Daemon:
     """`run` is called once, by the thread that owns the daemon. A `StatusSource` for readers.
 
     `start_engine` is called again whenever the engine has died. `reload` reads the configuration
-    again; it raises `UsageError` for one that cannot be used.
+    again; it raises `UsageError` for one that cannot be used. `kinds` are those of maintenance, as
+    configured.
     """
 
     def __init__(
@@ -91,6 +85,7 @@ class Daemon:
         metrics: Metrics,
         breakers: Breakers,
         instance: str,
+        kinds: Callable[[Recovery], tuple[AnyKind, ...]] = maintenance_kinds,
     ) -> None:
         config = loaded.config
         self._settings = Settings(
@@ -107,8 +102,8 @@ class Daemon:
         )
         self._metrics = metrics
         self._capacity = Capacity(config, clock)
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._observer = LoggingObserver(metrics)
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._kinds = kinds
         self._scheduler = self._make_scheduler(config, zone)
         found = {name: breakers.of(catalog.storage) for name, catalog in catalogs.items()}
         self._silent_stores = SilentStores(
@@ -117,14 +112,17 @@ class Daemon:
         )
         self._engine = EngineHost(start_engine, self, clock=clock)
         worker = WorkerSpec(owner=owner, memory_bytes=self._capacity.task_memory_bytes, zone=zone)
-        self._runner = self._make_effects_runner(worker, config.recovery.orphan_grace_ms)
+        self._tables = ServedTables(clock=clock, worker=worker)
+        self._runner = JobRunner(
+            self._tables, self._engine, thread_pools(), post=self._events.put, ended=self._job_ended
+        )
         # Reading the configuration, and cancelling at the end.
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
         self._timetable = Timetable(self._events.put)
         self._registry = TableRegistry(
             loaded,
             self._scheduler,
-            self._runner.specs,
+            self._tables.specs,
             timetable=self._timetable,
             clock=clock,
         )
@@ -140,9 +138,7 @@ class Daemon:
         )
         self._next_tick_s = clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
-        self._drain_s: float | None = None
-        self._stops_asked = 0
-        self._has_cancelled = False
+        self._shutdown = Shutdown(self._scheduler, clock, self._cancel)
         self._exit_code = 0
         # Whether threads still run that would keep the process from ending.
         self.has_stragglers = False
@@ -153,29 +149,11 @@ class Daemon:
         return Scheduler(
             retry=config.retry,
             wall=WallTime(zone),
-            observer=self._observer,
+            observer=LoggingObserver(self._metrics),
             jobs_max=JOBS_MAX,
             max_commit_delay_ms=config.limits.max_commit_delay_ms,
             time_limit=time_limit(config.limits),
-            sweep_interval_ms=config.recovery.interval_ms,
-            expire_interval_ms=_EXPIRE_INTERVAL_MS,
-        )
-
-    def _make_effects_runner(self, worker: WorkerSpec, orphan_grace_ms: int) -> EffectsRunner:
-        return EffectsRunner(
-            post=self._events.put,
-            answers=Answers(
-                cycle_ended=self._cycle_ended,
-                dispatched=self._dispatched,
-                expired=self._expired,
-                swept=self._swept,
-                discarded=self._discarded,
-            ),
-            engine=self._engine,
-            clock=self._clock,
-            worker=worker,
-            orphan_grace_ms=orphan_grace_ms,
-            jobs_max=JOBS_MAX,
+            kinds=self._kinds(config.recovery),
         )
 
     # -- for any thread
@@ -189,7 +167,7 @@ class Daemon:
         view = next((table for table in self._view.tables if table.name == name), None)
         if view is None:
             return None
-        compactor = self._runner.compactors.get(name)
+        compactor = self._tables.compactors.get(name)
         seen = compactor.seen if compactor is not None else None
         buckets = bucket_details(*seen) if seen is not None else ()
         return TableDetail(view=view, buckets=buckets, bucket_count=view.shape.buckets)
@@ -236,7 +214,7 @@ class Daemon:
             self._timetable.every("beat", _BEAT_MS, self._scheduler_beat)
             self._set_intervals()
             self._begin_listing()
-            while not self._is_over():
+            while not self._shutdown.is_over(self._settings.config.shutdown):
                 self._step()
         finally:
             self._close()
@@ -262,8 +240,11 @@ class Daemon:
             late_s = start_s - self._next_tick_s
             self._facts.overruns["dispatcher"] += late_s > _TICK_S
             self._next_tick_s = start_s + _TICK_S
-            self._lead_out()
-            self._look_at_catalogs(now_ms)
+            if self._shutdown.is_asked:
+                self._shutdown.go_on(self._settings.config.shutdown)
+            else:
+                self._end_late_start()
+            self._check_catalogs(now_ms)
             self._publish_view(now_ms)
             self._metrics.loop_ran("dispatcher", self._clock.monotonic_s() - start_s)
 
@@ -272,21 +253,7 @@ class Daemon:
         facts.config = self._settings.view
         running, hung = scheduler.running_subcompactions, scheduler.hung_subcompactions
         facts.engine = self._capacity.view(running, hung)
-        facts.beats["dispatcher"] = (now_ms, _LOOP_STALE_MS)
-        facts.beats["slots"] = (scheduler.all_hung_since_ms(now_ms), _SLOTS_STALE_MS)
-        facts.beats["jobs"] = (scheduler.last_progress_ms(now_ms), HUNG_JOB_MS)
-        for phase in Phase:
-            at_work = [
-                scheduled
-                for scheduled in scheduler.tables.values()
-                if scheduled.job is not None and self._runner.phase(scheduled.name) is phase
-            ]
-            since_ms = min((each.job_since_ms for each in at_work), default=now_ms)
-            facts.beats[phase.value] = (since_ms, HUNG_JOB_MS)
-            facts.hung_jobs[phase.value] = sum(each.is_job_hung(now_ms) for each in at_work)
-        facts.hung_jobs["maintenance"] = sum(
-            each.is_maintenance_hung(now_ms) for each in scheduler.tables.values()
-        )
+        heartbeats.beat(facts, scheduler, self._tables, now_ms)
         # Of no catalog it waits for the answer: the tables of the others are to be served.
         facts.is_started = facts.is_started or facts.engine.is_up
         self._view = self._status.update(
@@ -304,47 +271,22 @@ class Daemon:
     # -- the end
 
     def _stop_asked(self) -> None:
-        self._stops_asked += 1
-        _log.info("service_draining", asked=self._stops_asked)
-        if self._drain_s is None:
-            self._drain_s = self._clock.monotonic_s()
-        self._scheduler.drain(self._clock.steady_ms())
+        self._shutdown.ask()
         # Publish the view at once: orchestrators must see that the service drains.
         self._next_tick_s = self._clock.monotonic_s()
 
-    def _lead_out(self) -> None:
-        """End a start that takes too long; while draining, cancel when the merges' time is over."""
-        now_s, shutdown = self._clock.monotonic_s(), self._settings.config.shutdown
-        if self._drain_s is None:
-            if not self._facts.is_started and now_s > self._start_deadline_s:
-                error = self._capacity.error or "Spark has not answered yet"
-                _log.error("startup_failed", error=error)
-                self._exit_code = _NO_ENGINE
-                self._stop_asked()
-            return
-        patience_s = (shutdown.grace_ms - shutdown.commit_reserve_ms) / 1000
-        if self._stops_asked > 1 or now_s - self._drain_s > patience_s:
-            self._cancel()
+    def _end_late_start(self) -> None:
+        if not self._facts.is_started and self._clock.monotonic_s() > self._start_deadline_s:
+            error = self._capacity.error or "Spark has not answered yet"
+            _log.error("startup_failed", error=error)
+            self._exit_code = _NO_ENGINE
+            self._stop_asked()
 
     def _cancel(self) -> None:
-        if self._has_cancelled:
-            return
-        self._has_cancelled = True
-        self._scheduler.end()
-        if self._scheduler.running_subcompactions:
-            _log.info("tasks_cancelled", subcompactions=self._scheduler.running_subcompactions)
         # `cancel` waits for workers to remove their outputs; then nothing is in flight any more.
         cancelled = self._chores.submit(self._engine.cancel)
         gone = partial(self._scheduler.engine_lost, "stopped", self._clock.steady_ms())
         cancelled.add_done_callback(lambda _: self._events.put(gone))
-
-    def _is_over(self) -> bool:
-        if self._drain_s is None:
-            return False
-        if self._scheduler.is_idle:
-            return True
-        elapsed_s = self._clock.monotonic_s() - self._drain_s
-        return elapsed_s > self._settings.config.shutdown.grace_ms / 1000
 
     def _close(self) -> None:
         self._scheduler.drain(self._clock.steady_ms())
@@ -361,21 +303,10 @@ class Daemon:
 
     # -- events: tables
 
-    def _cycle_ended(self, name: TableName, cycle: Cycle, seconds: float) -> None:
-        now_ms = self._clock.steady_ms()
-        self._metrics.polled(seconds)
-        scheduled = self._scheduler.tables[name]
-        before = scheduled.planned
-        self._scheduler.cycle_ended(name, cycle, now_ms)
-        if cycle.planned is not None:
-            self._observer.planned(name, cycle.planned, before)
-        if cycle.info is not None:
-            self._registry.looked_at(scheduled)
-
-    def _dispatched(
-        self, name: TableName, result: Dispatch | Outrun | CompactordError | None
-    ) -> None:
-        self._scheduler.dispatched(name, result, self._clock.steady_ms())
+    def _job_ended(self, job: Job, outcome: JobOutcome, seconds: float) -> None:
+        self._scheduler.job_ended(job, outcome, seconds, self._clock.steady_ms())
+        if isinstance(outcome, Cycle) and outcome.info is not None:
+            self._registry.polled(self._scheduler.tables[job.name])
 
     def _subcompaction_has_ended(self, outcome: TaskOutcome) -> None:
         self._capacity.count_busy(self._scheduler.running_subcompactions)
@@ -384,23 +315,6 @@ class Daemon:
             self._metrics.worker_requests(outcome.stats.requests)
         self._scheduler.subcompaction_ended(outcome, self._clock.steady_ms())
 
-    def _expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
-        self._metrics.expired(seconds)
-        scheduled = self._scheduler.tables[name]
-        now_ms = self._clock.steady_ms()
-        accounting.expired(scheduled, result, now_ms)
-        more = isinstance(result, Expired) and result.more
-        self._scheduler.expired(name, more, now_ms)
-        self._observer.expired(name, result, seconds)
-
-    def _swept(self, name: TableName, removed: int) -> None:
-        if removed:
-            _log.info("sweep_finished", **name.log_fields, removed_files=removed)
-        self._scheduler.swept(name, self._clock.steady_ms())
-
-    def _discarded(self, name: TableName) -> None:
-        self._scheduler.discarded(name, self._clock.steady_ms())
-
     # -- events: the engine
 
     def _engine_is_up(self, cores: int) -> None:
@@ -408,7 +322,7 @@ class Daemon:
         self._scheduler.slots = self._capacity.slots
 
     def _engine_is_down(self, why: str) -> None:
-        if self._drain_s is None:
+        if not self._shutdown.is_asked:
             _log.error("spark_lost", error=why)
         self._engine_has_failed(why)
         self._scheduler.engine_lost(why, self._clock.steady_ms())
@@ -420,19 +334,18 @@ class Daemon:
     # -- events: catalogs and configuration
 
     def _scheduler_beat(self) -> None:
-        stale_after_ms = max(_LOOP_STALE_MS, 6 * _BEAT_MS)
-        self._facts.beats["scheduler"] = (self._clock.steady_ms(), stale_after_ms)
+        self._facts.beats["scheduler"] = (self._clock.steady_ms(), heartbeats.LOOP_STALE_MS)
 
     def _begin_listing(self) -> None:
-        if self._drain_s is None:
+        if not self._shutdown.is_asked:
             self._discovery.begin()
 
-    def _look_at_catalogs(self, now_ms: int) -> None:
+    def _check_catalogs(self, now_ms: int) -> None:
         for catalog, seconds in self._discovery.overdue(now_ms):
             self._registry.overdue(catalog, seconds)
         # A listing asks its store first.
-        probed = list(self._silent_stores.look(now_ms))
-        if probed and self._drain_s is None:
+        probed = list(self._silent_stores.check(now_ms))
+        if probed and not self._shutdown.is_asked:
             self._discovery.begin(*probed)
 
     def _listed(self, listing: Listing) -> None:
@@ -449,7 +362,7 @@ class Daemon:
         self._timetable.every("reload", config.reload.interval_ms, reloading)
 
     def _begin_reload(self, *, asked: bool) -> None:
-        if self._drain_s is not None:
+        if self._shutdown.is_asked:
             return
 
         def read() -> None:
@@ -462,23 +375,23 @@ class Daemon:
             return
         self._apply(self._settings.loaded)
         if asked:
-            for name, scheduled in self._scheduler.tables.items():
-                if accounting.is_unsafe(scheduled):
-                    accounting.release(scheduled, self._observer)
+            for name in self._scheduler.tables:
                 self._scheduler.try_again(name, self._clock.steady_ms())
 
     def _apply(self, loaded: LoadedConfig) -> None:
         """Put another configuration into effect."""
         scheduler, config = self._scheduler, loaded.config
-        scheduler.retry, scheduler.sweep_interval_ms = config.retry, config.recovery.interval_ms
-        scheduler.max_commit_delay_ms = config.limits.max_commit_delay_ms
-        self._runner.orphan_grace_ms = config.recovery.orphan_grace_ms
+        scheduler.configure(
+            retry=config.retry,
+            max_commit_delay_ms=config.limits.max_commit_delay_ms,
+            time_limit=time_limit(config.limits),
+            kinds=self._kinds(config.recovery),
+        )
         self._status.top_n = config.metrics.top_n
         self._metrics.configure(
             max_tables=config.metrics.max_tables, top_buckets=config.metrics.top_n
         )
         self._capacity.configure(config.limits)
-        scheduler.set_time_limit(time_limit(config.limits))
         scheduler.slots = self._capacity.slots
         self._set_intervals()
         self._registry.apply(loaded)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
 from prometheus_client import (
@@ -22,6 +22,9 @@ from prometheus_client import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
+from compactord.config.model import Recovery
+from compactord.maintenance.kind import AnyKind
+from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import WorkKind
 from compactord.scheduler.status import PriorityClass
 from compactord.service.exposition import Family
@@ -40,15 +43,22 @@ _NAMESPACE = "compactord"
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _BYTES = tuple(float(4**power << 20) for power in range(9))
 _BUCKETS = (1, 4, 16, 64, 256, 1000)
+_KINDS = maintenance_kinds(Recovery())
 
 
 class Metrics:
     """The service's counts and the text of a scrape. Any thread may call any method.
 
-    Tables beyond `max_tables` are only counted.
+    Tables beyond `max_tables` are only counted. `kinds` are those of maintenance.
     """
 
-    def __init__(self, *, max_tables: int = MAX_TABLES, top_buckets: int = TOP_BUCKETS) -> None:
+    def __init__(
+        self,
+        *,
+        max_tables: int = MAX_TABLES,
+        top_buckets: int = TOP_BUCKETS,
+        kinds: Sequence[AnyKind] = _KINDS,
+    ) -> None:
         # Otherwise every counter has a second series with its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # its library left it so
         self._counted = CollectorRegistry()
@@ -61,6 +71,7 @@ class Metrics:
         self._own_series = OwnSeries(max_tables)
         self._tables = TableMetrics()
         self._make_work_metrics()
+        self._make_maintenance_metrics(kinds)
         self._make_service_metrics()
         self.configure(max_tables=max_tables, top_buckets=top_buckets)
 
@@ -88,9 +99,16 @@ class Metrics:
         self._commit_buckets = self._histogram(
             "commit_buckets", "Buckets that a commit changed.", _BUCKETS
         )
-        self._expire = self._summary(
-            "expire_duration_seconds", "Time of an expiry of a table's snapshots."
-        )
+
+    def _make_maintenance_metrics(self, kinds: Sequence[AnyKind]) -> None:
+        self._durations = {
+            kind.name: self._summary(*kind.duration_metric)
+            for kind in kinds
+            if kind.duration_metric is not None
+        }
+        self._rounds = {
+            name: self._counter(name, meaning) for kind in kinds for name, meaning in kind.counters
+        }
 
     def _make_service_metrics(self) -> None:
         self._poll = self._histogram(
@@ -155,9 +173,12 @@ class Metrics:
         self._commit.observe(seconds)
         self._commit_buckets.observe(buckets)
 
-    def expired(self, seconds: float) -> None:
-        """An expiry of one table's snapshots ended, however."""
-        self._expire.observe(seconds)
+    def maintained(self, kind: AnyKind, counts: Mapping[str, int], seconds: float) -> None:
+        """A round of maintenance of one table ended, however."""
+        if kind.name in self._durations:
+            self._durations[kind.name].observe(seconds)
+        for name, _ in kind.counters:
+            self._rounds[name].inc(counts.get(name, 0))
 
     def polled(self, seconds: float) -> None:
         """One table was polled, successfully or not."""

@@ -5,16 +5,23 @@ from __future__ import annotations
 import structlog
 
 from compactord.clock import iso_text
-from compactord.errors import CompactordError
-from compactord.maintenance.expire import Expired
 from compactord.model import TableName
-from compactord.paimon.data_file import BucketId
-from compactord.scheduler.at_engine import Submitted
-from compactord.scheduler.record import CompactionRecord
-from compactord.scheduler.scheduled_table import Quarantined
-from compactord.scheduler.status import EndedCompaction, Halt, Outcome
+from compactord.scheduler.events import (
+    BucketQuarantined,
+    CommitFailed,
+    Committed,
+    CompactionStarted,
+    Event,
+    Maintained,
+    Polled,
+    PollFailed,
+    SubcompactionHung,
+    TableHalted,
+    TableResumed,
+)
+from compactord.scheduler.status import EndedCompaction, HaltReason, Outcome
 from compactord.service.metrics import Metrics
-from compactord.table.cycle import Planned, Settled
+from compactord.table.cycle import Planned
 from compactord.table.report import REWRITTEN
 
 _log = structlog.get_logger()
@@ -26,12 +33,44 @@ class LoggingObserver:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def started(self, name: TableName, record: CompactionRecord, now_ms: int) -> None:
-        pending = record.pending
-        self._metrics.task_waited(record.priority_class, max(0, now_ms - record.queued_ms) / 1000)
+    def told(self, event: Event) -> None:
+        match event:
+            case EndedCompaction():
+                self._ended(event)
+            case CompactionStarted():
+                self._started(event)
+            case Polled(seconds=seconds, planned=planned):
+                self._metrics.polled(seconds)
+                if planned is not None:
+                    self._planned(event.name, planned, event.before)
+            case PollFailed(message=message):
+                _log.warning("poll_failed", **event.name.log_fields, error=message)
+            case Committed():
+                self._committed(event)
+            case CommitFailed(error=error):
+                _log.error("commit_gave_up", **event.name.log_fields, error=str(error))
+            case BucketQuarantined():
+                self._quarantined(event)
+            case TableHalted():
+                self._halted(event)
+            case TableResumed():
+                _log.info("table_resumed", **event.name.log_fields)
+            case SubcompactionHung():
+                self._hung(event)
+            case Maintained(kind=kind, round=round_, seconds=seconds):
+                # Its kind has logged it.
+                self._metrics.maintained(kind, round_.counts, seconds)
+            case _:
+                # Counted, or logged with all that is known where it was found.
+                pass
+
+    def _started(self, event: CompactionStarted) -> None:
+        record, pending = event.record, event.record.pending
+        waited_ms = max(0, event.now_ms - record.queued_ms)
+        self._metrics.task_waited(record.priority_class, waited_ms / 1000)
         _log.info(
             "compaction_started",
-            **name.log_fields,
+            **event.name.log_fields,
             partition=record.dispatch.partition,
             bucket=pending.bucket.bucket,
             kind=pending.kind.value,
@@ -45,7 +84,7 @@ class LoggingObserver:
             subcompactions=len(record.dispatch.subcompactions),
         )
 
-    def ended(self, view: EndedCompaction) -> None:
+    def _ended(self, view: EndedCompaction) -> None:
         fields = {
             **view.name.log_fields,
             "compaction_id": view.compaction_id,
@@ -80,56 +119,45 @@ class LoggingObserver:
                 # The conflict was logged where it was found, with its reason.
                 pass
 
-    def committed(self, name: TableName, settled: Settled, seconds: float) -> None:
-        committed = settled.committed
+    def _committed(self, event: Committed) -> None:
+        settled, committed = event.settled, event.settled.committed
         assert committed is not None, "told of a commit"
-        self._metrics.committed(seconds, len(settled.published))
+        self._metrics.committed(event.seconds, len(settled.published))
         _log.info(
             "commit_succeeded",
-            **name.log_fields,
+            **event.name.log_fields,
             snapshot_id=committed.snapshot_id,
             compaction_ids=[each.number for each in settled.published],
             buckets=len({each.compaction.bucket for each in settled.published}),
             attempts=committed.attempts,
-            duration_s=round(seconds, 3),
+            duration_s=round(event.seconds, 3),
         )
 
-    def commit_failed(self, name: TableName, error: CompactordError) -> None:
-        _log.error("commit_gave_up", **name.log_fields, error=str(error))
-
-    def quarantined(
-        self, name: TableName, bucket: BucketId, quarantined: Quarantined, now_ms: int
-    ) -> None:
-        pause_s = round((quarantined.until_ms - now_ms) / 1000, 1)
+    def _quarantined(self, event: BucketQuarantined) -> None:
+        quarantined = event.quarantined
+        pause_s = round((quarantined.until_ms - event.now_ms) / 1000, 1)
         _log.warning(
             "bucket_quarantined",
-            **name.log_fields,
+            **event.name.log_fields,
             partition=quarantined.partition,
-            bucket=bucket.bucket,
+            bucket=event.bucket.bucket,
             failures=quarantined.failures,
             error=quarantined.message,
             pause_s=None if quarantined.is_damaged else pause_s,
         )
 
-    def halted(self, name: TableName, halt: Halt) -> None:
-        event = (
-            "table_unsupported" if halt.reason.value == "unsupported_feature" else "table_halted"
-        )
+    def _halted(self, event: TableHalted) -> None:
+        halt = event.halt
+        is_refused = halt.reason is HaltReason.UNSUPPORTED_FEATURE
         _log.error(
-            event,
-            **name.log_fields,
+            "table_unsupported" if is_refused else "table_halted",
+            **event.name.log_fields,
             reason=halt.reason.value,
             message=halt.message,
             action=halt.action,
         )
 
-    def resumed(self, name: TableName) -> None:
-        _log.info("table_resumed", **name.log_fields)
-
-    def troubled(self, name: TableName, error: str) -> None:
-        _log.warning("poll_failed", **name.log_fields, error=error)
-
-    def planned(self, name: TableName, planned: Planned, before: Planned | None) -> None:
+    def _planned(self, name: TableName, planned: Planned, before: Planned | None) -> None:
         """A table was planned; `before` is its previous plan."""
         warnings = planned.info.warnings
         if warnings != (before.info.warnings if before is not None else ()):
@@ -160,36 +188,13 @@ class LoggingObserver:
                 due_bytes=planned.backlog.size_bytes,
             )
 
-    def expired(self, name: TableName, result: Expired | CompactordError, seconds: float) -> None:
-        """A round of snapshot expiry has ended."""
-        if isinstance(result, CompactordError):
-            _log.warning("expire_failed", **name.log_fields, error=str(result))
-        elif result.why_not is not None:
-            _log.warning("expire_stopped", **name.log_fields, message=result.why_not)
-        elif result.snapshots:
-            _log.info(
-                "expire_finished",
-                **name.log_fields,
-                expired_snapshots=result.snapshots,
-                first_snapshot_id=result.first,
-                earliest_snapshot_id=result.end,
-                data_files=result.data_files,
-                manifests=result.manifests,
-                size_bytes=result.size_bytes,
-                duration_s=round(seconds, 3),
-            )
-
-    def hung(self, name: TableName, submitted: Submitted, now_ms: int) -> None:
+    def _hung(self, event: SubcompactionHung) -> None:
         _log.error(
             "subcompaction_hung",
-            **name.log_fields,
-            compaction_id=submitted.subcompaction.compaction,
-            index=submitted.subcompaction.index,
-            input_bytes=submitted.size_bytes,
-            limit_s=round(submitted.limit_ms / 1000, 1),
-            duration_s=round((now_ms - submitted.began_ms) / 1000, 1),
+            **event.name.log_fields,
+            compaction_id=event.compaction,
+            index=event.index,
+            input_bytes=event.size_bytes,
+            limit_s=round(event.limit_ms / 1000, 1),
+            duration_s=round(event.ran_ms / 1000, 1),
         )
-
-    def snapshot_lost(self, name: TableName, why: str) -> None:
-        # The committer has logged `snapshot_lost` with all it knows.
-        del name, why

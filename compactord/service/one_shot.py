@@ -1,14 +1,15 @@
 """One table, compacted until nothing is left to do: the service's scheduler with a single table.
 
-What the daemon does in threads happens here in the caller's, one effect after the other; only the
-engine works beside it. The differences are settings: a bucket that failed stays quarantined until
-the run ends, and an error that concerns the whole table ends it.
+The same jobs as the daemon's run in the caller's thread, one after the other; only the engine works
+beside it. What differs is policy: a bucket that failed stays quarantined until the run ends, an
+error that concerns the whole table ends it, and somebody watches.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -19,29 +20,29 @@ from compactord.config.choices import Mode, SnapshotExpiry
 from compactord.config.model import Alerts, Backoff, Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.engine.base import Engine
-from compactord.engine.worker import discard, file_names
-from compactord.errors import CompactordError, EngineUnavailable, TransientStorageError
-from compactord.model import LossOutcome, TableName, TaskOutcome
+from compactord.errors import (
+    AccessDenied,
+    EngineUnavailable,
+    ReadOnlyFileSystem,
+    TransientStorageError,
+)
+from compactord.maintenance.kind import AnyKind
+from compactord.model import LossOutcome, Subcompaction, TableName, TaskOutcome
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import TimeLimit
-from compactord.scheduler.effects import (
-    Cancel,
-    Discard,
-    Effect,
-    RemoveOutputs,
-    RestartEngine,
-    StartCycle,
-    StartDispatch,
-    Submit,
-)
+from compactord.scheduler.counts import Counts
+from compactord.scheduler.effects import Effect
+from compactord.scheduler.events import BucketQuarantined, Committed, Event, SnapshotLost
+from compactord.scheduler.job import DispatchJob, Job, JobOutcome, MaintenanceJob
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
+from compactord.scheduler.status import Outcome
 from compactord.service.capacity import time_limit
-from compactord.service.totalling import TotallingObserver
+from compactord.service.job_runner import JobRunner, OwnThread
+from compactord.service.table_jobs import TableJobs, TableSpec
 from compactord.storage.base import Storage
-from compactord.table.compactor import TableCompactor
-from compactord.table.cycle import Dispatch, Outrun
+from compactord.table.cycle import Cycle, Dispatch, Outrun
 from compactord.table.in_flight import Finished
 from compactord.table.planning import PartitionTest, rest_text
 from compactord.table.request import CompactRequest
@@ -49,6 +50,7 @@ from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals, Progress
 
 _log = structlog.get_logger()
+_DENIED = {AccessDenied.__name__, ReadOnlyFileSystem.__name__}
 _YEAR_MS = 365 * 86_400_000
 # Cycles and dispatches: one of them at a time, and the scheduler reserves two for cycles.
 _JOBS_MAX = 4
@@ -114,38 +116,41 @@ class OneShot:
         self._progress = progress
         self._stop = stop
         self._partitions = request.partitions
-        self._compactor = TableCompactor(
-            table,
+        self._name = TableName(catalog="", database=table.database, table=table.name)
+        tables = TableJobs(clock=clock, worker=worker)
+        tables.specs[self._name] = TableSpec(
+            ref=table,
             # A run is over soon: it looks back in every cycle.
-            replace(request, look_interval_ms=0),
+            request=replace(request, look_interval_ms=0),
             storage=storage,
             publisher=publisher,
-            clock=clock,
-            worker=worker,
             stop_trigger_fallback=stop_trigger_fallback,
+        )
+        self._compactor = tables.open(self._name)
+        own = OwnThread()
+        self._runner = JobRunner(
+            tables, self, (own, own), post=lambda ended: ended(), ended=self._job_ended
         )
         self.totals = CompactTotals()
         # Whether workers of this run did not end: the engine must not be used for another one.
         self.leaves_workers = False
-        self._observer = TotallingObserver(self.totals, progress, clock)
         self._scheduler = Scheduler(
             retry=_RETRY,
             wall=WallTime(worker.zone),
-            observer=self._observer,
+            observer=self,
             jobs_max=_JOBS_MAX,
             max_commit_delay_ms=max_commit_delay_ms,
             time_limit=limit,
-            sweep_interval_ms=_YEAR_MS,
-            expire_interval_ms=_YEAR_MS,
+            kinds=(),
         )
         # A first decision needs a free slot before it is known whether an engine is needed.
         self._scheduler.slots = 1
-        self._name = TableName(catalog="", database=table.database, table=table.name)
         self._scheduler.add(self._name, table, _POLICY, clock.steady_ms())
+        self._start_s = 0.0
         self._failed_cycles = 0
         self._is_planned = False
         # How many snapshots had been published when the table was polled for nothing else.
-        self._looked_after = 0
+        self._polled_after = 0
 
     def run(self) -> CompactTotals:
         """Compact until a plan is empty, or until `stop` is set.
@@ -153,10 +158,10 @@ class OneShot:
         Failed buckets are quarantined and named in the totals. Raises what concerns the whole
         table; the totals then hold what was published before.
         """
-        self._observer.begin()
+        self._start_s = self._clock.monotonic_s()
         try:
             while not self._stop.is_set() and (
-                self._carry_out() or self._receive() or self._stand_by() or self._look_again()
+                self._carry_out() or self._receive() or self._stand_by() or self._poll_again()
             ):
                 pass
         except EngineUnavailable:
@@ -165,13 +170,18 @@ class OneShot:
                 raise
         finally:
             self.totals.stopped = self._stop.is_set()
-            self._observer.end(self._table.counts)
+            self._total_up(self._table.counts)
             self._abandon()
         return self.totals
 
-    def remove_orphans(self, *, grace_ms: int) -> None:
-        """Delete files that earlier runs left; a failure is logged, and the run goes on."""
-        self.totals.orphans_removed = self._compactor.sweep(grace_ms=grace_ms, under_way=None)
+    def maintain(self, kind: AnyKind) -> Mapping[str, int]:
+        """One round of maintenance before the run; what it came to, by the names of its counters.
+
+        A failure is logged, and the run goes on.
+        """
+        before = self._table.counts.sums.copy()
+        self._runner.run(MaintenanceJob(name=self._name, kind=kind, under_way=None))
+        return self._table.counts.sums - before
 
     @property
     def _table(self) -> ScheduledTable:
@@ -187,42 +197,56 @@ class OneShot:
         # One at a time: an engine that is lost decides what begins next.
         given_up = self._scheduler.give_up_hung(now_ms)
         for each in given_up:
-            self._run(each)
+            self._runner.run(each)
         effects = self._scheduler.decide(now_ms)
         for effect in effects:
-            self._run(effect)
+            self._begin(effect)
         return bool(given_up or effects)
 
-    def _run(self, effect: Effect) -> None:
-        match effect:
-            case StartCycle():
-                self._cycle(effect)
-            case StartDispatch():
-                self._dispatch(effect)
-            case Submit(subcompaction=subcompaction):
-                self._running_engine().submit(subcompaction)
-            case Cancel(subcompaction=subcompaction):
-                self._running_engine().cancel_one(subcompaction.compaction, subcompaction.index)
-            case RestartEngine(why=why):
-                self.leaves_workers = True
-                has_more = bool(self._table.offered or self._table.in_flight)
-                self._scheduler.engine_lost(why, self._clock.steady_ms())
-                if has_more:
-                    raise EngineUnavailable(f"the rest was not compacted: {why}")
-            case RemoveOutputs(subcompaction=subcompaction, result=result):
-                discard(subcompaction, file_names(result))
-            case Discard(ended=ended):
-                self._compactor.discard(ended)
-                self._scheduler.discarded(self._name, self._clock.steady_ms())
-            case _:
-                raise AssertionError(f"{effect} is not for a run over one table")
+    def _begin(self, effect: Effect) -> None:
+        if isinstance(effect, DispatchJob):
+            # The engine is not running yet, or has grown or shrunk since.
+            (record,) = self._table.with_status(Status.PLANNED)
+            free = 1
+            if record.pending.reads_files:
+                free = self._running_engine().capacity - self._scheduler.running_subcompactions
+            effect = replace(effect, free_slots=max(1, free))
+        self._runner.run(effect)
 
-    def _cycle(self, effect: StartCycle) -> None:
-        cycle = self._compactor.cycle(effect.ended, effect.skip)
+    # -- what effects need of the engine
+
+    def submit(self, subcompaction: Subcompaction) -> None:
+        self._running_engine().submit(subcompaction)
+
+    def cancel_one(self, subcompaction: Subcompaction) -> None:
+        self._running_engine().cancel_one(subcompaction.compaction, subcompaction.index)
+
+    def restart(self, why: str) -> None:
+        """Nothing is started again for one table: the run ends, unless it is over."""
+        self.leaves_workers = True
+        has_more = bool(self._table.offered or self._table.in_flight)
+        self._scheduler.engine_lost(why, self._clock.steady_ms())
+        if has_more:
+            raise EngineUnavailable(f"the rest was not compacted: {why}")
+
+    # -- what jobs came to
+
+    def _job_ended(self, job: Job, outcome: JobOutcome, seconds: float) -> None:
+        now_ms = self._clock.steady_ms()
+        self._scheduler.job_ended(job, outcome, seconds, now_ms)
+        match outcome:
+            case Cycle():
+                self._cycle_ended(outcome)
+            case Dispatch():
+                self._progress.planned(self._compactor.table, outcome.compaction)
+            case Outrun():
+                # The bucket moved on: it is planned anew.
+                self._scheduler.poll_now(self._name, now_ms)
+
+    def _cycle_ended(self, cycle: Cycle) -> None:
         for lost in cycle.lost_commits:
-            is_healed = lost.outcome is LossOutcome.HEALED
-            (self.totals.lost_commits if is_healed else self.totals.failures).append(str(lost))
-        self._scheduler.cycle_ended(self._name, cycle, self._clock.steady_ms())
+            is_back = lost.outcome is LossOutcome.HEALED
+            (self.totals.lost_commits if is_back else self.totals.failures).append(str(lost))
         if cycle.error is not None:
             self._failed_cycles += 1
             is_transient = isinstance(cycle.error, TransientStorageError)
@@ -230,7 +254,7 @@ class OneShot:
                 raise cycle.error
             _log.warning("cycle_retry", attempt=self._failed_cycles, error=str(cycle.error))
             self._clock.sleep(_RETRY_WAIT_S * 2**self._failed_cycles)
-            self._scheduler.look_again(self._name, self._clock.steady_ms())
+            self._scheduler.poll_now(self._name, self._clock.steady_ms())
             return
         self._failed_cycles = 0
         if cycle.planned is not None:
@@ -255,28 +279,44 @@ class OneShot:
         live = (bucket.partition for bucket in state.files.bucket_ids())
         self.totals.absent_partitions = asked.absent(live)
 
-    def _dispatch(self, effect: StartDispatch) -> None:
-        (record,) = self._table.with_status(Status.PLANNED)
-        free_slots = 1
-        if record.pending.reads_files:
-            engine = self._running_engine()
-            free_slots = max(1, engine.capacity - self._scheduler.running_subcompactions)
-        result: Dispatch | Outrun | CompactordError | None
-        try:
-            result = self._compactor.dispatch(
-                effect.bucket, number=effect.number, free_slots=free_slots
-            )
-        except CompactordError as error:
-            result = error
-        if isinstance(result, Dispatch):
-            seen = self._compactor.seen
-            assert seen is not None, "a cycle comes first"
-            self._progress.planned(seen[0], result.compaction)
-        now_ms = self._clock.steady_ms()
-        self._scheduler.dispatched(self._name, result, now_ms)
-        if isinstance(result, Outrun):
-            # The bucket moved on: it is planned anew.
-            self._scheduler.look_again(self._name, now_ms)
+    # -- totals
+
+    def told(self, event: Event) -> None:
+        """The scheduler's events, as its observer; the log of the table has the others already."""
+        totals = self.totals
+        match event:
+            case Committed(settled=settled):
+                assert settled.committed is not None, "told of a commit"
+                totals.snapshots.append(settled.committed.snapshot_id)
+                totals.seconds = self._clock.monotonic_s() - self._start_s - totals.start_seconds
+                for stats in (each for done in settled.published for each in done.stats):
+                    totals.worker_cpu_s += stats.cpu_s
+                    peak = max(totals.peak_worker_rss_bytes, stats.peak_rss_bytes)
+                    totals.peak_worker_rss_bytes = peak
+                self._progress.committed(settled.committed)
+            case BucketQuarantined(bucket=bucket, quarantined=quarantined):
+                # For the rest of the run.
+                why, partition = quarantined.message, quarantined.partition
+                _log.error(
+                    "compaction_failed", partition=partition, bucket=bucket.bucket, error=why
+                )
+                place = f"partition {partition} " if partition else ""
+                totals.failures.append(f"{place}bucket {bucket.bucket}: {why}")
+                totals.denied += quarantined.error in _DENIED
+            case SnapshotLost(why=why):
+                totals.lost_snapshots.append(why)
+
+    def _total_up(self, counts: Counts) -> None:
+        totals, sums, outcomes = self.totals, counts.sums, Counter[Outcome]()
+        for (_, outcome), number in counts.compactions.items():
+            outcomes[outcome] += number
+        totals.compactions, totals.dropped = outcomes[Outcome.COMMITTED], outcomes[Outcome.CONFLICT]
+        totals.files_in, totals.files_out = sums["input_files"], sums["output_files"]
+        totals.bytes_in, totals.bytes_out = sums["input_bytes"], sums["output_bytes"]
+        totals.rows_in, totals.rows_out = sums["input_records"], sums["output_records"]
+        totals.upgraded_files, totals.wasted_bytes = sums["upgraded_files"], sums["wasted_bytes"]
+
+    # -- waiting
 
     def _receive(self) -> bool:
         """Take in the outcomes that have come; False when none can come any more.
@@ -304,13 +344,13 @@ class OneShot:
             wait_ms = self._table.held_until_ms - self._clock.steady_ms()
         return True
 
-    def _look_again(self) -> bool:
+    def _poll_again(self) -> bool:
         """After snapshots of ours: writers may have come meanwhile, and manifests may be due."""
         published = len(self.totals.snapshots)
-        if published == self._looked_after:
+        if published == self._polled_after:
             return False
-        self._looked_after = published
-        self._scheduler.look_again(self._name, self._clock.steady_ms())
+        self._polled_after = published
+        self._scheduler.poll_now(self._name, self._clock.steady_ms())
         return True
 
     def _take_in(self, outcome: TaskOutcome) -> None:
@@ -342,4 +382,4 @@ class OneShot:
                 self._take_in(outcome)
         self._scheduler.engine_lost("stopped", self._clock.steady_ms())
         for effect in self._scheduler.decide(self._clock.steady_ms()):
-            self._run(effect)
+            self._runner.run(effect)

@@ -17,7 +17,7 @@ from compactord.model import TableName
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import ExcludedTable, Listing
-from compactord.service.effects_runner import TableSpec
+from compactord.service.table_jobs import TableSpec
 from compactord.service.timetable import Timetable
 from compactord.service.view import CatalogView
 from compactord.table.request import CompactRequest
@@ -140,7 +140,7 @@ class TableRegistry:
         self.catalogs[name] = replace(known, failures=known.failures + 1, error=error)
         _log.warning("discovery_failed", catalog=name, error=error)
 
-    def looked_at(self, scheduled: ScheduledTable) -> None:
+    def polled(self, scheduled: ScheduledTable) -> None:
         """A cycle has read what the table is, which may exclude it, or change when it is polled."""
         self._leave_alone(scheduled)
         if not scheduled.is_leaving:
@@ -174,7 +174,7 @@ class TableRegistry:
                 request=_request(policy, loaded.config),
                 stop_trigger_fallback=loaded.config.alerts.stop_trigger_fallback,
             )
-            self.looked_at(scheduled)
+            self.polled(scheduled)
             self._poll_due(name)
         self._judge_patterns()
 

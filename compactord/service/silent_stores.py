@@ -21,7 +21,7 @@ class SilentStores:
         self._breakers = breakers
         self._scheduler = scheduler
 
-    def look(self, now_ms: int) -> Iterator[str]:
+    def check(self, now_ms: int) -> Iterator[str]:
         """Tell the scheduler what has changed; the catalogs whose store has to be probed now."""
         for catalog, breaker in self._breakers.items():
             since_ms = breaker.open_since_ms

@@ -255,7 +255,7 @@ def table_view(
         last_success_ms={
             kind: wall.shown(at_ms) for kind, at_ms in scheduled.last_success_ms.items()
         },
-        consecutive_failures=max(scheduled.failures, scheduled.look_failures),
+        consecutive_failures=max(scheduled.failures, scheduled.poll_failures),
         last_expire_ms=wall.shown(scheduled.last_expired_ms),
         resting=planned.resting[:_RESTING_MAX] if planned else (),
         resting_count=len(planned.resting) if planned else 0,

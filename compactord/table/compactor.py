@@ -1,7 +1,7 @@
-"""Compacts one table, for a command or for months: cycles, dispatches, expiry, sweeps.
+"""Compacts one table, for a command or for months: cycles and dispatches.
 
 The daemon's loop never blocks; whatever reads or writes a store is a method here. One thread at a
-time runs `cycle` and `dispatch`; `expire` and `sweep` may run beside them.
+time runs `cycle` and `dispatch`; a kind of maintenance may run beside them on `table`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from compactord.clock import Clock
 from compactord.commit.discard import remove_outputs
 from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
-from compactord.maintenance.expire import Expired, expire_snapshots
-from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
 from compactord.model import (
     Committed,
     Compaction,
@@ -38,7 +36,6 @@ from compactord.table.cycle import (
     OwnCommit,
     Phase,
     Settled,
-    UnderWay,
 )
 from compactord.table.followed import FollowedTable
 from compactord.table.in_flight import Failed, Finished
@@ -69,7 +66,7 @@ class TableCompactor:
         stop_trigger_fallback: int,
     ) -> None:
         self._storage = storage
-        self._clock = clock
+        self.clock = clock
         self._worker = worker
         self._followed = FollowedTable(
             ref,
@@ -82,7 +79,7 @@ class TableCompactor:
             functions=worker.functions,
         )
         # Validate partitions first.
-        PartitionTest(self._table, request.partitions)
+        PartitionTest(self.table, request.partitions)
         self._planner = TablePlanner(
             self._followed,
             storage=storage,
@@ -91,6 +88,16 @@ class TableCompactor:
             stop_trigger_fallback=stop_trigger_fallback,
         )
         self.phase = Phase.PLAN
+
+    @property
+    def table(self) -> OpenTable:
+        """The table in its newest schema that is known, for any thread."""
+        return self._followed.table
+
+    @property
+    def owner(self) -> ids.Owner:
+        """Whose files are this process's."""
+        return self._worker.owner
 
     @property
     def seen(self) -> tuple[OpenTable, TableState, PlanRequest] | None:
@@ -109,7 +116,7 @@ class TableCompactor:
         finished = [each for each in ended if isinstance(each, Finished)]
         failed = [each for each in ended if isinstance(each, Failed)]
         settled, planned, error, merge_error = None, None, None, None
-        in_commit, start_s, commit_seconds = bool(finished), self._clock.monotonic_s(), 0.0
+        in_commit, start_s, commit_seconds = bool(finished), self.clock.monotonic_s(), 0.0
         outrun: dict[int, bool] = {}
         missing: dict[int, DataFileMissing] = {}
         try:
@@ -117,16 +124,16 @@ class TableCompactor:
             if finished:
                 self.phase = Phase.COMMIT
                 settled = self._settle(finished)
-                commit_seconds = self._clock.monotonic_s() - start_s
+                commit_seconds = self.clock.monotonic_s() - start_s
                 in_commit = False
             self.phase = Phase.PLAN
             self._planner.release(ended)
             planned = None if followed.wait_ms() else self._planner.plan(skip)
             outrun, missing = self._failed_inputs(failed)
             if settled is None and not followed.wait_ms() and self._planner.is_idle(skip):
-                start_s = self._clock.monotonic_s()
+                start_s = self.clock.monotonic_s()
                 settled, merge_error = self._merged_manifests()
-                commit_seconds = self._clock.monotonic_s() - start_s
+                commit_seconds = self.clock.monotonic_s() - start_s
         except CompactordError as found:
             self._start_anew(ended, forget=isinstance(found, CommitUnknown))
             error, planned = found, None
@@ -165,18 +172,18 @@ class TableCompactor:
         size = sum(file.file_size for file in compaction.inputs)
         try:
             cut = subcompactions(
-                self._table,
+                self.table,
                 compaction,
                 number=number,
                 free_slots=max(1, free_slots, -(-size // _SUBCOMPACTION_BYTES_MAX)),
                 worker=self._worker,
-                clock=self._clock,
+                clock=self.clock,
             )
         except CompactordError as error:
             if self._is_outrun(number, compaction, type(error).__name__, str(error)):
                 return Outrun(number=number, why=str(error))
             if isinstance(error, ObjectNotFound):
-                raise missing_input(self._table, compaction) or error from error
+                raise missing_input(self.table, compaction) or error from error
             raise
         self._planner.begun(number, compaction)
         return Dispatch(
@@ -186,7 +193,7 @@ class TableCompactor:
             neighbours=taken.neighbours,
             index_entries=taken.index_entries,
             snapshot_id=taken.snapshot_id,
-            partition=self._table.partition_text(bucket.partition),
+            partition=self.table.partition_text(bucket.partition),
         )
 
     def last_commit(self) -> OwnCommit | None:
@@ -201,50 +208,12 @@ class TableCompactor:
         found = last_commit(self._storage, state.table.location, state.snapshot)
         if found is None:
             return None
-        age_ms = max(0, self._clock.now_ms() - found.time_ms)
-        return OwnCommit(snapshot_id=found.id, ended_ms=self._clock.steady_ms() - age_ms)
+        age_ms = max(0, self.clock.now_ms() - found.time_ms)
+        return OwnCommit(snapshot_id=found.id, ended_ms=self.clock.steady_ms() - age_ms)
 
-    def expire(self, *, keep_from: int | None) -> Expired:
-        """One round of snapshot expiry; see `expire_snapshots`, also for what it raises."""
-        why_keep = self._followed.why_keep()
-        if why_keep is not None:
-            return Expired(why_not=why_keep)
-        table = self._table
-        return expire_snapshots(
-            self._storage,
-            table.ref,
-            bucket_folder=table.bucket_folder,
-            options=table.options.expire,
-            now_ms=self._clock.now_ms(),
-            keep_from=keep_from,
-            remove_empty_folder=self._storage.remove_empty_folder,
-        )
-
-    def sweep(self, *, grace_ms: int, under_way: UnderWay | None) -> int:
-        """Delete what dead processes of ours left; how many files. A failure is only logged.
-
-        With `under_way` also what killed workers of this process left: files from so long before
-        all of that by both its measures. Without, nothing of this process.
-        """
-        now_ms = self._clock.now_ms()
-        own_before_ms = 0
-        if under_way is not None:
-            began_ms = min(under_way.since_ms, now_ms - under_way.for_ms)
-            own_before_ms = began_ms - grace_ms
-        rule = OwnerRule(
-            myself=self._worker.owner,
-            liveness=ids.liveness,
-            now_ms=now_ms,
-            grace_ms=grace_ms,
-            own_before_ms=own_before_ms,
-        )
-        location, keys = self._followed.ref.location, self._table.schema.partition_keys
-        try:
-            removed = remove_orphans(self._storage, location, partition_depth=len(keys), rule=rule)
-        except CompactordError as error:
-            _log.warning("orphans_kept", error=str(error))
-            return 0
-        return len(removed)
+    def why_keep(self) -> str | None:
+        """Why no snapshot may expire now, or None; any thread may ask."""
+        return self._followed.why_keep()
 
     def reconfigure(self, request: CompactRequest, stop_trigger_fallback: int) -> None:
         """Use other options from the next cycle on."""
@@ -255,10 +224,6 @@ class TableCompactor:
         """Remove the files of compactions that will never be published."""
         self._planner.release(ended)
         self._remove_outputs(ended)
-
-    @property
-    def _table(self) -> OpenTable:
-        return self._followed.table
 
     def _settle(self, finished: Sequence[Finished]) -> Settled:
         """Publish finished compactions in one snapshot; files of those that cannot be are removed.
@@ -305,7 +270,7 @@ class TableCompactor:
             if found is not None:
                 outrun[each.number] = found
             if found is False and each.failure.error == ObjectNotFound.__name__:
-                gone = missing_input(self._table, each.compaction)
+                gone = missing_input(self.table, each.compaction)
                 missing |= {each.number: gone} if gone is not None else {}
         return outrun, missing
 
@@ -354,10 +319,10 @@ class TableCompactor:
         for each in ended:
             outputs: Sequence[Output]
             outputs = each.change.outputs if isinstance(each, Finished) else each.outputs
-            folder = self._table.bucket_folder(each.compaction.bucket)
+            folder = self.table.bucket_folder(each.compaction.bucket)
             remove_outputs(self._storage, folder, outputs)
 
     def _named(self, bucket: BucketId) -> dict[str, str | int]:
         """The fields that name a bucket in a log event."""
-        partition = self._table.partition_text(bucket.partition)
+        partition = self.table.partition_text(bucket.partition)
         return {"partition": partition, "bucket": bucket.bucket}

@@ -124,17 +124,3 @@ class Outrun:
 
     number: int
     why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnderWay:
-    """The oldest of what may still write files of a table.
-
-    Files tell their age by the wall clock, which may be set meanwhile. `since_ms` is the least that
-    it has shown since that began, as far as was seen, and `for_ms` how long ago that is in steady
-    time. Neither alone is enough: a file made after the clock was set back is from before
-    `since_ms` if nobody saw that; once it is set ahead again, it looks older than `for_ms`.
-    """
-
-    since_ms: int
-    for_ms: int

@@ -24,7 +24,7 @@ from compactord import ids
 from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.paimon.table import TableRef
-from compactord.service.daemon import JOBS_MAX
+from compactord.service.job_runner import JOBS_MAX
 from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.compactor import TableCompactor

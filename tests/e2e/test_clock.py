@@ -13,6 +13,7 @@ from compactord import ids
 from compactord.commit.publish import StorePublisher
 from compactord.engine.inline import InlineEngine
 from compactord.ids import Owner
+from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
@@ -93,7 +94,7 @@ def test_a_jumping_clock_changes_no_row_and_the_run_comes_to_an_end(
 ) -> None:
     expected = tables.small_keyed(tmp_path)
     run = _one_shot(tmp_path, JumpingClock(readings()))
-    run.remove_orphans(grace_ms=DAY_MS)
+    run.maintain(SweepOrphans(interval_ms=0, grace_ms=DAY_MS))
     totals: CompactTotals = run.run()
     assert totals.failures == []
     assert totals.compactions == 2
@@ -121,8 +122,8 @@ def test_the_grace_never_takes_the_files_of_a_process_that_runs(tmp_path: Path) 
     def rival(call: Call) -> None:
         if call.method == "create_if_absent" and next(rivals, False):
             run = _one_shot(tmp_path, far_ahead, owner=FIRST)
-            run.remove_orphans(grace_ms=DAY_MS)
-            removed.append(run.totals.orphans_removed)
+            found = run.maintain(SweepOrphans(interval_ms=0, grace_ms=DAY_MS))
+            removed.append(found.get(REMOVED, 0))
 
     alive = ids.this_process()
     assert alive not in (FIRST, WRITER)

@@ -13,27 +13,24 @@ from typing import TYPE_CHECKING
 
 from compactord.config.choices import Mode
 from compactord.config.windows import may_start
-from compactord.errors import CompactordError
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import FailureKind, TableName
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.at_engine import Submitted
-from compactord.scheduler.effects import (
-    Cancel,
-    Discard,
-    Effect,
-    Forget,
-    RemoveOutputs,
-    StartCycle,
-    StartDispatch,
-    StartExpire,
-    StartSweep,
-    Submit,
+from compactord.scheduler.effects import Cancel, Effect, Forget, RemoveOutputs, Submit
+from compactord.scheduler.events import (
+    BucketQuarantined,
+    CompactionStarted,
+    Event,
+    SubcompactionHung,
+    TableHalted,
+    TableResumed,
 )
+from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, MaintenanceJob
 from compactord.scheduler.priority import cost
-from compactord.scheduler.record import CompactionRecord, Status
-from compactord.scheduler.scheduled_table import PIN_MAX_MS, Quarantined
+from compactord.scheduler.record import Status
+from compactord.scheduler.scheduled_table import PIN_MAX_MS
 from compactord.scheduler.status import EndedCompaction, Halt, HaltReason, Outcome
-from compactord.table.cycle import Cycle, Dispatch, Settled
+from compactord.table.cycle import Cycle, Dispatch
 from compactord.table.in_flight import Failed, Finished
 
 if TYPE_CHECKING:
@@ -86,21 +83,22 @@ class Rules:
         match effect:
             case Submit(subcompaction=subcompaction):
                 self._submit(subcompaction.compaction, subcompaction.index)
-            case StartCycle(name=name, ended=ended) | Discard(name=name, ended=ended):
-                if isinstance(effect, StartCycle) and ended:
+            case CycleJob(name=name, ended=ended) | DiscardJob(name=name, ended=ended):
+                if isinstance(effect, CycleJob) and ended:
                     assert not self._world.scheduler.is_ending, "a commit begins after the end"
                     assert not self._is_unsafe(name), f"a commit to {name}, which is unsafe"
-                if isinstance(effect, StartCycle) and effect.skip.may_commit:
+                if isinstance(effect, CycleJob) and effect.skip.may_commit:
                     assert not self._is_unsafe(name), f"{name} is unsafe, and might be changed"
-                if isinstance(effect, StartCycle):
+                if isinstance(effect, CycleJob):
                     assert not self._is_held(name), f"{name} has to wait for its last snapshot"
                 self._job(name, "cycle")
                 self._hand_back(name, ended)
-            case StartDispatch():
+            case DispatchJob():
                 assert not self._is_held(effect.name), "planned before its last snapshot"
                 self._job(effect.name, "dispatch")
                 self._begin(effect)
-            case StartExpire(name=name, keep_from=keep_from):
+            case MaintenanceJob(name=name, kind=ExpireSnapshots(), under_way=under_way):
+                keep_from = under_way.reads_from
                 self._care(name)
                 assert not self._is_held(name), "expiry may take what a replacement needs"
                 read = self._reads(name)
@@ -111,7 +109,7 @@ class Rules:
                 self._cancel(subcompaction.compaction, subcompaction.index)
             case RemoveOutputs(subcompaction=subcompaction):
                 self._late.remove((subcompaction.compaction, subcompaction.index))
-            case StartSweep(name=name):
+            case MaintenanceJob(name=name):
                 self._care(name)
             case Forget(name=name):
                 assert name not in self._jobs, "forgotten while a thread works on it"
@@ -194,13 +192,13 @@ class Rules:
             assert large < world.capacity - 1, "large subcompactions hold every slot"
         self.given[name] += cost(world.sizes[number])
         self._attempts[key] += 1
-        assert self._attempts[key] <= world.scheduler.retry.task_attempts
+        assert self._attempts[key] <= world.scheduler.accounting.retry.task_attempts
         if number not in self.first_submits:
             assert not scheduled.is_leaving, "a compaction begins late"
             assert not world.scheduler.is_draining, "a compaction begins late"
             self.first_submits[number] = world.now_ms
 
-    def _begin(self, effect: StartDispatch) -> None:
+    def _begin(self, effect: DispatchJob) -> None:
         world, name, bucket = self._world, effect.name, effect.bucket
         scheduled = world.scheduler.tables[name]
         assert not world.scheduler.is_draining, "nothing is decided while draining"
@@ -247,12 +245,12 @@ class Rules:
             now_ms = self._world.now_ms
             self.answered[name] += 1
             del self._jobs[name]
-        backoff = self._world.scheduler.retry.backoff
+        backoff = self._world.scheduler.accounting.retry.backoff
         self._failures[name, bucket] += 1
         pause = backoff.min_ms * 2 ** (self._failures[name, bucket] - 1)
         self._rests_until[name, bucket] = now_ms + min(backoff.max_ms, pause)
 
-    def dispatched(self, name: TableName, effect: StartDispatch, result: Dispatch | None) -> None:
+    def dispatched(self, name: TableName, effect: DispatchJob, result: Dispatch | None) -> None:
         del self._jobs[name]
         self.answered[name] += 1
         if result is None:
@@ -296,7 +294,7 @@ class Rules:
 
     def subcompaction_failed(self, number: int, index: int, kind: FailureKind) -> None:
         scheduler = self._world.scheduler
-        attempts = 1 if scheduler.is_draining else scheduler.retry.task_attempts
+        attempts = 1 if scheduler.is_draining else scheduler.accounting.retry.task_attempts
         is_last = kind is FailureKind.POISON or self._attempts[number, index] >= attempts
         if is_last and not (scheduler.is_draining and kind is FailureKind.LOST):
             self._doomed[number] = self._world.now_ms
@@ -308,36 +306,24 @@ class Rules:
 
     # -- the scheduler's observer
 
-    def started(self, name: TableName, record: CompactionRecord, now_ms: int) -> None:
-        assert record.number not in self.first_submits, "it starts twice"
-
-    def ended(self, view: EndedCompaction) -> None:
-        self.outcomes[view.outcome] += 1
-        self.ended_of[view.name] += 1
-
-    def committed(self, name: TableName, settled: Settled, seconds: float) -> None: ...
-
-    def commit_failed(self, name: TableName, error: CompactordError) -> None: ...
-
-    def quarantined(
-        self, name: TableName, bucket: BucketId, quarantined: Quarantined, now_ms: int
-    ) -> None:
-        backoff = self._world.scheduler.retry.backoff
-        pause = min(backoff.max_ms, backoff.min_ms * 2 ** (quarantined.failures - 1))
-        assert quarantined.until_ms == now_ms + pause == self._world.now_ms + pause
-
-    def halted(self, name: TableName, halt: Halt) -> None:
-        self._halts[name] = halt
-
-    def resumed(self, name: TableName) -> None:
-        del self._halts[name]
-
-    def troubled(self, name: TableName, error: str) -> None: ...
-
-    def snapshot_lost(self, name: TableName, why: str) -> None: ...
-
-    def hung(self, name: TableName, submitted: Submitted, now_ms: int) -> None:
-        assert now_ms - self._submitted_at[submitted.key] > submitted.limit_ms
+    def told(self, event: Event) -> None:
+        match event:
+            case CompactionStarted(record=record):
+                assert record.number not in self.first_submits, "it starts twice"
+            case EndedCompaction():
+                self.outcomes[event.outcome] += 1
+                self.ended_of[event.name] += 1
+            case BucketQuarantined(quarantined=quarantined, now_ms=now_ms):
+                backoff = self._world.scheduler.accounting.retry.backoff
+                pause = min(backoff.max_ms, backoff.min_ms * 2 ** (quarantined.failures - 1))
+                assert quarantined.until_ms == now_ms + pause == self._world.now_ms + pause
+            case TableHalted(halt=halt):
+                self._halts[event.name] = halt
+            case TableResumed():
+                del self._halts[event.name]
+            case SubcompactionHung(limit_ms=limit_ms):
+                since_ms = self._submitted_at[event.compaction, event.index]
+                assert self._world.now_ms - since_ms > limit_ms
 
     def _held(self, name: TableName) -> int:
         """Slots that the table's compactions hold; not those that hung workers took from all."""

@@ -158,7 +158,9 @@ def test_more_quarantined_buckets_than_are_offered_do_not_hide_the_others() -> N
     for _ in range(TRIGGER):
         table.commit({n: MIB if n < 80 else 40 * MIB for n in range(100)}, START_MS)
     name = world.add("t", table)
-    world.scheduler.retry = RETRY.model_copy(update={"halt_after_consecutive_failures": 10_000})
+    world.scheduler.accounting.retry = RETRY.model_copy(
+        update={"halt_after_consecutive_failures": 10_000}
+    )
     world.run(300_000)
     assert world.rules.published[name] == 20
 

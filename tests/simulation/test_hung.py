@@ -6,7 +6,8 @@ import pytest
 
 from compactord.model import TableName
 from compactord.scheduler.at_engine import RESTART_ALONE_MS, RESTART_AT_LAST_MS
-from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS, Job
+from compactord.scheduler.job import CycleJob, DispatchJob, Job
+from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS
 from tests.simulation.tables import MIB, TRIGGER, Bucket, SimTable
 from tests.simulation.world import LIMIT, START_MS, Odds, Plan, World
 
@@ -103,15 +104,20 @@ def test_workers_that_hang_again_and_again_hold_nothing_for_hours() -> None:
     assert min(world.rules.published[name] for name in names) > 100
 
 
+def _runs(world: World, name: TableName) -> type[Job] | None:
+    running = world.scheduler.tables[name].job
+    return None if running is None else type(running.job)
+
+
 def test_a_dispatch_that_hangs_holds_its_slot_for_ten_minutes_and_expiry_for_six_hours() -> None:
     world = World(3, slots=1)
     stuck = world.add("stuck", _due())
     for _ in range(100):
         world.run(10)
-        if world.scheduler.tables[stuck].job is Job.CYCLE:
+        if _runs(world, stuck) is CycleJob:
             # It ends; what follows does not.
             world.stuck.add(stuck)
-    assert world.scheduler.tables[stuck].job is Job.DISPATCH
+    assert _runs(world, stuck) is DispatchJob
     other = world.add("other", SimTable([Bucket()]), Plan(interval_ms=3_000, size=(MIB, 2 * MIB)))
     world.run(HUNG_JOB_MS // 2)
     assert world.rules.published[other] == 0, "the slot is kept for what is being cut"
@@ -134,7 +140,7 @@ def test_a_cycle_that_hangs_keeps_the_number_of_the_snapshot_that_it_may_be_crea
     world.stuck.add(stuck)
     world.run(PIN_MAX_MS + HUNG_JOB_MS)
     scheduled = world.scheduler.tables[stuck]
-    assert scheduled.job is Job.CYCLE
+    assert _runs(world, stuck) is CycleJob
     assert scheduled.oldest_read_snapshot(world.now_ms) == world.tables[stuck].planned_snapshot_id
 
 

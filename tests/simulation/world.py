@@ -18,6 +18,9 @@ from compactord.config.choices import Mode, SnapshotExpiry
 from compactord.config.model import Backoff, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
+from compactord.maintenance.kind import Round
+from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import (
     DATA,
     FailureKind,
@@ -31,21 +34,16 @@ from compactord.model import (
 )
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.table import TableRef
-from compactord.scheduler import accounting
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.effects import (
     Cancel,
-    Discard,
     Effect,
     Forget,
     RemoveOutputs,
     RestartEngine,
-    StartCycle,
-    StartDispatch,
-    StartExpire,
-    StartSweep,
     Submit,
 )
+from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, MaintenanceJob
 from compactord.scheduler.scheduler import Scheduler
 from compactord.table.in_flight import Failed, Finished
 from tests.simulation.faults import Faults
@@ -140,8 +138,10 @@ class World:
             jobs_max=JOBS_MAX,
             max_commit_delay_ms=5_000,
             time_limit=limit,
-            sweep_interval_ms=30_000,
-            expire_interval_ms=2_000,
+            kinds=(
+                SweepOrphans(interval_ms=30_000, grace_ms=1),
+                ExpireSnapshots(interval_ms=2_000),
+            ),
         )
         self.limit = limit
         self.capacity = slots
@@ -222,8 +222,8 @@ class World:
 
     def lift_halts(self) -> None:
         for scheduled in self.scheduler.tables.values():
-            if accounting.is_unsafe(scheduled):
-                accounting.release(scheduled, self.rules)
+            if scheduled.is_unsafe:
+                self.scheduler.accounting.acknowledge(scheduled)
 
     @property
     def running(self) -> dict[tuple[int, int], int]:
@@ -273,24 +273,24 @@ class World:
                     self.lose_engine(500)
                 case RemoveOutputs(subcompaction=subcompaction):
                     self._note(f"remove {subcompaction.compaction} {subcompaction.index}")
-                case StartCycle(name=name) | StartDispatch(name=name) if name in self.stuck:
+                case CycleJob(name=name) | DispatchJob(name=name) if name in self.stuck:
                     self._jobs_running += 1
-                case StartCycle(name=name, ended=ended):
+                case CycleJob(name=name, ended=ended):
                     commits = any(isinstance(each, Finished) for each in ended)
                     silent_ms = self.faults.silence_ms(name, commits=commits)
                     self._job(lambda effect=effect: self._cycle(effect), silent_ms)
-                case StartDispatch(name=name):
+                case DispatchJob(name=name):
                     silent_ms = self.faults.silence_ms(name, commits=False)
                     self._job(lambda effect=effect: self._dispatch(effect), silent_ms)
-                case Discard(name=name, ended=ended):
-                    self._job(lambda name=name, ended=ended: self._discard(name, ended))
-                case StartExpire(name=name, keep_from=keep_from):
-                    self.tables[name].expired_to = keep_from or 0
-                    self.expired_from[name] = keep_from
-                    more = self.random.random() < 0.1
-                    self._care(lambda name=name, more=more: self._expired(name, more))
-                case StartSweep(name=name):
-                    self._care(lambda name=name: self._swept(name))
+                case DiscardJob():
+                    self._job(lambda effect=effect: self._discard(effect))
+                case MaintenanceJob(name=name, kind=ExpireSnapshots(), under_way=under_way):
+                    self.tables[name].expired_to = under_way.reads_from or 0
+                    self.expired_from[name] = under_way.reads_from
+                    round_ = Round(more=self.random.random() < 0.1)
+                    self._care(lambda job=effect, round_=round_: self._maintained(job, round_))
+                case MaintenanceJob():
+                    self._care(lambda job=effect: self._maintained(job, Round()))
                 case Forget(name=name):
                     self._note(f"forget {name}")
                     del self.tables[name]
@@ -320,7 +320,7 @@ class World:
         done()
         self._begin_jobs()
 
-    def _cycle(self, effect: StartCycle) -> None:
+    def _cycle(self, effect: CycleJob) -> None:
         name, ended = effect.name, effect.ended
         odds, chance = self.odds, self.random.random
         finished = [each.number for each in ended if isinstance(each, Finished)]
@@ -339,9 +339,9 @@ class World:
         )
         self._note(f"cycle_ended {name} {_numbers(ended)} {error} {cycle.planned is not None}")
         self.rules.cycle_ended(name, ended, cycle)
-        self.scheduler.cycle_ended(name, cycle, self.now_ms)
+        self.scheduler.job_ended(effect, cycle, 0.0, self.now_ms)
 
-    def _dispatch(self, effect: StartDispatch) -> None:
+    def _dispatch(self, effect: DispatchJob) -> None:
         table, name = self.tables[effect.name], effect.name
         self._note(f"dispatched {name} {effect.bucket.bucket} {effect.number}")
         error = self.faults.of_dispatch(name, effect.bucket.bucket)
@@ -350,7 +350,7 @@ class World:
         if error is not None:
             table.restarted()
             self.rules.failed(name, effect.bucket)
-            self.scheduler.dispatched(name, error, self.now_ms)
+            self.scheduler.job_ended(effect, error, 0.0, self.now_ms)
             return
         dispatched = table.dispatch(
             effect.bucket.bucket, number=effect.number, free_slots=effect.free_slots
@@ -359,21 +359,18 @@ class World:
         if dispatched is not None:
             size = table.in_flight[effect.number].size
             self.sizes[effect.number] = size // max(1, len(dispatched.subcompactions))
-        self.scheduler.dispatched(name, dispatched, self.now_ms)
+        self.scheduler.job_ended(effect, dispatched, 0.0, self.now_ms)
 
-    def _discard(self, name: TableName, ended: Sequence[Finished | Failed]) -> None:
+    def _discard(self, effect: DiscardJob) -> None:
+        name, ended = effect.name, effect.ended
         self._note(f"discarded {name} {_numbers(ended)}")
         self.tables[name].release(ended)
         self.rules.discarded(name, ended)
-        self.scheduler.discarded(name, self.now_ms)
+        self.scheduler.job_ended(effect, None, 0.0, self.now_ms)
 
-    def _expired(self, name: TableName, more: bool) -> None:
-        self.rules.cared(name)
-        self.scheduler.expired(name, more, self.now_ms)
-
-    def _swept(self, name: TableName) -> None:
-        self.rules.cared(name)
-        self.scheduler.swept(name, self.now_ms)
+    def _maintained(self, job: MaintenanceJob, round_: Round) -> None:
+        self.rules.cared(job.name)
+        self.scheduler.job_ended(job, round_, 0.0, self.now_ms)
 
     # -- the engine
 

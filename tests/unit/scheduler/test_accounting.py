@@ -7,11 +7,12 @@ import pytest
 from compactord.config.model import Backoff, Retry
 from compactord.errors import StorageError, TransientStorageError
 from compactord.maintenance.expire import Expired
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import Conflict, FailureKind
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler import accounting, quarantine
-from compactord.scheduler.effects import StartDispatch
-from compactord.scheduler.scheduled_table import Drops
+from compactord.scheduler import quarantine
+from compactord.scheduler.halts import Drops
+from compactord.scheduler.job import DispatchJob, MaintenanceJob
 from compactord.scheduler.status import Outcome
 from compactord.table.backlog import Skip
 from compactord.table.cycle import Outrun, OwnCommit
@@ -19,6 +20,7 @@ from compactord.table.status import TableShape
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
 
+EXPIRY = ExpireSnapshots(interval_ms=1)
 BACKOFF = Backoff(min="1 s", max="10 s")
 
 
@@ -29,13 +31,18 @@ def test_pauses_grow_up_to_the_longest(failures: int, pause_ms: int) -> None:
     assert quarantine.pause_ms(BACKOFF, failures) == pause_ms
 
 
+def _expired(stage: Stage, result: Expired | StorageError) -> None:
+    """A round of expiry has come to this."""
+    job = MaintenanceJob(name=NAME, kind=EXPIRY, under_way=None)
+    stage.maintained(job, EXPIRY.ended(result, 1.0))
+
+
 def test_rounds_of_expiry_are_summed_up_and_failures_counted() -> None:
     stage = Stage()
     stage.add()
-    scheduled = stage.scheduler.tables[NAME]
-    accounting.expired(scheduled, Expired(snapshots=2, data_files=3, manifests=4, index_files=1), 1)
-    accounting.expired(scheduled, StorageError("/t", "no"), 2)
-    counters = scheduled.counts.frozen()
+    _expired(stage, Expired(snapshots=2, data_files=3, manifests=4, index_files=1))
+    _expired(stage, StorageError("/t", "no"))
+    counters = stage.scheduler.tables[NAME].counts.frozen()
     assert counters.expired_snapshots == 2
     assert counters.expired_files == 8
     assert counters.expire_failures == 1
@@ -57,25 +64,26 @@ def test_the_count_of_snapshots_follows_a_round_of_expiry_without_a_new_plan(
     scheduled.planned = replace(
         scheduled.planned, snapshot_id=12, shape=TableShape(snapshots=counted)
     )
-    accounting.expired(scheduled, Expired(), stage.now)
+    _expired(stage, Expired())
     assert scheduled.planned.shape.snapshots == counted, "nothing expired"
-    accounting.expired(scheduled, Expired(first=1, end=end, snapshots=end - 1), stage.now)
+    _expired(stage, Expired(first=1, end=end, snapshots=end - 1))
     assert scheduled.planned.shape.snapshots == left
 
 
 def test_an_expiry_that_failed_is_not_the_last_expiry() -> None:
     stage = Stage()
     stage.add()
-    scheduled = stage.scheduler.tables[NAME]
-    accounting.expired(scheduled, Expired(), 7)
-    accounting.expired(scheduled, StorageError("/t", "no"), 9)
-    assert scheduled.last_expired_ms == 7
+    succeeded_ms = stage.now
+    _expired(stage, Expired())
+    stage.now += 2
+    _expired(stage, StorageError("/t", "no"))
+    assert stage.scheduler.tables[NAME].last_expired_ms == succeeded_ms
 
 
 def _failed_once(stage: Stage) -> BucketId:
     effect = only(stage.planned())
     stage.tables[NAME].restarted()
-    stage.scheduler.dispatched(NAME, StorageError("/t", "no"), stage.now)
+    stage.job_ends(StorageError("/t", "no"))
     return effect.bucket  # type: ignore[union-attr]
 
 
@@ -118,7 +126,7 @@ def test_of_a_bucket_that_is_gone_nothing_is_remembered_although_others_wait() -
     assert planned.planned is not None
     # More is due than was offered: the other bucket.
     cycle = replace(planned, planned=replace(planned.planned, offered=(), gone=frozenset({bucket})))
-    accounting.take_in(scheduled, cycle, Retry(), stage.now, stage.observer)  # type: ignore[arg-type]
+    stage.scheduler.accounting.polled(scheduled, cycle, stage.now)
     assert (scheduled.quarantined, scheduled.drops) == ({}, {})
 
 
@@ -130,14 +138,8 @@ def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> N
     record = scheduled.compactions[number]
 
     def dropped(number: int) -> None:
-        quarantine.in_vain(
-            scheduled,
-            replace(record, number=number),
-            "gone",
-            Retry(backoff=BACKOFF),
-            stage.now,
-            stage.observer,  # type: ignore[arg-type]
-        )
+        retry = Retry(backoff=BACKOFF)
+        quarantine.dropped(replace(record, number=number), "gone", retry, stage.now)
 
     # Each act ends a hundred; those of the next one were dispatched after it.
     for act in range(quarantine.DROPS_MAX):
@@ -197,8 +199,8 @@ def test_a_decision_whose_inputs_go_before_it_is_cut_is_a_drop_and_in_the_end_qu
     effect = only(stage.planned())
     for number in range(1, quarantine.DROPS_MAX + 1):
         assert not scheduled.quarantined, f"after {number - 1}"
-        assert isinstance(effect, StartDispatch)
-        stage.scheduler.dispatched(NAME, Outrun(number=effect.number, why="gone"), stage.now)
+        assert isinstance(effect, DispatchJob)
+        stage.job_ends(Outrun(number=effect.number, why="gone"))
         if number < quarantine.DROPS_MAX:
             # With what the writer did the bucket is offered anew.
             stage.tables[NAME].commit({0: MIB}, stage.now)

@@ -15,14 +15,15 @@ from compactord.scheduler.at_engine import (
     Submitted,
     TimeLimit,
 )
-from compactord.scheduler.effects import Cancel, RemoveOutputs, StartCycle, StartSweep, Submit
+from compactord.scheduler.effects import Cancel, RemoveOutputs, Submit
+from compactord.scheduler.job import CycleJob
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.status import Outcome
 from compactord.service.capacity import time_limit
 from compactord.table.in_flight import Failed
 from tests.simulation.tables import MIB, subcompaction_of
 from tests.simulation.world import LATE_OUTPUTS, policy
-from tests.unit.scheduler.test_scheduler import NAME, STATS, Stage, only
+from tests.unit.scheduler.test_scheduler import NAME, STATS, Silent, Stage, is_sweep, only
 
 NOW, GIB = 1_700_000_000_000, 1024 * MIB
 MINUTE = 60_000
@@ -31,6 +32,7 @@ TABLE = ScheduledTable(
     ref=TableRef(database="db", name="t", location="/t"),
     policy=policy(),
     index=1,
+    observer=Silent(),
 )
 
 
@@ -162,14 +164,16 @@ def test_a_hung_subcompaction_ends_its_compaction_at_once() -> None:
     stage, submit, (cancel, cycle) = _hung_stage()
     scheduled = stage.scheduler.tables[NAME]
     assert cancel == Cancel(subcompaction=submit.subcompaction)
-    assert isinstance(cycle, StartCycle)
+    assert isinstance(cycle, CycleJob)
     assert [type(each) for each in cycle.ended] == [Failed]
     assert stage.outcomes() == {Outcome.FAILED: 1}
     assert scheduled.failures == 1
     assert list(scheduled.quarantined) == [cycle.ended[0].compaction.bucket]
     assert scheduled.slots == 0, "it no longer counts against the table"
     assert (stage.scheduler.running_subcompactions, stage.scheduler.hung_subcompactions) == (0, 1)
-    assert {"hung", "quarantined", "ended"} <= set(stage.observer.told)
+    assert {"SubcompactionHung", "BucketQuarantined", "EndedCompaction"} <= set(
+        stage.observer.events
+    )
     stage.cycle_ended(cycle)
     assert stage.scheduler.is_idle, "a stop does not wait for it"
 
@@ -199,8 +203,8 @@ def test_a_sweep_spares_what_a_hung_worker_may_still_write() -> None:
     stage.cycle_ended(cycle)  # type: ignore[arg-type]
     scheduled = stage.scheduler.tables[NAME]
     assert scheduled.under_way_since_ms(stage.now) <= stage.now - 610_000
-    scheduled.sweep_due_ms = stage.now
-    sweep = next(e for e in stage.scheduler.tick(stage.now + 1) if isinstance(e, StartSweep))
+    scheduled.rounds["sweep"].ended_ms = 0
+    sweep = next(e for e in stage.scheduler.tick(stage.now + 1) if is_sweep(e))
     assert sweep.under_way.for_ms >= 610_000
     stage.scheduler.engine_lost("it was started again", stage.now)
     assert scheduled.under_way_since_ms(stage.now) == stage.now
@@ -217,4 +221,4 @@ def test_all_subcompactions_of_its_compaction_are_cancelled() -> None:
     cancelled = [e.subcompaction.index for e in effects if isinstance(e, Cancel)]
     assert cancelled == [1, 2], "the first has finished"
     assert stage.outcomes() == {Outcome.FAILED: 1}
-    only([e for e in effects if isinstance(e, StartCycle)])
+    only([e for e in effects if isinstance(e, CycleJob)])

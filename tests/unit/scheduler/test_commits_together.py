@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from compactord.model import FailureKind
-from compactord.scheduler.effects import Discard, Effect, StartCycle, StartDispatch, Submit
+from compactord.scheduler.effects import Effect, Submit
+from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
 
@@ -23,7 +24,7 @@ def _begun(stage: Stage, count: int) -> list[Submit]:
     submits: list[Submit] = []
     while len(submits) < count:
         for effect in stage.decide():
-            if isinstance(effect, StartDispatch):
+            if isinstance(effect, DispatchJob):
                 stage.dispatched(effect)
             else:
                 assert isinstance(effect, Submit)
@@ -33,7 +34,7 @@ def _begun(stage: Stage, count: int) -> list[Submit]:
 
 def _commits(effects: list[Effect]) -> list[int]:
     """How many compactions each of the cycles among the effects publishes."""
-    return [len(each.ended) for each in effects if isinstance(each, StartCycle)]
+    return [len(each.ended) for each in effects if isinstance(each, CycleJob)]
 
 
 def test_all_that_a_plan_holds_is_published_at_once_however_few_slots_there_are() -> None:
@@ -42,11 +43,11 @@ def test_all_that_a_plan_holds_is_published_at_once_however_few_slots_there_are(
         while effects := stage.decide(10):
             for effect in effects:
                 match effect:
-                    case StartDispatch():
+                    case DispatchJob():
                         stage.dispatched(effect)
                     case Submit():
                         stage.ends(effect)
-                    case StartCycle(ended=ended):
+                    case CycleJob(ended=ended):
                         published.append(len(ended))
                         stage.cycle_ended(effect)
         assert published == [32], slots
@@ -129,7 +130,7 @@ def test_what_waits_when_the_service_ends_is_discarded() -> None:
     stage.ends(first)
     stage.scheduler.drain(stage.now)
     stage.scheduler.end()
-    assert isinstance(only(stage.decide()), Discard)
+    assert isinstance(only(stage.decide()), DiscardJob)
 
 
 def _committed_and_held(*, buckets: int) -> tuple[Stage, list[Submit]]:
@@ -168,21 +169,21 @@ def test_what_was_planned_before_a_snapshot_that_has_to_stand_is_not_begun_after
     stage.ends(first)
     for effect in stage.decide():
         match effect:
-            case StartCycle():
+            case CycleJob():
                 stage.cycle_ended(effect)
-            case StartDispatch():
+            case DispatchJob():
                 stage.dispatched(effect)
     while stage.scheduler.tables[NAME].held_until_ms <= stage.now:
         for effect in stage.decide(10):
             match effect:
-                case StartDispatch():
+                case DispatchJob():
                     stage.dispatched(effect)
                 case Submit():
                     stage.ends(effect)
-                case StartCycle():
+                case CycleJob():
                     stage.cycle_ended(effect)
     assert stage.scheduler.tables[NAME].offered == {}
-    assert isinstance(only(stage.decide(SETTLE_MS)), StartCycle)
+    assert isinstance(only(stage.decide(SETTLE_MS)), CycleJob)
 
 
 def test_a_stop_does_not_wait_for_a_snapshot_that_has_to_stand() -> None:
@@ -191,4 +192,4 @@ def test_a_stop_does_not_wait_for_a_snapshot_that_has_to_stand() -> None:
     stage.scheduler.drain(stage.now)
     assert stage.decide() == [], "there may be time to publish it"
     stage.scheduler.end()
-    assert isinstance(only(stage.decide()), Discard)
+    assert isinstance(only(stage.decide()), DiscardJob)

@@ -8,10 +8,11 @@ import pytest
 
 from compactord.model import Conflict, FailureKind
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.effects import StartCycle, StartExpire, StartSweep, Submit
+from compactord.scheduler.effects import Submit
+from compactord.scheduler.job import CycleJob, MaintenanceJob
 from compactord.scheduler.status import Outcome
 from compactord.table.backlog import DamagedBucket
-from tests.unit.scheduler.test_scheduler import NAME, Stage, only
+from tests.unit.scheduler.test_scheduler import NAME, Stage, is_sweep, only
 
 BAD = BucketId(b"", 3)
 DAMAGED = DamagedBucket(bucket=BAD, partition="", message="two files overlap")
@@ -26,7 +27,7 @@ class Damaged(Stage):
         self.add(buckets=8)
 
     def cycle_ended(self, effect: object, **how: object) -> None:
-        assert isinstance(effect, StartCycle)
+        assert isinstance(effect, CycleJob)
         cycle = self.tables[effect.name].cycle(effect.ended, effect.skip, error=None)
         if cycle.planned is not None:
             bad = {each.bucket for each in self.damaged}
@@ -35,14 +36,14 @@ class Damaged(Stage):
             backlog = replace(cycle.planned.backlog, tasks=cycle.planned.backlog.tasks - len(gone))
             planned = replace(cycle.planned, offered=offered, damaged=self.damaged, backlog=backlog)
             cycle = replace(cycle, planned=planned)
-        self.scheduler.cycle_ended(effect.name, cycle, self.now)
+        self.job_ends(cycle)
 
     def look(self, *, is_changed: bool = True) -> None:
         """One look at the table; what it would begin then is left for later."""
         if is_changed:
             self.tables[NAME].restarted()
         self.poll()
-        self.cycle_ended(only([e for e in self.decide(1_000) if isinstance(e, StartCycle)]))
+        self.cycle_ended(only([e for e in self.decide(1_000) if isinstance(e, CycleJob)]))
 
     @property
     def quarantined(self) -> dict[int, tuple[str, int]]:
@@ -55,7 +56,7 @@ def test_the_other_buckets_are_compacted_and_the_table_is_not_to_blame() -> None
     for _ in range(60):
         for effect in stage.decide(1_000):
             match effect:
-                case StartCycle():
+                case CycleJob():
                     stage.cycle_ended(effect)
                 case Submit():
                     stage.ends(effect)
@@ -64,8 +65,8 @@ def test_the_other_buckets_are_compacted_and_the_table_is_not_to_blame() -> None
     scheduled = stage.scheduler.tables[NAME]
     assert stage.outcomes() == {Outcome.COMMITTED: 7}
     assert stage.quarantined == {3: ("two files overlap", 0)}
-    assert (scheduled.halt, scheduled.failures, scheduled.look_failures) == (None, 0, 0)
-    assert stage.observer.told.count("quarantined") == 1
+    assert (scheduled.halt, scheduled.failures, scheduled.poll_failures) == (None, 0, 0)
+    assert stage.observer.events.count("BucketQuarantined") == 1
 
 
 def test_the_table_is_swept_and_expires_after_its_first_plan() -> None:
@@ -75,11 +76,11 @@ def test_the_table_is_swept_and_expires_after_its_first_plan() -> None:
     for _ in range(5):
         stage.now += 1_000
         effects = stage.scheduler.tick(stage.now)
-        begun += [type(e) for e in effects if isinstance(e, StartSweep | StartExpire)]
+        begun += [each.kind.name for each in effects if isinstance(each, MaintenanceJob)]
         for effect in effects:
-            if isinstance(effect, StartSweep):
-                stage.scheduler.swept(NAME, stage.now)
-    assert begun == [StartSweep, StartExpire]
+            if is_sweep(effect):
+                stage.maintained(effect)
+    assert begun == ["sweep", "expire"]
 
 
 def test_it_is_released_by_a_plan_that_succeeds_and_by_nothing_else() -> None:
@@ -89,11 +90,11 @@ def test_it_is_released_by_a_plan_that_succeeds_and_by_nothing_else() -> None:
         stage.now += 10**9
         stage.look()
     assert stage.quarantined == {3: ("two files overlap", 0)}
-    assert stage.observer.told.count("quarantined") == 1
+    assert stage.observer.events.count("BucketQuarantined") == 1
     stage.damaged = (replace(DAMAGED, message="a key is junk"),)
     stage.look()
     assert stage.quarantined == {3: ("a key is junk", 0)}
-    assert stage.observer.told.count("quarantined") == 2
+    assert stage.observer.events.count("BucketQuarantined") == 2
     stage.damaged = ()
     stage.look()
     assert stage.quarantined == {}
@@ -118,7 +119,7 @@ def test_a_result_that_its_damaged_bucket_makes_void_quarantines_the_bucket_at_o
     table = stage.add()
     stage.ends(stage.submitted()[0])
     (effect,) = stage.decide()
-    assert isinstance(effect, StartCycle)
+    assert isinstance(effect, CycleJob)
     ended = effect.ended[0]
     cycle = table.cycle(effect.ended, effect.skip, error=None, conflicts=frozenset({ended.number}))
     assert cycle.settled is not None
@@ -129,13 +130,13 @@ def test_a_result_that_its_damaged_bucket_makes_void_quarantines_the_bucket_at_o
     bucket = finished.compaction.bucket
     named = (replace(DAMAGED, bucket=bucket),) if is_planned else ()
     planned = replace(cycle.planned, damaged=named)
-    stage.scheduler.cycle_ended(NAME, replace(cycle, settled=settled, planned=planned), stage.now)
+    stage.job_ends(replace(cycle, settled=settled, planned=planned))
     scheduled = stage.scheduler.tables[NAME]
     known = scheduled.quarantined[bucket]
     assert known.message == ("two files overlap" if is_planned else "a key is junk")
     assert known.is_damaged is is_planned
     assert known.until_ms == 0 if is_planned else known.until_ms > stage.now
-    assert stage.observer.told.count("quarantined") == 1
+    assert stage.observer.events.count("BucketQuarantined") == 1
     assert stage.outcomes() == {Outcome.CONFLICT: 1}
     assert scheduled.counts.conflicts == {Conflict.BUCKET_DAMAGED: 1}
     assert (scheduled.failures, scheduled.halt) == (0, None)

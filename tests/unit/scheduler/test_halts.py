@@ -19,11 +19,11 @@ from compactord.errors import (
 )
 from compactord.model import FailureKind, LossOutcome
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler import accounting
-from compactord.scheduler.effects import Discard, StartCycle, StartDispatch, StartExpire, Submit
+from compactord.scheduler.effects import Submit
+from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob
 from compactord.scheduler.status import HaltReason, Outcome
 from tests.simulation.tables import MIB, TRIGGER
-from tests.unit.scheduler.test_scheduler import NAME, Stage, only
+from tests.unit.scheduler.test_scheduler import NAME, Stage, is_expiry, only
 
 TORN = FormatError("/t/snapshot-1", "torn")
 
@@ -99,8 +99,8 @@ def test_a_commit_that_fails_counts_until_one_succeeds_and_then_halts_are_lifted
     stage.ends(submits[0])
     stage.cycle_ended(only(stage.decide()))
     assert scheduled.halt is None
-    assert stage.observer.told.count("halted") == 1
-    assert stage.observer.told.count("resumed") == 1
+    assert stage.observer.events.count("TableHalted") == 1
+    assert stage.observer.events.count("TableResumed") == 1
 
 
 def test_a_halt_for_failures_ends_when_nothing_is_left_that_could_fail() -> None:
@@ -109,7 +109,7 @@ def test_a_halt_for_failures_ends_when_nothing_is_left_that_could_fail() -> None
     _look(stage)
     scheduled = stage.scheduler.tables[NAME]
     assert (scheduled.halt, scheduled.failures, scheduled.next_try_ms) == (None, 0, 0)
-    assert stage.observer.told[-1] == "resumed"
+    assert stage.observer.halts[-1] == "TableResumed"
 
 
 def test_a_quarantined_bucket_still_counts_as_work_and_does_not_end_the_halt() -> None:
@@ -147,7 +147,7 @@ def test_failures_too_few_for_a_halt_are_forgotten_when_nothing_is_left() -> Non
         _look(stage)
         for _ in range(5):
             table.commit({0: MIB}, stage.now)
-    assert "halted" not in stage.observer.told
+    assert "TableHalted" not in stage.observer.events
 
 
 def test_torn_metadata_halts_at_once_and_a_good_look_lifts_it() -> None:
@@ -175,8 +175,8 @@ def test_a_good_look_does_not_end_a_halt_for_failures_that_torn_metadata_came_to
     stage.ends(_try_again(stage))
     stage.cycle_ended(only(stage.decide()))
     assert _reason(stage) is None
-    told = [what for what in stage.observer.told if what in ("halted", "resumed")]
-    assert told == ["halted"] * 3 + ["resumed"]
+    told = stage.observer.halts
+    assert told == ["TableHalted"] * 3 + ["TableResumed"]
 
 
 def test_after_a_good_look_what_failed_is_not_tried_before_its_pause_is_over() -> None:
@@ -188,13 +188,13 @@ def test_after_a_good_look_what_failed_is_not_tried_before_its_pause_is_over() -
     for submit in submits:
         stage.ends(submit, FailureKind.POISON)
     assert _reason(stage) is HaltReason.CORRUPT_METADATA
-    assert stage.observer.told.count("halted") == 1
+    assert stage.observer.events.count("TableHalted") == 1
     stage.cycle_ended(only(stage.decide()))
     assert _reason(stage) is HaltReason.REPEATED_FAILURES
     stage.poll()
     stage.cycle_ended(only(stage.decide(59_999)))
     assert stage.decide() == []
-    assert isinstance(only(stage.decide(1)), StartDispatch)
+    assert isinstance(only(stage.decide(1)), DispatchJob)
 
 
 def test_looks_that_fail_now_and_then_never_halt_a_table() -> None:
@@ -244,7 +244,7 @@ def test_a_lost_snapshot_stops_all_commits_until_an_operator_says_so() -> None:
     stage.poll()
     stage.cycle_ended(only(stage.decide(10**9)))
     assert stage.decide(10**9) == []
-    accounting.release(scheduled, stage.observer)  # type: ignore[arg-type]
+    stage.scheduler.accounting.acknowledge(scheduled)
     stage.dispatched(only(stage.decide()))
     (submit,) = stage.decide()
     assert isinstance(submit, Submit)
@@ -270,10 +270,10 @@ def test_a_writers_lost_commit_halts_at_once_with_its_name_unless_it_was_committ
     # Nothing is committed to it, nor looked for, until an operator says so.
     stage.poll()
     cycle = only(stage.decide(60_000))
-    assert isinstance(cycle, StartCycle)
+    assert isinstance(cycle, CycleJob)
     assert not cycle.skip.may_commit
     stage.cycle_ended(cycle)
-    accounting.release(scheduled, stage.observer)  # type: ignore[arg-type]
+    stage.scheduler.accounting.acknowledge(scheduled)
     assert scheduled.halt is None
 
 
@@ -283,9 +283,9 @@ def test_nothing_but_an_operator_ends_or_hides_a_halt_for_lost_snapshots() -> No
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
     stage.ends(fails, FailureKind.POISON)
     discard = only(stage.decide())
-    assert isinstance(discard, Discard)
+    assert isinstance(discard, DiscardJob)
     stage.tables[NAME].release(discard.ended)
-    stage.scheduler.discarded(NAME, stage.now)
+    stage.job_ends(None)
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
     _look(stage, error=TORN)
     for bucket in stage.tables[NAME].buckets.values():
@@ -293,8 +293,8 @@ def test_nothing_but_an_operator_ends_or_hides_a_halt_for_lost_snapshots() -> No
     stage.tables[NAME].restarted()
     _look(stage)
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
-    assert stage.observer.told.count("halted") == 1
-    assert "resumed" not in stage.observer.told
+    assert stage.observer.events.count("TableHalted") == 1
+    assert "TableResumed" not in stage.observer.events
 
 
 def test_an_operator_ends_all_halts_at_once() -> None:
@@ -303,11 +303,11 @@ def test_an_operator_ends_all_halts_at_once() -> None:
     stage.ends(fails, FailureKind.POISON)
     scheduled = stage.scheduler.tables[NAME]
     assert _reason(stage) is HaltReason.UNSAFE_COMMIT
-    accounting.release(scheduled, stage.observer)  # type: ignore[arg-type]
+    stage.scheduler.accounting.acknowledge(scheduled)
     assert (scheduled.halt, scheduled.failures, scheduled.next_try_ms) == (None, 0, 0)
-    assert [what for what in stage.observer.told if what in ("halted", "resumed")] == [
-        "halted",
-        "resumed",
+    assert stage.observer.halts == [
+        "TableHalted",
+        "TableResumed",
     ]
 
 
@@ -343,12 +343,12 @@ def test_a_bucket_that_always_fails_is_told_like_a_halt_and_stops_no_more_than_i
     assert shown.action.endswith(" Other buckets are compacted.")
     assert (shown.reason, shown.message) == (HaltReason.REPEATED_FAILURES, "bucket 0: bad")
     assert not scheduled.keeps_snapshots, "no data is lost"
-    assert stage.observer.told.count("halted") == 1
+    assert stage.observer.events.count("TableHalted") == 1
     for _ in range(TRIGGER):
         stage.tables[NAME].commit({0: MIB, 1: MIB}, stage.now)
     _look(stage, 3_600_000)
     begun = only(stage.decide())
-    assert isinstance(begun, StartDispatch)
+    assert isinstance(begun, DispatchJob)
     assert begun.bucket.bucket == 1, "the other one comes first"
 
 
@@ -375,19 +375,19 @@ def test_a_lost_file_is_told_like_a_halt_and_stops_no_more_than_its_bucket() -> 
     assert shown.message == ("bucket 0: a live data file does not exist: /t/bucket-0/data-1")
     assert "compactord verify" in shown.action
     assert shown.next_try_ms > stage.now
-    assert "halted" in stage.observer.told
+    assert "TableHalted" in stage.observer.events
     stage.ends(other)
     stage.cycle_ended(only(stage.decide()))
     assert stage.outcomes() == {Outcome.FAILED: 1, Outcome.COMMITTED: 1}
     assert scheduled.shown_halt is not None, "a commit of another bucket mends nothing"
-    assert "resumed" not in stage.observer.told
+    assert "TableResumed" not in stage.observer.events
 
 
 def test_snapshots_that_may_be_rolled_back_to_do_not_expire_while_a_file_is_lost() -> None:
     stage, _ = _with_a_lost_file()
     stage.now += 10_000
     effects = stage.scheduler.tick(stage.now)
-    assert not [each for each in effects if isinstance(each, StartExpire)]
+    assert not [each for each in effects if is_expiry(each)]
 
 
 def test_the_bucket_is_merged_once_its_file_is_back_and_nothing_is_told_any_more() -> None:
@@ -403,7 +403,11 @@ def test_the_bucket_is_merged_once_its_file_is_back_and_nothing_is_told_any_more
     stage.ends(again)
     stage.cycle_ended(only(stage.decide()))
     assert scheduled.shown_halt is None
-    assert stage.observer.told.count("halted") == stage.observer.told.count("resumed") == 1
+    assert (
+        stage.observer.events.count("TableHalted")
+        == stage.observer.events.count("TableResumed")
+        == 1
+    )
 
 
 def test_a_lost_file_that_the_table_does_not_need_any_more_is_forgotten() -> None:
@@ -414,7 +418,7 @@ def test_a_lost_file_that_the_table_does_not_need_any_more_is_forgotten() -> Non
     stage.tables[NAME].restarted()
     _look(stage)
     assert stage.scheduler.tables[NAME].shown_halt is None
-    assert stage.observer.told[-1] == "resumed"
+    assert stage.observer.halts[-1] == "TableResumed"
 
 
 def test_a_dispatch_that_meets_a_lost_file_quarantines_its_bucket_alone() -> None:
@@ -422,7 +426,7 @@ def test_a_dispatch_that_meets_a_lost_file_quarantines_its_bucket_alone() -> Non
     stage.add()
     only(stage.planned())
     error = DataFileMissing("/t/bucket-0/data-1", "a live data file does not exist")
-    stage.scheduler.dispatched(NAME, error, stage.now)
+    stage.job_ends(error)
     scheduled = stage.scheduler.tables[NAME]
     assert scheduled.halt is None
     assert scheduled.shown_halt is not None
@@ -456,7 +460,7 @@ def test_a_poll_ends_the_halt_when_others_compacted_what_failed_although_more_is
     _look(stage, 1_000)
     assert _reason(stage) is None
     assert stage.scheduler.tables[NAME].failures == 0
-    assert isinstance(only(stage.decide()), StartDispatch)
+    assert isinstance(only(stage.decide()), DispatchJob)
 
 
 def test_a_halt_for_commits_that_fail_does_not_end_with_a_poll() -> None:
@@ -505,7 +509,7 @@ def test_a_reload_tries_a_bucket_that_lacks_a_file_again_at_once() -> None:
     stage.cycle_ended(only(stage.decide()))
     stage.scheduler.try_again(NAME, stage.now)
     stage.cycle_ended(only(stage.decide()))
-    assert isinstance(only(stage.decide()), StartDispatch)
+    assert isinstance(only(stage.decide()), DispatchJob)
 
 
 @pytest.mark.parametrize(
@@ -522,7 +526,7 @@ def test_a_halt_says_what_to_do(error: StorageError, todo: str) -> None:
     stage = Stage(halt_after_consecutive_failures=1)
     stage.add()
     only(stage.planned())
-    stage.scheduler.dispatched(NAME, error, stage.now)
+    stage.job_ends(error)
     halt = stage.scheduler.tables[NAME].halt
     assert halt is not None
     assert todo in halt.action

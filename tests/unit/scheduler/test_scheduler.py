@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timezone
 
@@ -14,20 +15,16 @@ from compactord.config.choices import Mode
 from compactord.config.model import Backoff, Retry
 from compactord.config.windows import Window
 from compactord.errors import StorageError
+from compactord.maintenance.kind import AnyKind, Round
+from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import FailureKind, RewriteStats, SubcompactionResult, TableName, TaskFailure
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import TimeLimit
-from compactord.scheduler.effects import (
-    Discard,
-    Effect,
-    Forget,
-    StartCycle,
-    StartDispatch,
-    StartExpire,
-    StartSweep,
-    Submit,
-)
+from compactord.scheduler.effects import Effect, Forget, Submit
+from compactord.scheduler.events import Event
+from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob, JobOutcome, MaintenanceJob
 from compactord.scheduler.record import Status
 from compactord.scheduler.scheduler import Scheduler
 from compactord.scheduler.status import Outcome
@@ -38,36 +35,52 @@ from tests.simulation.world import policy
 NOW = 1_700_000_000_000
 NAME, OTHER = TableName("c", "db", "t"), TableName("c", "db", "u")
 LIMIT = TimeLimit(least_ms=600_000, bytes_per_s=MIB)
+NOTHING = Round()
 STATS = RewriteStats(rows_in=1, rows_out=1, bytes_in=5, bytes_out=3, cpu_s=0, peak_rss_bytes=0)
 
 
+KINDS = (
+    SweepOrphans(interval_ms=10**12, grace_ms=1),
+    ExpireSnapshots(interval_ms=1_000),
+)
+
+
 class Silent:
-    """An observer that remembers its calls."""
+    """An observer that remembers which events it was told of."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.events: list[str] = []
 
-    def __getattr__(self, what: str) -> object:
-        return lambda *_: self.told.append(what)
+    @property
+    def halts(self) -> list[str]:
+        return [each for each in self.events if each in ("TableHalted", "TableResumed")]
+
+    def told(self, event: Event) -> None:
+        self.events.append(type(event).__name__)
 
 
 class Stage:
     """A scheduler and its tables; the test runs the effects."""
 
     def __init__(
-        self, *, slots: int = 2, commit_delay_ms: int = 0, jobs_max: int = 4, **retry: object
+        self,
+        *,
+        slots: int = 2,
+        commit_delay_ms: int = 0,
+        jobs_max: int = 4,
+        kinds: Sequence[AnyKind] = KINDS,
+        **retry: object,
     ) -> None:
         self.observer = Silent()
         backoff = Backoff(min="1 s", max="60 s")
         self.scheduler = Scheduler(
             retry=Retry(**{"backoff": backoff, "task_attempts": 1, **retry}),  # type: ignore[arg-type]
             wall=WallTime(timezone.utc),
-            observer=self.observer,  # type: ignore[arg-type]
+            observer=self.observer,
             jobs_max=jobs_max,
             max_commit_delay_ms=commit_delay_ms,
             time_limit=LIMIT,
-            sweep_interval_ms=10**12,
-            expire_interval_ms=1_000,
+            kinds=kinds,
         )
         self.scheduler.slots = slots
         self.tables: dict[TableName, SimTable] = {}
@@ -91,30 +104,37 @@ class Stage:
         return table
 
     def decide(self, after_ms: int = 0) -> list[Effect]:
-        """What begins now, without sweeps and expiry."""
+        """What begins now, without maintenance."""
         self.now += after_ms
         effects = self.scheduler.tick(self.now)
         for effect in effects:
-            if isinstance(effect, StartSweep):
-                self.scheduler.swept(effect.name, self.now)
-            elif isinstance(effect, StartExpire):
-                self.scheduler.expired(effect.name, False, self.now)
-        return [e for e in effects if not isinstance(e, StartSweep | StartExpire)]
+            if isinstance(effect, MaintenanceJob):
+                self.maintained(effect)
+        return [e for e in effects if not isinstance(e, MaintenanceJob)]
+
+    def maintained(self, job: MaintenanceJob, round_: Round = NOTHING) -> None:
+        self.scheduler.job_ended(job, round_, 0.0, self.now)
+
+    def job_ends(self, outcome: JobOutcome, name: TableName = NAME) -> None:
+        """The running cycle or dispatch of the table ends with this outcome."""
+        running = self.scheduler.tables[name].job
+        assert running is not None
+        self.scheduler.job_ended(running.job, outcome, 0.0, self.now)
 
     def cycle_ended(self, effect: Effect, **how: object) -> None:
-        assert isinstance(effect, StartCycle)
+        assert isinstance(effect, CycleJob)
         how.setdefault("error", None)
         told = {each: how.pop(each) for each in ("outrun", "missing", "last_commit") if each in how}
         cycle = self.tables[effect.name].cycle(effect.ended, effect.skip, **how)  # type: ignore[arg-type]
         cycle = replace(cycle, **told)  # type: ignore[arg-type]
-        self.scheduler.cycle_ended(effect.name, cycle, self.now)
+        self.scheduler.job_ended(effect, cycle, 0.0, self.now)
 
     def dispatched(self, effect: Effect, *, subcompactions: int | None = None) -> None:
-        assert isinstance(effect, StartDispatch)
+        assert isinstance(effect, DispatchJob)
         result = self.tables[effect.name].dispatch(
             effect.bucket.bucket, number=effect.number, free_slots=subcompactions or 1
         )
-        self.scheduler.dispatched(effect.name, result, self.now)
+        self.scheduler.job_ended(effect, result, 0.0, self.now)
 
     def planned(self) -> list[Effect]:
         """The effects after the first cycle of each table."""
@@ -130,14 +150,14 @@ class Stage:
         assert submits
         return submits
 
-    def next_dispatch(self, step_ms: int) -> StartDispatch:
+    def next_dispatch(self, step_ms: int) -> DispatchJob:
         """Looks at the table, as often as it takes, until it begins something."""
         for _ in range(200):
             self.poll()
             for effect in [*self.decide(step_ms)]:
                 self.cycle_ended(effect)
             for effect in self.decide():
-                assert isinstance(effect, StartDispatch)
+                assert isinstance(effect, DispatchJob)
                 return effect
         raise AssertionError("nothing begins")
 
@@ -165,6 +185,14 @@ class Stage:
         return {outcome: count for (_, outcome), count in found.items()}
 
 
+def is_sweep(effect: Effect) -> bool:
+    return isinstance(effect, MaintenanceJob) and isinstance(effect.kind, SweepOrphans)
+
+
+def is_expiry(effect: Effect) -> bool:
+    return isinstance(effect, MaintenanceJob) and isinstance(effect.kind, ExpireSnapshots)
+
+
 def only(effects: list[Effect]) -> Effect:
     assert len(effects) == 1, effects
     return effects[0]
@@ -175,7 +203,7 @@ def test_from_a_first_look_to_a_commit() -> None:
     stage.add()
     stage.ends(only(stage.submitted()))  # type: ignore[arg-type]
     cycle = only(stage.decide())
-    assert isinstance(cycle, StartCycle)
+    assert isinstance(cycle, CycleJob)
     assert [type(each) for each in cycle.ended] == [Finished]
     stage.cycle_ended(cycle)
     assert stage.decide() == []
@@ -194,7 +222,7 @@ def test_a_table_has_one_job_at_a_time_and_its_wishes_wait() -> None:
     stage.poll()
     assert stage.decide() == [], "the cycle runs"
     stage.cycle_ended(cycle)
-    assert isinstance(only(stage.decide()), StartCycle), "and is asked for again"
+    assert isinstance(only(stage.decide()), CycleJob), "and is asked for again"
 
 
 def test_cycles_over_all_tables_are_bounded_and_results_go_first() -> None:
@@ -211,7 +239,7 @@ def test_threads_are_left_to_cycles_however_many_tables_could_dispatch() -> None
     begun: list[Effect] = []
     for _ in range(12):
         for effect in stage.decide():
-            if isinstance(effect, StartCycle):
+            if isinstance(effect, CycleJob):
                 stage.cycle_ended(effect)
             else:
                 begun.append(effect)
@@ -224,9 +252,9 @@ def test_subcompactions_never_exceed_slots_and_fewer_slots_let_them_end() -> Non
         stage.add(TableName("c", "db", f"t{n}"))
     for _ in range(12):
         for effect in stage.decide():
-            if isinstance(effect, StartCycle):
+            if isinstance(effect, CycleJob):
                 stage.cycle_ended(effect)
-            elif isinstance(effect, StartDispatch):
+            elif isinstance(effect, DispatchJob):
                 stage.dispatched(effect)
         assert stage.scheduler.running_subcompactions <= 2
     assert stage.scheduler.running_subcompactions == 2
@@ -244,7 +272,7 @@ def test_when_one_subcompaction_fails_for_good_the_others_are_not_begun() -> Non
     assert stage.decide() == [], "three subcompactions that are left would run for nothing"
     stage.ends(submits[1])
     cycle = only(stage.decide())
-    assert isinstance(cycle, StartCycle)
+    assert isinstance(cycle, CycleJob)
     assert [type(each) for each in cycle.ended] == [Failed]
     assert stage.outcomes() == {Outcome.FAILED: 1}
     assert stage.scheduler.running_subcompactions == 0
@@ -276,7 +304,7 @@ def test_a_bucket_that_fails_again_is_quarantined_for_longer() -> None:
         assert stage.decide() == []
         stage.now += 1
         stage.poll()
-        cycle = only([e for e in stage.decide() if isinstance(e, StartCycle)])
+        cycle = only([e for e in stage.decide() if isinstance(e, CycleJob)])
         stage.cycle_ended(cycle)
         stage.dispatched(only(stage.decide()))
         submits = stage.decide()  # type: ignore[assignment]
@@ -287,11 +315,11 @@ def test_a_dispatch_that_fails_quarantines_its_bucket_under_its_partition() -> N
     stage = Stage()
     table = stage.add()
     effect = only(stage.planned())
-    assert isinstance(effect, StartDispatch)
+    assert isinstance(effect, DispatchJob)
     scheduled = stage.scheduler.tables[NAME]
     (record,) = scheduled.with_status(Status.PLANNED)
     record.pending = replace(record.pending, partition="day=1")
-    stage.scheduler.dispatched(NAME, StorageError("/t", "unreadable"), stage.now)
+    stage.job_ends(StorageError("/t", "unreadable"))
     assert scheduled.quarantined[effect.bucket].partition == "day=1"
     assert stage.outcomes() == {Outcome.FAILED: 1}
     table.restarted()
@@ -313,7 +341,7 @@ def test_what_is_lost_with_the_engine_is_planned_anew_and_nobody_is_to_blame() -
     assert scheduled.failures == 0
     assert stage.outcomes() == {Outcome.CANCELLED: 1}
     stage.scheduler.slots = 1
-    assert isinstance(only(stage.decide()), StartDispatch)
+    assert isinstance(only(stage.decide()), DispatchJob)
 
 
 def test_a_bucket_that_makes_the_engine_die_each_time_is_quarantined() -> None:
@@ -362,7 +390,7 @@ def test_what_had_not_begun_is_dropped_with_its_table() -> None:
     stage.scheduler.remove(NAME)
     stage.dispatched(dispatch)
     cycle = only(stage.decide())
-    assert isinstance(cycle, StartCycle)
+    assert isinstance(cycle, CycleJob)
     stage.cycle_ended(cycle)
     assert stage.outcomes() == {Outcome.CANCELLED: 1}
     assert only(stage.decide()) == Forget(name=NAME)
@@ -418,7 +446,7 @@ def test_while_draining_a_subcompaction_is_not_tried_again() -> None:
     stage.scheduler.drain(stage.now)
     stage.ends(submit, FailureKind.TRANSIENT)
     cycle = only(stage.decide())
-    assert isinstance(cycle, StartCycle)
+    assert isinstance(cycle, CycleJob)
     assert stage.outcomes() == {Outcome.FAILED: 1}
 
 
@@ -432,9 +460,9 @@ def test_after_the_end_results_are_discarded_whenever_they_finish() -> None:
     number = scheduled.in_flight[0].number
     stage.scheduler.engine_lost("stopped", stage.now)
     discard = only(stage.decide())
-    assert isinstance(discard, Discard)
+    assert isinstance(discard, DiscardJob)
     assert [each.number for each in discard.ended] == [number]
-    stage.scheduler.discarded(NAME, stage.now)
+    stage.job_ends(None)
     assert stage.scheduler.is_idle
 
 
@@ -450,13 +478,13 @@ def test_what_comes_while_something_is_discarded_is_not_forgotten() -> None:
     stage.scheduler.drain(stage.now)
     stage.scheduler.end()
     stage.ends(first)
-    assert isinstance(only(stage.decide()), Discard)
+    assert isinstance(only(stage.decide()), DiscardJob)
     assert isinstance(second, Submit)
     stage.ends(second)
     stage.poll()
     assert stage.decide() == []
-    stage.scheduler.discarded(NAME, stage.now)
-    assert isinstance(only(stage.decide()), Discard)
+    stage.job_ends(None)
+    assert isinstance(only(stage.decide()), DiscardJob)
 
 
 def test_expiry_keeps_what_is_read_and_looks_again_at_what_came_meanwhile() -> None:
@@ -468,13 +496,13 @@ def test_expiry_keeps_what_is_read_and_looks_again_at_what_came_meanwhile() -> N
     stage.cycle_ended(only(stage.decide()))
     stage.now += 1_000
     effects = stage.scheduler.tick(stage.now)
-    expire = next(e for e in effects if isinstance(e, StartExpire))
-    assert expire.keep_from == 6, "the snapshot of what is under way, not the newest"
+    expire = next(e for e in effects if is_expiry(e))
+    assert expire.under_way.reads_from == 6, "the snapshot of what is under way, not the newest"
     table.commit({0: MIB}, stage.now)
     stage.poll()
     stage.cycle_ended(only(stage.decide()))
-    stage.scheduler.expired(NAME, False, stage.now)
-    assert any(isinstance(e, StartExpire) for e in stage.scheduler.tick(stage.now + 2_000))
+    stage.maintained(expire)
+    assert any(is_expiry(e) for e in stage.scheduler.tick(stage.now + 2_000))
 
 
 # It is a quarter past ten in the evening; from midnight on for three hours, and back then.
@@ -491,7 +519,7 @@ def test_windows_open_when_the_wall_clock_is_set_into_them(window: Window, hours
     stage.scheduler.wall.set(hours * 3_600_000, stage.now)
     stage.poll()
     stage.cycle_ended(only(stage.decide(10_000)))
-    assert isinstance(only(stage.decide()), StartDispatch)
+    assert isinstance(only(stage.decide()), DispatchJob)
 
 
 def test_a_policy_change_counts_at_once() -> None:
@@ -499,4 +527,4 @@ def test_a_policy_change_counts_at_once() -> None:
     stage.add(mode=Mode.PAUSED)
     assert stage.planned() == []
     stage.scheduler.set_policy(NAME, policy())
-    assert isinstance(only(stage.scheduler.decide(stage.now)), StartDispatch)
+    assert isinstance(only(stage.scheduler.decide(stage.now)), DispatchJob)

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from compactord.model import TableName
-from compactord.scheduler.effects import Effect, StartCycle, StartDispatch
+from compactord.scheduler.effects import Effect
+from compactord.scheduler.job import CycleJob, DispatchJob
 from tests.unit.scheduler.test_scheduler import Stage
 
 JOBS_MAX = 16
@@ -18,7 +19,7 @@ def _names(catalog: str, count: int) -> list[TableName]:
 
 
 def _by_catalog(effects: list[Effect]) -> dict[str, int]:
-    jobs = [each for each in effects if isinstance(each, StartCycle | StartDispatch)]
+    jobs = [each for each in effects if isinstance(each, CycleJob | DispatchJob)]
     return dict(Counter(each.name.catalog for each in jobs))
 
 
@@ -55,7 +56,7 @@ def test_a_healthy_table_is_polled_again_and_again_beside_tables_that_never_answ
     for _ in range(10):
         stage.poll(healthy)
         for effect in stage.decide(1_000):
-            assert isinstance(effect, StartCycle)
+            assert isinstance(effect, CycleJob)
             if effect.name == healthy:
                 polls += 1
                 stage.cycle_ended(effect)
@@ -82,7 +83,7 @@ def test_dispatches_leave_threads_of_their_catalogs_share_to_cycles() -> None:
     names = [*_names("a", 12), *_names("b", 12)]
     for name in names:
         stage.add(name)
-    while cycles := [each for each in stage.decide() if isinstance(each, StartCycle)]:
+    while cycles := [each for each in stage.decide() if isinstance(each, CycleJob)]:
         for effect in cycles:
             stage.cycle_ended(effect)
     held = Counter(

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import openmetrics, parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import CompactReason, Conflict, WorkKind
 from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
@@ -72,7 +73,7 @@ def count_all(metrics: Metrics) -> None:
     for priority_class in PriorityClass:
         metrics.task_waited(priority_class, 0.2)
     metrics.committed(0.3, 12)
-    metrics.expired(0.4)
+    metrics.maintained(ExpireSnapshots(interval_ms=1), {}, 0.4)
     metrics.polled(0.05)
     metrics.scanned(0.01, manifests=3, kept=20, skipped=5)
     metrics.loop_ran("service", 0.02)

@@ -21,10 +21,10 @@ from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.discovery import ExcludedTable, Listing
-from compactord.service.effects_runner import TableSpec
 from compactord.service.metrics import Metrics
 from compactord.service.observer import LoggingObserver
 from compactord.service.registry import TableRegistry
+from compactord.service.table_jobs import TableSpec
 from compactord.service.timetable import Timetable
 from compactord.table.status import TableInfo
 from tests.builders import VirtualClock
@@ -85,8 +85,7 @@ def _registry(
         jobs_max=2,
         max_commit_delay_ms=0,
         time_limit=TimeLimit(least_ms=1_000, bytes_per_s=1),
-        sweep_interval_ms=1,
-        expire_interval_ms=1,
+        kinds=(),
     )
     timetable = Timetable(events.append)
     loaded = loaded or _loaded()
@@ -195,8 +194,8 @@ def test_a_table_is_left_alone_for_a_reason_that_names_the_key(
         scheduled = scheduler.tables[_name("a.x")]
         assert not scheduled.is_excluded, "nobody has read it yet"
         scheduled.info = TableInfo(kind="primary-key", write_only=write_only)
-        registry.looked_at(scheduled)
-        registry.looked_at(scheduled)
+        registry.polled(scheduled)
+        registry.polled(scheduled)
     assert (scheduled.is_excluded, scheduled.left_alone) == (is_excluded, why)
     assert [log["reason"] for log in logs if "reason" in log][-1:] == ([why] if why else [])
     with capture_logs() as logs:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from compactord.model import TableName
-from compactord.scheduler.effects import Discard, StartCycle, StartSweep, Submit
+from compactord.scheduler.effects import Submit
+from compactord.scheduler.job import CycleJob, DiscardJob
 from compactord.scheduler.status import Outcome
 from compactord.service.silent_stores import SilentStores
 from compactord.storage.breaker import FAILURES_MAX, PATIENCE_MS, PROBE_MS, Breaker
-from tests.unit.scheduler.test_scheduler import Stage
+from tests.unit.scheduler.test_scheduler import Stage, is_sweep
 
 GOOD, SILENT = TableName("good", "db", "t"), TableName("silent", "db", "t")
 
@@ -26,7 +27,7 @@ class _Both:
         self.stores = SilentStores(breaker, self.stage.scheduler)
 
     def look(self) -> list[str]:
-        return list(self.stores.look(self.stage.now))
+        return list(self.stores.check(self.stage.now))
 
     def fall_silent(self) -> None:
         for _ in range(FAILURES_MAX):
@@ -40,19 +41,19 @@ def test_nothing_begins_for_the_tables_of_a_silent_store_and_all_for_the_others(
     with capture_logs() as events:
         both.fall_silent()
         (cycle,) = stage.decide()
-        assert isinstance(cycle, StartCycle)
+        assert isinstance(cycle, CycleJob)
         assert cycle.name == GOOD
         stage.cycle_ended(cycle)
         scheduled = stage.scheduler.tables[SILENT]
         assert "store silent has not answered for 10 s: next attempt in 30 s" in scheduled.error
-        assert (scheduled.look_failures, scheduled.halt) == (0, None)
+        assert (scheduled.poll_failures, scheduled.halt) == (0, None)
         assert stage.scheduler.tables[GOOD].error == ""
         stage.now += PROBE_MS
         assert both.look() == ["silent"]
         both.breaker.answered()
         assert both.look() == []
     assert [event["event"] for event in events] == ["store_silent", "store_answers"]
-    effects = [each for each in stage.decide() if isinstance(each, StartCycle)]
+    effects = [each for each in stage.decide() if isinstance(each, CycleJob)]
     assert [each.name for each in effects] == [SILENT], "at once"
     stage.cycle_ended(effects[0])
     assert stage.scheduler.tables[SILENT].error == ""
@@ -68,8 +69,8 @@ def test_what_is_cut_finished_or_due_for_care_waits_with_them() -> None:
     both.fall_silent()
     submits = [each for each in stage.decide() if isinstance(each, Submit)]
     assert len(submits) == 1, "the good one's"
-    stage.scheduler.tables[SILENT].sweep_due_ms = stage.now
-    swept = [e for e in stage.scheduler.tick(stage.now) if isinstance(e, StartSweep)]
+    stage.scheduler.tables[SILENT].rounds["sweep"].ended_ms = 0
+    swept = [e for e in stage.scheduler.tick(stage.now) if is_sweep(e)]
     assert SILENT not in [each.name for each in swept]
     both.breaker.answered()
     both.look()
@@ -78,13 +79,13 @@ def test_what_is_cut_finished_or_due_for_care_waits_with_them() -> None:
     assert len(submits) == 1
     both.fall_silent()
     for effect in effects:
-        if isinstance(effect, StartCycle):
+        if isinstance(effect, CycleJob):
             stage.cycle_ended(effect)
     stage.ends(submits[0])
     assert stage.decide(60_000) == []
     both.breaker.answered()
     both.look()
-    (commit,) = (e for e in stage.decide() if isinstance(e, StartCycle) and e.name == SILENT)
+    (commit,) = (e for e in stage.decide() if isinstance(e, CycleJob) and e.name == SILENT)
     assert len(commit.ended) == 1
     stage.cycle_ended(commit)
     assert stage.outcomes(SILENT) == {Outcome.COMMITTED: 1}
@@ -102,5 +103,5 @@ def test_an_end_of_the_service_waits_for_no_store() -> None:
     stage.scheduler.drain(stage.now)
     stage.scheduler.end()
     both.look()
-    ended = [each.name for each in stage.decide() if isinstance(each, Discard)]
+    ended = [each.name for each in stage.decide() if isinstance(each, DiscardJob)]
     assert sorted(ended) == [GOOD, SILENT]

@@ -10,8 +10,9 @@ from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
-from compactord.scheduler.effects import StartCycle, StartDispatch, Submit
-from compactord.scheduler.scheduled_table import Lifted
+from compactord.scheduler.effects import Submit
+from compactord.scheduler.halts import HaltEnd
+from compactord.scheduler.job import CycleJob, DispatchJob
 from compactord.scheduler.status import Halt, HaltReason, PriorityClass
 from compactord.service.discovery import ExcludedTable
 from compactord.service.status_source import Facts, StatusKeeper
@@ -80,15 +81,15 @@ def test_backlog_counts_a_compaction_from_due_to_committed_and_never_twice() -> 
     submit, *others = stage.decide()
     assert gallery.table().backlog == pending, "it is under way"
     for other in others:
-        assert isinstance(other, StartDispatch)
+        assert isinstance(other, DispatchJob)
         stage.dispatched(other)
     stage.poll()
-    stage.cycle_ended(next(e for e in stage.decide() if isinstance(e, StartCycle)))
+    stage.cycle_ended(next(e for e in stage.decide() if isinstance(e, CycleJob)))
     assert gallery.table().backlog == pending, "it was planned again beside what is under way"
     assert isinstance(submit, Submit)
     stage.ends(submit)
     assert gallery.table().backlog == pending, "it has finished and is not committed"
-    cycles = [e for e in stage.decide() if isinstance(e, StartCycle)]
+    cycles = [e for e in stage.decide() if isinstance(e, CycleJob)]
     assert gallery.table().backlog == pending, "the commit runs"
     stage.cycle_ended(only([*cycles]))
     assert gallery.table().backlog.tasks == 2
@@ -181,12 +182,12 @@ def test_what_a_halted_table_has_due_does_not_wait() -> None:
     only(stage.planned())
     gallery, scheduled = Gallery(stage), stage.scheduler.tables[NAME]
     assert _waiting(gallery.update()) == (2, {1, 2}, 3, 15 * MIB), "one is being dispatched"
-    scheduled.halts[Lifted.BY_CYCLE] = Halt(
+    scheduled.halts[HaltEnd.CYCLE] = Halt(
         reason=HaltReason.CORRUPT_METADATA, message="torn", action="", since_ms=1, next_try_ms=2
     )
     scheduled.version += 1
     assert _waiting(gallery.update()) == (0, set(), 0, 0)
-    del scheduled.halts[Lifted.BY_CYCLE]
+    del scheduled.halts[HaltEnd.CYCLE]
     scheduled.version += 1
     scheduled.next_poll_ms = stage.now + 1
     assert _waiting(gallery.update())[:2] == (0, set()), "nothing begins before the next poll"
@@ -200,15 +201,15 @@ def test_a_quarantined_bucket_does_not_wait_and_the_others_do() -> None:
     only(stage.planned())
     gallery, scheduled = Gallery(stage), stage.scheduler.tables[NAME]
     error = DataFileMissing("/t/bucket-0/data-1", "a live data file does not exist")
-    stage.scheduler.dispatched(NAME, error, stage.now)
+    stage.job_ends(error)
     assert gallery.table().status is TableStatus.HALTED
     assert _waiting(gallery.update())[:2] == (2, {1, 2})
     stage.poll()
-    stage.cycle_ended(next(e for e in stage.decide(100) if isinstance(e, StartCycle)))
+    stage.cycle_ended(next(e for e in stage.decide(100) if isinstance(e, CycleJob)))
     assert _waiting(gallery.update()) == (2, {1, 2}, 2, 10 * MIB)
     stage.now = scheduled.quarantined[BucketId(b"", 0)].until_ms
     stage.poll()
-    stage.cycle_ended(next(e for e in stage.decide() if isinstance(e, StartCycle)))
+    stage.cycle_ended(next(e for e in stage.decide() if isinstance(e, CycleJob)))
     found = _waiting(gallery.update())
     assert (found[0], found[1], found[2]) == (3, {0, 1, 2}, 3), "it may be tried again"
 
@@ -219,7 +220,7 @@ def test_a_halted_table_keeps_what_is_known_of_it_and_an_excluded_one_has_no_hal
     gallery = Gallery(stage)
     scheduled = stage.scheduler.tables[NAME]
     scheduled.info = TableInfo(kind=TableKind.PRIMARY_KEY.value, write_only=True)
-    scheduled.halts[Lifted.BY_CYCLE] = Halt(
+    scheduled.halts[HaltEnd.CYCLE] = Halt(
         reason=HaltReason.UNSUPPORTED_FEATURE, message="no", action="", since_ms=1, next_try_ms=0
     )
     scheduled.version += 1
@@ -241,7 +242,7 @@ def test_a_table_with_a_lost_file_does_not_look_healthy() -> None:
     gallery = Gallery(stage)
     only(stage.planned())
     error = DataFileMissing("/t/bucket-0/data-1", "a live data file does not exist")
-    stage.scheduler.dispatched(NAME, error, stage.now)
+    stage.job_ends(error)
     (table,) = gallery.update().tables
     assert (table.status, table.halt and table.halt.reason) == (
         TableStatus.HALTED,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from compactord.config.choices import Mode
 from compactord.model import TableName
-from compactord.scheduler.effects import Effect, StartCycle, StartDispatch, Submit
+from compactord.scheduler.effects import Effect, Submit
+from compactord.scheduler.job import CycleJob, DispatchJob
 from tests.simulation.tables import MIB
 from tests.simulation.world import policy
 from tests.unit.scheduler.test_scheduler import Stage
@@ -44,11 +45,11 @@ class OneSlot(Stage):
         while len(given) < at_most and (effects := self.decide(10)):
             for effect in effects:
                 match effect:
-                    case StartCycle(name=name, ended=ended) if name == self.slow and ended:
+                    case CycleJob(name=name, ended=ended) if name == self.slow and ended:
                         self._held.append(effect)
-                    case StartCycle():
+                    case CycleJob():
                         self.cycle_ended(effect)
-                    case StartDispatch():
+                    case DispatchJob():
                         self.dispatched(effect, subcompactions=SUBCOMPACTIONS)
                     case Submit(subcompaction=subcompaction):
                         number = subcompaction.compaction

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from compactord.catalog.filesystem import FilesystemCatalog
+from compactord.config.model import Recovery
 from compactord.engine.inline import InlineEngine
 from compactord.errors import StorageError
+from compactord.maintenance.kind import AnyKind, MaintenanceRecord
+from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import CompactReason, TableName
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.effects import StartSweep
+from compactord.scheduler.halts import Quarantined
 from compactord.scheduler.maintenance import due_maintenance
 from compactord.scheduler.record import CompactionRecord
-from compactord.scheduler.scheduled_table import Quarantined, ScheduledTable
+from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.status import Halt
 from compactord.service import probes
 from compactord.service.daemon import Daemon
@@ -53,8 +58,12 @@ ROOT = "/wh"
 class Running:
     """A daemon on a virtual clock; each `second` it does all that there is to do."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, kinds: Callable[[Recovery], tuple[AnyKind, ...]] = maintenance_kinds
+    ) -> None:
         self.clock = VirtualClock()
+        self.metrics = Metrics(kinds=kinds(Recovery()))
+        self.is_unlisted = False
         self.memory = MemoryStorage()
         self.is_broken = False
         self.storage = HookedStorage(self.memory, before=self._fail)
@@ -70,9 +79,10 @@ class Running:
             start_engine=InlineEngine,
             reload=lambda: load(folder, CONFIG),
             apply_logs=lambda _: None,
-            metrics=Metrics(),
+            metrics=self.metrics,
             breakers=Breakers(self.clock.steady_ms),
             instance="here",
+            kinds=kinds,
         )
 
     def __enter__(self) -> Running:
@@ -88,6 +98,8 @@ class Running:
 
     def _fail(self, call: Call) -> None:
         if self.is_broken and call.method == "open_output":
+            raise StorageError(call.path, "no")
+        if self.is_unlisted and threading.current_thread().name.startswith("maintenance"):
             raise StorageError(call.path, "no")
 
     @property
@@ -127,7 +139,9 @@ def _story(running: Running, settings: Mapping[int, int]) -> Iterator[None]:
 
 def _times(found: object) -> object:
     """Every time that is kept of a table, whatever its name; dues tell those of files."""
-    if isinstance(found, ScheduledTable | CompactionRecord | Quarantined | Halt):
+    if isinstance(
+        found, ScheduledTable | CompactionRecord | Quarantined | Halt | MaintenanceRecord
+    ):
         return {
             field.name: _times(getattr(found, field.name))
             for field in dataclasses.fields(found)
@@ -137,7 +151,7 @@ def _times(found: object) -> object:
         return {
             key: _times(value)
             for key, value in found.items()
-            if isinstance(value, int | CompactionRecord | Quarantined | Halt)
+            if isinstance(value, int | CompactionRecord | Quarantined | Halt | MaintenanceRecord)
         }
     return found
 
@@ -192,8 +206,7 @@ def test_a_clock_that_is_set_changes_no_time_that_is_kept_and_no_age_that_is_sho
             ever.setdefault(where.rsplit(".", 1)[-1], set()).add(where)
     for name in (
         "next_try_ms",
-        "sweep_due_ms",
-        "last_expire_ms",
+        "rounds",
         "maintained_ms",
         "last_commit_ms",
     ):
@@ -277,12 +290,13 @@ def test_no_sweep_takes_what_is_under_way(days: tuple[int, ...], *, is_seen: boo
 def _sweep(stage: Stage, compactor: TableCompactor, clock: VirtualClock) -> int:
     """The number of files that a sweep removes now."""
     scheduled = stage.scheduler.tables[NAME]
-    scheduled.maintenance, scheduled.sweep_due_ms = None, 0
+    scheduled.maintenance, scheduled.rounds["sweep"].ended_ms = None, 0
+    kinds = [SweepOrphans(interval_ms=1, grace_ms=GRACE_MS)]
     (effect,) = due_maintenance(
-        [scheduled], expire_interval_ms=1, now_ms=clock.steady_ms(), wall=stage.scheduler.wall
+        [scheduled], kinds, now_ms=clock.steady_ms(), wall=stage.scheduler.wall
     )
-    assert isinstance(effect, StartSweep)
-    return compactor.sweep(grace_ms=GRACE_MS, under_way=effect.under_way)
+    found: int = effect.kind.run(compactor, effect.under_way)
+    return found
 
 
 @each_jump

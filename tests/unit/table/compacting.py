@@ -9,6 +9,9 @@ from compactord.clock import Clock
 from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError
+from compactord.maintenance.expire import Expired
+from compactord.maintenance.kind import UnderWay
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import FailureKind, Subcompaction, TableName, TaskFailure
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
@@ -82,6 +85,12 @@ def _poisoned(subcompaction: Subcompaction) -> TaskFailure:
         message="it failed",
         traceback="",
     )
+
+
+def expire(compactor: TableCompactor, *, keep_from: int | None = None) -> Expired:
+    """A round of snapshot expiry, beside what reads from `keep_from` on."""
+    under_way = UnderWay(since_ms=0, for_ms=0, reads_from=keep_from)
+    return ExpireSnapshots(interval_ms=0).run(compactor, under_way)
 
 
 class Driver:

@@ -42,7 +42,7 @@ from tests.builders import (
     writer,
 )
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
-from tests.unit.table.compacting import ALL, Driver, compactor_of, outcome_of
+from tests.unit.table.compacting import ALL, Driver, compactor_of, expire, outcome_of
 
 WHERE = "/warehouse/db.db/t"
 
@@ -347,7 +347,7 @@ def test_expiry_leaves_what_is_read_alone() -> None:
     )
     compactor = compactor_of(storage, table)
     compactor.cycle((), ALL)
-    result = compactor.expire(keep_from=4)
+    result = expire(compactor, keep_from=4)
     assert isinstance(result, Expired)
     assert snapshot_ids(storage, table.location) == (4, 5, 6)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.model import Conflict
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
@@ -14,7 +15,7 @@ from compactord.table.cycle import Dispatch, Planned
 from tests import builders
 from tests.damage import DAMAGE, JUNK, Spoil, of_file, spoil
 from tests.storages import Call, HookedStorage, MemoryStorage
-from tests.unit.table.compacting import ALL, Driver, compactor_of, outcome_of
+from tests.unit.table.compacting import ALL, Driver, compactor_of, expire, outcome_of
 
 WHERE = "/warehouse/db.db/t"
 BUCKETS = 8
@@ -93,9 +94,9 @@ def test_a_table_whose_first_plan_meets_a_damaged_bucket_expires_and_is_swept() 
     compactor = compactor_of(storage, table, clock=clock)
     assert len(planned_by(compactor).damaged) == 1
     clock.sleep(7 * 24 * 3600)
-    assert compactor.expire(keep_from=None).snapshots == 6
+    assert expire(compactor).snapshots == 6
     assert snapshot_ids(storage, table.location) == (7,)
-    assert compactor.sweep(grace_ms=0, under_way=None) == 0
+    assert SweepOrphans(interval_ms=0, grace_ms=0).run(compactor, None) == 0
 
 
 @pytest.mark.parametrize(("how", "said"), DAMAGE.values(), ids=DAMAGE)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.model import (
     FailureKind,
     RewriteStats,
@@ -20,7 +21,8 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.snapshot import CommitKind, latest_snapshot_id, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
-from compactord.scheduler.effects import StartCycle, StartDispatch, StartExpire, StartSweep, Submit
+from compactord.scheduler.effects import Submit
+from compactord.scheduler.job import CycleJob, DispatchJob, MaintenanceJob
 from compactord.table.compactor import TableCompactor
 from compactord_demo.writer import create_table
 from tests.builders import VirtualClock, data_outputs
@@ -56,10 +58,9 @@ class Years(Stage):
     """
 
     def __init__(self) -> None:
-        super().__init__(slots=4)
+        super().__init__(slots=4, kinds=[SweepOrphans(interval_ms=STEP_S * 1_000, grace_ms=1)])
         self.clock = VirtualClock()
         self.now = self.clock.steady_ms()
-        self.scheduler.sweep_interval_ms = STEP_S * 1_000
         self.storage = MemoryStorage()
         self.ref = TableRef(database="db", name="t", location="/wh/db.db/t")
         create_table(
@@ -131,21 +132,19 @@ class Years(Stage):
         while effects := self.scheduler.tick(self.now):
             for effect in effects:
                 match effect:
-                    case StartCycle(ended=ended, skip=skip):
+                    case CycleJob(ended=ended, skip=skip):
                         cycle = self.compactor.cycle(ended, skip)
                         assert cycle.error is None, cycle.error
-                        self.scheduler.cycle_ended(NAME, cycle, self.now)
-                    case StartDispatch(bucket=bucket, number=number):
+                        self.scheduler.job_ended(effect, cycle, 0.0, self.now)
+                    case DispatchJob(bucket=bucket, number=number):
                         dispatched = self.compactor.dispatch(bucket, number=number, free_slots=1)
-                        self.scheduler.dispatched(NAME, dispatched, self.now)
+                        self.scheduler.job_ended(effect, dispatched, 0.0, self.now)
                     case Submit(subcompaction=subcompaction) if holds:
                         self.held.append(subcompaction)
                     case Submit(subcompaction=subcompaction):
                         self.end(subcompaction)
-                    case StartSweep():
-                        self.scheduler.swept(NAME, self.now)
-                    case StartExpire():
-                        self.scheduler.expired(NAME, False, self.now)
+                    case MaintenanceJob():
+                        self.maintained(effect)
 
     def end(self, subcompaction: Subcompaction, *, fails: bool = False) -> None:
         number = subcompaction.compaction

@@ -19,7 +19,7 @@ from compactord.table.compactor import TableCompactor
 from tests import builders
 from tests.builders import VirtualClock, keyed_table, rows_of, writer
 from tests.storages import MemoryStorage
-from tests.unit.table.compacting import ALL, compactor_of, outcome_of
+from tests.unit.table.compacting import ALL, compactor_of, expire, outcome_of
 
 WHERE = "/warehouse/db.db/t"
 LATE = {7: 70, 8: 80}
@@ -76,7 +76,7 @@ def test_a_cycle_commits_again_what_a_late_rename_took_and_plans_with_it() -> No
     assert _publish_each_bucket(compactor) == 2
     rename()
     assert builders.read_keyed(storage, table) == expected
-    assert compactor.expire(keep_from=None).why_not is not None
+    assert expire(compactor).why_not is not None
     # A poll within a minute costs nothing more; the next one looks.
     assert compactor.cycle((), ALL).lost_commits == ()
     clock.sleep(60)
@@ -88,7 +88,7 @@ def test_a_cycle_commits_again_what_a_late_rename_took_and_plans_with_it() -> No
     assert builders.read_keyed(storage, table) == {**expected, **LATE}
     assert cycle.planned is not None
     assert cycle.planned.snapshot_id == lost.again_id == latest_snapshot_id(storage, WHERE)
-    assert compactor.expire(keep_from=None).why_not is None
+    assert expire(compactor).why_not is None
     assert compactor.cycle((), ALL).lost_commits == ()
 
 
@@ -109,7 +109,7 @@ def test_nothing_is_planned_committed_or_expired_while_our_snapshot_has_to_stand
     assert published.settled is not None
     assert published.settled.committed is not None
     assert (published.planned, published.wait_ms) == (None, SETTLE_MS)
-    why_not = compactor.expire(keep_from=None).why_not
+    why_not = expire(compactor).why_not
     assert why_not is not None
     assert "may still be replaced" in why_not
     clock.sleep(3)
@@ -123,7 +123,7 @@ def test_nothing_is_planned_committed_or_expired_while_our_snapshot_has_to_stand
     last = compactor.cycle((), ALL)
     assert last.planned is not None
     assert (last.planned.snapshot_id, last.wait_ms) == (8, 0)
-    assert compactor.expire(keep_from=None).why_not is None
+    assert expire(compactor).why_not is None
 
 
 def test_a_rename_over_our_snapshot_while_it_has_to_stand_is_neither_unsafe_nor_a_loss() -> None:
@@ -193,7 +193,7 @@ def test_a_table_that_must_not_be_changed_keeps_what_was_lost_until_it_may() -> 
     clock.sleep(60)
     assert compactor.cycle((), Skip(may_commit=False)).lost_commits == ()
     assert builders.read_keyed(storage, table) == expected
-    assert compactor.expire(keep_from=None).why_not is not None
+    assert expire(compactor).why_not is not None
     clock.sleep(60)
     assert len(compactor.cycle((), ALL).lost_commits) == 1
     assert builders.read_keyed(storage, table) == {**expected, **LATE}

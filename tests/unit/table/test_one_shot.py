@@ -16,6 +16,7 @@ from compactord.errors import (
     StoreFull,
     TransientStorageError,
 )
+from compactord.maintenance.orphan_sweep import SweepOrphans
 from compactord.model import FailureKind, Subcompaction, TaskFailure, TaskOutcome
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
@@ -399,7 +400,7 @@ def test_leftovers_that_cannot_be_listed_do_not_keep_the_run_from_working() -> N
     )
     faulty = FaultyStorage(storage, fault)
     run = builders.one_shot(faulty, table)
-    run.remove_orphans(grace_ms=1)
+    run.maintain(SweepOrphans(interval_ms=0, grace_ms=1))
     assert faulty.failed
     assert run.run().compactions == 2
     _check(storage, table, expected)

@@ -1,9 +1,10 @@
-"""Every job ends with one answer, whatever happens in it."""
+"""Every job ends with one outcome, whatever happens in it."""
 
 from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -14,25 +15,27 @@ from structlog.typing import EventDict
 from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError, StorageError, UnsupportedTable
+from compactord.maintenance.kind import Round, UnderWay
+from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
-from compactord.scheduler.effects import (
-    Cancel,
-    Discard,
-    Forget,
-    RemoveOutputs,
-    RestartEngine,
-    StartCycle,
-    StartDispatch,
-    StartExpire,
-    StartSweep,
-    Submit,
+from compactord.scheduler.effects import Cancel, Forget, RemoveOutputs, RestartEngine, Submit
+from compactord.scheduler.job import (
+    CycleJob,
+    DiscardJob,
+    DispatchJob,
+    Job,
+    JobOutcome,
+    MaintenanceJob,
 )
-from compactord.service.effects_runner import Answers, EffectsRunner, TableSpec
+from compactord.service.job_runner import JobRunner
+from compactord.service.served_tables import ServedTables
+from compactord.service.table_jobs import TableSpec
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle, Dispatch, OwnCommit, UnderWay
+from compactord.table.cycle import Cycle, Dispatch, OwnCommit
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, SECOND, VirtualClock, compact, fill_keyed, keyed_table, writer
@@ -41,12 +44,17 @@ from tests.unit.service.test_engine_host import subcompaction
 from tests.unit.table.compacting import outcome_of
 
 NAME = TableName("c", "db", "t")
+SWEEP = MaintenanceJob(
+    name=NAME,
+    kind=SweepOrphans(interval_ms=1, grace_ms=1),
+    under_way=UnderWay(since_ms=0, for_ms=0, reads_from=1),
+)
 WAIT_S = 180.0
 ERRORS = [StorageError("/t", "no"), OSError("too many open files"), MemoryError(), KeyError("x")]
 
 
 class Harness:
-    """An effects runner, one table, and the answers in the order in which they come."""
+    """A runner with the daemon's tables, one table, and outcomes in the order of their coming."""
 
     def __init__(self) -> None:
         self.inner = MemoryStorage()
@@ -54,31 +62,23 @@ class Harness:
         fill_keyed(writer(self.inner, self.table), commits=6)
         self.error: Exception | None = None
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.answers: list[tuple[str, object]] = []
+        self.outcomes: list[JobOutcome] = []
         self.submitted: list[Subcompaction] = []
         self.cancelled: list[Subcompaction] = []
         self.restarts: list[str] = []
         self.logs: list[EventDict] = []
         clock = VirtualClock()
-        self.runner = EffectsRunner(
+        worker = WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone)
+        self.tables = ServedTables(clock=clock, worker=worker)
+        self.runner = JobRunner(
+            self.tables,
+            self,
+            (ThreadPoolExecutor(2), ThreadPoolExecutor(2)),
             post=self.events.put,
-            answers=Answers(
-                cycle_ended=lambda name, cycle, seconds: self.answers.append(
-                    ("cycle_ended", cycle)
-                ),
-                dispatched=lambda name, result: self.answers.append(("dispatched", result)),
-                expired=lambda name, result, seconds: self.answers.append(("expired", result)),
-                swept=lambda name, removed: self.answers.append(("swept", removed)),
-                discarded=lambda name: self.answers.append(("discarded", None)),
-            ),
-            engine=self,
-            clock=clock,
-            worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=clock.time_zone),
-            orphan_grace_ms=1,
-            jobs_max=2,
+            ended=lambda job, outcome, seconds: self.outcomes.append(outcome),
         )
         storage = HookedStorage(self.inner, before=self._before)
-        self.runner.specs[NAME] = TableSpec(
+        self.tables.specs[NAME] = TableSpec(
             ref=self.table,
             request=CompactRequest(),
             storage=storage,
@@ -99,27 +99,24 @@ class Harness:
         if self.error is not None:
             raise self.error
 
-    def answer(self) -> tuple[str, object]:
+    def outcome(self, job: Job) -> JobOutcome:
+        """Run the job, and wait for its end."""
+        self.runner.run(job)
         self.events.get(timeout=WAIT_S)()
-        return self.answers[-1]
+        return self.outcomes[-1]
 
     def cycle(self) -> Cycle:
-        self.runner.run(StartCycle(name=NAME, ended=(), skip=Skip()))
-        what, cycle = self.answer()
-        assert what == "cycle_ended"
+        cycle = self.outcome(CycleJob(name=NAME, ended=(), skip=Skip()))
         assert isinstance(cycle, Cycle)
         return cycle
 
     def dispatch(self, bucket: int) -> object:
-        effect = StartDispatch(name=NAME, bucket=_bucket(self, bucket), number=1, free_slots=1)
-        self.runner.run(effect)
-        what, result = self.answer()
-        assert what == "dispatched"
-        return result
+        number = _bucket(self, bucket)
+        return self.outcome(DispatchJob(name=NAME, bucket=number, number=1, free_slots=1))
 
 
 def _bucket(harness: Harness, bucket: int) -> BucketId:
-    compactor = harness.runner.compactors[NAME]
+    compactor = harness.tables.compactors[NAME]
     assert compactor.seen is not None
     found = [b for b in compactor.seen[1].files.bucket_ids() if b.bucket == bucket]
     return found[0]
@@ -150,9 +147,9 @@ def test_the_first_plan_after_a_start_knows_the_last_commit_of_an_earlier_proces
     compact(harness.inner, harness.table, owner=SECOND)
     newest = max(snapshot_ids(harness.inner, harness.table.location))
     fill_keyed(writer(harness.inner, harness.table), commits=3)
-    spec = harness.runner.specs[NAME]
+    spec = harness.tables.specs[NAME]
     harness.runner.run(Forget(name=NAME))
-    harness.runner.specs[NAME] = spec
+    harness.tables.specs[NAME] = spec
     found = harness.cycle().last_commit
     assert found is not None
     made_ms = read_snapshot(harness.inner, harness.table.location, newest).time_ms
@@ -165,7 +162,7 @@ def test_a_table_that_is_refused_is_described_all_the_same(harness: Harness) -> 
     location = "/wh/db.db/refused"
     options = {"merge-engine": "first-row", "num-sorted-run.compaction-trigger": "7"}
     table = keyed_table(harness.inner, location, options=options)
-    harness.runner.specs[NAME] = replace(harness.runner.specs[NAME], ref=table)
+    harness.tables.specs[NAME] = replace(harness.tables.specs[NAME], ref=table)
     cycle = harness.cycle()
     assert isinstance(cycle.error, UnsupportedTable)
     assert cycle.info is not None
@@ -200,8 +197,7 @@ def test_a_commit_that_fails_is_an_answer_and_leaves_no_bucket_busy(
     assert isinstance(dispatched, Dispatch)
     finished = outcome_of(dispatched)
     harness.error = error
-    harness.runner.run(StartCycle(name=NAME, ended=(finished,), skip=Skip()))
-    _, cycle = harness.answer()
+    cycle = harness.outcome(CycleJob(name=NAME, ended=(finished,), skip=Skip()))
     assert isinstance(cycle, Cycle)
     assert cycle.error is not None
     assert cycle.in_commit
@@ -218,14 +214,12 @@ def test_care_and_discarding_that_fail_are_answered(harness: Harness, error: Exc
     assert isinstance(dispatched, Dispatch)
     finished = outcome_of(dispatched)
     harness.error = error
-    harness.runner.run(StartExpire(name=NAME, keep_from=1))
-    what, result = harness.answer()
-    assert what == "expired"
-    assert isinstance(result, CompactordError)
-    harness.runner.run(StartSweep(name=NAME, under_way=UnderWay(since_ms=0, for_ms=0)))
-    assert harness.answer() == ("swept", 0)
-    harness.runner.run(Discard(name=NAME, ended=(finished,)))
-    assert harness.answer() == ("discarded", None)
+    expiry = harness.outcome(replace(SWEEP, kind=ExpireSnapshots(interval_ms=1)))
+    assert expiry == Round(counts={"expire_failures": 1}, has_failed=True)
+    swept = harness.outcome(SWEEP)
+    assert isinstance(swept, Round)
+    assert not any(swept.counts.values())
+    harness.outcome(DiscardJob(name=NAME, ended=(finished,)))
 
 
 @pytest.mark.parametrize(
@@ -240,19 +234,15 @@ def test_care_and_discarding_that_fail_are_answered(harness: Harness, error: Exc
 def test_what_a_job_logs_names_the_table(harness: Harness, error: Exception, event: str) -> None:
     harness.cycle()
     harness.error = error
-    harness.runner.run(StartSweep(name=NAME, under_way=UnderWay(since_ms=0, for_ms=0)))
-    harness.answer()
+    harness.outcome(SWEEP)
     assert event in [log["event"] for log in harness.logs]
     for log in harness.logs:
         assert {**log, **NAME.log_fields} == log
 
 
 def test_what_concerns_a_table_that_was_never_opened_is_answered(harness: Harness) -> None:
-    effect = StartDispatch(name=NAME, bucket=BucketId(b"", 0), number=1, free_slots=1)
-    harness.runner.run(effect)
-    what, result = harness.answer()
-    assert what == "dispatched"
-    assert isinstance(result, CompactordError)
+    effect = DispatchJob(name=NAME, bucket=BucketId(b"", 0), number=1, free_slots=1)
+    assert isinstance(harness.outcome(effect), CompactordError)
 
 
 def test_subcompactions_go_to_the_engine_at_once(harness: Harness) -> None:
@@ -285,20 +275,20 @@ def test_files_of_a_late_result_are_removed(harness: Harness) -> None:
 
 def test_a_new_specification_takes_effect_with_the_next_turn(harness: Harness) -> None:
     harness.cycle()
-    known = harness.runner.compactors[NAME]
-    spec = harness.runner.specs[NAME]
+    known = harness.tables.compactors[NAME]
+    spec = harness.tables.specs[NAME]
     options = {"num-sorted-run.compaction-trigger": "50"}
-    harness.runner.specs[NAME] = replace(spec, request=CompactRequest(overrides=options))
+    harness.tables.specs[NAME] = replace(spec, request=CompactRequest(overrides=options))
     planned = harness.cycle().planned
     assert planned is not None
     assert planned.offered == ()
-    assert harness.runner.compactors[NAME] is known
+    assert harness.tables.compactors[NAME] is known
 
 
 def test_a_forgotten_table_is_opened_anew(harness: Harness) -> None:
     harness.cycle()
-    known, spec = harness.runner.compactors[NAME], harness.runner.specs[NAME]
+    known, spec = harness.tables.compactors[NAME], harness.tables.specs[NAME]
     harness.runner.run(Forget(name=NAME))
-    harness.runner.specs[NAME] = spec
+    harness.tables.specs[NAME] = spec
     harness.cycle()
-    assert harness.runner.compactors[NAME] is not known
+    assert harness.tables.compactors[NAME] is not known

@@ -1,0 +1,149 @@
+"""What a kind of maintenance is: when it is due for a table, what it runs, what that came to.
+
+A kind is one class in a module of this package and one line in `registry`. The scheduler keeps a
+record of each kind for each table, lets one run at a time for a table, and few over all tables.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+
+from compactord.clock import Clock, WallTime
+from compactord.config.policy import TablePolicy
+from compactord.errors import CompactordError
+from compactord.ids import Owner
+from compactord.paimon.data_file import BucketId
+from compactord.paimon.options.table_options import TableOptions
+from compactord.paimon.schema import TableSchema
+from compactord.paimon.table import TableRef
+from compactord.storage.base import Storage
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnderWay:
+    """The oldest of what may still write files of a table, and what it reads.
+
+    Files tell their age by the wall clock, which may be set meanwhile. `since_ms` is the least that
+    it has shown since that began, as far as was seen, and `for_ms` how long ago that is in steady
+    time. Neither alone is enough: a file made after the clock was set back is from before
+    `since_ms` if nobody saw that; once it is set ahead again, it looks older than `for_ms`.
+
+    `reads_from` is the lowest snapshot that it reads, None when it reads none.
+    """
+
+    since_ms: int
+    for_ms: int
+    reads_from: int | None = None
+
+
+class TableValues(Protocol):
+    """A table in its newest schema that is known."""
+
+    @property
+    def storage(self) -> Storage: ...
+
+    @property
+    def ref(self) -> TableRef: ...
+
+    @property
+    def schema(self) -> TableSchema: ...
+
+    @property
+    def options(self) -> TableOptions: ...
+
+    def bucket_folder(self, bucket: BucketId) -> str: ...
+
+
+class OpenedTable(Protocol):
+    """What kinds run on: a table as its compactor has it open. Any thread may ask."""
+
+    @property
+    def table(self) -> TableValues: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def owner(self) -> Owner:
+        """Whose files are this process's."""
+        ...
+
+    def why_keep(self) -> str | None:
+        """Why no snapshot may expire now, or None."""
+        ...
+
+
+class DueTable(Protocol):
+    """What the scheduler tells a kind of a table. Times are steady."""
+
+    @property
+    def policy(self) -> TablePolicy: ...
+
+    @property
+    def held_until_ms(self) -> int:
+        """Until when our newest snapshot may be replaced, so that old ones may be needed."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class MaintenanceRecord:
+    """The rounds of one kind for one table; owned by the scheduler. Times are steady, 0: never."""
+
+    began_ms: int = 0
+    # When a round ended last; 0 also when another one is to follow at once.
+    ended_ms: int = 0
+    # When one ended last that did not fail.
+    succeeded_ms: int = 0
+    # Whether the table has been planned since the last round began, or that round left something.
+    has_news: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What a round came to. `counts` are added to the table's counters, by name.
+
+    `more`: something is left to do, at once. `first_snapshot_id` is the oldest snapshot left by a
+    round that removed some.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    more: bool = False
+    has_failed: bool = False
+    first_snapshot_id: int | None = None
+
+
+class MaintenanceKind(ABC, Generic[T]):
+    """Immutable; a reload makes others. `T` is what a run returns.
+
+    `duration_metric` is the name and meaning of a metric of its seconds, `counters` are those of
+    metrics that sum up what `Round.counts` has by these names; all without the namespace.
+    """
+
+    name: ClassVar[str]
+    duration_metric: ClassVar[tuple[str, str] | None] = None
+    counters: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+    @abstractmethod
+    def is_due(
+        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
+    ) -> bool:
+        """Whether a round may begin now. Pure."""
+
+    @abstractmethod
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> T:
+        """One round. `under_way` None: nothing of this process is.
+
+        Raises any `CompactordError`, which `ended` is then told.
+        """
+
+    @abstractmethod
+    def ended(self, result: T | CompactordError, seconds: float) -> Round:
+        """Log what `run` returned or raised, and say what it came to."""
+
+
+AnyKind: TypeAlias = MaintenanceKind[Any]

@@ -1,0 +1,19 @@
+"""The kinds of maintenance that the service runs by itself: one line for each."""
+
+from __future__ import annotations
+
+from compactord.config.model import Recovery
+from compactord.maintenance.kind import AnyKind
+from compactord.maintenance.orphan_sweep import SweepOrphans
+from compactord.maintenance.snapshot_expiry import ExpireSnapshots
+
+# Least time between two expiries of a table, unless the last one left something to do.
+_EXPIRE_INTERVAL_MS = 10_000
+
+
+def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
+    """All kinds, as configured. Of two that are due, the one that began longest ago comes first."""
+    return (
+        SweepOrphans(interval_ms=recovery.interval_ms, grace_ms=recovery.orphan_grace_ms),
+        ExpireSnapshots(interval_ms=_EXPIRE_INTERVAL_MS),
+    )

@@ -1,0 +1,84 @@
+"""Snapshot expiry as a kind of maintenance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from compactord.clock import WallTime
+from compactord.config.choices import SnapshotExpiry
+from compactord.config.windows import may_start
+from compactord.errors import CompactordError
+from compactord.maintenance.expire import Expired, expire_snapshots
+from compactord.maintenance.kind import (
+    DueTable,
+    MaintenanceKind,
+    MaintenanceRecord,
+    OpenedTable,
+    Round,
+    UnderWay,
+)
+from compactord.model import WorkKind
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireSnapshots(MaintenanceKind[Expired]):
+    """Due after each plan, `interval_ms` after the last round, in the table's windows."""
+
+    name = "expire"
+    duration_metric = ("expire_duration_seconds", "Time of an expiry of a table's snapshots.")
+
+    interval_ms: int
+
+    def is_due(
+        self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
+    ) -> bool:
+        policy = table.policy
+        return (
+            record.has_news
+            and policy.expire_snapshots is SnapshotExpiry.FROM_TABLE
+            and table.held_until_ms <= now_ms
+            and now_ms - record.ended_ms >= self.interval_ms
+            and may_start(policy.windows, WorkKind.EXPIRE, wall.at(now_ms), wall.zone)
+        )
+
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> Expired:
+        why_keep, values = table.why_keep(), table.table
+        if why_keep is not None:
+            return Expired(why_not=why_keep)
+        return expire_snapshots(
+            values.storage,
+            values.ref,
+            bucket_folder=values.bucket_folder,
+            options=values.options.expire,
+            now_ms=table.clock.now_ms(),
+            keep_from=under_way.reads_from if under_way is not None else None,
+            remove_empty_folder=values.storage.remove_empty_folder,
+        )
+
+    def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
+        if isinstance(result, CompactordError):
+            _log.warning("expire_failed", error=str(result))
+            return Round(counts={"expire_failures": 1}, has_failed=True)
+        if result.why_not is not None:
+            _log.warning("expire_stopped", message=result.why_not)
+        elif result.snapshots:
+            _log.info(
+                "expire_finished",
+                expired_snapshots=result.snapshots,
+                first_snapshot_id=result.first,
+                earliest_snapshot_id=result.end,
+                data_files=result.data_files,
+                manifests=result.manifests,
+                size_bytes=result.size_bytes,
+                duration_s=round(seconds, 3),
+            )
+        files = result.data_files + result.changelog_files + result.manifests + result.index_files
+        return Round(
+            counts={"expired_snapshots": result.snapshots, "expired_files": files},
+            more=result.more,
+            first_snapshot_id=result.end if result.snapshots else None,
+        )

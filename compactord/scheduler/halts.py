@@ -1,0 +1,170 @@
+"""Why tables and buckets are halted, what ends that, and what people are to do about it. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from compactord.errors import (
+    AccessDenied,
+    CommitGaveUp,
+    CompactordError,
+    DataFileMissing,
+    FormatError,
+    ReadOnlyFileSystem,
+    StoreFull,
+    TableNotFound,
+    UnsupportedTable,
+    UsageError,
+)
+from compactord.paimon.data_file import BucketId
+from compactord.scheduler.record import TIMED_OUT
+from compactord.scheduler.status import Halt, HaltReason
+from compactord.table.report import bucket_text
+
+
+class HaltEnd(enum.Enum):
+    """What ends a halt; the strongest comes first.
+
+    An operator, when the table must not be changed. A cycle, when polling the table failed.
+    A commit, when its compactions fail; a plan in which what failed has nothing left to do ends
+    that, too: the table is polled all the while.
+    """
+
+    OPERATOR = "operator"
+    CYCLE = "cycle"
+    COMMIT = "commit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why something failed; `error` is the name of the error's class, empty for none."""
+
+    message: str
+    error: str = ""
+
+    @classmethod
+    def of(cls, error: CompactordError) -> Failure:
+        return cls(message=str(error), error=type(error).__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Quarantined:
+    """A bucket quarantined until `until_ms`; 0: until its files change, since they are damaged.
+
+    Its first failure in a row was at `since_ms`. `error` is the class of the error, empty where
+    none but fruitless attempts are the cause.
+    """
+
+    failures: int
+    message: str
+    error: str
+    since_ms: int
+    until_ms: int
+    partition: str
+    # As which halt people are told of it.
+    halt: HaltReason | None = None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the bucket cannot even be planned."""
+        return self.until_ms == 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Drops:
+    """Fruitless compactions of a bucket in a row; `up_to` is the last number dispatched by then."""
+
+    count: int = 0
+    up_to: int = 0
+
+
+# Of quarantined buckets, the gravest first.
+_OF_BUCKETS = (
+    HaltReason.DATA_FILE_MISSING,
+    HaltReason.DATA_CHECK_FAILED,
+    HaltReason.REPEATED_FAILURES,
+)
+
+
+def halt_of_buckets(quarantined: Mapping[BucketId, Quarantined]) -> Halt | None:
+    """The gravest halt of single buckets, None when none is told of as halted."""
+    for reason in _OF_BUCKETS:
+        lacking = [(bucket, each) for bucket, each in quarantined.items() if each.halt is reason]
+        if lacking:
+            return _halt_of(reason, lacking)
+    return None
+
+
+def _halt_of(reason: HaltReason, lacking: Sequence[tuple[BucketId, Quarantined]]) -> Halt:
+    bucket, first = lacking[0]
+    place = bucket_text(first.partition, bucket.bucket)
+    others = f" (and {len(lacking) - 1:,} more)" if len(lacking) > 1 else ""
+    return Halt(
+        reason=reason,
+        message=f"{place}{others}: {first.message}",
+        action=f"{advice(first.error)} Other buckets are compacted.",
+        since_ms=min(each.since_ms for _, each in lacking),
+        next_try_ms=min(each.until_ms for _, each in lacking),
+    )
+
+
+def failure_reason(error: str) -> HaltReason:
+    """The reason of a halt for failed compactions; `error` is the name of the error's class."""
+    is_damage = error == FormatError.__name__
+    return HaltReason.DATA_CHECK_FAILED if is_damage else HaltReason.REPEATED_FAILURES
+
+
+def halt_for(error: CompactordError) -> tuple[HaltReason, str] | None:
+    """Errors that need a person: the reason for the halt, and what to do about it."""
+    match error:
+        case UnsupportedTable():
+            return HaltReason.UNSUPPORTED_FEATURE, (
+                "Exclude the table (discovery.excluding_tables), or change the options named."
+            )
+        case FormatError(path=path) if "/schema/" in path:
+            return HaltReason.SCHEMA_UNREADABLE, f"Restore {path} from a backup."
+        case FormatError(path=path):
+            return HaltReason.CORRUPT_METADATA, (
+                f"Check {path}; roll the table back to a snapshot that does not need it."
+            )
+        case UsageError():
+            return HaltReason.SCHEMA_UNREADABLE, (
+                "Correct the option, in the table (ALTER TABLE … SET) or in the configuration."
+            )
+        case _:
+            return None
+
+
+_ADVICE = {
+    AccessDenied.__name__: "Give compactord's user read and write permission on the folder.",
+    ReadOnlyFileSystem.__name__: (
+        "Mount the file system writable (the kernel's log says whether an error made it "
+        "read-only), then send SIGHUP; or exclude the table (discovery.excluding_tables)."
+    ),
+    FormatError.__name__: (
+        "Check the file that the message names: restore it, or roll the table back to a snapshot "
+        "that does not need it."
+    ),
+    TIMED_OUT: (
+        "Look at the store and at the machine of the worker: one of them hangs. If merges are only "
+        "slow, raise limits.task_timeout (compact: --task-timeout)."
+    ),
+    DataFileMissing.__name__: (
+        "Restore the file, or roll the table back to a version without it. `compactord verify` "
+        "names all files that are gone. No snapshot expires meanwhile."
+    ),
+    StoreFull.__name__: ("Make room, or raise the quota, where the table lives; then send SIGHUP."),
+    TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",
+    CommitGaveUp.__name__: (
+        "Raise commit.max-retries or commit.timeout of the table; find the job that commits often."
+    ),
+}
+
+
+def advice(kind: str) -> str:
+    """What to do about errors that may be transient; `kind` is the name of the error's class."""
+    return _ADVICE.get(
+        kind, "Look for compaction_failed and commit events of this table in the log."
+    )

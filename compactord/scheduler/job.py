@@ -1,0 +1,67 @@
+"""A job: what a thread does for one table. Its class is its kind, its fields are the request.
+
+A table has one job of its own lane at a time (a cycle, a dispatch, a discarding), and one of
+maintenance beside it. `Scheduler.job_ended` takes the outcome of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compactord.errors import CompactordError
+from compactord.maintenance.kind import AnyKind, Round, UnderWay
+from compactord.model import TableName
+from compactord.paimon.data_file import BucketId
+from compactord.table.backlog import Skip
+from compactord.table.cycle import Cycle, Dispatch, Outrun
+from compactord.table.in_flight import Failed, Finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Work on a table's compactor."""
+
+    name: TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleJob(Job):
+    """Run `TableCompactor.cycle`: its outcome is a `Cycle`, whatever happens."""
+
+    ended: tuple[Finished | Failed, ...]
+    skip: Skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchJob(Job):
+    """Run `TableCompactor.dispatch`: None when the bucket has nothing to do any more."""
+
+    bucket: BucketId
+    number: int
+    free_slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardJob(Job):
+    """Remove the outputs of compactions that will not be committed; the outcome does not matter."""
+
+    ended: tuple[Finished | Failed, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceJob(Job):
+    """Run one round of a kind of maintenance: its outcome is a `Round`, or an error."""
+
+    kind: AnyKind
+    under_way: UnderWay | None
+
+
+JobOutcome = Cycle | Dispatch | Outrun | Round | CompactordError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """A job of a table that runs, and since when in steady time."""
+
+    job: Job
+    since_ms: int

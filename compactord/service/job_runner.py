@@ -1,0 +1,112 @@
+"""Runs the scheduler's effects: jobs on executors, the rest at once; each job's end is an event.
+
+The daemon has two pools of threads, one of which is for maintenance. `compactord compact` has the
+caller's own thread (`OwnThread`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any, Protocol
+
+from compactord.engine.worker import discard, file_names
+from compactord.model import Subcompaction
+from compactord.scheduler.effects import (
+    Cancel,
+    Effect,
+    Forget,
+    RemoveOutputs,
+    RestartEngine,
+    Submit,
+)
+from compactord.scheduler.job import Job, JobOutcome, MaintenanceJob
+from compactord.service.table_jobs import TableJobs
+
+# Cycles and dispatches that run at once, over all tables: mostly they wait for stores. A quiet poll
+# is three requests: a thousand tables are polled in ten seconds at 50 ms a request.
+JOBS_MAX = 16
+# As many rounds of maintenance as the scheduler begins at once.
+_MAINTENANCE_THREADS = 2
+
+
+class Workers(Protocol):
+    """What effects need of the engine; see `EngineHost`."""
+
+    def submit(self, subcompaction: Subcompaction) -> None: ...
+
+    def cancel_one(self, subcompaction: Subcompaction) -> None: ...
+
+    def restart(self, why: str) -> None: ...
+
+
+class OwnThread(Executor):
+    """Runs what is submitted in the thread that submits it, and raises what that raises."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class JobRunner:
+    """`run` is called by the loop alone, and `ended` is posted to it.
+
+    Maintenance has an executor of its own: it may be slow, and never takes the threads of cycles.
+    """
+
+    def __init__(
+        self,
+        tables: TableJobs,
+        engine: Workers,
+        executors: tuple[Executor, Executor],
+        *,
+        post: Callable[[Callable[[], None]], None],
+        ended: Callable[[Job, JobOutcome, float], None],
+    ) -> None:
+        self._tables = tables
+        self._engine = engine
+        self._post = post
+        self._ended = ended
+        self._jobs, self._maintenance = executors
+        self._under_way: set[Future[None]] = set()
+
+    def run(self, effect: Effect) -> None:
+        """Begin the effect."""
+        match effect:
+            case Submit(subcompaction=subcompaction):
+                self._engine.submit(subcompaction)
+            case Cancel(subcompaction=subcompaction):
+                self._engine.cancel_one(subcompaction)
+            case RestartEngine(why=why):
+                self._engine.restart(why)
+            case RemoveOutputs(subcompaction=subcompaction, result=result):
+                self._begin(self._maintenance, discard, subcompaction, file_names(result))
+            case MaintenanceJob():
+                self._begin(self._maintenance, self._run, effect)
+            case Job():
+                self._begin(self._jobs, self._run, effect)
+            case Forget(name=name):
+                self._tables.forget(name)
+
+    def close(self, seconds_max: float) -> bool:
+        """Begin nothing more; whether all running jobs have ended in time."""
+        for pool in (self._jobs, self._maintenance):
+            pool.shutdown(wait=False, cancel_futures=True)
+        return not wait(list(self._under_way), seconds_max).not_done
+
+    def _begin(self, pool: Executor, work: Callable[..., None], *given: object) -> None:
+        future = pool.submit(work, *given)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+
+    def _run(self, job: Job) -> None:
+        outcome, seconds = self._tables.run(job)
+        self._post(partial(self._ended, job, outcome, seconds))
+
+
+def thread_pools() -> tuple[Executor, Executor]:
+    """The daemon's: for the jobs of the tables' own lanes, and for maintenance."""
+    own = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="table")
+    return own, ThreadPoolExecutor(_MAINTENANCE_THREADS, thread_name_prefix="maintenance")

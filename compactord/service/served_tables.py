@@ -1,0 +1,97 @@
+"""The daemon's jobs on tables: every job ends with an outcome, and what it logs names its table.
+
+An exception that is no `CompactordError` is a defect: it is logged with its stack, and the table
+waits as after any other failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from compactord.clock import Clock
+from compactord.errors import CompactordError, UnsupportedTable
+from compactord.model import TableName
+from compactord.scheduler.job import CycleJob, Job, JobOutcome
+from compactord.service.table_jobs import TableJobs
+from compactord.table.cycle import Cycle, Phase
+from compactord.table.info import described_info
+from compactord.table.subcompactions import WorkerSpec
+
+T = TypeVar("T")
+_log = structlog.get_logger()
+
+
+class Defect(CompactordError):
+    """An exception that should not have been possible; its stack is in the log."""
+
+
+class ServedTables(TableJobs):
+    """See the module."""
+
+    def __init__(self, *, clock: Clock, worker: WorkerSpec) -> None:
+        super().__init__(clock=clock, worker=worker)
+        # Tables whose last commit before this process was looked for.
+        self._searched: set[TableName] = set()
+
+    def run(self, job: Job) -> tuple[JobOutcome, float]:
+        with bound_contextvars(**job.name.log_fields):
+            return super().run(job)
+
+    def forget(self, name: TableName) -> None:
+        super().forget(name)
+        self._searched.discard(name)
+
+    def phase(self, name: TableName) -> Phase:
+        """The phase of the table's running job."""
+        compactor = self.compactors.get(name)
+        return compactor.phase if compactor is not None else Phase.PLAN
+
+    def _cycle(self, job: CycleJob) -> Cycle:
+        cycle = self._with_info(job.name, super()._cycle(job))
+        return self._with_last_commit(job.name, cycle)
+
+    def _with_info(self, name: TableName, cycle: Cycle) -> Cycle:
+        """What the table is, for people, where no plan tells it.
+
+        A table that has been planned keeps what was known of it, unless it is refused now.
+        """
+        compactor = self.compactors.get(name)
+        is_known = compactor is not None and compactor.seen is not None
+        is_refused = isinstance(cycle.error, UnsupportedTable)
+        if cycle.error is None or (is_known and not is_refused):
+            return cycle
+        spec = self.specs[name]
+        info = self._attempted(
+            lambda: described_info(
+                spec.storage,
+                spec.ref,
+                spec.request.overrides,
+                stop_trigger_fallback=spec.stop_trigger_fallback,
+            ),
+        )
+        return replace(cycle, info=None if isinstance(info, CompactordError) else info)
+
+    def _with_last_commit(self, name: TableName, cycle: Cycle) -> Cycle:
+        """With the table's first plan what an earlier process committed, as its snapshots tell."""
+        if cycle.planned is None or name in self._searched:
+            return cycle
+        self._searched.add(name)
+        found = self._attempted(self.compactors[name].last_commit)
+        return cycle if isinstance(found, CompactordError) else replace(cycle, last_commit=found)
+
+    def _attempted(self, work: Callable[[], T]) -> T | CompactordError:
+        """Its result or error, whatever happens: no job may end without an outcome."""
+        try:
+            return super()._attempted(work)
+        except (MemoryError, OSError) as error:
+            # The machine's failure, no defect: too many open files, no memory.
+            _log.error("job_failed", error=str(error))
+            return Defect(f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - the border of the thread
+            _log.error("defect", exc_info=True)
+            return Defect(f"a defect of compactord, see the log: {type(error).__name__}: {error}")

@@ -1,0 +1,135 @@
+"""Runs jobs on tables: opens each when it is first needed, and answers with what a job came to.
+
+Errors that a user or a store can cause are outcomes; any other exception is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from compactord.clock import Clock
+from compactord.commit.publish import SnapshotPublisher
+from compactord.errors import CompactordError
+from compactord.maintenance.kind import Round
+from compactord.model import TableName
+from compactord.paimon.table import TableRef
+from compactord.scheduler.job import (
+    CycleJob,
+    DiscardJob,
+    DispatchJob,
+    Job,
+    JobOutcome,
+    MaintenanceJob,
+)
+from compactord.storage.base import Storage
+from compactord.table.compactor import TableCompactor
+from compactord.table.cycle import Cycle
+from compactord.table.in_flight import Failed, Finished
+from compactord.table.request import CompactRequest
+from compactord.table.subcompactions import WorkerSpec
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """How a table is opened; a new spec takes effect with the table's next cycle."""
+
+    ref: TableRef
+    request: CompactRequest
+    storage: Storage
+    publisher: SnapshotPublisher
+    stop_trigger_fallback: int
+
+
+class TableJobs:
+    """`run` is called by any thread; of a table's own lane one job at a time is."""
+
+    def __init__(self, *, clock: Clock, worker: WorkerSpec) -> None:
+        self.specs: dict[TableName, TableSpec] = {}
+        self.compactors: dict[TableName, TableCompactor] = {}
+        self._clock = clock
+        self._worker = worker
+        self._opened_with: dict[TableName, TableSpec] = {}
+
+    def run(self, job: Job) -> tuple[JobOutcome, float]:
+        """Run the job; its outcome, and how many seconds it took."""
+        start_s = self._clock.monotonic_s()
+        outcome = self._outcome(job, start_s)
+        return outcome, self._clock.monotonic_s() - start_s
+
+    def _outcome(self, job: Job, start_s: float) -> JobOutcome:
+        match job:
+            case CycleJob():
+                return self._cycle(job)
+            case DispatchJob(name=name, bucket=bucket, number=number, free_slots=free_slots):
+                return self._attempted(
+                    lambda: self.compactors[name].dispatch(
+                        bucket, number=number, free_slots=free_slots
+                    )
+                )
+            case DiscardJob(name=name, ended=ended):
+                return self._attempted(lambda: self.compactors[name].discard(ended))
+            case MaintenanceJob(name=name, kind=kind, under_way=under_way):
+                result = self._attempted(lambda: kind.run(self.compactors[name], under_way))
+                seconds = self._clock.monotonic_s() - start_s
+                round_: Round | CompactordError
+                round_ = self._attempted(lambda: kind.ended(result, seconds))
+                return round_
+        raise AssertionError(f"nothing runs {job}")
+
+    def open(self, name: TableName) -> TableCompactor:
+        """The table's compactor, made when it is first needed, with the newest spec.
+
+        Only the table's own job calls this. Raises what `open_table` raises.
+        """
+        spec = self.specs[name]
+        known = self.compactors.get(name)
+        opened_with = self._opened_with.get(name)
+        if known is None or opened_with is None or opened_with.ref != spec.ref:
+            known = TableCompactor(
+                spec.ref,
+                spec.request,
+                storage=spec.storage,
+                publisher=spec.publisher,
+                clock=self._clock,
+                worker=self._worker,
+                stop_trigger_fallback=spec.stop_trigger_fallback,
+            )
+        elif opened_with != spec:
+            known.reconfigure(spec.request, spec.stop_trigger_fallback)
+        self.compactors[name] = known
+        self._opened_with[name] = spec
+        return known
+
+    def forget(self, name: TableName) -> None:
+        """The table is not served any more."""
+        self.specs.pop(name, None)
+        self.compactors.pop(name, None)
+        self._opened_with.pop(name, None)
+
+    def _cycle(self, job: CycleJob) -> Cycle:
+        cycle = self._attempted(lambda: self.open(job.name).cycle(job.ended, job.skip))
+        return _failed(cycle, job.ended) if isinstance(cycle, CompactordError) else cycle
+
+    def _attempted(self, work: Callable[[], T]) -> T | CompactordError:
+        """The result or the error of `work`."""
+        try:
+            return work()
+        except CompactordError as error:
+            return error
+
+
+def _failed(error: CompactordError, ended: Sequence[Finished | Failed]) -> Cycle:
+    finished = any(isinstance(each, Finished) for each in ended)
+    return Cycle(
+        settled=None,
+        commit_seconds=0.0,
+        planned=None,
+        lost_snapshots=(),
+        replaced_snapshots=0,
+        error=error,
+        in_commit=finished,
+    )
