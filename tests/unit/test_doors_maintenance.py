@@ -1,0 +1,63 @@
+"""A kind of maintenance is one module and one line of a registry: a toy runs wherever kinds run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
+
+from compactord.config.model import Recovery
+from compactord.maintenance.kind import AnyKind
+from compactord.maintenance.registry import maintenance_kinds
+from compactord.paimon.snapshot import snapshot_ids
+from tests.builders import fill_keyed, keyed_table, one_shot, writer
+from tests.storages import MemoryStorage
+from tests.toy_maintenance import CountSnapshots
+from tests.unit.service.test_wall_clock import Running
+
+TOY = CountSnapshots()
+
+
+def _kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
+    return (*maintenance_kinds(recovery), TOY)
+
+
+def test_the_daemon_runs_a_toy_beside_its_own_kinds_and_tells_of_it(tmp_path: Path) -> None:
+    with capture_logs(processors=[merge_contextvars]) as events:
+        running = Running(tmp_path, kinds=_kinds)
+        with running:
+            for _ in range(12):
+                running.second()
+    scheduled = running.scheduled
+    record = scheduled.rounds[TOY.name]
+    assert 0 < record.began_ms <= record.succeeded_ms == record.ended_ms
+    told = [event for event in events if event["event"] == "toy_finished"]
+    assert scheduled.counts.sums["toy_snapshots"] == sum(event["snapshots"] for event in told) > 0
+    assert told[0].items() >= running.name.log_fields.items()
+    scraped = running.metrics.expose(running.daemon.view())[0].decode()
+    assert f"compactord_toy_snapshots_total {float(scheduled.counts.sums['toy_snapshots'])}" in (
+        scraped
+    )
+    assert f"compactord_toy_duration_seconds_count {float(len(told))}" in scraped
+    assert {"sweep", "expire"} < scheduled.rounds.keys(), "the others run, too"
+
+
+def test_a_toy_that_fails_does_not_count_as_a_round_that_succeeded(tmp_path: Path) -> None:
+    with Running(tmp_path, kinds=lambda _: (TOY,)) as running:
+        running.second()
+        succeeded_ms = running.scheduled.rounds[TOY.name].succeeded_ms
+        running.is_unlisted = True
+        for _ in range(3):
+            running.second()
+    record = running.scheduled.rounds[TOY.name]
+    assert record.succeeded_ms == succeeded_ms < record.ended_ms
+
+
+def test_a_command_runs_a_toy_before_it_compacts() -> None:
+    storage = MemoryStorage()
+    table = keyed_table(storage, "/wh/db.db/t")
+    fill_keyed(writer(storage, table), commits=6)
+    run = one_shot(storage, table)
+    assert run.maintain(TOY) == {"toy_snapshots": len(snapshot_ids(storage, table.location))}
+    assert run.run().compactions > 0
