@@ -93,12 +93,22 @@ class Accounting:
         seconds: float,
         now_ms: int,
     ) -> None:
-        assert settled.committed is not None, "it was committed"
-        scheduled.tell(Committed(name=scheduled.name, settled=settled, seconds=seconds))
+        committed, published = settled.committed, settled.published
+        assert committed is not None, "it was committed"
+        scheduled.tell(
+            Committed(
+                name=scheduled.name,
+                snapshot_id=committed.snapshot_id,
+                attempts=committed.attempts,
+                compactions=tuple(each.number for each in published),
+                buckets=len({each.compaction.bucket for each in published}),
+                seconds=seconds,
+            )
+        )
         scheduled.last_commit_ms = now_ms
-        scheduled.last_commit_snapshot_id = settled.committed.snapshot_id
+        scheduled.last_commit_snapshot_id = committed.snapshot_id
         scheduled.failures = 0
-        for each in settled.published:
+        for each in published:
             record = records[each.number]
             bucket = record.pending.bucket
             known = scheduled.quarantined.get(bucket)

@@ -43,9 +43,7 @@ class Counts:
                 self.compactions[kind, outcome] += 1
             case Conflicted(conflict=conflict):
                 self.conflicts[conflict] += 1
-            case Committed(settled=settled):
-                assert settled.committed is not None, "told of a commit"
-                attempts = settled.committed.attempts
+            case Committed(attempts=attempts):
                 sums["commits_committed"] += 1
                 sums["commit_attempts"] += attempts
                 self.conflicts[Conflict.SNAPSHOT_RACE] += attempts - 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compactord.scheduler.job import CycleJob, DiscardJob
+from compactord.scheduler.job import CycleJob, DiscardJob, JobRecord
 from compactord.scheduler.record import CompactionRecord, Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
@@ -82,7 +82,8 @@ class Cycles:
         else:
             skip = self._slots.skip(scheduled, now_ms, may_begin=may_poll)
             job = CycleJob(name=name, ended=ended, skip=skip)
-        self._jobs.begin(scheduled, job, now_ms)
+        scheduled.job = JobRecord(job=job, since_ms=now_ms)
+        self._jobs.began(name)
         return job
 
     def _may_wait(

@@ -15,7 +15,7 @@ from compactord.paimon.data_file import BucketId
 from compactord.scheduler.halts import Quarantined
 from compactord.scheduler.record import CompactionRecord
 from compactord.scheduler.status import EndedCompaction, Halt, Outcome
-from compactord.table.cycle import Planned, Settled
+from compactord.table.cycle import Planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,12 @@ class Conflicted(TableEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(TableEvent):
-    """A snapshot of ours was made."""
+    """A snapshot of ours was made, with these compactions of so many buckets."""
 
-    settled: Settled
+    snapshot_id: int
+    attempts: int
+    compactions: tuple[int, ...]
+    buckets: int
     seconds: float
 
 

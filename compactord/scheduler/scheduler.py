@@ -83,7 +83,6 @@ class Scheduler:
         self._cycles = Cycles(self._jobs, self._slots, max_commit_delay_ms)
         self._compactions = Compactions(self.accounting, self._slots, self._cycles)
         self._added = 0
-        # Whether maintenance may have something to begin.
         self._is_maintenance_due = False
         self._leaving: dict[TableName, None] = {}
 
@@ -222,7 +221,7 @@ class Scheduler:
                 self._slots.want(scheduled)
 
     def job_ended(self, job: Job, outcome: JobOutcome, seconds: float, now_ms: int) -> None:
-        """A job has ended, after `seconds`; an error of maintenance or a dispatch is an outcome."""
+        """A job has ended, after `seconds`."""
         scheduled = self._touched(job.name)
         if isinstance(job, MaintenanceJob):
             round_ = outcome if isinstance(outcome, Round) else Round(has_failed=True)
@@ -230,7 +229,8 @@ class Scheduler:
             self._is_maintenance_due = True
             self.accounting.maintained(scheduled, job, seconds, round_)
             return
-        self._jobs.end(scheduled)
+        scheduled.job = None
+        self._jobs.ended(job.name)
         match job, outcome:
             case CycleJob(), Cycle():
                 self._cycle_ended(scheduled, outcome, seconds, now_ms)
@@ -293,13 +293,13 @@ class Scheduler:
             case Outrun(why=text):
                 outcome = Outcome.CONFLICT
                 scheduled.last_number = record.number
-                conflict = Conflict.FILE_REMOVED
-                self.accounting.conflicted(record, conflict, text, now_ms)
+                self.accounting.conflicted(record, Conflict.FILE_REMOVED, text, now_ms)
             case CompactordError():
                 outcome = Outcome.FAILED
                 self.accounting.bucket_failed(record, Failure.of(why), now_ms)
-        kind = record.pending.kind
-        scheduled.tell(NotDispatched(name=scheduled.name, kind=kind, outcome=outcome))
+        scheduled.tell(
+            NotDispatched(name=scheduled.name, kind=record.pending.kind, outcome=outcome)
+        )
 
     def _discarded(self, scheduled: ScheduledTable, now_ms: int) -> None:
         for record in scheduled.with_status(Status.COMMITTING):
@@ -353,22 +353,16 @@ class Scheduler:
     def decide(self, now_ms: int) -> list[Effect]:
         """Everything that can begin now."""
         for name in self._leaving:
-            self._compactions.drop_unbegun(
-                self.tables[name], "its table is no longer served", now_ms
-            )
+            why = "its table is no longer served"
+            self._compactions.drop_unbegun(self.tables[name], why, now_ms)
         effects: list[Effect] = [*self._compactions.take_late(), *self._cycles.begin(now_ms)]
         if not self.is_ending:
             effects += self._slots.give(self.tables.values(), slots=self.slots, now_ms=now_ms)
         if self._is_maintenance_due and not self.is_draining:
             self._is_maintenance_due = False
-            effects.extend(
-                due_maintenance(
-                    self.tables.values(),
-                    self._kinds,
-                    silent=self._jobs.silent,
-                    now_ms=now_ms,
-                    wall=self.wall,
-                )
+            tables, silent = self.tables.values(), self._jobs.silent
+            effects += due_maintenance(
+                tables, self._kinds, silent=silent, now_ms=now_ms, wall=self.wall
             )
         for name in list(self._leaving):
             scheduled = self.tables[name]

@@ -17,7 +17,7 @@ from compactord.model import TableName, WorkKind
 from compactord.scheduler.at_engine import AtEngine, Submitted, TimeLimit
 from compactord.scheduler.effects import Submit
 from compactord.scheduler.events import CompactionStarted
-from compactord.scheduler.job import DispatchJob, Job, JobRecord
+from compactord.scheduler.job import DispatchJob, JobRecord
 from compactord.scheduler.priority import (
     LARGE_BYTES,
     Contender,
@@ -77,13 +77,13 @@ class Jobs:
         is_below_share = self._held[catalog] < max(1, share - spare)
         return self.free > (spare if is_below_share else max(spare, self._most // 2))
 
-    def begin(self, scheduled: ScheduledTable, job: Job, now_ms: int) -> None:
-        scheduled.job = JobRecord(job=job, since_ms=now_ms)
-        self._held[scheduled.name.catalog] += 1
+    def began(self, name: TableName) -> None:
+        """A job of the table has a thread."""
+        self._held[name.catalog] += 1
 
-    def end(self, scheduled: ScheduledTable) -> None:
-        scheduled.job = None
-        self._held[scheduled.name.catalog] -= 1
+    def ended(self, name: TableName) -> None:
+        """It has given the thread back."""
+        self._held[name.catalog] -= 1
 
 
 class Slots:
@@ -303,7 +303,8 @@ class Slots:
         job = DispatchJob(
             name=scheduled.name, bucket=pending.bucket, number=self._numbers, free_slots=free
         )
-        self._jobs.begin(scheduled, job, now_ms)
+        scheduled.job = JobRecord(job=job, since_ms=now_ms)
+        self._jobs.began(scheduled.name)
         scheduled.compactions[self._numbers] = CompactionRecord(
             table=scheduled,
             number=self._numbers,

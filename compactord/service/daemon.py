@@ -1,6 +1,6 @@
 """The service: one loop that owns all state, and threads that post events to it.
 
-An event is a function that the loop calls; whatever blocks happens elsewhere (`effects_runner`,
+An event is a function that the loop calls; whatever blocks happens elsewhere (`job_runner`,
 `engine_host`, chores) and ends by posting one. After each event the scheduler decides what begins.
 Once a second the loop records a heartbeat and publishes the view that all readers use.
 """
@@ -120,22 +120,9 @@ class Daemon:
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="chore")
         self._timetable = Timetable(self._events.put)
         self._registry = TableRegistry(
-            loaded,
-            self._scheduler,
-            self._tables.specs,
-            timetable=self._timetable,
-            clock=clock,
+            loaded, self._scheduler, self._tables.specs, timetable=self._timetable, clock=clock
         )
-        self._facts = Facts(
-            instance=instance,
-            version=__version__,
-            started_ms=clock.steady_ms(),
-            config=self._settings.view,
-            engine=self._capacity.view(0, 0),
-            catalogs=self._registry.catalogs,
-            silent_since_ms=self._silent_stores.since_ms,
-            unmatched=self._registry.unmatched,
-        )
+        self._facts = self._make_facts(instance)
         self._next_tick_s = clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
         self._shutdown = Shutdown(self._scheduler, clock, self._cancel)
@@ -154,6 +141,18 @@ class Daemon:
             max_commit_delay_ms=config.limits.max_commit_delay_ms,
             time_limit=time_limit(config.limits),
             kinds=self._kinds(config.recovery),
+        )
+
+    def _make_facts(self, instance: str) -> Facts:
+        return Facts(
+            instance=instance,
+            version=__version__,
+            started_ms=self._clock.steady_ms(),
+            config=self._settings.view,
+            engine=self._capacity.view(0, 0),
+            catalogs=self._registry.catalogs,
+            silent_since_ms=self._silent_stores.since_ms,
+            unmatched=self._registry.unmatched,
         )
 
     # -- for any thread

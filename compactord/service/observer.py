@@ -120,16 +120,14 @@ class LoggingObserver:
                 pass
 
     def _committed(self, event: Committed) -> None:
-        settled, committed = event.settled, event.settled.committed
-        assert committed is not None, "told of a commit"
-        self._metrics.committed(event.seconds, len(settled.published))
+        self._metrics.committed(event.seconds, len(event.compactions))
         _log.info(
             "commit_succeeded",
             **event.name.log_fields,
-            snapshot_id=committed.snapshot_id,
-            compaction_ids=[each.number for each in settled.published],
-            buckets=len({each.compaction.bucket for each in settled.published}),
-            attempts=committed.attempts,
+            snapshot_id=event.snapshot_id,
+            compaction_ids=list(event.compactions),
+            buckets=event.buckets,
+            attempts=event.attempts,
             duration_s=round(event.seconds, 3),
         )
 

@@ -244,6 +244,13 @@ class OneShot:
                 self._scheduler.poll_now(self._name, now_ms)
 
     def _cycle_ended(self, cycle: Cycle) -> None:
+        settled = cycle.settled
+        if settled is not None and settled.committed is not None:
+            stats = [each for done in settled.published for each in done.stats]
+            self.totals.worker_cpu_s += sum(each.cpu_s for each in stats)
+            peaks = [self.totals.peak_worker_rss_bytes, *(each.peak_rss_bytes for each in stats)]
+            self.totals.peak_worker_rss_bytes = max(peaks)
+            self._progress.committed(settled.committed)
         for lost in cycle.lost_commits:
             is_back = lost.outcome is LossOutcome.HEALED
             (self.totals.lost_commits if is_back else self.totals.failures).append(str(lost))
@@ -285,15 +292,9 @@ class OneShot:
         """The scheduler's events, as its observer; the log of the table has the others already."""
         totals = self.totals
         match event:
-            case Committed(settled=settled):
-                assert settled.committed is not None, "told of a commit"
-                totals.snapshots.append(settled.committed.snapshot_id)
+            case Committed(snapshot_id=snapshot_id):
+                totals.snapshots.append(snapshot_id)
                 totals.seconds = self._clock.monotonic_s() - self._start_s - totals.start_seconds
-                for stats in (each for done in settled.published for each in done.stats):
-                    totals.worker_cpu_s += stats.cpu_s
-                    peak = max(totals.peak_worker_rss_bytes, stats.peak_rss_bytes)
-                    totals.peak_worker_rss_bytes = peak
-                self._progress.committed(settled.committed)
             case BucketQuarantined(bucket=bucket, quarantined=quarantined):
                 # For the rest of the run.
                 why, partition = quarantined.message, quarantined.partition
