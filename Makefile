@@ -85,9 +85,11 @@ manifests: deploy-tools ## Renew the chart's schema, copies and page, and the pl
 
 test: tools ## All tests but tests/deploy; fetches the jar of Java Paimon once
 	$(BIN)/python -m tests.oracle.judge_jar
+	$(BIN)/python -m tests.tools.class_archive
 	$(BIN)/python -m pytest --ignore tests/deploy $(PARALLEL) $(PYTEST_ARGS)
 
 test-deploy: deploy-tools ## tests/deploy: the image, the chart, the manifests, the alerts
+	$(BIN)/python -m tests.tools.class_archive
 	$(BIN)/python -m pytest tests/deploy $(PARALLEL) $(PYTEST_ARGS)
 
 test-fast: setup ## The tests that need neither Java nor `make tools`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from compactord.engine.pool import PooledEngine
 from compactord.engine.spark import start_spark
+from tests.tools.class_archive import archive_options
 
 REPOSITORY = Path(__file__).parent.parent
 # Their tests start whole programs, which have sessions of Spark, and share some of them.
@@ -71,3 +73,5 @@ def pytest_configure() -> None:
     # A shell's background job ignores it, and so would the programs that tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if options := archive_options():
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", options)

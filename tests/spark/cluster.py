@@ -21,12 +21,13 @@ from compactord.engine.jre import find_java
 from tests.conftest import REPOSITORY
 from tests.spark.remote import descendants, find_process
 from tests.spark.subcompactions import eventually
+from tests.tools.class_archive import archive_options
 
 SPARK_HOME = Path(pyspark.__file__).parent
 WORKERS = 2
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 # Started for a test only: a small heap and a quick start.
-JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+JVM = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive_options()}"
 
 
 class Cluster:
