@@ -11,7 +11,6 @@ from compactord.errors import CatalogOptionInvalid
 from compactord.storage.objects.options import Given, OptionNames, StoreService, given
 from compactord.storage.objects.spec import object_store
 
-_PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
 _KEY_FILE = "give the path of a JSON key as fs.gs.auth.service.account.json.keyfile"
 _TOKENS = "access tokens of a class of one's own are not supported"
 _CSEK = "keys of the customer that go with each request are not supported; use those of Cloud KMS"
@@ -19,9 +18,6 @@ _FEDERATION = "auth.workload.identity.federation.credential.config.file"
 _NAMES = OptionNames(
     prefixes=("fs.gs.", "gs."),
     refused={
-        "proxy.address": _PROXY,
-        "proxy.username": _PROXY,
-        "proxy.password": _PROXY,
         "auth.service.account.email": _KEY_FILE,
         "auth.service.account.keyfile": _KEY_FILE,
         "auth.service.account.private.key": _KEY_FILE,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compactord.errors import CatalogOptionInvalid
 from compactord.references import ReferenceMissing, resolve
 from compactord.storage.base import HADOOP
+
+# For options `proxy.…` of any store: ignored, they would send requests another way.
+_PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +139,9 @@ def given(
             continue
         name, is_narrow = found
         name = names.aliases.get(name, name)
-        if name in names.refused:
-            raise CatalogOptionInvalid(key, f"no such option: {names.refused[name]}")
+        instead = _PROXY if name.startswith("proxy.") else names.refused.get(name)
+        if instead is not None:
+            raise CatalogOptionInvalid(key, f"no such option: {instead}")
         (narrow if is_narrow else wide).setdefault(name, []).append((key, text))
     return Given(names, {**wide, **narrow})
 
@@ -153,3 +158,12 @@ class StoreService:
     given: Given
     options: Mapping[str, str] = field(repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def is_address(host: str) -> bool:
+    """Whether no name of a bucket can stand before the host's."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True

@@ -5,22 +5,17 @@ Names: Paimon's OSSFileIO.java, and Hadoop's client for OSS, to which it hands t
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from compactord.errors import CatalogOptionInvalid
 from compactord.storage.base import Capabilities
-from compactord.storage.objects.options import Given, OptionNames, StoreService, given
+from compactord.storage.objects.options import Given, OptionNames, StoreService, given, is_address
 from compactord.storage.objects.spec import object_store
 
-_PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
 _NAMES = OptionNames(
     prefixes=("fs.oss.",),
     refused={
-        **dict.fromkeys(
-            (f"proxy.{n}" for n in ("host", "port", "username", "password", "domain")), _PROXY
-        ),
         "credentials.provider": "give keys, or none for variables and roles of the machine",
         "server-side-data-encryption": "SM4 within KMS is not supported yet",
     },
@@ -42,7 +37,7 @@ def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreServi
         is_secure = found.flag("connection.secure.enabled", True)
         endpoint = f"{'https' if is_secure else 'http'}://{endpoint}"
     service["endpoint"] = endpoint
-    if found.flag("sld.enabled", False) or _is_address(endpoint):
+    if found.flag("sld.enabled", False) or is_address(urlsplit(endpoint).hostname or ""):
         service["addressing_style"] = "path"
     _put_keys(found, service)
     found.plain("assumed.role.arn", "role_arn", service)
@@ -54,15 +49,6 @@ def _service(scheme: str, bucket: str, options: Mapping[str, str]) -> StoreServi
 def _cased(name: str) -> tuple[str, bool]:
     """Paimon takes the names of the keys in any case."""
     return _KEYS.get(name.lower(), name), False
-
-
-def _is_address(endpoint: str) -> bool:
-    host = urlsplit(endpoint).hostname or ""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return True
 
 
 def _put_keys(found: Given, service: dict[str, str]) -> None:

@@ -5,17 +5,14 @@ Names: Paimon's S3FileIO.java, and Hadoop's S3A, to whose options it hands all o
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from compactord.errors import CatalogOptionInvalid
-from compactord.storage.objects.options import Given, OptionNames, StoreService, given
+from compactord.storage.objects.options import Given, OptionNames, StoreService, given, is_address
 from compactord.storage.objects.spec import object_store
 
-_PROXY = "compactord takes proxies from HTTPS_PROXY and NO_PROXY in the environment"
-_PROXY_NAMES = ("host", "port", "ssl.enabled", "username", "password", "domain", "workstation")
 _KEY_STORE = "give keys as ${file:/path} or ${env:NAME}"
 _NAMES = OptionNames(
     prefixes=("s3.", "s3a.", "fs.s3a."),
@@ -29,7 +26,6 @@ _NAMES = OptionNames(
         "server-side-encryption.key": "encryption.key",
     },
     refused={
-        **dict.fromkeys((f"proxy.{name}" for name in _PROXY_NAMES), _PROXY),
         "security.credential.provider.path": _KEY_STORE,
         "assumed.role.policy": "give the role itself the permissions that it is to have",
         "encryption.context": "give the key to the bucket as its default encryption",
@@ -130,15 +126,9 @@ def _host(found: Given, endpoint: str) -> str:
 
 def _is_virtual(bucket: str, endpoint: str, host: str) -> bool:
     """Whether the bucket's name can stand before the host's, as in the Java SDK."""
-    if host == "localhost":
-        return False
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        # A dot would not match the certificate of the store.
-        labels = bucket.split(".") if endpoint.startswith("http:") else [bucket]
-        return all(_DNS_NAME.fullmatch(label) for label in labels)
-    return False
+    # A dot would not match the certificate of the store.
+    labels = bucket.split(".") if endpoint.startswith("http:") else [bucket]
+    return not is_address(host) and all(_DNS_NAME.fullmatch(label) for label in labels)
 
 
 def _put_credentials(found: Given, service: dict[str, str]) -> None:
