@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from compactord.catalog.database import Database
-from compactord.catalog.jdbc_address import jdbc_address
-from compactord.catalog.jdbc_lock import JdbcLock
+from compactord.catalog.jdbc.address import jdbc_address
+from compactord.catalog.jdbc.database import Database
+from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.options import jdbc_options
 from compactord.errors import CatalogUnavailable
 from tests.builders import VirtualClock

@@ -18,7 +18,7 @@ from compactord.storage.open import STORES, Stores
 
 # Databases need packages that are not always installed.
 if TYPE_CHECKING:
-    from compactord.catalog.registration import Registration
+    from compactord.catalog.jdbc.registration import Registration
 
 # How long a snapshot of ours stands before we build on it, where nothing excludes writers.
 SETTLE_MS = 10_000
@@ -61,7 +61,7 @@ def open_catalog(
             return RefusedCatalog(storage, path)
         return FilesystemCatalog(storage, path, settle_ms=settle_ms)
     try:
-        from compactord.catalog.jdbc import open_jdbc
+        from compactord.catalog.jdbc.catalog import open_jdbc
     except ImportError as error:
         raise _no_packages(error) from None
     late = LateValues(own)
@@ -85,8 +85,8 @@ def open_registration(
     storage, path = stores.open(warehouse, options)
     own = _own(options, stores)
     try:
-        from compactord.catalog.jdbc import open_database
-        from compactord.catalog.registration import Registration
+        from compactord.catalog.jdbc.catalog import open_database
+        from compactord.catalog.jdbc.registration import Registration
     except ImportError as error:
         raise _no_packages(error) from None
     given = jdbc_options(_resolved(own), is_locked=not storage.capabilities.has_folders)

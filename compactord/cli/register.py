@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from compactord.catalog.jdbc.registration import Registration
 from compactord.catalog.open import open_registration
-from compactord.catalog.registration import Registration
 from compactord.cli.choice import load_place, tables_of
 from compactord.cli.loading import warn_of_options
 from compactord.cli.running import OK, exit_code, say, tell

@@ -12,7 +12,7 @@ import sys
 import time
 
 from compactord import ids
-from compactord.catalog.jdbc import JdbcCatalog
+from compactord.catalog.jdbc.catalog import JdbcCatalog
 from compactord.catalog.open import open_catalog
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import SnapshotPublisher

@@ -15,9 +15,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from compactord import ids
-from compactord.catalog.database import Database
-from compactord.catalog.jdbc_address import JdbcAddress, jdbc_address
-from compactord.catalog.jdbc_lock import JdbcLock
+from compactord.catalog.jdbc.address import JdbcAddress, jdbc_address
+from compactord.catalog.jdbc.database import Database
+from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.options import jdbc_options
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import StorePublisher

@@ -16,9 +16,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from structlog.testing import capture_logs
 
-from compactord.catalog.database import Database
-from compactord.catalog.jdbc_address import jdbc_address
-from compactord.catalog.jdbc_lock import JdbcLock
+from compactord.catalog.jdbc.address import jdbc_address
+from compactord.catalog.jdbc.database import Database
+from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.open import open_catalog, open_registration
 from compactord.catalog.options import jdbc_options
 from compactord.clock import SystemClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.catalog.jdbc_address import Dialect, jdbc_address
+from compactord.catalog.jdbc.address import Dialect, jdbc_address
 from compactord.catalog.open import open_catalog
 from compactord.catalog.options import CatalogOptionInvalid, check_filesystem_options, jdbc_options
 

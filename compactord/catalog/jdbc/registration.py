@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from compactord.catalog.database import Database, Duplicate, MissingTable
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.catalog.jdbc_address import Dialect
+from compactord.catalog.jdbc.address import Dialect
+from compactord.catalog.jdbc.database import Database, Duplicate, MissingTable
 from compactord.catalog.names import DATABASE_SUFFIX
 from compactord.catalog.options import JdbcOptions
 from compactord.paimon.table import TableRef

@@ -11,9 +11,9 @@ from dataclasses import replace
 from datetime import tzinfo
 
 from compactord.catalog.base import TableList
-from compactord.catalog.database import Database, MissingTable
-from compactord.catalog.jdbc_address import JdbcAddress, jdbc_address
-from compactord.catalog.jdbc_lock import JdbcLock
+from compactord.catalog.jdbc.address import JdbcAddress, jdbc_address
+from compactord.catalog.jdbc.database import Database, MissingTable
+from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.names import (
     may_be_table,
     nearest_names,

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import structlog
 
-from compactord.catalog.database import Database, Duplicate, MissingTable
-from compactord.catalog.jdbc_address import Dialect
+from compactord.catalog.jdbc.address import Dialect
+from compactord.catalog.jdbc.database import Database, Duplicate, MissingTable
 from compactord.catalog.options import JdbcOptions
 from compactord.clock import Clock, age_text
 from compactord.errors import AccessDenied, CatalogOptionInvalid, CatalogUnavailable

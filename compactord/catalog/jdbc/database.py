@@ -17,7 +17,7 @@ import sqlalchemy
 import tzlocal
 from sqlalchemy import event, exc
 
-from compactord.catalog.jdbc_address import Dialect, JdbcAddress
+from compactord.catalog.jdbc.address import Dialect, JdbcAddress
 from compactord.errors import (
     AccessDenied,
     CatalogDown,
@@ -213,7 +213,7 @@ def _engine(
         hide_parameters=True,
     )
     if is_postgresql:
-        from compactord.catalog.postgresql import connect
+        from compactord.catalog.jdbc.postgresql import connect
 
         @event.listens_for(engine, "do_connect")
         def timed(dialect: object, record: object, args: object, given: dict[str, Any]) -> object:

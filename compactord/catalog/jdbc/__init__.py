@@ -1,0 +1,1 @@
+"""The JDBC catalog: a database names the tables, and keeps locks of them."""
