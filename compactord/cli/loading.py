@@ -12,9 +12,9 @@ from compactord.catalog.base import Catalog
 from compactord.catalog.look import CatalogTrouble, look_at
 from compactord.catalog.open import open_catalog
 from compactord.clock import Clock
+from compactord.config.catalog_section import CatalogSection
 from compactord.config.choices import UnlockedWriters
 from compactord.config.load import LoadedConfig, load_config
-from compactord.config.model import Catalog as CatalogSection
 from compactord.config.model import ServiceConfig
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.engine.masters import MASTERS, is_local, is_master, shown_master, what_instead

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from datetime import tzinfo
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictInt,
     ValidationError,
@@ -22,19 +21,13 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from compactord.config.amounts import duration_ms, duration_text, size_bytes
-from compactord.config.choices import (
-    METASTORES,
-    LogFormat,
-    LogLevel,
-    Mode,
-    SnapshotExpiry,
-    UnlockedWriters,
-)
+from compactord.config.catalog_section import CatalogName, CatalogSection
+from compactord.config.choices import LogFormat, LogLevel
 from compactord.config.section import Section
+from compactord.config.table_settings import Rule, TableSettings
 from compactord.config.values import (
     Digits,
     DurationMs,
-    Flag,
     OrphanGraceMs,
     ScalarText,
     Several,
@@ -43,64 +36,21 @@ from compactord.config.values import (
     Text,
     ZoneNameOrLocal,
     at_least,
+    no_entries_if_null,
     zone_named,
 )
-from compactord.config.windows import Window
-from compactord.errors import UsageError
-from compactord.paimon.options.catalogue import canonical_key, check_override
 
 # With less memory a merge cannot hold its own buffers.
 LEAST_TASK_MEMORY_BYTES = 32 << 20
 
 _SECOND = at_least(1000, "1 s")
-_CATALOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _EVERYTHING = re.compile(".*", re.ASCII)
-
-
-def _metastore(value: object) -> str:
-    if value not in METASTORES:
-        raise ValueError("filesystem or jdbc, the metastores that are supported so far")
-    return str(value)
-
-
-def _catalog_name(name: str) -> str:
-    if _CATALOG_NAME.fullmatch(name) is None:
-        raise ValueError("a catalog's name of letters, digits, _ and -")
-    return name
 
 
 def _spark_key(key: str) -> str:
     if not key.startswith("spark."):
         raise ValueError("a Spark setting, which begins with spark.")
     return key
-
-
-def _table_options(options: dict[str, str]) -> dict[str, str]:
-    """Options under the keys as written; every wrong one is reported at its own place."""
-    wrong: list[InitErrorDetails] = []
-    names: dict[str, str] = {}
-    for key, value in options.items():
-        try:
-            check_override(key, value)
-            first = names.setdefault(canonical_key(key), key)
-            if first != key:
-                raise UsageError(f"{first} is another name of the same option")
-        except UsageError as error:
-            # The text before this quotes the value, which may be a secret.
-            _, separator, expected = str(error).rpartition(": expected ")
-            context = {"expected": expected, "hint": ""}
-            if not separator:
-                context = {"expected": "an option that may be set here", "hint": expected}
-            wrong.append(
-                InitErrorDetails(
-                    type=PydanticCustomError("option", "{expected}", context),
-                    loc=(key,),
-                    input=value,
-                )
-            )
-    if wrong:
-        raise ValidationError.from_exception_data("options", wrong)
-    return options
 
 
 def _wrong(attribute: str, value: int, expected: str) -> ValidationError:
@@ -110,20 +60,10 @@ def _wrong(attribute: str, value: int, expected: str) -> ValidationError:
     return ValidationError.from_exception_data("section", [details])
 
 
-def _no_entries_if_null(value: object) -> object:
-    return {} if value is None else value
-
-
-TableOptions = Annotated[
-    dict[str, ScalarText], BeforeValidator(_no_entries_if_null), AfterValidator(_table_options)
-]
 Settings = Annotated[
     dict[Annotated[str, AfterValidator(_spark_key)], ScalarText],
-    BeforeValidator(_no_entries_if_null),
+    BeforeValidator(no_entries_if_null),
 ]
-# Which there are depends on the metastore: they are checked where catalogs are opened.
-CatalogOptions = Annotated[dict[str, ScalarText], BeforeValidator(_no_entries_if_null)]
-CatalogName = Annotated[str, AfterValidator(_catalog_name)]
 
 
 class Http(Section):
@@ -167,36 +107,6 @@ class Spark(Section):
     )
 
 
-class Catalog(Section):
-    metastore: Annotated[str, BeforeValidator(_metastore)] = Field(
-        default="filesystem",
-        description="kind of the catalog",
-        json_schema_extra={"enum": list(METASTORES)},
-    )
-    warehouse: Text = Field(
-        description="root folder of the warehouse: a path, or a URL such as s3://bucket/wh, gs://, "
-        "abfss://container@account.dfs.core.windows.net/wh, oss://"
-    )
-    options: CatalogOptions = Field(
-        default={},
-        description="the catalog's options under Paimon's names, those of the writers: uri, "
-        "jdbc.user, jdbc.password, lock.enabled, s3.endpoint, s3.access-key, fs.azure.*, fs.gs.*, "
-        "fs.oss.* and others; secrets as ${env:NAME} or ${file:/path}",
-    )
-    unlocked_writers: UnlockedWriters = Field(
-        default=UnlockedWriters.REFUSE,
-        description="for a catalog without a lock on S3, GCS or Azure, where a writer of Java can "
-        "replace a snapshot of another: refuse: do not serve it; guarded: serve it, and let each "
-        "snapshot of compactord stand for settle before building on it",
-    )
-    settle_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("10 s"),
-        alias="settle",
-        description="with guarded, how long a snapshot has to stand: longer than a writer takes "
-        "from its last look to the end of its copy",
-    )
-
-
 class Discovery(Section):
     catalog_list_interval_ms: Annotated[DurationMs, _SECOND] = Field(
         default=duration_ms("60 s"),
@@ -214,79 +124,6 @@ class Discovery(Section):
     excluding_tables: TablePattern | None = Field(
         default=None, description="tables to exclude, by database.table; overrides including"
     )
-
-
-class TableSettings(Section):
-    """Settings for all tables, which rules can override for some of them."""
-
-    mode: Mode = Field(default=Mode.AUTO, description="auto: compact when due; paused: only poll")
-    only_write_only: Flag = Field(
-        default=True,
-        description="exclude a table unless its options have write-only: its writers compact it "
-        "themselves; false: its writers set write-only as they run, or compact beside us",
-    )
-    priority: Annotated[StrictInt, Field(ge=0, le=100), Digits] = Field(
-        default=50, description="weight relative to other tables, 0 to 100"
-    )
-    windows: Several[Window] = Field(default=(), description="when which kinds of work may start")
-    windows_strict: Flag = Field(
-        default=False, description="keep to the windows even when writers are about to stall"
-    )
-    max_backlog_age_ms: Annotated[DurationMs, _SECOND] = Field(
-        default=duration_ms("30 min"),
-        alias="max_backlog_age",
-        description="how long work may wait before it gets priority",
-    )
-    max_concurrent_tasks: Annotated[StrictInt, Field(ge=1), Digits] = Field(
-        default=4, description="task slots that one table may hold"
-    )
-    discovery_interval_ms: Annotated[DurationMs, _SECOND] | None = Field(
-        default=None,
-        alias="discovery_interval",
-        description="how often a table is polled; null: its own continuous.discovery-interval",
-    )
-    append_wait_ms: DurationMs | None = Field(
-        default=duration_ms("30 min"),
-        alias="append_wait",
-        description="small append files that waited longer are merged even if they are few; "
-        "null: they wait for more",
-    )
-    quiet_for_ms: DurationMs = Field(
-        default=0,
-        alias="quiet_for",
-        description="how long partitions of append tables are skipped after a command rewrote "
-        "them (DELETE, UPDATE, MERGE); 0 s: not at all",
-    )
-    expire_snapshots: SnapshotExpiry = Field(
-        default=SnapshotExpiry.FROM_TABLE,
-        description="from_table: expire snapshots as the table's options say; off: never",
-    )
-    options: TableOptions = Field(
-        default={}, description="table options that override the table's own"
-    )
-
-
-def _without_defaults(schema: dict[str, Any]) -> None:
-    for key in schema["properties"].values():
-        key.pop("default", None)
-
-
-class RuleSettings(TableSettings):
-    """Only fields that are set count (`model_fields_set`); defaults of the others are unused."""
-
-    model_config = ConfigDict(json_schema_extra=_without_defaults)
-
-
-class Match(Section):
-    catalog: Text | None = Field(default=None, description="a catalog's exact name; absent: any")
-    table: TablePattern | None = Field(
-        default=None, description="regular expression for the whole of database.table; absent: any"
-    )
-
-
-class Rule(Section):
-    match: Match = Field(description="which tables the rule concerns")
-    settings: RuleSettings = Field(alias="set", description="settings of these tables")
 
 
 class Limits(Section):
@@ -425,7 +262,7 @@ class Log(Section):
     )
 
 
-def _some_catalog(catalogs: dict[str, Catalog]) -> dict[str, Catalog]:
+def _some_catalog(catalogs: dict[str, CatalogSection]) -> dict[str, CatalogSection]:
     if not catalogs:
         raise ValueError("one catalog or more, each under its name")
     return catalogs
@@ -436,7 +273,7 @@ class ServiceConfig(Section):
 
     service: Service = Service()
     spark: Spark = Spark()
-    catalogs: Annotated[dict[CatalogName, Catalog], AfterValidator(_some_catalog)] = Field(
+    catalogs: Annotated[dict[CatalogName, CatalogSection], AfterValidator(_some_catalog)] = Field(
         description="catalogs by name"
     )
     discovery: Discovery = Discovery()

@@ -76,6 +76,11 @@ def _empty_if_null(value: object) -> object:
     return () if value is None else value
 
 
+def no_entries_if_null(value: object) -> object:
+    """The same for a mapping."""
+    return {} if value is None else value
+
+
 def zone_named(name: str) -> ZoneInfo:
     """The zone of an IANA name; ValueError for an unknown name."""
     try:
@@ -109,7 +114,7 @@ _ESCAPE_HINTS = {
 def table_pattern(value: object) -> re.Pattern[str]:
     """A pattern that means the same to Java's Matcher.matches and to re.fullmatch.
 
-    Classes such as `\\w` are ASCII, as Java's are by default.
+    Classes such as `\\w` are ASCII, as Java's are by default. Raises ValueError.
     """
     text = _words(value)
     _refuse_foreign_syntax(text)

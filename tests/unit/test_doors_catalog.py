@@ -12,7 +12,7 @@ from compactord.catalog.base import Catalog, TableList
 from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
 from compactord.commit.publish import SnapshotPublisher
-from compactord.config.model import Catalog as CatalogSection
+from compactord.config.catalog_section import CatalogSection
 from compactord.engine.inline import InlineEngine
 from compactord.errors import TableNotFound, TransientStorageError
 from compactord.ids import Owner

@@ -16,7 +16,7 @@ _ALLOWED = {
     "cli/arguments.py",
     "cli/examples.py",
     "config/catalog_arguments.py",
-    "config/model.py",
+    "config/catalog_section.py",
     "redaction.py",
 }
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.config.model import Catalog as CatalogSection
+from compactord.config.catalog_section import CatalogSection
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
 from compactord.errors import EngineUnavailable

@@ -14,7 +14,7 @@ import pytest
 from compactord.catalog.base import Catalog
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
-from compactord.config.model import Catalog as CatalogSection
+from compactord.config.catalog_section import CatalogSection
 from compactord.engine.inline import InlineEngine
 from compactord.errors import AccessDenied, ObjectNotFound, StorageError, TransientStorageError
 from compactord.paimon.snapshot import CommitKind, read_snapshot, snapshot_ids

@@ -1,0 +1,62 @@
+"""The section of one catalog."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from compactord.config.amounts import duration_ms
+from compactord.config.choices import METASTORES, UnlockedWriters
+from compactord.config.section import Section
+from compactord.config.values import DurationMs, ScalarText, Text, at_least, no_entries_if_null
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+
+
+def _metastore(value: object) -> str:
+    if value not in METASTORES:
+        raise ValueError("filesystem or jdbc, the metastores that are supported so far")
+    return str(value)
+
+
+def _name(name: str) -> str:
+    if _NAME.fullmatch(name) is None:
+        raise ValueError("a catalog's name of letters, digits, _ and -")
+    return name
+
+
+CatalogName = Annotated[str, AfterValidator(_name)]
+# Which there are depends on the metastore: they are checked where catalogs are opened.
+_Options = Annotated[dict[str, ScalarText], BeforeValidator(no_entries_if_null)]
+
+
+class CatalogSection(Section):
+    metastore: Annotated[str, BeforeValidator(_metastore)] = Field(
+        default="filesystem",
+        description="kind of the catalog",
+        json_schema_extra={"enum": list(METASTORES)},
+    )
+    warehouse: Text = Field(
+        description="root folder of the warehouse: a path, or a URL such as s3://bucket/wh, gs://, "
+        "abfss://container@account.dfs.core.windows.net/wh, oss://"
+    )
+    options: _Options = Field(
+        default={},
+        description="the catalog's options under Paimon's names, those of the writers: uri, "
+        "jdbc.user, jdbc.password, lock.enabled, s3.endpoint, s3.access-key, fs.azure.*, fs.gs.*, "
+        "fs.oss.* and others; secrets as ${env:NAME} or ${file:/path}",
+    )
+    unlocked_writers: UnlockedWriters = Field(
+        default=UnlockedWriters.REFUSE,
+        description="for a catalog without a lock on S3, GCS or Azure, where a writer of Java can "
+        "replace a snapshot of another: refuse: do not serve it; guarded: serve it, and let each "
+        "snapshot of compactord stand for settle before building on it",
+    )
+    settle_ms: Annotated[DurationMs, at_least(1000, "1 s")] = Field(
+        default=duration_ms("10 s"),
+        alias="settle",
+        description="with guarded, how long a snapshot has to stand: longer than a writer takes "
+        "from its last look to the end of its copy",
+    )

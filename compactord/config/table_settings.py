@@ -1,0 +1,141 @@
+"""Settings of tables, and the rules that override them for some."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    ValidationError,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from compactord.config.amounts import duration_ms
+from compactord.config.choices import Mode, SnapshotExpiry
+from compactord.config.section import Section
+from compactord.config.values import (
+    Digits,
+    DurationMs,
+    Flag,
+    ScalarText,
+    Several,
+    TablePattern,
+    Text,
+    at_least,
+    no_entries_if_null,
+)
+from compactord.config.windows import Window
+from compactord.errors import UsageError
+from compactord.paimon.options.catalogue import canonical_key, check_override
+
+_SECOND = at_least(1000, "1 s")
+
+
+def _table_options(options: dict[str, str]) -> dict[str, str]:
+    """Options under the keys as written; every wrong one is reported at its own place."""
+    wrong: list[InitErrorDetails] = []
+    names: dict[str, str] = {}
+    for key, value in options.items():
+        try:
+            check_override(key, value)
+            first = names.setdefault(canonical_key(key), key)
+            if first != key:
+                raise UsageError(f"{first} is another name of the same option")
+        except UsageError as error:
+            # The text before this quotes the value, which may be a secret.
+            _, separator, expected = str(error).rpartition(": expected ")
+            context = {"expected": expected, "hint": ""}
+            if not separator:
+                context = {"expected": "an option that may be set here", "hint": expected}
+            wrong.append(
+                InitErrorDetails(
+                    type=PydanticCustomError("option", "{expected}", context),
+                    loc=(key,),
+                    input=value,
+                )
+            )
+    if wrong:
+        raise ValidationError.from_exception_data("options", wrong)
+    return options
+
+
+_TableOptions = Annotated[
+    dict[str, ScalarText], BeforeValidator(no_entries_if_null), AfterValidator(_table_options)
+]
+
+
+class TableSettings(Section):
+    """Settings for all tables, which rules can override for some of them."""
+
+    mode: Mode = Field(default=Mode.AUTO, description="auto: compact when due; paused: only poll")
+    only_write_only: Flag = Field(
+        default=True,
+        description="exclude a table unless its options have write-only: its writers compact it "
+        "themselves; false: its writers set write-only as they run, or compact beside us",
+    )
+    priority: Annotated[StrictInt, Field(ge=0, le=100), Digits] = Field(
+        default=50, description="weight relative to other tables, 0 to 100"
+    )
+    windows: Several[Window] = Field(default=(), description="when which kinds of work may start")
+    windows_strict: Flag = Field(
+        default=False, description="keep to the windows even when writers are about to stall"
+    )
+    max_backlog_age_ms: Annotated[DurationMs, _SECOND] = Field(
+        default=duration_ms("30 min"),
+        alias="max_backlog_age",
+        description="how long work may wait before it gets priority",
+    )
+    max_concurrent_tasks: Annotated[StrictInt, Field(ge=1), Digits] = Field(
+        default=4, description="task slots that one table may hold"
+    )
+    discovery_interval_ms: Annotated[DurationMs, _SECOND] | None = Field(
+        default=None,
+        alias="discovery_interval",
+        description="how often a table is polled; null: its own continuous.discovery-interval",
+    )
+    append_wait_ms: DurationMs | None = Field(
+        default=duration_ms("30 min"),
+        alias="append_wait",
+        description="small append files that waited longer are merged even if they are few; "
+        "null: they wait for more",
+    )
+    quiet_for_ms: DurationMs = Field(
+        default=0,
+        alias="quiet_for",
+        description="how long partitions of append tables are skipped after a command rewrote "
+        "them (DELETE, UPDATE, MERGE); 0 s: not at all",
+    )
+    expire_snapshots: SnapshotExpiry = Field(
+        default=SnapshotExpiry.FROM_TABLE,
+        description="from_table: expire snapshots as the table's options say; off: never",
+    )
+    options: _TableOptions = Field(
+        default={}, description="table options that override the table's own"
+    )
+
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    for key in schema["properties"].values():
+        key.pop("default", None)
+
+
+class RuleSettings(TableSettings):
+    """Only fields that are set count (`model_fields_set`); defaults of the others are unused."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
+
+
+class Match(Section):
+    catalog: Text | None = Field(default=None, description="a catalog's exact name; absent: any")
+    table: TablePattern | None = Field(
+        default=None, description="regular expression for the whole of database.table; absent: any"
+    )
+
+
+class Rule(Section):
+    match: Match = Field(description="which tables the rule concerns")
+    settings: RuleSettings = Field(alias="set", description="settings of these tables")
