@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Sequence
 
 from compactord import ids
-from compactord.catalog.open import open_registration
 from compactord.cli.arguments import Parser
 from compactord.cli.loading import open_section
 from compactord.cli.running import FAILED, OK, run, stop_on_signals
@@ -98,20 +97,18 @@ def _place(args: argparse.Namespace) -> show.Place:
     """The warehouse that the arguments name, which has to be empty and safe."""
     section = warehouse_config(args).config.catalogs[NAMELESS]
     catalog = open_section(section, zone=None, stores=STORES)
-    _refuse_used(catalog.storage, catalog.warehouse)
-    registration = None
-    if section.metastore == "jdbc":
-        registration = open_registration(section.warehouse, options=section.options)
-        registration.add_tables()
+    _refuse_used(catalog.warehouse_storage, catalog.warehouse)
+    registration = catalog.registration()
+    if registration is not None:
+        registration.add(())
     catalog.check_commits()
 
     def register(tables: Sequence[TableRef]) -> None:
         if registration is not None:
-            for row in registration.rows(tables):
-                registration.add(row)
+            registration.add(tables)
 
     return show.Place(
-        storage=catalog.storage,
+        storage=catalog.warehouse_storage,
         warehouse=catalog.warehouse,
         section={
             "warehouse": section.warehouse,

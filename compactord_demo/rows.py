@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from compactord.catalog.access import table_in_folder
 from compactord.paimon import paths
 from compactord.paimon.table import TableRef
 from compactord.state.table_state import load_state
@@ -23,7 +24,7 @@ def rows_of(storage: Storage, ref: TableRef, sort_names: Sequence[str]) -> pa.Ta
 
     Of a primary-key table's records the one with the highest sequence number counts for each key.
     """
-    table, state = open_table(storage, ref, {}), load_state(storage, ref)
+    table, state = open_table(table_in_folder(storage, ref), {}), load_state(storage, ref)
     parts = []
     for bucket in state.files.bucket_ids():
         folder = table.bucket_folder(bucket)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
+from compactord.catalog.access import table_in_folder
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.scheduler.status import Outcome, TableCounters
 from compactord.state.table_state import load_state
@@ -43,7 +44,10 @@ def result_of(
     storage: Storage, job: Job, tally: Tally, counters: TableCounters, history: History
 ) -> Result:
     """Reads the whole table."""
-    table, state = open_table(storage, job.table, {}), load_state(storage, job.table)
+    table, state = (
+        open_table(table_in_folder(storage, job.table), {}),
+        load_state(storage, job.table),
+    )
     shapes = report.bucket_shapes(table, state)
     ids = snapshot_ids(storage, job.table.location)
     found, expected = rows_of(storage, job.table, job.sort_names), job.expected()

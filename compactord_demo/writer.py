@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock
 from compactord.commit.metadata import MetadataFiles
 from compactord.formats.layout import layout_of
@@ -79,7 +80,7 @@ class WriteOnlyWriter:
 
     def __init__(self, storage: Storage, table: TableRef, *, owner: Owner, clock: Clock) -> None:
         self._storage = storage
-        self._table: OpenTable = open_table(storage, table, {})
+        self._table: OpenTable = open_table(table_in_folder(storage, table), {})
         self._owner = owner
         self._clock = clock
         self._user = owner.unique_name()

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord import ids
+from compactord.catalog.access import TableAccess, table_in_folder
 from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.engine.base import Engine
@@ -25,7 +26,6 @@ from compactord.model import DATA, Committed, Compaction, Output
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.manifest.manifest_files import read_entries
-from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
@@ -180,15 +180,13 @@ def one_shot(
     clock = clock or VirtualClock()
     run = partial(run_subcompaction, formats=formats, functions=functions)
     return OneShot(
-        table,
+        TableAccess(ref=table, storage=storage, publisher=publisher or StorePublisher(storage)),
         CompactRequest(
             strategy=strategy,
             overrides=overrides or {},
             partitions=partitions,
             quiet_for_ms=quiet_for_ms,
         ),
-        storage=storage,
-        publisher=publisher or StorePublisher(storage),
         start_engine=start_engine or partial(InlineEngine, run),
         clock=clock,
         worker=WorkerSpec(
@@ -243,7 +241,8 @@ def consumer_path(root: str, name: str) -> str:
 
 
 def live_paths(storage: Storage, table: TableRef, state: TableState) -> Iterator[str]:
-    opened = describe_table(storage, table, latest_schema(storage, table.location), {})
+    access = table_in_folder(storage, table)
+    opened = describe_table(access, access.newest_schema(), {})
     for bucket in state.files.bucket_ids():
         for file in state.files.files_in(bucket):
             yield paths.data_file_path(opened.bucket_folder(bucket), file)
@@ -289,7 +288,8 @@ def check_chain(storage: Storage, table: TableRef) -> None:
     """Snapshot ids without a hole, each snapshot readable, and all its data files there."""
     found = snapshot_ids(storage, table.location)
     assert found == tuple(range(1, len(found) + 1))
-    opened = describe_table(storage, table, latest_schema(storage, table.location), {})
+    access = table_in_folder(storage, table)
+    opened = describe_table(access, access.newest_schema(), {})
     total = 0
     for snapshot_id in found:
         snapshot = read_snapshot(storage, table.location, snapshot_id)

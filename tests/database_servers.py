@@ -22,7 +22,7 @@ import pytest
 from compactord.catalog.jdbc.address import jdbc_address
 from compactord.catalog.jdbc.database import Database
 from compactord.catalog.jdbc.lock import JdbcLock
-from compactord.catalog.options import jdbc_options
+from compactord.catalog.jdbc.options import jdbc_options
 from compactord.errors import CatalogUnavailable
 from tests.builders import VirtualClock
 

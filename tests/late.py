@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 
+from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
@@ -40,7 +41,7 @@ class Process:
         publisher = StorePublisher(self.storage, settle_ms=settle_ms)
         self.lost_commits = LostCommits(self.storage, publisher, TABLE.location, clock)
         self.follower = Follower(
-            self.storage,
+            table_in_folder(self.storage, TABLE),
             user=commit_user(owner, None),
             looked_back=self.lost_commits.published,
         )
@@ -54,9 +55,7 @@ class Process:
         )
 
     def commit(self, change: BucketChange) -> CommitOutcome:
-        outcome, _ = self.committer.commit(
-            self.follower.loaded(TABLE), [change], self.table.settings
-        )
+        outcome, _ = self.committer.commit(self.follower.loaded(), [change], self.table.settings)
         return outcome
 
     def merge(self, bucket: int) -> CommitOutcome:
@@ -68,7 +67,7 @@ class Process:
     ) -> list[LostCommit]:
         """What a look finds that was not found before."""
         self.lost_commits.found.clear()
-        state = self.follower.loaded(TABLE)
+        state = self.follower.loaded()
         self.look_at(state, busy=busy, may_commit=may_commit, interval_ms=interval_ms)
         return list(self.lost_commits.found)
 
@@ -80,7 +79,7 @@ class Process:
         may_commit: bool = True,
         interval_ms: int = 0,
     ) -> None:
-        opened = open_table(self.table.storage, TABLE, {})
+        opened = open_table(table_in_folder(self.table.storage, TABLE), {})
         self.lost_commits.look_back(
             LookBack(state=state, table=opened, busy=busy, may_commit=may_commit),
             follower=self.follower,

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock
 from compactord.commit.attempt import CommitSettings
 from compactord.commit.committer import Committer, commit_user
@@ -112,7 +113,7 @@ class Lineage:
         return Committer(
             storage=storage,
             publisher=StorePublisher(storage),
-            follower=Follower(storage, user=commit_user(owner, None)),
+            follower=Follower(table_in_folder(storage, TABLE), user=commit_user(owner, None)),
             clock=clock or builders.VirtualClock(),
             owner=owner,
         )

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from compactord.catalog.access import table_in_folder
 from compactord.errors import CompactordError
 from compactord.maintenance.expire import expire_snapshots
 from compactord.paimon import paths
@@ -105,7 +106,7 @@ def compact(storage: Storage, table: TableRef) -> None:
 
 
 def expire(storage: Storage, table: TableRef) -> None:
-    opened = open_table(storage, table, {})
+    opened = open_table(table_in_folder(storage, table), {})
     expire_snapshots(
         storage,
         table,

@@ -1,17 +1,17 @@
-"""The catalog protocol: which tables there are, where each is, how its snapshots are published.
-
-A catalog gives a table's location; schemas are read from there, as Paimon 2.0.0 does for catalogs
-that know tables by path (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`).
-"""
+"""What a catalog answers: which tables there are, and how each is opened."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
 from typing import Protocol
 
-from compactord.commit.publish import SnapshotPublisher
-from compactord.errors import StorageError
+from compactord.catalog.access import TableAccess
+from compactord.catalog.check import Check
+from compactord.catalog.publishing import Publishing
+from compactord.commit.locked import CatalogLock
+from compactord.errors import CompactordError, StorageError
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
@@ -24,38 +24,63 @@ class TableList:
     unreadable: Mapping[str, StorageError]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogPlace:
+    """What a catalog is opened with.
+
+    `warehouse` is its URL as writers give it, `path` the same in `storage`. `options` are those of
+    the catalog itself, references as they are written, and `values` what these stand for now.
+    `locate` opens the store of any location with the catalog's credentials, as `Stores.open`.
+    `zone` is that of the writers, None the machine's. `is_guarded` and `settle_ms` as in
+    `Publishing`.
+    """
+
+    warehouse: str
+    storage: Storage
+    path: str
+    options: Mapping[str, str] = field(repr=False)
+    values: Mapping[str, str] = field(repr=False)
+    locate: Callable[[str], tuple[Storage, str]]
+    zone: tzinfo | None
+    is_guarded: bool
+    settle_ms: int
+
+    def publishing(self, *, lock: CatalogLock | None = None) -> Publishing:
+        """How snapshots of tables below the warehouse are published."""
+        return Publishing(
+            self.storage,
+            self.path,
+            lock=lock,
+            is_guarded=self.is_guarded,
+            settle_ms=self.settle_ms,
+        )
+
+
 class Catalog(Protocol):
-    """The tables of one warehouse; any number of threads may ask."""
+    """The tables of one catalog; any number of threads may ask.
 
-    @property
-    def warehouse(self) -> str:
-        """The warehouse's path in `storage`."""
-        ...
+    `warehouse` is a path in `warehouse_storage`, the store that `check_access` asks. Tables may lie
+    elsewhere, also in other stores.
+    """
 
-    @property
-    def storage(self) -> Storage:
-        """The store of all its tables; locations of tables are paths in it."""
-        ...
-
-    @property
-    def publisher(self) -> SnapshotPublisher:
-        """The publisher of the snapshots of its tables."""
-        ...
+    warehouse: str
+    warehouse_storage: Storage
 
     def check_access(self) -> None:
         """Whether it can be asked for tables: one small request.
 
-        Raises `TableNotFound` without a warehouse, and what its store raises.
+        Raises `TableNotFound` without a warehouse, `UsageError` for a warehouse whose tables are
+        all refused, and what its store raises.
         """
         ...
 
     def check_commits(self) -> None:
-        """Whether its store creates only what is absent; one in an object store is tried once.
+        """Whether the warehouse's store creates only what is absent; one that may not is tried.
 
         That makes an object below the warehouse. Where this is forbidden, the first commit tries it
         in its table's folder instead. Raises `UnsafeStore`, and what the store raises.
         """
-        ...
+        return
 
     def list_tables(self) -> TableList:
         """Every table of every database. Raises `TableNotFound` without a warehouse."""
@@ -66,4 +91,50 @@ class Catalog(Protocol):
 
         Raises `UsageError` for a malformed name, `TableNotFound` for one that is not there.
         """
+        ...
+
+    def open(self, table: TableRef) -> TableAccess:
+        """How the table is read and written.
+
+        Raises `UsageError` where its writers could replace each other's snapshots, and what the
+        catalog raises where it has to be asked.
+        """
+        ...
+
+    def checks(self) -> Iterator[Check]:
+        """What `doctor` finds of the catalog itself; whatever is tried is undone again."""
+        yield from ()
+
+    def advice(self, error: CompactordError) -> str:
+        """What to do about an error of the catalog's own service; empty for those of stores."""
+        del error
+        return ""
+
+    def registration(self) -> Registration | None:
+        """What registers tables that lie in its warehouse already; None where they need not be."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """What `Registration.add` made: objects of the catalog's own, and tables, by full names."""
+
+    created: Sequence[str]
+    tables: Sequence[str]
+
+
+class Registration(Protocol):
+    """Registers tables that lie in a warehouse already; neither reads nor changes files of them."""
+
+    @property
+    def files(self) -> Catalog:
+        """The tables that lie in the warehouse."""
+        ...
+
+    def script(self, tables: Iterable[TableRef]) -> Iterator[str]:
+        """The statements, values included, for a person to run."""
+        ...
+
+    def add(self, tables: Iterable[TableRef]) -> Registered:
+        """Make the catalog know the tables. Raises what its service raises."""
         ...

@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-from compactord.catalog.base import TableList
+from collections.abc import Mapping
+
+from compactord.catalog.access import TableAccess
+from compactord.catalog.base import Catalog, CatalogPlace, TableList
 from compactord.catalog.names import (
     DATABASE_SUFFIX,
     may_be_table,
     nearest_names,
     parse_name,
-    require_warehouse,
     table_at,
 )
-from compactord.catalog.probe import StoreProof, proved
-from compactord.commit.publish import SnapshotPublisher, StorePublisher
-from compactord.errors import StorageError, TableNotFound
+from compactord.catalog.options import read_option
+from compactord.catalog.publishing import Publishing
+from compactord.catalog.registry import CATALOGS
+from compactord.errors import CatalogOptionInvalid, StorageError, TableNotFound
+from compactord.paimon.options.values import boolean
 from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
 
-class FilesystemCatalog:
-    """Tables below `warehouse`, a path of `storage`, which publishes their snapshots itself.
+class FilesystemCatalog(Catalog):
+    """Tables below `warehouse`, a path of `storage`; `publishing` None: guarded, without a wait."""
 
-    Snapshots stand for `settle_ms` before anything is built on them (`SnapshotPublisher`).
-    """
+    def __init__(
+        self, storage: Storage, warehouse: str, publishing: Publishing | None = None
+    ) -> None:
+        self.warehouse_storage, self.warehouse = storage, warehouse
+        self._publishing = publishing or Publishing(storage, warehouse)
 
-    def __init__(self, storage: Storage, warehouse: str, *, settle_ms: int = 0) -> None:
-        self.storage = storage
-        self.warehouse = warehouse
-        self._proof = StoreProof(storage, warehouse)
-        self.publisher: SnapshotPublisher = proved(
-            StorePublisher(storage, settle_ms=settle_ms), self._proof
-        )
+    def open(self, table: TableRef) -> TableAccess:
+        """See `Catalog`; asks nothing."""
+        return self._publishing.access(table)
 
     def find_table(self, name: str) -> TableRef:
-        storage, warehouse = self.storage, self.warehouse
+        """See `Catalog`."""
         database, table = parse_name(name, self.list_tables)
+        self._publishing.require_root()
+        storage, warehouse = self.warehouse_storage, self.warehouse
         ref = table_at(warehouse, database, table)
         for path, what in (
-            (warehouse, "warehouse"),
             (
                 f"{warehouse}/{database}{DATABASE_SUFFIX}",
                 f"database {database} of warehouse {warehouse}",
@@ -45,7 +49,7 @@ class FilesystemCatalog:
             (ref.location, f"table {name} of warehouse {warehouse}"),
         ):
             if not storage.folder_exists(path):
-                hint = "" if path == warehouse else nearest_names(name, self.list_tables)
+                hint = nearest_names(name, self.list_tables)
                 raise TableNotFound(f"{what} does not exist: {path}{hint}")
         if not may_be_table(storage, ref.location):
             raise TableNotFound(f"{ref.location} is not a Paimon table: it has no schema")
@@ -53,13 +57,13 @@ class FilesystemCatalog:
 
     def check_access(self) -> None:
         """See `Catalog`."""
-        require_warehouse(self.storage, self.warehouse)
-        for _ in self.storage.list(self.warehouse):
+        self._publishing.require_root()
+        for _ in self.warehouse_storage.list(self.warehouse):
             return
 
     def check_commits(self) -> None:
         """See `Catalog`."""
-        self._proof.require_if_allowed()
+        self._publishing.check()
 
     def list_tables(self) -> TableList:
         """See `Catalog`.
@@ -68,8 +72,8 @@ class FilesystemCatalog:
         (catalog/FileSystemCatalog.java), and so are names that are not UTF-8: no command or option
         could name them.
         """
-        storage, warehouse = self.storage, self.warehouse
-        require_warehouse(self.storage, self.warehouse)
+        storage, warehouse = self.warehouse_storage, self.warehouse
+        self._publishing.require_root()
         tables: list[TableRef] = []
         unreadable: dict[str, StorageError] = {}
         for database in storage.list(warehouse):
@@ -93,3 +97,20 @@ class FilesystemCatalog:
 def _is_text(path: str) -> bool:
     """Whether the name is UTF-8 on disk; Python reads other bytes as lone surrogates."""
     return path.encode(errors="ignore").decode() == path
+
+
+def open_filesystem(place: CatalogPlace) -> FilesystemCatalog:
+    """The catalog that the options describe. Raises `CatalogOptionInvalid`."""
+    check_filesystem_options(place.values)
+    return FilesystemCatalog(place.storage, place.path, place.publishing())
+
+
+def check_filesystem_options(options: Mapping[str, str]) -> None:
+    """Raises `CatalogOptionInvalid`; a filesystem catalog has no lock that we could take."""
+    if read_option(options, "lock.enabled", boolean, False):
+        locked = " and ".join(kind.name for kind in CATALOGS.values() if kind.has_lock)
+        raise CatalogOptionInvalid(
+            "lock.enabled",
+            "false: a filesystem catalog has no lock of its own, and those of other systems are "
+            f"not supported; metastore {locked} has one",
+        )

@@ -50,12 +50,6 @@ def nearest_names(name: str, list_tables: Callable[[], TableList]) -> str:
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
-def require_warehouse(storage: Storage, warehouse: str) -> None:
-    """Raises `TableNotFound` where it does not exist."""
-    if not storage.folder_exists(warehouse):
-        raise TableNotFound(f"warehouse does not exist: {warehouse}")
-
-
 def may_be_table(storage: Storage, location: str) -> bool:
     """Whether there is a schema. When listing fails, True: opening the table reports the error."""
     try:

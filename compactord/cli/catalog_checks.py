@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
 from compactord import ids
+from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
-from compactord.catalog.look import CatalogTrouble, look_at
+from compactord.catalog.check import Check, Verdict, failed_check
 from compactord.catalog.probe import probe
-from compactord.cli.checks import Check, Verdict, failed_check
-from compactord.cli.loading import is_of_database
+from compactord.catalog.trouble import CatalogTrouble, check_catalogs
 from compactord.clock import Clock, age_text
-from compactord.commit.locked import LockedPublisher
-from compactord.config.model import Catalog as CatalogSection
+from compactord.config.catalog_section import CatalogSection
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -23,8 +23,6 @@ from compactord.errors import (
     TableNotFound,
     UsageError,
 )
-from compactord.paimon.schema import latest_schema
-from compactord.paimon.table import TableRef
 from compactord.storage.open import STORES
 from compactord.table.report import count_text
 
@@ -43,15 +41,16 @@ _LATENCY_MS_MAX = 200
 
 def catalog_checks(catalogs: Mapping[str, Catalog], clock: Clock) -> Iterator[Check]:
     """Of each catalog: is it there, can its tables be read, are commits safe, do clocks agree."""
-    troubles = {trouble.catalog: trouble for trouble in look_at(catalogs, clock)}
+    troubles = {trouble.catalog: trouble for trouble in check_catalogs(catalogs, clock)}
     for name, catalog in catalogs.items():
         if name in troubles:
             yield _trouble_check(name, catalog, troubles[name])
             continue
         yield from _table_checks(name, catalog)
-        yield from _lock_checks(name, catalog)
+        for check in catalog.checks():
+            yield replace(check, name=f"{name}: {check.name}")
         yield from _probe_checks(name, catalog, clock)
-        if catalog.storage.capabilities.behind_network:
+        if catalog.warehouse_storage.capabilities.behind_network:
             yield _latency_check(name, catalog, clock)
 
 
@@ -70,17 +69,14 @@ def option_checks(sections: Mapping[str, CatalogSection]) -> Iterator[Check]:
 
 def _trouble_check(name: str, catalog: Catalog, trouble: CatalogTrouble) -> Check:
     error = trouble.error
-    if is_of_database(error):
-        advice = "correct uri, jdbc.user, jdbc.password or lock.enabled, or repair the database"
-        if isinstance(error, AccessDenied):
-            advice = "correct jdbc.user and jdbc.password, or let them in (docs/operations.md)"
-        return failed_check(f"{name}: catalog", str(error), advice)
+    if trouble.advice:
+        return failed_check(f"{name}: catalog", str(error), trouble.advice)
     return failed_check(f"{name}: warehouse", str(error), _advice(catalog, trouble))
 
 
 def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
     error = trouble.error
-    is_url = not catalog.storage.capabilities.has_folders
+    is_url = not catalog.warehouse_storage.capabilities.has_folders
     match error:
         case StoreMissing():
             return "correct the bucket or container, the account, or the endpoint"
@@ -95,31 +91,9 @@ def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
     return "repair the storage, or wait for it"
 
 
-def _lock_checks(name: str, catalog: Catalog) -> Iterator[Check]:
-    """Whether the catalog's lock can be taken and given back, where it has one."""
-    publisher = catalog.publisher
-    if not isinstance(publisher, LockedPublisher):
-        return
-    # No table has such a name, so no writer waits.
-    nothing = TableRef(database=".compactord-probe", name=ids.random_uuid(), location="")
-    try:
-        was_ours = publisher.lock.acquire(nothing).release()
-    except CompactordError as error:
-        advice = "let this user insert into and delete from paimon_distributed_locks"
-        yield failed_check(f"{name}: lock", str(error), advice)
-        return
-    if was_ours:
-        found = "taken and given back; all writers of its tables must have lock.enabled, too"
-        yield Check(name=f"{name}: lock", verdict=Verdict.OK, found=found)
-    else:
-        found = "a lock that was taken did not stay"
-        advice = "compare lock-acquire-timeout and, with PostgreSQL, time zones with the writers'"
-        yield failed_check(f"{name}: lock", found, advice)
-
-
 def _table_checks(name: str, catalog: Catalog) -> Iterator[Check]:
     """Whether every database can be listed, every table's schema read, every table written."""
-    mend = partial(_mend, is_url=not catalog.storage.capabilities.has_folders)
+    mend = partial(_mend, is_url=not catalog.warehouse_storage.capabilities.has_folders)
     try:
         listed = catalog.list_tables()
     except CompactordError as error:
@@ -129,8 +103,9 @@ def _table_checks(name: str, catalog: Catalog) -> Iterator[Check]:
     open_for: dict[str, bool | None] = {}
     for ref in listed.tables:
         try:
-            latest_schema(catalog.storage, ref.location)
-            open_for.update(_folders(catalog, ref))
+            access = catalog.open(ref)
+            access.newest_schema()
+            open_for.update(_folders(access))
         except CompactordError as error:
             unreadable.append(error)
     count = count_text(len(listed.tables), "table")
@@ -151,9 +126,9 @@ def _table_checks(name: str, catalog: Catalog) -> Iterator[Check]:
         yield Check(name=f"{name}: permissions", verdict=Verdict.OK, found=found)
 
 
-def _folders(catalog: Catalog, ref: TableRef) -> Iterator[tuple[str, bool | None]]:
+def _folders(access: TableAccess) -> Iterator[tuple[str, bool | None]]:
     """Of folders in the table's, whether this user may create something there."""
-    storage = catalog.storage
+    storage, ref = access.storage, access.ref
     children = (status for status in storage.list(ref.location) if status.is_folder)
     # compactord writes no schema.
     names = (status.name for status in children if status.name != "schema")
@@ -165,7 +140,7 @@ def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
     check = f"{name}: commits"
     before_ms = clock.now_ms()
     try:
-        probed = probe(catalog.storage, catalog.warehouse)
+        probed = probe(catalog.warehouse_storage, catalog.warehouse)
     except AccessDenied:
         yield Check(
             name=check,
@@ -175,7 +150,7 @@ def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
         )
         return
     except CompactordError as error:
-        is_url = not catalog.storage.capabilities.has_folders
+        is_url = not catalog.warehouse_storage.capabilities.has_folders
         yield failed_check(check, str(error), _mend(error, is_url=is_url))
         return
     after_ms = clock.now_ms()
@@ -185,7 +160,7 @@ def _probe_checks(name: str, catalog: Catalog, clock: Clock) -> Iterator[Check]:
     else:
         found = "a second creation of one name replaced the first: snapshots would be lost"
         advice = "do not commit to this storage; use one with link(2), such as a local disk"
-        if not catalog.storage.capabilities.creates_exclusively:
+        if not catalog.warehouse_storage.capabilities.creates_exclusively:
             advice = (
                 "do not commit to this store; use one, or a release, that honours the condition"
             )
@@ -210,7 +185,7 @@ def _latency_check(name: str, catalog: Catalog, clock: Clock) -> Check:
     try:
         for _ in range(_LATENCY_REQUESTS):
             start_s = clock.monotonic_s()
-            catalog.storage.status(absent)
+            catalog.warehouse_storage.status(absent)
             taken_ms.append((clock.monotonic_s() - start_s) * 1000)
     except CompactordError as error:
         return failed_check(f"{name}: latency", str(error), _mend(error, is_url=True))

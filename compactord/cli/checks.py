@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 import shutil
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import tzinfo
 from urllib.parse import urlsplit
 
+from compactord.catalog.check import Check, Verdict, failed_check
 from compactord.config.model import ServiceConfig
 from compactord.engine.jre import Java
 from compactord.engine.masters import shown_master
@@ -21,24 +20,6 @@ from compactord.table.report import count_text, size_text
 _SCRATCH_BYTES_MIN = 2 << 30
 _CONNECT_SECONDS_MAX = 5.0
 _PORTS = {"spark": 7077, "sc": 15002}
-
-
-class Verdict(enum.Enum):
-    """FAILED: compactord cannot work so. WARNING: it can, but look at it."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """What was found; `advice` says what to do, empty where nothing is."""
-
-    name: str
-    verdict: Verdict
-    found: str
-    advice: str = ""
 
 
 def spark_check(version: str | None, connect: bool) -> Check:
@@ -134,7 +115,3 @@ def zone_check(zone_of: Callable[[], tzinfo]) -> Check:
         return failed_check("time zone", found, advice)
     found = f"{zone}: that of the writers? Off-peak hours and creation times are read in it"
     return Check(name="time zone", verdict=Verdict.OK, found=found)
-
-
-def failed_check(name: str, found: str, advice: str) -> Check:
-    return Check(name=name, verdict=Verdict.FAILED, found=found, advice=advice)

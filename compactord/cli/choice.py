@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 
+from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
+from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.cli.loading import load_usable, open_configured, warn_of_options
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy, policy_for, setting_keys
@@ -23,6 +25,7 @@ from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.paimon.table import TableRef
 from compactord.service.unserved import left_alone
 from compactord.service.view import TableStatus
+from compactord.storage.open import STORES, Stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,10 @@ class Target:
     @property
     def full_name(self) -> str:
         return self.ref.full_name
+
+    def open(self) -> TableAccess:
+        """See `Catalog.open`, also for what it raises."""
+        return self.catalog.open(self.ref)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,19 +90,29 @@ class Choice:
         return left_alone(self.loaded, catalog, ref, policy, write_only=write_only)
 
 
-def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choice:
+def choose(
+    args: argparse.Namespace,
+    *,
+    all_of_warehouse: bool = False,
+    stores: Stores = STORES,
+    kinds: CatalogKinds = CATALOGS,
+) -> Choice:
     """The tables that the arguments name; without `all_of_warehouse` a warehouse alone is none.
 
-    Raises `UsageError` for arguments that contradict each other, `ConfigInvalid` for the
-    configuration, `TableNotFound` for what does not exist.
+    `kinds` are those of catalogs. Raises `UsageError` for arguments that contradict each other,
+    `ConfigInvalid` for the configuration, `TableNotFound` for what does not exist.
     """
-    loaded = load_place(args)
+    loaded = load_place(args, stores, kinds)
     is_single = args.table is not None
     is_choice = is_single or args.database is not None or args.tables is not None
     if args.config is None and not is_choice and not all_of_warehouse:
         raise UsageError("give --table DB.T, or --database DB or --tables REGEX for several tables")
     _pattern(args)
-    catalogs = _catalogs(args, loaded, is_single=is_single)
+    catalogs = {
+        name: open_configured(loaded.config, name, stores, kinds)
+        for name in _catalog_names(args, loaded, is_single=is_single)
+    }
+    warn_of_options(loaded.config, catalogs, stores)
     unreadable: dict[str, CompactordError] = {}
     targets: list[Target] = []
     for name, catalog in catalogs.items():
@@ -119,19 +136,19 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Choic
     )
 
 
-def load_place(args: argparse.Namespace) -> LoadedConfig:
+def load_place(
+    args: argparse.Namespace, stores: Stores = STORES, kinds: CatalogKinds = CATALOGS
+) -> LoadedConfig:
     """The configuration that `--config` or `--warehouse` names. Raises as `choose`."""
     if args.config is not None:
         refuse_catalog_arguments(args)
-        return load_usable(args.config, args.config_overrides)
+        return load_usable(args.config, args.config_overrides, stores, kinds)
     if args.catalog is not None or args.config_overrides:
         raise UsageError("--catalog and --set need --config")
     return warehouse_config(args)
 
 
-def _catalogs(
-    args: argparse.Namespace, loaded: LoadedConfig, *, is_single: bool
-) -> dict[str, Catalog]:
+def _catalog_names(args: argparse.Namespace, loaded: LoadedConfig, *, is_single: bool) -> list[str]:
     configured = loaded.config.catalogs
     names = list(configured)
     if args.catalog is not None:
@@ -143,9 +160,7 @@ def _catalogs(
             f"--table {args.table}: {loaded.path} has several catalogs; give one of them by "
             f"--catalog: {', '.join(names)}"
         )
-    catalogs = {name: open_configured(loaded.config, name) for name in names}
-    warn_of_options(loaded.config, names)
-    return catalogs
+    return names
 
 
 def tables_of(

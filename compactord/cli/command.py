@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_catalog_command(commands: Any) -> None:
-    summary = "register the tables of a warehouse in a JDBC catalog"
+    summary = "register the tables of a warehouse in the database of a catalog"
     catalog = commands.add_parser(
         "catalog", help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 
 from compactord import ids
+from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.cli.argument_values import (
     EngineArguments,
     append_wait_ms,
@@ -30,10 +32,14 @@ from compactord.engine.spark import start_spark
 from compactord.errors import AccessDenied, CompactordError
 from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
 from compactord.service.one_shot import OneShot
+from compactord.storage.open import STORES, Stores
 from compactord.table import report
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord.table.totals import CompactTotals
+
+# By the master, and Spark settings.
+StartEngine = Callable[[str | None, Mapping[str, str]], Engine]
 
 
 def figures_of_error(error: BaseException) -> dict[str, object]:
@@ -63,17 +69,23 @@ def check_arguments(args: argparse.Namespace) -> None:
     quiet_for_ms(args, 0)
 
 
-def compact(args: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
+def compact(
+    args: argparse.Namespace,
+    *,
+    stores: Stores = STORES,
+    kinds: CatalogKinds = CATALOGS,
+    start_engine: StartEngine = start_spark,
+) -> int:
+    """Run the command; the exit code. `kinds` are those of catalogs."""
     check_arguments(args)
-    choice = choose(args)
+    choice = choose(args, stores=stores, kinds=kinds)
     config = choice.loaded.config
     where = engine_arguments(args, config)
     refuse_literal_secrets(config, where.master)
     note_if_left_alone(args, choice, "it is compacted")
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(stop_on_signals())
-        engines = closing.enter_context(_Engines(where))
+        engines = closing.enter_context(_Engines(where, start_engine))
         clock = SystemClock(choice.zone)
 
         def work(target: Target) -> Result:
@@ -81,10 +93,8 @@ def compact(args: argparse.Namespace) -> int:
             shown = EventProgress() if args.verbose else TerminalProgress()
             with contextlib.closing(shown) as progress:
                 run = OneShot(
-                    target.ref,
+                    target.open(),
                     request_of(args, choice, target),
-                    storage=target.catalog.storage,
-                    publisher=target.catalog.publisher,
                     start_engine=partial(engines.running, progress),
                     clock=clock,
                     worker=_worker(where, clock),
@@ -106,8 +116,9 @@ def compact(args: argparse.Namespace) -> int:
 class _Engines:
     """The one engine of all tables: started for the first that needs one."""
 
-    def __init__(self, where: EngineArguments) -> None:
+    def __init__(self, where: EngineArguments, start: StartEngine) -> None:
         self._where = where
+        self._start = start
         self._engine: Engine | None = None
 
     def running(self, progress: EventProgress | TerminalProgress) -> Engine:
@@ -115,7 +126,7 @@ class _Engines:
         if self._engine is None:
             master, conf = self._where.master, self._where.spark_conf
             progress.starting(shown_master(master or "inside this process"))
-            self._engine = start_spark(master, conf)
+            self._engine = self._start(master, conf)
             progress.started(seconds=self._engine.start_seconds, slots=self._engine.capacity)
         return self._engine
 

@@ -16,10 +16,9 @@ from typing import Any
 
 from compactord import __version__
 from compactord.catalog.base import Catalog
+from compactord.catalog.check import Check, Verdict
 from compactord.cli.catalog_checks import catalog_checks, option_checks
 from compactord.cli.checks import (
-    Check,
-    Verdict,
     cores_check,
     java_check,
     master_check,

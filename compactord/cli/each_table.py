@@ -18,7 +18,6 @@ from compactord.cli.choice import Choice, Target
 from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, exit_code, say, tell
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.paimon.options.table_options import parse_options
-from compactord.paimon.schema import latest_schema
 from compactord.table.report import count_text
 
 
@@ -58,8 +57,7 @@ def table_overrides(args: argparse.Namespace, target: Target) -> dict[str, str]:
 
 def why_left_alone(args: argparse.Namespace, choice: Choice, target: Target) -> str | None:
     """Why the service does not work on the table, None if it does. Reads the table's schema."""
-    schema = latest_schema(target.catalog.storage, target.ref.location)
-    options = parse_options(schema, table_overrides(args, target))
+    options = parse_options(target.open().newest_schema(), table_overrides(args, target))
     found = choice.left_alone(target, write_only=options.write_only)
     return None if found is None else f"{found[0].value}: {found[1]}"
 

@@ -1,6 +1,16 @@
 """What `--help` of each command for tables shows below its arguments."""
 
-COMPACT_EXAMPLES = """\
+from compactord.catalog.registry import CATALOGS
+
+
+def _of_catalogs(command: str) -> str:
+    """The examples that kinds of catalogs give for a command."""
+    return "\n".join(
+        kind.examples[command] for kind in CATALOGS.values() if command in kind.examples
+    )
+
+
+COMPACT_EXAMPLES = f"""\
 examples:
   compactord compact --warehouse /data/wh --table sales.orders
   compactord compact --warehouse /data/wh --table sales.orders --strategy full
@@ -8,9 +18,7 @@ examples:
   compactord compact --warehouse /data/wh --table logs.raw --option target-file-size=512mb --json
   compactord compact --warehouse /data/wh --table sales.orders --master spark://head:7077 \\
       --spark-conf spark.cores.max=16
-  compactord compact --warehouse s3://bucket/wh --table sales.orders --metastore jdbc \\
-      --catalog-option uri=jdbc:postgresql://db/paimon --catalog-option jdbc.user=me \\
-      --catalog-option 'jdbc.password=${file:/run/secrets/db}'
+{_of_catalogs("compact")}
   compactord compact --config compactord.yaml --catalog lake --table sales.orders
   compactord compact --config compactord.yaml --tables 'sales\\..*'
   compactord compact --config compactord.yaml     # one pass over all tables that serve works on
@@ -117,16 +125,14 @@ verify again. What could not be verified is said.
 exit codes: 0 nothing is wrong; 2 arguments or configuration; 3 something is wrong, or cannot be
 read; 77 permission denied
 """
-REGISTER_EXAMPLES = """\
+REGISTER_EXAMPLES = f"""\
 examples:
-  compactord catalog register --warehouse s3://lake/wh --metastore jdbc \\
-      --catalog-option uri=jdbc:postgresql://db/paimon --catalog-option jdbc.user=me \\
-      --catalog-option 'jdbc.password=${file:/run/secrets/db}' > register.sql
+{_of_catalogs("register")}
   compactord catalog register --config compactord.yaml --catalog lake --execute
 
 For a warehouse that writers used with a filesystem catalog: it lists the tables that lie there, and
-prints the SQL that makes the JDBC catalog know them; --execute runs it. A second time it adds
-nothing. The tables' own files are neither read nor changed. Let all writers change to the JDBC
+prints the SQL that makes the catalog's database know them; --execute runs it. A second time it
+adds nothing. The tables' own files are neither read nor changed. Let all writers change to that
 catalog at once: a writer that stays behind takes no lock.
 
 exit codes: 0 printed or done; 2 arguments or configuration; 3 the database or a folder cannot be

@@ -10,8 +10,6 @@ from compactord.cli.each_table import Result, over_tables, table_overrides
 from compactord.clock import Clock, SystemClock
 from compactord.errors import UsageError
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.schema import latest_schema
-from compactord.state.table_state import load_state
 from compactord.table import report
 from compactord.table.opening import describe_table, live_reasons
 from compactord.table.planning import PartitionTest, remember_rewrites
@@ -31,11 +29,10 @@ def inspect(args: argparse.Namespace) -> int:
 
 
 def _inspected(args: argparse.Namespace, target: Target, clock: Clock) -> Result:
-    storage, ref = target.catalog.storage, target.ref
-    schema = latest_schema(storage, ref.location)
-    table = describe_table(storage, ref, schema, table_overrides(args, target))
+    access = target.open()
+    table = describe_table(access, access.newest_schema(), table_overrides(args, target))
     state = remember_rewrites(
-        storage, table, load_state(storage, ref), quiet_for_ms=0, now_ms=clock.now_ms()
+        table.storage, table, access.newest_state().state, quiet_for_ms=0, now_ms=clock.now_ms()
     )
     reasons = (*table.refusals, *live_reasons(table, state))
     wanted = PartitionTest(table, partitions_of(args))

@@ -9,8 +9,9 @@ from datetime import tzinfo
 import structlog
 
 from compactord.catalog.base import Catalog
-from compactord.catalog.look import CatalogTrouble, look_at
 from compactord.catalog.open import open_catalog
+from compactord.catalog.registry import CATALOGS, CatalogKinds
+from compactord.catalog.trouble import CatalogTrouble, check_catalogs
 from compactord.clock import Clock
 from compactord.config.catalog_section import CatalogSection
 from compactord.config.choices import UnlockedWriters
@@ -20,8 +21,6 @@ from compactord.config.problems import ConfigInvalid, Problem
 from compactord.engine.masters import MASTERS, is_local, is_master, shown_master, what_instead
 from compactord.errors import (
     CatalogOptionInvalid,
-    CompactordError,
-    ErrorAtPath,
     StoreMissing,
     TableNotFound,
     UnsafeStore,
@@ -38,27 +37,38 @@ NO_LITERAL = (
 
 
 def load_usable(
-    path: str | None, overrides: Sequence[str], stores: Stores = STORES
+    path: str | None,
+    overrides: Sequence[str],
+    stores: Stores = STORES,
+    kinds: CatalogKinds = CATALOGS,
 ) -> LoadedConfig:
     """The configuration of file (None: there is none), environment and `overrides` (`key=value`).
 
-    Raises `ConfigInvalid` with all problems, those of values with which nothing can be done
-    included. Opens stores and asks them nothing.
+    `kinds` are those of catalogs. Raises `ConfigInvalid` with all problems, those of values with
+    which nothing can be done included. Opens stores and asks them nothing.
     """
-    loaded = load_config(path, environ=os.environ, overrides=overrides)
-    if found := list(_unusable(loaded, stores)):
+    loaded = load_config(path, environ=os.environ, overrides=overrides, kinds=kinds)
+    if found := list(_unusable(loaded, stores, kinds)):
         raise ConfigInvalid(found, digest=loaded.digest)
     return loaded
 
 
-def open_configured(config: ServiceConfig, name: str, stores: Stores = STORES) -> Catalog:
+def open_configured(
+    config: ServiceConfig, name: str, stores: Stores = STORES, kinds: CatalogKinds = CATALOGS
+) -> Catalog:
     """The catalog of this name. Raises `UsageError` as `open_catalog` does."""
-    zone = config.service.zone
-    return open_section(config.catalogs[name], zone=zone, stores=stores)
+    section, zone = config.catalogs[name], config.service.zone
+    return open_section(section, zone=zone, stores=stores, kinds=kinds)
 
 
-def open_section(section: CatalogSection, *, zone: tzinfo | None, stores: Stores) -> Catalog:
-    """The catalog of one section of the configuration."""
+def open_section(
+    section: CatalogSection,
+    *,
+    zone: tzinfo | None,
+    stores: Stores,
+    kinds: CatalogKinds = CATALOGS,
+) -> Catalog:
+    """The catalog of one section of the configuration. Raises `UsageError` as `open_catalog`."""
     return open_catalog(
         section.warehouse,
         stores,
@@ -67,6 +77,7 @@ def open_section(section: CatalogSection, *, zone: tzinfo | None, stores: Stores
         zone=zone,
         is_guarded=section.unlocked_writers is UnlockedWriters.GUARDED,
         settle_ms=section.settle_ms,
+        kinds=kinds,
     )
 
 
@@ -90,18 +101,13 @@ def warn_of_options(config: ServiceConfig, names: Iterable[str], stores: Stores 
             _log.warning("options_without_effect", catalog=name, options=found)
 
 
-def is_of_database(error: CompactordError) -> bool:
-    """Whether a catalog's database raised it, not the store of its tables."""
-    return isinstance(error, ErrorAtPath) and error.path.startswith("jdbc:")
-
-
 def problem_at(loaded: LoadedConfig, key: str, value: str, expected: str) -> Problem:
     """A problem with a value of the configuration; a value given by reference is not shown."""
     shown = loaded.references.get(key, redact_value(key, value))
     return Problem(origin=loaded.origin(key), key=key, value=shown, expected=expected)
 
 
-def look_online(
+def check_online(
     loaded: LoadedConfig,
     clock: Clock,
     stores: Stores = STORES,
@@ -114,7 +120,7 @@ def look_online(
     """
     config = loaded.config
     catalogs = {name: open_configured(config, name, stores) for name in config.catalogs}
-    found = look_at(catalogs, clock, commits=commits)
+    found = check_catalogs(catalogs, clock, commits=commits)
     return [(each, _problem_of(loaded, catalogs[each.catalog], each)) for each in found]
 
 
@@ -127,15 +133,15 @@ def all_unusable(loaded: LoadedConfig, found: Sequence[tuple[CatalogTrouble, Pro
 def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble) -> Problem:
     name = trouble.catalog
     section = loaded.config.catalogs[name]
-    if is_of_database(trouble.error):
+    if trouble.advice:
         wait = "; serve would wait for it" if trouble.may_heal else ""
         expected = f"a catalog that can be opened ({trouble.error}){wait}"
         key = f"catalogs.{name}.options.uri"
-        return problem_at(loaded, key, section.options["uri"], expected)
+        return problem_at(loaded, key, section.options.get("uri", ""), expected)
     match trouble.error:
         case TableNotFound():
             expected = "a folder that exists: create it, or mount it first"
-            if not catalog.storage.capabilities.has_folders:
+            if not catalog.warehouse_storage.capabilities.has_folders:
                 expected = "a folder with something in it: correct the bucket or the path"
         case StoreMissing() as error:
             expected = f"a store that exists ({error})"
@@ -148,7 +154,7 @@ def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble)
     return problem_at(loaded, f"catalogs.{name}.warehouse", section.warehouse, expected)
 
 
-def _unusable(loaded: LoadedConfig, stores: Stores) -> Iterator[Problem]:
+def _unusable(loaded: LoadedConfig, stores: Stores, kinds: CatalogKinds) -> Iterator[Problem]:
     """Values that are well-formed but with which nothing can be served."""
     master = loaded.config.spark.master
     if master is not None and not is_master(master):
@@ -159,16 +165,18 @@ def _unusable(loaded: LoadedConfig, stores: Stores) -> Iterator[Problem]:
             expected = f"no such setting, as it has no effect: {instead}"
             yield problem_at(loaded, f"spark.conf.{name}", value, expected)
     for name in loaded.config.catalogs:
-        yield from _unusable_catalog(loaded, name, stores)
+        yield from _unusable_catalog(loaded, name, stores, kinds)
 
 
-def _unusable_catalog(loaded: LoadedConfig, name: str, stores: Stores) -> Iterator[Problem]:
+def _unusable_catalog(
+    loaded: LoadedConfig, name: str, stores: Stores, kinds: CatalogKinds
+) -> Iterator[Problem]:
     catalog, here = loaded.config.catalogs[name], f"catalogs.{name}"
     key, value = f"{here}.warehouse", catalog.warehouse
     try:
         stores.open(catalog.warehouse, catalog.options)
         key, value = f"{here}.metastore", catalog.metastore
-        open_configured(loaded.config, name, stores)
+        open_configured(loaded.config, name, stores, kinds)
     except CatalogOptionInvalid as error:
         text = catalog.options.get(error.key, "")
         yield problem_at(loaded, f"{here}.options.{error.key}", text, error.expected)

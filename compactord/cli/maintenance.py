@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -12,9 +12,6 @@ from compactord import ids
 from compactord.cli.choice import Target
 from compactord.clock import Clock
 from compactord.maintenance.orphan_files import Orphan, OwnerRule
-from compactord.paimon.table import TableRef
-from compactord.state.table_state import load_state
-from compactord.storage.base import Storage
 from compactord.table.followed import FollowedTable
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.report import count_text, size_text
@@ -23,13 +20,14 @@ from compactord.table.request import CompactRequest
 _log = structlog.get_logger()
 
 
-def open_supported(storage: Storage, ref: TableRef, overrides: Mapping[str, str]) -> OpenTable:
+def open_supported(target: Target) -> OpenTable:
     """The table, as the service opens it before it compacts, expires or sweeps anything.
 
     Raises `UnsupportedTable` for what must not be touched, live files included.
     """
-    table = open_table(storage, ref, overrides)
-    refuse_live_state(table, load_state(storage, ref))
+    access = target.open()
+    table = open_table(access, target.policy.options)
+    refuse_live_state(table, access.newest_state().state)
     return table
 
 
@@ -41,10 +39,8 @@ def looked_back(target: Target, clock: Clock, stop: threading.Event) -> Followed
     raises.
     """
     followed = FollowedTable(
-        target.ref,
+        target.open(),
         CompactRequest(overrides=target.policy.options),
-        storage=target.catalog.storage,
-        publisher=target.catalog.publisher,
         clock=clock,
         owner=ids.this_process(),
     )

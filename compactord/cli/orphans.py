@@ -22,7 +22,7 @@ def orphans(args: argparse.Namespace, clock: Clock | None = None) -> int:
 
     def work(target: Target) -> Result:
         name = choice.shown_name(target)
-        table = open_supported(target.catalog.storage, target.ref, target.policy.options)
+        table = open_supported(target)
         depth = len(table.schema.partition_keys)
         found = take(table.storage, table.ref.location, partition_depth=depth, rule=rule)
         verb = "would remove" if args.dry_run else "removed"

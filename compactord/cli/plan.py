@@ -13,7 +13,7 @@ from compactord.cli.maintenance import orphans_json, orphans_text, owner_rule
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError
 from compactord.maintenance.orphan_files import Orphan, find_orphans
-from compactord.state.table_state import TableState, load_state
+from compactord.state.table_state import TableState
 from compactord.table import report
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import (
@@ -57,12 +57,11 @@ def plannable(
 def _planned(
     choice: Choice, target: Target, request: CompactRequest, clock: Clock, grace_ms: int
 ) -> Result:
-    storage, ref = target.catalog.storage, target.ref
-    table = open_table(storage, ref, request.overrides)
-    state = load_state(storage, ref)
+    access = target.open()
+    table, state = open_table(access, request.overrides), access.newest_state().state
     refuse_live_state(table, state)
     state, context = plannable(table, state, request, clock)
-    plans = list(plan_state(storage, table, state, context))
+    plans = list(plan_state(table.storage, table, state, context))
     compactions = [compaction for plan in plans for compaction in plan.compactions]
     notes = [note for plan in plans for note in report.plan_notes(table, plan)]
     live = (bucket.partition for bucket in state.files.bucket_ids())
@@ -79,7 +78,7 @@ def _planned(
     if not compactions:
         lines.append(f"{choice.shown_name(target)}: nothing to do")
     found = {
-        "table": ref.full_name,
+        "table": target.full_name,
         "snapshot": state.snapshot.id if state.snapshot else None,
         "strategy": context.strategy.value,
         "compactions": [report.compaction_json(table, c) for c in compactions],

@@ -1,14 +1,14 @@
-"""`compactord catalog register`: a JDBC catalog learns of the tables that lie in its warehouse."""
+"""`compactord catalog register`: a catalog learns of the tables that lie in its warehouse."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-from compactord.catalog.jdbc.registration import Registration
-from compactord.catalog.open import open_registration
+from compactord.catalog.base import Registration
+from compactord.catalog.registry import CATALOGS
 from compactord.cli.choice import load_place, tables_of
-from compactord.cli.loading import warn_of_options
+from compactord.cli.loading import open_configured, warn_of_options
 from compactord.cli.running import OK, exit_code, say, tell
 from compactord.config.load import LoadedConfig
 from compactord.errors import CompactordError, UsageError
@@ -19,13 +19,7 @@ from compactord.table.report import count_text
 
 def register(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
-    loaded = load_place(args)
-    name = _catalog_name(args, loaded)
-    section = loaded.config.catalogs[name]
-    registration = open_registration(
-        section.warehouse, options=section.options, zone=loaded.config.service.zone
-    )
-    warn_of_options(loaded.config, [name])
+    registration = _registration(args, load_place(args))
     unreadable: dict[str, CompactordError] = {}
     tables = list(tables_of(args, registration.files, unreadable))
     if args.execute:
@@ -37,21 +31,27 @@ def register(args: argparse.Namespace) -> int:
     return max((exit_code(error) for error in unreadable.values()), default=OK)
 
 
-def _catalog_name(args: argparse.Namespace, loaded: LoadedConfig) -> str:
-    """The one JDBC catalog that is meant."""
+def _registration(args: argparse.Namespace, loaded: LoadedConfig) -> Registration:
+    """Of the one catalog that is meant, whose tables have to be registered."""
     catalogs = loaded.config.catalogs
     if args.catalog is not None and args.catalog not in catalogs:
         raise UsageError(f"--catalog {args.catalog}: expected one of {', '.join(catalogs)}")
-    names = [
-        name
-        for name, section in catalogs.items()
-        if section.metastore == "jdbc" and args.catalog in (None, name)
-    ]
-    if not names:
-        raise UsageError("tables are registered in a JDBC catalog: give --metastore jdbc, or one")
-    if len(names) > 1:
-        raise UsageError(f"give one of the JDBC catalogs by --catalog: {', '.join(names)}")
-    return names[0]
+    opened = {
+        name: open_configured(loaded.config, name).registration()
+        for name in catalogs
+        if args.catalog in (None, name)
+    }
+    found = {name: registration for name, registration in opened.items() if registration}
+    if not found:
+        kinds = [name for name, kind in CATALOGS.items() if "register" in kind.examples]
+        raise UsageError(
+            f"tables are registered in a catalog of metastore {' or '.join(kinds)}: give "
+            f"--metastore {kinds[0]}, or one by --catalog"
+        )
+    if len(found) > 1:
+        raise UsageError(f"give one of these catalogs by --catalog: {', '.join(found)}")
+    warn_of_options(loaded.config, found)
+    return next(iter(found.values()))
 
 
 def _print(args: argparse.Namespace, registration: Registration, tables: list[TableRef]) -> None:
@@ -66,20 +66,16 @@ def _print(args: argparse.Namespace, registration: Registration, tables: list[Ta
 
 
 def _execute(args: argparse.Namespace, registration: Registration, tables: list[TableRef]) -> None:
-    made = registration.add_tables()
-    added = [row for row in registration.rows(tables) if registration.add(row)]
-    names = [
-        f"{row.values['database_name']}.{row.values['table_name']}"
-        for row in added
-        if "table_name" in row.values
-    ]
+    done = registration.add(tables)
     if args.json:
-        known = [t.full_name for t in tables if t.full_name not in names]
-        print(json.dumps({"created": made, "registered": names, "known": known}))
+        known = [t.full_name for t in tables if t.full_name not in done.tables]
+        found = {"created": list(done.created), "registered": list(done.tables), "known": known}
+        print(json.dumps(found))
         return
-    for name in made:
+    for name in done.created:
         tell(f"created {name}")
-    for name in names:
+    for name in done.tables:
         tell(f"registered {name}")
-    before = len(tables) - len(names)
-    tell(f"{count_text(len(tables), 'table')}: {len(names)} registered, {before} known before")
+    before = len(tables) - len(done.tables)
+    total = count_text(len(tables), "table")
+    tell(f"{total}: {len(done.tables)} registered, {before} known before")

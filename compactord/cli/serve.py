@@ -16,11 +16,11 @@ import structlog
 import tzlocal
 
 from compactord import __version__, ids
-from compactord.catalog.look import CatalogTrouble
+from compactord.catalog.trouble import CatalogTrouble
 from compactord.cli.loading import (
     all_unusable,
+    check_online,
     load_usable,
-    look_online,
     open_section,
     warn_of_options,
 )
@@ -136,11 +136,11 @@ def _only_catalog(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _require_catalogs(loaded: LoadedConfig, clock: Clock, stores: Stores) -> None:
-    """Look at all catalogs; the start goes on while one can be used, or may be before long.
+    """Check all catalogs; the start goes on while one can be used, or may be before long.
 
     Raises `ConfigInvalid`, or `AccessDenied` where permission is all that is missing.
     """
-    found = look_online(loaded, clock, stores, commits=True)
+    found = check_online(loaded, clock, stores, commits=True)
     warn_of_options(loaded.config, loaded.config.catalogs, stores)
     for trouble, _ in found:
         _log.warning("catalog_unavailable", catalog=trouble.catalog, error=str(trouble.error))
@@ -186,7 +186,7 @@ def _http_server(server: HttpServer) -> Iterator[HttpServer]:
 
 def check(args: argparse.Namespace) -> int:
     loaded = _load(args)
-    found = look_online(loaded, SystemClock()) if args.online else []
+    found = check_online(loaded, SystemClock()) if args.online else []
     for _, problem in found:
         say(f"compactord: {problem}")
     warnings = list(_warnings(loaded))

@@ -10,12 +10,11 @@ from typing import Any
 
 from compactord.cli.choice import Choice, Target
 from compactord.clock import Clock
-from compactord.errors import CompactordError
+from compactord.errors import CompactordError, UnsupportedTable
 from compactord.model import TableName
-from compactord.paimon.schema import latest_schema
 from compactord.service.unserved import unread_view, unserved_view
 from compactord.service.view import TableView
-from compactord.state.table_state import TableState, load_state
+from compactord.state.table_state import TableState
 from compactord.table.opening import OpenTable, describe_table, live_reasons
 from compactord.table.status import TableShape
 
@@ -88,17 +87,19 @@ class ReadTable:
 
 def read_table(choice: Choice, target: Target, clock: Clock) -> ReadTable:
     """Read one table; its errors are its status. Reads its newest snapshot's metadata."""
-    storage, ref = target.catalog.storage, target.ref
+    ref = target.ref
     table: OpenTable | None = None
     state: TableState | None = None
     refused: list[str] = []
     error = ""
     try:
-        schema = latest_schema(storage, ref.location)
-        table = describe_table(storage, ref, schema, target.policy.options)
+        access = target.open()
+        table = describe_table(access, access.newest_schema(), target.policy.options)
         refused += table.refusals
-        state = load_state(storage, ref)
+        state = access.newest_state().state
         refused += live_reasons(table, state)
+    except UnsupportedTable as unsupported:
+        refused += unsupported.reasons
     except CompactordError as failure:
         error = str(failure)
     name = TableName(target.catalog_name, ref.database, ref.name)

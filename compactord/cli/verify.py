@@ -10,6 +10,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from compactord.catalog.access import TableAccess
 from compactord.cli.choice import Target, choose
 from compactord.cli.each_table import Result, over_tables
 from compactord.cli.running import FAILED, OK, say
@@ -23,7 +24,6 @@ from compactord.maintenance.verify_files import FileRules
 from compactord.model import InputFile
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.schema import latest_schema
 from compactord.plan.runs import bucket_runs
 from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, describe_table
@@ -49,11 +49,11 @@ def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
         clock.sleep(_PAUSE_SECONDS)
 
     def work(target: Target) -> Result:
-        name, storage = choice.shown_name(target), target.catalog.storage
-        rules = _rules(target, sample)
+        name, access = choice.shown_name(target), target.open()
+        rules = _rules(access, sample)
         told = _progress(name, clock)
         location = target.ref.location
-        found = verify_table(storage, location, wanted, rules, progress=told, pause=pause)
+        found = verify_table(access.storage, location, wanted, rules, progress=told, pause=pause)
         code = FAILED if found.findings else OK
         return Result(lines=list(_text(name, found)), found=_json(target, found), code=code)
 
@@ -68,12 +68,11 @@ def _sample(text: str) -> int | None:
     return int(text)
 
 
-def _rules(target: Target, sample: int | None) -> FileRules | str:
+def _rules(access: TableAccess, sample: int | None) -> FileRules | str:
     """What the latest schema says of the table's files; as a text why it does not."""
-    storage, ref = target.catalog.storage, target.ref
     try:
-        schema = latest_schema(storage, ref.location)
-        table = describe_table(storage, ref, schema, {})
+        schema = access.newest_schema()
+        table = describe_table(access, schema, {})
     except (UnsupportedTable, FormatError) as error:
         return str(error)
     if "data-file.path-directory" in schema.options:
@@ -81,7 +80,7 @@ def _rules(target: Target, sample: int | None) -> FileRules | str:
     return FileRules(
         bucket_folder=table.bucket_folder,
         check_levels=_level_check(table),
-        read_footer=partial(_read_footer, storage),
+        read_footer=partial(_read_footer, access.storage),
         sample=sample,
         random=random.Random(),
     )

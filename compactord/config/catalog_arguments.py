@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from compactord.config.choices import METASTORES, UnlockedWriters
+from compactord.catalog.registry import CATALOGS
+from compactord.config.choices import UnlockedWriters
 
 
 def add_catalog_arguments(parser: argparse.ArgumentParser) -> None:
     """What kind of catalog `--warehouse` is."""
+    examples = [kind.example_option for kind in CATALOGS.values() if kind.example_option]
     parser.add_argument(
         "--metastore",
-        choices=METASTORES,
+        choices=tuple(CATALOGS),
         help="kind of the catalog of --warehouse (default: filesystem)",
     )
     parser.add_argument(
@@ -26,6 +28,6 @@ def add_catalog_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="an option of the catalog of --warehouse under Paimon's name, such as "
-        "uri=jdbc:sqlite:/data/catalog.db or s3.endpoint=…; may be repeated. Other users can see "
+        f"{' or '.join([*examples, 's3.endpoint=…'])}; may be repeated. Other users can see "
         "command lines: write secrets as ${env:NAME} or ${file:/path}",
     )

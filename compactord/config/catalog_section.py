@@ -1,23 +1,28 @@
-"""The section of one catalog."""
+"""The section of one catalog; what kinds there are, and their options, the registry knows."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
+from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.config.amounts import duration_ms
-from compactord.config.choices import METASTORES, UnlockedWriters
+from compactord.config.choices import UnlockedWriters
 from compactord.config.section import Section
 from compactord.config.values import DurationMs, ScalarText, Text, at_least, no_entries_if_null
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_SHOWN_OPTIONS = ", ".join(option for kind in CATALOGS.values() for option in kind.shown_options)
 
 
-def _metastore(value: object) -> str:
-    if value not in METASTORES:
-        raise ValueError("filesystem or jdbc, the metastores that are supported so far")
+def _metastore(value: object, info: ValidationInfo) -> str:
+    """The context of the validation is the registry, if it is another one."""
+    known: CatalogKinds = info.context or CATALOGS
+    if value not in known:
+        names = " or ".join(known)
+        raise ValueError(f"{names}, the metastores that are supported so far")
     return str(value)
 
 
@@ -36,7 +41,7 @@ class CatalogSection(Section):
     metastore: Annotated[str, BeforeValidator(_metastore)] = Field(
         default="filesystem",
         description="kind of the catalog",
-        json_schema_extra={"enum": list(METASTORES)},
+        json_schema_extra={"enum": list(CATALOGS)},
     )
     warehouse: Text = Field(
         description="root folder of the warehouse: a path, or a URL such as s3://bucket/wh, gs://, "
@@ -44,8 +49,8 @@ class CatalogSection(Section):
     )
     options: _Options = Field(
         default={},
-        description="the catalog's options under Paimon's names, those of the writers: uri, "
-        "jdbc.user, jdbc.password, lock.enabled, s3.endpoint, s3.access-key, fs.azure.*, fs.gs.*, "
+        description="the catalog's options under Paimon's names, those of the writers: "
+        f"{_SHOWN_OPTIONS}, s3.endpoint, s3.access-key, fs.azure.*, fs.gs.*, "
         "fs.oss.* and others; secrets as ${env:NAME} or ${file:/path}",
     )
     unlocked_writers: UnlockedWriters = Field(

@@ -39,6 +39,3 @@ class UnlockedWriters(enum.Enum):
 
     REFUSE = "refuse"
     GUARDED = "guarded"
-
-
-METASTORES = ("filesystem", "jdbc")

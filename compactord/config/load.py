@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
+from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.config.keys import elsewhere, known_keys, leaves, nearest, path_of, written
 from compactord.config.model import ServiceConfig
 from compactord.config.paths import Path, dotted
@@ -47,9 +48,9 @@ class LoadedConfig:
 
     `origins` has an entry for every effective value, by dotted key. `references` are the texts, as
     written, of values that were given as `${env:…}` or `${file:…}`: what is shown in their place.
-    `digest` changes with the file's bytes and with the values of its references, `late` has one
-    for each value that stays a reference until it is used. Both are only for comparing: they were
-    computed from secrets, too.
+    `digest` changes with the file's bytes and with the values of its references. `late` has one for
+    each option of a catalog that is read only when the catalog is opened and stays a reference
+    until then. Both are only for comparing: they were computed from secrets, too.
     """
 
     path: str  # NO_FILE if there is none
@@ -94,11 +95,16 @@ def config_of_warehouse(
 
 
 def load_config(
-    path: str | None, *, environ: Mapping[str, str], overrides: Sequence[str] = ()
+    path: str | None,
+    *,
+    environ: Mapping[str, str],
+    overrides: Sequence[str] = (),
+    kinds: CatalogKinds = CATALOGS,
 ) -> LoadedConfig:
     """Read and check; `overrides` are texts `key=value`. Without a path there is no file.
 
-    Raises `ConfigInvalid` with all problems; environment variables come from `environ` alone.
+    `kinds` are those of catalogs. Raises `ConfigInvalid` with all problems; environment variables
+    come from `environ` alone.
     """
     problems: list[Problem] = []
     content, root = (b"", _no_file()) if path is None else _read_file(path, problems)
@@ -115,7 +121,7 @@ def load_config(
     if readable:
         reported = {problem.key for problem in problems}
         try:
-            config = ServiceConfig.model_validate(root.plain())
+            config = ServiceConfig.model_validate(root.plain(), context=kinds)
         except ValidationError as error:
             found = _problems_of(error, root)
             problems.extend(problem for problem in found if problem.key not in reported)
@@ -135,13 +141,22 @@ def load_config(
         origins=origins,
         references=referring,
         digest=digest.hexdigest(),
-        late=references.late,
+        late={
+            key: digest
+            for key, digest in references.late.items()
+            if _is_read_once(config, key, kinds)
+        },
     )
 
 
 def _is_late(path: Path) -> bool:
     """Options of catalogs: workers resolve what stands in them, so that no task holds a secret."""
     return len(path) == 4 and path[0] == "catalogs" and path[2] == "options"
+
+
+def _is_read_once(config: ServiceConfig, key: str, kinds: CatalogKinds) -> bool:
+    _, name, _, option = key.split(".", 3)
+    return kinds[config.catalogs[name].metastore].is_read_once(option)
 
 
 def _no_file() -> Node:

@@ -51,7 +51,10 @@ def pairs(texts: Sequence[str], argument: str) -> Mapping[str, str]:
 
 
 def resolved(text: str, argument: str) -> str:
-    """Resolves references to secrets as `serve` does: all users of a machine can see arguments."""
+    """The text without references, which hide secrets from other users of the machine.
+
+    Raises `UsageError`.
+    """
     try:
         return resolve(text)
     except ReferenceMissing as error:

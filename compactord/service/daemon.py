@@ -105,7 +105,8 @@ class Daemon:
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._kinds = kinds
         self._scheduler = self._make_scheduler(config, zone)
-        found = {name: breakers.of(catalog.storage) for name, catalog in catalogs.items()}
+        # A catalog's tables wait for the store of its warehouse.
+        found = {name: breakers.of(each.warehouse_storage) for name, each in catalogs.items()}
         self._silent_stores = SilentStores(
             {name: breaker for name, breaker in found.items() if breaker is not None},
             self._scheduler,

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 import structlog
 
+from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, TableList
 from compactord.clock import Clock
-from compactord.commit.publish import SnapshotPublisher
 from compactord.config.load import LoadedConfig
 from compactord.config.reasons import excluded_by_name
 from compactord.errors import CompactordError
 from compactord.model import TableName
 from compactord.paimon.table import TableRef
-from compactord.storage.base import Storage
 
 _log = structlog.get_logger()
 # A listing that takes longer is told of, once for each such time; it goes on.
@@ -33,14 +32,14 @@ class ExcludedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """One catalog's tables. Not `is_listed`: nothing is known to be gone; `error` says why.
+    """One catalog's tables, which `open` opens.
 
-    Nor is anything of the `unreadable` databases, of which `error` speaks while others were listed.
+    Not `is_listed`: nothing is known to be gone; `error` says why. Nor is anything of the
+    `unreadable` databases, of which `error` speaks while others were listed.
     """
 
     catalog: str
-    storage: Storage
-    publisher: SnapshotPublisher
+    open: Callable[[TableRef], TableAccess]
     found: dict[TableName, TableRef]
     is_listed: bool
     unreadable: frozenset[str]
@@ -144,8 +143,7 @@ def list_catalog(
             excluded[table] = ExcludedTable(ref=ref, why=why)
     return Listing(
         catalog=name,
-        storage=catalog.storage,
-        publisher=catalog.publisher,
+        open=catalog.open,
         found=found,
         is_listed=is_listed,
         unreadable=frozenset(listed.unreadable),

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import structlog
 
+from compactord.catalog.access import TableAccess
 from compactord.clock import Clock, WallTime
-from compactord.commit.publish import SnapshotPublisher
 from compactord.config.choices import Mode, SnapshotExpiry
 from compactord.config.model import Alerts, Backoff, Limits, Retry
 from compactord.config.policy import TablePolicy
@@ -28,7 +28,6 @@ from compactord.errors import (
 )
 from compactord.maintenance.kind import AnyKind
 from compactord.model import LossOutcome, Subcompaction, TableName, TaskOutcome
-from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.effects import Effect
@@ -41,7 +40,6 @@ from compactord.scheduler.status import Outcome
 from compactord.service.capacity import time_limit
 from compactord.service.job_runner import JobRunner, OwnThread
 from compactord.service.table_jobs import TableJobs, TableSpec
-from compactord.storage.base import Storage
 from compactord.table.cycle import Cycle, Dispatch, Outrun
 from compactord.table.in_flight import Finished
 from compactord.table.planning import PartitionTest, rest_text
@@ -96,11 +94,9 @@ class OneShot:
 
     def __init__(
         self,
-        table: TableRef,
+        table: TableAccess,
         request: CompactRequest,
         *,
-        storage: Storage,
-        publisher: SnapshotPublisher,
         start_engine: Callable[[], Engine],
         clock: Clock,
         worker: WorkerSpec,
@@ -116,14 +112,13 @@ class OneShot:
         self._progress = progress
         self._stop = stop
         self._partitions = request.partitions
-        self._name = TableName(catalog="", database=table.database, table=table.name)
+        self._name = TableName(catalog="", database=table.ref.database, table=table.ref.name)
         tables = TableJobs(clock=clock, worker=worker)
         tables.specs[self._name] = TableSpec(
-            ref=table,
+            ref=table.ref,
             # A run is over soon: it looks back in every cycle.
             request=replace(request, look_interval_ms=0),
-            storage=storage,
-            publisher=publisher,
+            open=lambda _: table,
             stop_trigger_fallback=stop_trigger_fallback,
         )
         self._compactor = tables.open(self._name)
@@ -145,7 +140,7 @@ class OneShot:
         )
         # A first decision needs a free slot before it is known whether an engine is needed.
         self._scheduler.slots = 1
-        self._scheduler.add(self._name, table, _POLICY, clock.steady_ms())
+        self._scheduler.add(self._name, table.ref, _POLICY, clock.steady_ms())
         self._start_s = 0.0
         self._failed_cycles = 0
         self._is_planned = False

@@ -76,8 +76,7 @@ class TableRegistry:
             self._specs[name] = TableSpec(
                 ref=ref,
                 request=_request(policy, self._loaded.config),
-                storage=listing.storage,
-                publisher=listing.publisher,
+                open=listing.open,
                 stop_trigger_fallback=self._loaded.config.alerts.stop_trigger_fallback,
             )
             self._leave_alone(tables[name])

@@ -68,8 +68,7 @@ class ServedTables(TableJobs):
         spec = self.specs[name]
         info = self._attempted(
             lambda: described_info(
-                spec.storage,
-                spec.ref,
+                spec.open(spec.ref),
                 spec.request.overrides,
                 stop_trigger_fallback=spec.stop_trigger_fallback,
             ),

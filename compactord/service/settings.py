@@ -81,15 +81,12 @@ class Settings:
 
 
 def _other_values(old: LoadedConfig, new: LoadedConfig, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Keys of catalogs' databases whose references have other values now.
+    """Keys of options of catalogs whose references have other values now, besides `known`.
 
-    Credentials are read again by themselves once they are refused.
+    Credentials are not among them: they are read again once they are refused.
     """
     return tuple(
         key
         for key, digest in new.late.items()
-        if old.late.get(key, digest) != digest
-        and key not in known
-        and key.split(".options.")[-1].startswith(("uri", "jdbc."))
-        and not key.endswith((".jdbc.user", ".jdbc.password"))
+        if old.late.get(key, digest) != digest and key not in known
     )

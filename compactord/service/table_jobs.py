@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
-from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import Round
 from compactord.model import TableName
@@ -23,7 +23,6 @@ from compactord.scheduler.job import (
     JobOutcome,
     MaintenanceJob,
 )
-from compactord.storage.base import Storage
 from compactord.table.compactor import TableCompactor
 from compactord.table.cycle import Cycle
 from compactord.table.in_flight import Failed, Finished
@@ -35,12 +34,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """How a table is opened; a new spec takes effect with the table's next cycle."""
+    """How a table is opened, in a job; a new spec takes effect with the table's next cycle."""
 
     ref: TableRef
     request: CompactRequest
-    storage: Storage
-    publisher: SnapshotPublisher
+    open: Callable[[TableRef], TableAccess]
     stop_trigger_fallback: int
 
 
@@ -90,10 +88,8 @@ class TableJobs:
         opened_with = self._opened_with.get(name)
         if known is None or opened_with is None or opened_with.ref != spec.ref:
             known = TableCompactor(
-                spec.ref,
+                spec.open(spec.ref),
                 spec.request,
-                storage=spec.storage,
-                publisher=spec.publisher,
                 clock=self._clock,
                 worker=self._worker,
                 stop_trigger_fallback=spec.stop_trigger_fallback,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
@@ -10,11 +11,9 @@ from compactord.clock import SystemClock
 from compactord.errors import CompactordError
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.snapshot import Snapshot
-from compactord.paimon.table import TableRef
 from compactord.state.build_delay import BuildDelay
 from compactord.state.published import PublishedSnapshots
-from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
-from compactord.storage.base import Storage
+from compactord.state.table_state import Refreshed, TableState
 
 _log = structlog.get_logger()
 
@@ -40,6 +39,18 @@ class Drift:
             self.changed |= refreshed.changed
 
 
+class StateSource(Protocol):
+    """Where the newest state of a table is found: in its folder, or through its catalog."""
+
+    def newest_state(self) -> Refreshed:
+        """See `load_newest`, also for what it raises."""
+        ...
+
+    def refreshed_state(self, known: TableState, *, checks_hint: bool = False) -> Refreshed:
+        """See `refresh_state`, also for what it raises."""
+        ...
+
+
 class Follower:
     """Follows one table for `user`, whose snapshots others must neither replace nor roll back.
 
@@ -47,7 +58,7 @@ class Follower:
     """
 
     def __init__(
-        self, storage: Storage, *, user: str, looked_back: PublishedSnapshots | None = None
+        self, source: StateSource, *, user: str, looked_back: PublishedSnapshots | None = None
     ) -> None:
         self.user = user
         # What publishes for this user sets another one where snapshots must stand first.
@@ -60,12 +71,12 @@ class Follower:
         self.replaced_snapshots = 0
         # Those that have others above them: whoever looks back finds out what that lost.
         self.suspects: list[Snapshot] = []
-        self._storage = storage
+        self._source = source
         self._drift = Drift()
 
-    def loaded(self, table: TableRef) -> TableState:
+    def loaded(self) -> TableState:
         """The newest state of a table that was not read before. Raises what reading raises."""
-        refreshed = load_newest(self._storage, table)
+        refreshed = self._source.newest_state()
         self._drift.add(refreshed)
         return refreshed.state
 
@@ -125,7 +136,7 @@ class Follower:
         return drift
 
     def _refresh(self, state: TableState, *, checks_hint: bool = False) -> Refreshed:
-        refreshed = refresh_state(self._storage, state, checks_hint=checks_hint)
+        refreshed = self._source.refreshed_state(state, checks_hint=checks_hint)
         self._drift.add(refreshed)
         return refreshed
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import structlog
 
 from compactord import ids
+from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.discard import remove_outputs
-from compactord.commit.publish import SnapshotPublisher
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
 from compactord.model import (
     Committed,
@@ -23,11 +23,9 @@ from compactord.model import (
     Replaced,
 )
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.table import TableRef
 from compactord.plan.table import PlanRequest
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
-from compactord.storage.base import Storage
 from compactord.table.backlog import Skip
 from compactord.table.cycle import (
     Cycle,
@@ -56,23 +54,19 @@ class TableCompactor:
 
     def __init__(
         self,
-        ref: TableRef,
+        access: TableAccess,
         request: CompactRequest,
         *,
-        storage: Storage,
-        publisher: SnapshotPublisher,
         clock: Clock,
         worker: WorkerSpec,
         stop_trigger_fallback: int,
     ) -> None:
-        self._storage = storage
+        self._storage = access.storage
         self.clock = clock
         self._worker = worker
         self._followed = FollowedTable(
-            ref,
+            access,
             request,
-            storage=storage,
-            publisher=publisher,
             clock=clock,
             owner=worker.owner,
             formats=worker.formats,
@@ -82,7 +76,6 @@ class TableCompactor:
         PartitionTest(self.table, request.partitions)
         self._planner = TablePlanner(
             self._followed,
-            storage=storage,
             clock=clock,
             zone=worker.zone,
             stop_trigger_fallback=stop_trigger_fallback,

@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 
 import structlog
 
+from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.committer import Committer, commit_user
-from compactord.commit.publish import SnapshotPublisher
-from compactord.errors import CompactordError, ObjectNotFound
+from compactord.errors import CompactordError
 from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Owner
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
@@ -25,12 +25,10 @@ from compactord.model import (
     LostCommit,
 )
 from compactord.paimon.data_file import BucketId
-from compactord.paimon.schema import TableSchema, has_later_schema, read_schema
+from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import SnapshotIdentity
-from compactord.paimon.table import TableRef
 from compactord.state.follower import Drift, Follower
 from compactord.state.table_state import TableState
-from compactord.storage.base import Storage
 from compactord.table.lost_commits import LookBack, LostCommits
 from compactord.table.opening import OpenTable, open_table, refuse_live_state
 from compactord.table.planning import remember_rewrites
@@ -46,26 +44,24 @@ class FollowedTable:
 
     def __init__(
         self,
-        ref: TableRef,
+        access: TableAccess,
         request: CompactRequest,
         *,
-        storage: Storage,
-        publisher: SnapshotPublisher,
         clock: Clock,
         owner: Owner,
         formats: Formats = FORMATS,
         functions: MergeFunctions = MERGE_FUNCTIONS,
     ) -> None:
-        self.ref = ref
         self._formats = formats
         self._functions = functions
+        storage, publisher = access.storage, access.publisher
         self.request = request
-        self._storage = storage
+        self._access = access
         self._clock = clock
         self.table = self._opened()
-        self._lost_commits = LostCommits(storage, publisher, ref.location, clock)
+        self._lost_commits = LostCommits(storage, publisher, access.ref.location, clock)
         self._follower = Follower(
-            storage,
+            access,
             user=commit_user(owner, self.table.options.commit.user_prefix),
             looked_back=self._lost_commits.published,
         )
@@ -146,7 +142,7 @@ class FollowedTable:
         """
         is_new = self._take_in()
         self._state = remember_rewrites(
-            self._storage,
+            self._access.storage,
             self.table,
             self.state,
             quiet_for_ms=self.request.quiet_for_ms,
@@ -213,16 +209,14 @@ class FollowedTable:
         Takes in the newest snapshot; raises what reading raises.
         """
         known = self._state
-        self._state = (
-            self._follower.loaded(self.ref) if known is None else self._follower.refreshed(known)
-        )
+        self._state = self._follower.loaded() if known is None else self._follower.refreshed(known)
         live = {file.file_name for file in self._state.files.files_in(compaction.bucket)}
         return not live.issuperset(file.file_name for file in compaction.inputs)
 
     def _take_in(self) -> bool:
         known, schema = self._state, self.table.schema
         if known is None:
-            self._state = self._follower.loaded(self.ref)
+            self._state = self._follower.loaded()
         else:
             self._state = self._follower.refreshed(known)
         is_first, self._is_first = self._is_first, False
@@ -232,7 +226,7 @@ class FollowedTable:
         if is_checked and not self._has_other_schema(schema):
             return False
         # It was opened a moment ago: its schema need not be read again.
-        if not is_first or has_later_schema(self._storage, self.ref.location, schema.id):
+        if not is_first or self._access.has_later_schema(schema):
             self._open(schema)
         refuse_live_state(self.table, self.state)
         self._checked = (self.request, self.table.schema.id, _identity(self._state))
@@ -241,8 +235,7 @@ class FollowedTable:
 
     def _opened(self, known: OpenTable | None = None) -> OpenTable:
         return open_table(
-            self._storage,
-            self.ref,
+            self._access,
             self.request.overrides,
             known=known,
             formats=self._formats,
@@ -257,7 +250,7 @@ class FollowedTable:
             self._follower.forgive_suspects()
             self._lost_commits.forget()
             self._excused += self._follower.replaced_snapshots - self._replaced_before
-            self._state = self._follower.loaded(self.ref)
+            self._state = self._follower.loaded()
 
     def _has_other_schema(self, known: TableSchema) -> bool:
         """Whether there is a later schema; now and then, whether the known one is still the same.
@@ -270,21 +263,15 @@ class FollowedTable:
         # Later ones are asked for every other time at least, however rarely that is.
         self._has_read_schema = is_due and not self._has_read_schema
         if not self._has_read_schema:
-            return has_later_schema(self._storage, self.ref.location, known.id)
+            return self._access.has_later_schema(known)
         self._schema_read_ms = now_ms
-        return self._is_other(known)
-
-    def _is_other(self, known: TableSchema) -> bool:
-        try:
-            return read_schema(self._storage, self.ref.location, known.id) != known
-        except ObjectNotFound:
-            return True
+        return not self._access.keeps_schema(known)
 
     def _was_recreated(self, known: TableSchema) -> bool:
         """Whether the schema that we knew is not, or no longer, one of this table's."""
         if self.table.schema.id == known.id:
             return self.table.schema != known
-        return self._is_other(known)
+        return not self._access.keeps_schema(known)
 
 
 def _identity(state: TableState | None) -> SnapshotIdentity | None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from compactord.catalog.access import TableAccess
 from compactord.errors import CompactordError
-from compactord.paimon.schema import latest_schema
-from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.state.rewrites import Rewrite
-from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, describe_table
 from compactord.table.status import TableInfo, measured_stop_trigger
 
@@ -40,12 +38,11 @@ def table_info(
 
 
 def described_info(
-    storage: Storage, ref: TableRef, overrides: Mapping[str, str], *, stop_trigger_fallback: int
+    access: TableAccess, overrides: Mapping[str, str], *, stop_trigger_fallback: int
 ) -> TableInfo | None:
     """The same of a table that may be refused; None where its schema cannot be read."""
     try:
-        schema = latest_schema(storage, ref.location)
-        table = describe_table(storage, ref, schema, overrides)
+        table = describe_table(access, access.newest_schema(), overrides)
     except CompactordError:
         return None
     return table_info(table, stop_trigger_fallback=stop_trigger_fallback)

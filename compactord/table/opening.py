@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from compactord.catalog.access import TableAccess
 from compactord.commit.attempt import CommitSettings
 from compactord.errors import FormatError, UnsupportedTable, UsageError
 from compactord.formats.new_files import TableFormats, table_formats
@@ -17,7 +18,7 @@ from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.manifest.index_manifest import read_index_entries
 from compactord.paimon.options.table_options import TableOptions, parse_options
-from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableSchema, latest_schema
+from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableSchema
 from compactord.paimon.support import reasons_in_files, reasons_to_refuse, warnings
 from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
@@ -37,8 +38,7 @@ class OpenTable:
     to be encoded as the table's own options say, not otherwise for this run.
     """
 
-    storage: Storage
-    ref: TableRef
+    access: TableAccess
     schema: TableSchema
     options: TableOptions
     kind: TableKind
@@ -49,6 +49,14 @@ class OpenTable:
     keeps_encoding: bool
     readable: Formats = field(compare=False, repr=False)
     history: SchemaHistory = field(compare=False, repr=False)
+
+    @property
+    def storage(self) -> Storage:
+        return self.access.storage
+
+    @property
+    def ref(self) -> TableRef:
+        return self.access.ref
 
     @property
     def commit_settings(self) -> CommitSettings:
@@ -92,8 +100,7 @@ class OpenTable:
 
 
 def open_table(
-    storage: Storage,
-    ref: TableRef,
+    access: TableAccess,
     overrides: Mapping[str, str],
     *,
     known: OpenTable | None = None,
@@ -108,18 +115,17 @@ def open_table(
     Raises `UnsupportedTable` with every reason, before any data is read, and `UsageError` for what
     only this run asks for.
     """
-    schema = latest_schema(storage, ref.location, known=known.schema if known else None)
-    table = describe_table(storage, ref, schema, overrides, formats=formats, functions=functions)
+    schema = access.newest_schema(known.schema if known else None)
+    table = describe_table(access, schema, overrides, formats=formats, functions=functions)
     if table.refusals:
-        raise UnsupportedTable(ref.full_name, table.refusals)
+        raise UnsupportedTable(access.ref.full_name, table.refusals)
     if known is not None and known.schema == schema:
         return replace(table, history=known.history)
     return table
 
 
 def describe_table(
-    storage: Storage,
-    ref: TableRef,
+    access: TableAccess,
     schema: TableSchema,
     overrides: Mapping[str, str],
     *,
@@ -143,20 +149,20 @@ def describe_table(
     else:
         kind = TableKind.APPEND_BUCKETED
     types = [key.type for key in schema.key_fields]
+    location = access.ref.location
     return OpenTable(
-        storage=storage,
-        ref=ref,
+        access=access,
         schema=schema,
         options=options,
         kind=kind,
-        key_of=partial(comparable_key, types=types, source=paths.manifest_folder(ref.location))
+        key_of=partial(comparable_key, types=types, source=paths.manifest_folder(location))
         if schema.primary_keys
         else None,
         refusals=found.refusals,
         warnings=(*warnings(schema, options, formats), *found.formats.warnings),
         formats=found.formats,
         readable=formats,
-        history=SchemaHistory(storage, ref.location, schema),
+        history=SchemaHistory(access.storage, location, schema),
         keeps_encoding=(options.files, found.formats) == (own.options.files, own.formats),
     )
 

@@ -12,7 +12,6 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.plan.table import PlanRequest, TableKind
 from compactord.state.follower import Drift
 from compactord.state.table_state import TableState, index_entries
-from compactord.storage.base import Storage
 from compactord.table.backlog import Skip, TableBacklog
 from compactord.table.cycle import Planned
 from compactord.table.followed import FollowedTable
@@ -47,13 +46,11 @@ class TablePlanner:
         self,
         followed: FollowedTable,
         *,
-        storage: Storage,
         clock: Clock,
         zone: datetime.tzinfo,
         stop_trigger_fallback: int,
     ) -> None:
         self._followed = followed
-        self._storage = storage
         self._clock = clock
         self._zone = zone
         self._fallback = stop_trigger_fallback
@@ -187,8 +184,8 @@ class TablePlanner:
             changed = None
         if changed is None:
             self._backlog = TableBacklog(stop_trigger=self._stop_trigger)
-        planner = StatePlanner(self._storage, table, state, context)
-        self._indexes = index_entries(self._storage, state)
+        planner = StatePlanner(table.storage, table, state, context)
+        self._indexes = index_entries(table.storage, state)
         self._backlog.update(planner, state, changed, self.busy, context)
         gone = self._gone(state, changed)
         self._own_work.forget(gone)
@@ -201,7 +198,7 @@ class TablePlanner:
     ) -> Planned:
         table, state, backlog = self._followed.table, self._followed.state, self._backlog
         has_runs = table.kind is TableKind.PRIMARY_KEY
-        snapshots = snapshot_count(self._storage, state)
+        snapshots = snapshot_count(table.storage, state)
         return Planned(
             snapshot_id=state.snapshot.id if state.snapshot else 0,
             info=table_info(

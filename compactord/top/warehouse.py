@@ -13,12 +13,11 @@ from compactord.config.policy import policy_for
 from compactord.config.warehouse import NAMELESS
 from compactord.errors import CompactordError, ObjectNotFound, UnsupportedTable
 from compactord.model import TableName
-from compactord.paimon.schema import latest_schema
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
 from compactord.paimon.table import TableRef
 from compactord.service.unserved import left_alone, unread_view, unserved_view
 from compactord.service.view import TableView
-from compactord.state.table_state import TableState, load_state, refresh_state
+from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.backlog import TableBacklog
 from compactord.table.opening import OpenTable, describe_table, refuse_live_state
@@ -56,9 +55,7 @@ class WarehouseSource:
         for ref in sorted(listed.tables, key=lambda ref: ref.full_name):
             if self._stop.is_set():
                 raise NoAnswer("stopped")
-            watched = known.get(ref) or _WatchedTable(
-                self._catalog.storage, ref, self._loaded, self._clock
-            )
+            watched = known.get(ref) or _WatchedTable(self._catalog, ref, self._loaded, self._clock)
             self._watched[ref] = watched
             tables.append(watched.view())
         seen = (each for watched in self._watched.values() for each in reversed(watched.seen))
@@ -74,9 +71,9 @@ class WarehouseSource:
 class _WatchedTable:
     """One table's state and plan between polls."""
 
-    def __init__(self, storage: Storage, ref: TableRef, loaded: LoadedConfig, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, ref: TableRef, loaded: LoadedConfig, clock: Clock) -> None:
         self.seen: deque[SeenCompaction] = deque(maxlen=_SNAPSHOTS_READ)
-        self._storage = storage
+        self._catalog = catalog
         self._ref = ref
         # A warehouse without a configuration has no name.
         self._name = TableName("", ref.database, ref.name)
@@ -108,29 +105,29 @@ class _WatchedTable:
         return unserved_view(found, alone, refused)
 
     def _read(self) -> TableView:
-        schema = latest_schema(self._storage, self._ref.location)
+        access = self._table.access if self._table else self._catalog.open(self._ref)
+        schema = access.newest_schema()
         if self._table is None or self._table.schema.id != schema.id or self._state is None:
             self._forget()
-            self._table = describe_table(self._storage, self._ref, schema, {})
+            self._table = describe_table(access, schema, {})
             if self._table.refusals:
                 raise UnsupportedTable(self._ref.full_name, self._table.refusals)
-            state, changed = load_state(self._storage, self._ref), None
+            refreshed = access.newest_state()
         else:
-            refreshed = refresh_state(self._storage, self._state)
-            state, changed = refreshed.state, refreshed.changed
-        table = self._table
+            refreshed = access.refreshed_state(self._state)
+        table, state = self._table, refreshed.state
         if state.snapshot != self._known:
             refuse_live_state(table, state)
-            self._note_compactions(state)
+            self._note_compactions(access.storage, state)
         self._state = state
         options = table.options.compaction
         # The table's own triggers, as `compactord plan` does.
         clock = self._clock
         context = plan_context(CompactRequest(), state, clock, zone=clock.time_zone)
-        planner = StatePlanner(self._storage, table, state, context)
+        planner = StatePlanner(table.storage, table, state, context)
         if self._backlog is None:
             self._backlog = TableBacklog(stop_trigger=options.stop_trigger)
-        self._backlog.update(planner, state, changed, {}, context)
+        self._backlog.update(planner, state, refreshed.changed, {}, context)
         backlog = self._backlog.backlog()
         lead_ms = context.now_ms - context.steady_ms
         oldest_ms = backlog.oldest_ms + lead_ms if backlog.oldest_ms else 0
@@ -142,7 +139,7 @@ class _WatchedTable:
             last_commit_ms=max((each.finished_ms for each in self.seen), default=0),
         )
 
-    def _note_compactions(self, state: TableState) -> None:
+    def _note_compactions(self, storage: Storage, state: TableState) -> None:
         """Remember the newest few compactions among the snapshots since the last poll."""
         newest, known = state.snapshot, self._known
         self._known = newest
@@ -152,7 +149,7 @@ class _WatchedTable:
         first = max(known_id, newest.id - _SNAPSHOTS_READ) + 1
         for snapshot_id in range(first, newest.id + 1):
             try:
-                snapshot = read_snapshot(self._storage, self._ref.location, snapshot_id)
+                snapshot = read_snapshot(storage, self._ref.location, snapshot_id)
             except ObjectNotFound:
                 continue  # expired, or expiring at this moment
             if snapshot.commit_kind is CommitKind.COMPACT:

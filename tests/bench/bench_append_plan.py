@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from compactord.catalog.access import table_in_folder
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, BucketId, ManifestEntry
 from compactord.paimon.table import TableRef
@@ -74,7 +75,7 @@ def _created(folder: str) -> OpenTable:
     number = AtomicType(root=TypeRoot.BIGINT)
     columns = [DataField(id=0, name="k", type=number), DataField(id=1, name="day", type=TEXT)]
     create_table(storage, ref, columns, partition_keys=["day"], options={"bucket": "-1"})
-    return open_table(storage, ref, {})
+    return open_table(table_in_folder(storage, ref), {})
 
 
 def measure(folder: str, files: int) -> dict[str, object]:

@@ -21,8 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from compactord import ids
+from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
-from compactord.commit.publish import StorePublisher
 from compactord.paimon.table import TableRef
 from compactord.service.job_runner import JOBS_MAX
 from compactord.storage.base import Storage
@@ -116,10 +116,8 @@ def _tables(storage: Storage, folder: str, count: int) -> Sequence[TableRef]:
 def _compactor(storage: Storage, ref: TableRef) -> TableCompactor:
     clock = SystemClock()
     return TableCompactor(
-        ref,
+        table_in_folder(storage, ref),
         CompactRequest(),
-        storage=storage,
-        publisher=StorePublisher(storage),
         clock=clock,
         worker=WorkerSpec(owner=ids.this_process(), memory_bytes=64 << 20, zone=clock.time_zone),
         stop_trigger_fallback=8,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
 from compactord.engine.driver import SETTINGS
 from compactord.ids import this_process
@@ -79,7 +80,7 @@ def _measure(path: Path, full: bool, repetitions: int) -> Floor:
 
 def _subcompactions(path: Path, full: bool) -> list[Subcompaction]:
     clock, storage, ref = SystemClock(), LocalStorage(), table_ref(path)
-    table = open_table(storage, ref, {})
+    table = open_table(table_in_folder(storage, ref), {})
     context = PlanContext(
         strategy=Strategy.FULL if full else Strategy.MINOR,
         partitions=(),

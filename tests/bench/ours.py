@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from compactord.catalog.access import TableAccess
 from compactord.clock import SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.engine.base import Engine
@@ -92,12 +93,10 @@ class OurSide:
         driver_cpu_s = time.process_time()
         start = time.perf_counter()
         run = OneShot(
-            table,
+            TableAccess(ref=table, storage=storage, publisher=_Watched(storage, watch)),
             CompactRequest(
                 strategy=Strategy.FULL if full else Strategy.MINOR,
             ),
-            storage=storage,
-            publisher=_Watched(storage, watch),
             start_engine=lambda: self._engine,
             clock=clock,
             worker=WorkerSpec(

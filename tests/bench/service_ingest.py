@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
 from compactord.ids import this_process
 from compactord.paimon import paths
@@ -126,7 +127,7 @@ class Ingestion:
     def has_all_rows(self) -> bool:
         """Whether the table holds what was written: by sorting, not by our merge."""
         state = load_state(_STORAGE, self._ref)
-        opened = open_table(_STORAGE, self._ref, {})
+        opened = open_table(table_in_folder(_STORAGE, self._ref), {})
         found, sums = np.full(len(self._newest), _GONE), np.zeros(3, np.uint64)
         for bucket in state.files.bucket_ids():
             folder = opened.bucket_folder(bucket)

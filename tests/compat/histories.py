@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from compactord import ids
+from compactord.catalog.access import table_in_folder
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
 from compactord.ids import Liveness
@@ -399,7 +400,7 @@ class History:
         expired = expire_snapshots(
             STORAGE,
             table,
-            bucket_folder=open_table(STORAGE, table, {}).bucket_folder,
+            bucket_folder=open_table(table_in_folder(STORAGE, table), {}).bucket_folder,
             options=ExpireOptions(
                 num_retained_min=keep,
                 num_retained_max=keep,

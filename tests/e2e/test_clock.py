@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compactord import ids
-from compactord.commit.publish import StorePublisher
+from compactord.catalog.access import table_in_folder
 from compactord.engine.inline import InlineEngine
 from compactord.ids import Owner
 from compactord.maintenance.orphan_sweep import REMOVED, SweepOrphans
@@ -64,13 +64,11 @@ def _one_shot(warehouse: Path, clock: JumpingClock, *, owner: Owner = FIRST) -> 
         planned = finished = committed = staticmethod(lambda *_: None)
 
     return OneShot(
-        tables.ref(warehouse),
+        table_in_folder(LOCAL, tables.ref(warehouse)),
         CompactRequest(
             strategy=Strategy.MINOR,
             overrides={"compaction.optimization-interval": "1 h"},
         ),
-        storage=LOCAL,
-        publisher=StorePublisher(LOCAL),
         start_engine=InlineEngine,
         clock=clock,
         worker=WorkerSpec(owner=owner, memory_bytes=64 << 20, zone=clock.time_zone),

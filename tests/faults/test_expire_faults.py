@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -50,7 +51,7 @@ def _read(call: Call) -> bool:
 
 
 def _expire(storage: Storage) -> Expired:
-    table = open_table(storage, TABLE, OPTIONS)
+    table = open_table(table_in_folder(storage, TABLE), OPTIONS)
     return expire_snapshots(
         storage,
         TABLE,
@@ -92,7 +93,7 @@ def _kept(storage: MemoryStorage, end: int) -> list[Snapshot]:
 
 
 def _check_readable(storage: MemoryStorage, end: int, count: int, what: str) -> None:
-    table = open_table(storage, TABLE, {})
+    table = open_table(table_in_folder(storage, TABLE), {})
     kept = _kept(storage, end)
     assert len(kept) == count, what
     for snapshot in kept:

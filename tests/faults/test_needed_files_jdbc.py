@@ -41,7 +41,7 @@ def _catalog(warehouse: Path, server: Server, port: int) -> Catalog:
 
 def _compact(catalog: Catalog, storage: Storage, table: TableRef) -> None:
     assert catalog.find_table("db.t") == table
-    builders.compact(storage, table, owner=SECOND, publisher=catalog.publisher)
+    builders.compact(storage, table, owner=SECOND, publisher=catalog.open(table).publisher)
 
 
 @pytest.mark.parametrize("n", [1, 7, 19])

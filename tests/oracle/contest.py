@@ -49,9 +49,9 @@ class Contest:
         published: list[int] = []
         while any(thread.is_alive() for thread in threads):
             totals = builders.compact(
-                catalog.storage,
+                catalog.warehouse_storage,
                 table,
-                publisher=catalog.publisher,
+                publisher=catalog.open(table).publisher,
                 overrides={"num-sorted-run.compaction-trigger": "2"},
             )
             assert totals.lost_snapshots == []

@@ -18,7 +18,6 @@ from typing import Any
 from compactord import ids
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
-from compactord.commit.publish import StorePublisher
 from compactord.engine.inline import InlineEngine
 from compactord.model import Committed, Compaction
 from compactord.plan.table import Strategy
@@ -227,17 +226,16 @@ def compact(
     `storage` is what its driver sees of the local files.
     """
     storage, clock = storage or LocalStorage(), SystemClock()
+    catalog = FilesystemCatalog(storage, str(path.parent.parent))
     name = f"{path.parent.name.removesuffix('.db')}.{path.name}"
     run = OneShot(
-        FilesystemCatalog(storage, str(path.parent.parent)).find_table(name),
+        catalog.open(catalog.find_table(name)),
         CompactRequest(
             strategy=strategy,
             overrides=overrides or {},
             partitions=tuple(partitions),
             quiet_for_ms=quiet_for_ms,
         ),
-        storage=storage,
-        publisher=StorePublisher(storage),
         start_engine=InlineEngine,
         clock=clock,
         worker=WorkerSpec(owner=ids.this_process(), memory_bytes=256 << 20, zone=clock.time_zone),

@@ -73,9 +73,10 @@ def contest_under_lock(
     contest.create_table()
     ours = open_catalog(warehouse, metastore="jdbc", options={**catalog, **lake.options})
     published = contest.run(ours)
-    location = ours.find_table("db.t").location
-    assert isinstance(ours.publisher, LockedPublisher)
-    contest.check_snapshots(ours.storage, location, published)
+    table = ours.open(ours.find_table("db.t"))
+    assert isinstance(table.publisher, LockedPublisher)
+    location = table.ref.location
+    contest.check_snapshots(table.storage, location, published)
     assert dict(judge.read(location)) == contest.rows()
     assert run_sql(folder / "catalog.db", "SELECT * FROM paimon_distributed_locks") == []
     return published

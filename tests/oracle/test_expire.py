@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.errors import TransientStorageError
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.paimon.schema import latest_schema
@@ -78,7 +79,7 @@ def expire(path: Path, *, storage: Storage = LOCAL, **options: str) -> Expired:
     ref = TableRef(database="db", name=path.name, location=str(path))
     # Tables with deletion vectors are not compacted; their expiry must know index files.
     schema = latest_schema(LOCAL, ref.location)
-    table = describe_table(LOCAL, ref, schema, options)
+    table = describe_table(table_in_folder(LOCAL, ref), schema, options)
     return expire_snapshots(
         storage,
         ref,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.catalog.open import open_catalog, open_registration
+from compactord.catalog.open import open_catalog
 from tests.databases import run_sql
 from tests.oracle.contest import PROGRAM, Contest
 from tests.oracle.judge import Judge
@@ -46,7 +46,7 @@ def test_java_and_compactord_commit_under_one_lock_and_lose_nothing(
     assert [table.full_name for table in catalog.list_tables().tables] == ["db.t"]
     published = contest.run(catalog)
     location = catalog.find_table("db.t").location
-    contest.check_snapshots(catalog.storage, location, published)
+    contest.check_snapshots(catalog.warehouse_storage, location, published)
     assert dict(judge.read(location)) == contest.rows()
     assert run_sql(tmp_path / "catalog.db", "SELECT * FROM paimon_distributed_locks") == []
 
@@ -68,10 +68,10 @@ def test_java_finds_the_tables_that_were_registered_as_if_it_had_made_them(
         replace(contest, options=everything if by_java else files).create_table()
         if not by_java:
             database.touch()
-            registration = open_registration(warehouse, options=options)
-            assert len(registration.add_tables()) == 3
-            for row in registration.rows(registration.files.list_tables().tables):
-                assert registration.add(row)
+            registration = open_catalog(warehouse, metastore="jdbc", options=options).registration()
+            assert registration is not None
+            added = registration.add(registration.files.list_tables().tables)
+            assert (len(added.created), added.tables) == (3, ["db.t"])
         rows[name] = [
             sorted(run_sql(database, f"SELECT * FROM {table}"))  # type: ignore[type-var]
             for table in ("paimon_tables", "paimon_database_properties")
@@ -80,5 +80,5 @@ def test_java_finds_the_tables_that_were_registered_as_if_it_had_made_them(
     catalog = open_catalog(warehouse, metastore="jdbc", options=options)
     published = contest.run(catalog)
     location = catalog.find_table("db.t").location
-    contest.check_snapshots(catalog.storage, location, published)
+    contest.check_snapshots(catalog.warehouse_storage, location, published)
     assert dict(judge.read(location)) == contest.rows()

@@ -62,9 +62,8 @@ def test_java_reads_what_we_compact_writes_on_and_compacts_itself(
         java.write(path, model.written(commit))
     catalog = FilesystemCatalog(*STORES.open(path.removesuffix("/db.db/t"), lake.options))
     table = catalog.find_table("db.t")
-    totals = builders.compact(
-        catalog.storage, table, publisher=catalog.publisher, strategy=strategy
-    )
+    storage, publisher = catalog.warehouse_storage, catalog.open(table).publisher
+    totals = builders.compact(storage, table, publisher=publisher, strategy=strategy)
     assert totals.failures == []
     assert totals.compactions >= 2
     assert canonical(java.read(path)) == model.rows()
@@ -75,7 +74,7 @@ def test_java_reads_what_we_compact_writes_on_and_compacts_itself(
     assert canonical(java.read(path)) == model.rows()
     assert java.compact(path, full=True) is not None
     assert canonical(java.read(path)) == model.rows()
-    again = builders.compact(catalog.storage, table, publisher=catalog.publisher, strategy=strategy)
+    again = builders.compact(storage, table, publisher=publisher, strategy=strategy)
     assert again.failures == []
     assert canonical(java.read(path)) == model.rows()
     assert java.orphan_files(path) == []

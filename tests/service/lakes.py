@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock, local_ms
 from compactord.ids import Owner, owner_of
 from compactord.paimon import paths
@@ -138,7 +139,8 @@ class Lake:
 
     def worst_buckets(self, name: str) -> tuple[float, float]:
         """Size amplification, and seconds since the epoch of the last full compaction."""
-        table, state = open_table(LOCAL, self.ref(name), {}), load_state(LOCAL, self.ref(name))
+        table = open_table(table_in_folder(LOCAL, self.ref(name)), {})
+        state = load_state(LOCAL, self.ref(name))
         assert table.key_of is not None
         clock = SystemClock()
         now_ms = clock.now_ms()

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from compactord import ids
+from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
@@ -136,13 +137,13 @@ class _Process:
 
     def __init__(self, storage: Storage, table: TableRef) -> None:
         self._storage, self._ref, self._owner = storage, table, ids.this_process()
-        self._table = open_table(storage, table, {})
+        self._table = open_table(table_in_folder(storage, table), {})
         self._writer = builders.writer(storage, table, owner=self._owner)
         self._user = commit_user(self._owner, None)
         self._committer = Committer(
             storage=storage,
             publisher=StorePublisher(storage),
-            follower=Follower(storage, user=self._user),
+            follower=Follower(table_in_folder(storage, table), user=self._user),
             clock=SystemClock(),
             owner=self._owner,
         )

@@ -118,17 +118,17 @@ def test_a_configuration_names_keys_by_reference_and_one_refused_catalog_fails_a
 def test_no_key_stands_in_a_task(moto: StoreServer, tmp_path: Path) -> None:
     options = {**moto.options, "uri": sqlite_database(tmp_path / "c.db", ["db.t"])}
     catalog = open_catalog(_filled(moto, "tasks"), metastore="jdbc", options=options)
-    engine = Away()
+    engine, table = Away(), catalog.open(catalog.find_table("db.t"))
     totals = builders.compact(
-        catalog.storage,
-        catalog.find_table("db.t"),
-        publisher=catalog.publisher,
+        table.storage,
+        table.ref,
+        publisher=table.publisher,
         start_engine=lambda: engine,
     )
     assert (totals.snapshots, totals.failures) == ([7], [])
     assert engine.sent
     assert not [key for sent in engine.sent for key in _KEYS if key.encode() in sent]
-    assert not [key for key in _KEYS if key in repr(catalog.storage.spec)]
+    assert not [key for key in _KEYS if key in repr(catalog.warehouse_storage.spec)]
 
 
 @pytest.mark.parametrize(

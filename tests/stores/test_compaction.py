@@ -34,17 +34,20 @@ class Away(InlineEngine):
 
 def test_a_table_in_s3_is_compacted(moto: StoreServer) -> None:
     catalog = FilesystemCatalog(*STORES.open(f"{moto.root}/compaction", moto.options))
-    table = builders.keyed_table(catalog.storage, f"{catalog.warehouse}/db.db/t")
-    rows = builders.fill_keyed(builders.writer(catalog.storage, table), commits=6)
+    table = builders.keyed_table(catalog.warehouse_storage, f"{catalog.warehouse}/db.db/t")
+    rows = builders.fill_keyed(builders.writer(catalog.warehouse_storage, table), commits=6)
     found = catalog.find_table("db.t")
     engine = Away()
     totals = builders.compact(
-        catalog.storage, found, publisher=catalog.publisher, start_engine=lambda: engine
+        catalog.warehouse_storage,
+        found,
+        publisher=catalog.open(found).publisher,
+        start_engine=lambda: engine,
     )
     assert (totals.snapshots, totals.compactions, totals.failures) == ([7], 2, [])
-    assert builders.read_keyed(catalog.storage, found) == rows
-    builders.check_chain(catalog.storage, found)
-    assert builders.leftovers(catalog.storage, found, [FIRST]) == set()
+    assert builders.read_keyed(catalog.warehouse_storage, found) == rows
+    builders.check_chain(catalog.warehouse_storage, found)
+    assert builders.leftovers(catalog.warehouse_storage, found, [FIRST]) == set()
     # An output for each of the two buckets, and at least one read of each of their files.
     assert engine.asked["s3", "put"] == 2
     assert engine.asked["s3", "get"] >= 12

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from compactord.catalog.base import Catalog
-from compactord.catalog.look import look_at
 from compactord.catalog.open import open_catalog
+from compactord.catalog.trouble import check_catalogs
 from compactord.errors import (
     AccessDenied,
     CatalogOptionInvalid,
@@ -250,7 +250,7 @@ def test_a_catalog_has_to_ask_for_it_and_its_store_to_prove_itself(tmp_path: Pat
     with pytest.raises(CatalogOptionInvalid, match=r"fsspec\.enabled: .* s3: is opened without"):
         open_catalog("s3://lake/wh", options=asked)
     exclusive = catalog("exclusive", asked)
-    (trouble,) = look_at(
+    (trouble,) = check_catalogs(
         {"exclusive": exclusive, "racy": catalog("racy", asked)}, VirtualClock(), commits=True
     )
     assert (trouble.catalog, type(trouble.error)) == ("racy", UnsafeStore)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.errors import UnsupportedTable, UsageError
 from compactord.formats.registry import FORMATS
-from compactord.paimon.schema import latest_schema
 from compactord.paimon.table import TableRef
 from compactord.paimon.type_texts import parse_type
 from compactord.paimon.types import DataField
@@ -39,7 +39,8 @@ def filled(options: Mapping[str, str]) -> tuple[MemoryStorage, TableRef, dict[in
 def described(options: Mapping[str, str]) -> OpenTable:
     storage = MemoryStorage()
     table = builders.keyed_table(storage, LOCATION, options=options)
-    return describe_table(storage, table, latest_schema(storage, LOCATION), {}, formats=BOTH)
+    access = table_in_folder(storage, table)
+    return describe_table(access, access.newest_schema(), {}, formats=BOTH)
 
 
 def ends(storage: MemoryStorage, table: TableRef) -> set[str]:
@@ -85,7 +86,11 @@ def test_a_run_may_ask_for_it() -> None:
     assert ends(storage, table) == {"arrow"}
     assert builders.read_keyed(storage, table) == rows
     with pytest.raises(UsageError, match=r"option arrow\.batch-size='0' of this run: expected"):
-        open_table(storage, table, {"file.format": "arrow", "arrow.batch-size": "0"}, formats=BOTH)
+        open_table(
+            table_in_folder(storage, table),
+            {"file.format": "arrow", "arrow.batch-size": "0"},
+            formats=BOTH,
+        )
 
 
 def test_tables_without_keys_have_one_format_on_all_levels() -> None:
@@ -131,7 +136,7 @@ def test_it_says_itself_which_columns_it_cannot_hold() -> None:
     columns = [DataField(id=0, name="v", type=parse_type("INT MULTISET"))]
     create_table(storage, table, columns, options={"bucket": "-1", "file.format": "arrow"})
     with pytest.raises(UnsupportedTable, match="MULTISET<INT>, which arrow files cannot hold"):
-        open_table(storage, table, {}, formats=BOTH)
+        open_table(table_in_folder(storage, table), {}, formats=BOTH)
 
 
 def test_its_options_are_known_and_named_where_they_do_nothing() -> None:

@@ -32,7 +32,10 @@ def test_nobody_is_told_to_fetch_compactord_from_an_index() -> None:
 
 @pytest.mark.parametrize(
     ("module", "extra"),
-    [("compactord/catalog/open.py", "jdbc"), ("compactord/storage/objects/bucket.py", "stores")],
+    [
+        ("compactord/catalog/jdbc/kind.py", "jdbc"),
+        ("compactord/storage/objects/bucket.py", "stores"),
+    ],
 )
 def test_the_packages_named_are_those_of_the_extra(module: str, extra: str) -> None:
     tomllib = pytest.importorskip("tomllib")

@@ -10,7 +10,17 @@ import pytest
 
 from tests.unit.test_cli import _keyed_table
 
-_HEAVY = ("numpy", "pyarrow", "pydantic", "pyspark", "rich", "shtab", "structlog", "yaml")
+_HEAVY = (
+    "numpy",
+    "pyarrow",
+    "pydantic",
+    "pyspark",
+    "rich",
+    "shtab",
+    "sqlalchemy",
+    "structlog",
+    "yaml",
+)
 _RUN = """
 import sys
 from compactord.cli.command import main

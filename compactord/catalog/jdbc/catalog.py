@@ -6,69 +6,58 @@ only locks are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import tzinfo
 
-from compactord.catalog.base import TableList
+from compactord import ids
+from compactord.catalog.access import TableAccess
+from compactord.catalog.base import Catalog, CatalogPlace, TableList
+from compactord.catalog.check import Check, Verdict, failed_check
 from compactord.catalog.jdbc.address import JdbcAddress, jdbc_address
 from compactord.catalog.jdbc.database import Database, MissingTable
 from compactord.catalog.jdbc.lock import JdbcLock
+from compactord.catalog.jdbc.options import JdbcOptions, jdbc_options
+from compactord.catalog.jdbc.registration import JdbcRegistration
 from compactord.catalog.names import (
     may_be_table,
     nearest_names,
     parse_name,
-    require_warehouse,
     table_at,
 )
-from compactord.catalog.options import JdbcOptions, jdbc_options
-from compactord.catalog.probe import StoreProof, proved
-from compactord.clock import Clock
-from compactord.commit.locked import LockedPublisher
-from compactord.commit.publish import SnapshotPublisher, StorePublisher
-from compactord.errors import StorageError, TableNotFound, UsageError
+from compactord.clock import SystemClock
+from compactord.errors import (
+    AccessDenied,
+    CompactordError,
+    ErrorAtPath,
+    StorageError,
+    TableNotFound,
+    UsageError,
+)
 from compactord.paimon.paths import is_file_name
 from compactord.paimon.table import TableRef
 from compactord.references import LateValues
-from compactord.storage.base import Storage
 
 _TABLES = "paimon_tables"
 
 
-class JdbcCatalog:
-    """Tables of one `catalog-key`; `lock` is None where the options turn it off.
-
-    Without it snapshots stand for `settle_ms` before anything is built on them.
-    """
+class JdbcCatalog(Catalog):
+    """Tables of one `catalog-key` below the warehouse."""
 
     def __init__(
-        self,
-        storage: Storage,
-        warehouse: str,
-        *,
-        database: Database,
-        catalog_key: str,
-        lock: JdbcLock | None,
-        settle_ms: int = 0,
+        self, place: CatalogPlace, given: JdbcOptions, database: Database, lock: JdbcLock | None
     ) -> None:
-        self.storage = storage
-        self.warehouse = warehouse
+        self.warehouse_storage, self.warehouse = place.storage, place.path
+        self._place = place
+        self._given = given
         self._database = database
-        self._key = catalog_key
+        self._key = given.catalog_key
+        self._publishing = place.publishing(lock=lock)
         self._lock = lock
-        self._proof = StoreProof(storage, warehouse)
-        publisher = proved(StorePublisher(storage, settle_ms=settle_ms), self._proof)
-        self.publisher: SnapshotPublisher = (
-            publisher if lock is None else LockedPublisher(publisher, lock)
-        )
-
-    @property
-    def has_lock(self) -> bool:
-        return self._lock is not None
 
     def check_access(self) -> None:
         """See `Catalog`; also raises what the database does, and `MissingTable`."""
-        require_warehouse(self.storage, self.warehouse)
+        self._publishing.require_root()
         self._names("LIMIT 1")
         if self._lock is not None:
             self._lock.check()
@@ -77,11 +66,47 @@ class JdbcCatalog:
         """See `Catalog`; also raises `MissingTable` where its lock has no table."""
         if self._lock is not None:
             self._lock.check()
-        self._proof.require_if_allowed()
+        self._publishing.check()
+
+    def open(self, table: TableRef) -> TableAccess:
+        """See `Catalog`; asks nothing."""
+        return self._publishing.access(table)
+
+    def checks(self) -> Iterator[Check]:
+        """Whether its lock can be taken and given back, where it has one."""
+        if self._lock is not None:
+            yield self._lock_check(self._lock)
+
+    def advice(self, error: CompactordError) -> str:
+        """See `Catalog`."""
+        if not (isinstance(error, ErrorAtPath) and error.path == self._database.address.shown):
+            return ""
+        if isinstance(error, AccessDenied):
+            return "correct jdbc.user and jdbc.password, or let them in (docs/operations.md)"
+        return "correct uri, jdbc.user, jdbc.password or lock.enabled, or repair the database"
+
+    def registration(self) -> JdbcRegistration:
+        """See `Catalog`."""
+        return JdbcRegistration(self._place, self._given, self._database)
+
+    def _lock_check(self, lock: JdbcLock) -> Check:
+        # No table has such a name, so no writer waits.
+        nothing = TableRef(database=".compactord-probe", name=ids.random_uuid(), location="")
+        try:
+            was_ours = lock.acquire(nothing).release()
+        except CompactordError as error:
+            advice = "let this user insert into and delete from paimon_distributed_locks"
+            return failed_check("lock", str(error), advice)
+        if was_ours:
+            found = "taken and given back; all writers of its tables must have lock.enabled, too"
+            return Check(name="lock", verdict=Verdict.OK, found=found)
+        found = "a lock that was taken did not stay"
+        advice = "compare lock-acquire-timeout and, with PostgreSQL, time zones with the writers'"
+        return failed_check("lock", found, advice)
 
     def list_tables(self) -> TableList:
         """See `Catalog`; tables are those of the database, whatever lies in the warehouse."""
-        require_warehouse(self.storage, self.warehouse)
+        self._publishing.require_root()
         tables: list[TableRef] = []
         unreadable: dict[str, StorageError] = {}
         for database, name in self._names("ORDER BY database_name, table_name"):
@@ -96,7 +121,7 @@ class JdbcCatalog:
     def find_table(self, name: str) -> TableRef:
         """See `Catalog`."""
         database, table = parse_name(name, self.list_tables)
-        require_warehouse(self.storage, self.warehouse)
+        self._publishing.require_root()
         rows = self._names(
             "AND database_name = :database AND table_name = :name", database=database, name=table
         )
@@ -106,7 +131,7 @@ class JdbcCatalog:
                 f"catalog-key {self._key}{nearest_names(name, self.list_tables)}"
             )
         ref = table_at(self.warehouse, database, table)
-        if not may_be_table(self.storage, ref.location):
+        if not may_be_table(self.warehouse_storage, ref.location):
             raise TableNotFound(f"{ref.location} is not a Paimon table: it has no schema")
         return ref
 
@@ -139,44 +164,28 @@ def open_database(
     return Database(address, pool_size=given.pool_size, zone=zone, replaced=replaced)
 
 
-def open_jdbc(
-    storage: Storage,
-    warehouse: str,
-    options: LateValues,
-    *,
-    clock: Clock,
-    zone: tzinfo | None,
-    settle_ms: int = 0,
-) -> JdbcCatalog:
+def open_jdbc(place: CatalogPlace) -> JdbcCatalog:
     """The catalog that the options describe; asks its database nothing.
 
-    The user and password are read again when they are refused, once a minute at most.
-    `settle_ms` holds where it has no lock. `zone` is that of the writers, None the machine's.
-    Raises `CatalogOptionInvalid`.
+    The user and password are read again when they are refused, once a minute at most. Raises
+    `CatalogOptionInvalid`.
     """
-
-    def read() -> JdbcOptions:
-        # Java's default, which other writers go by.
-        return jdbc_options(options.read(), is_locked=not storage.capabilities.has_folders)
+    late, clock = LateValues(place.options), SystemClock()
+    late.read()
 
     def replaced() -> JdbcAddress | None:
-        if not options.have_changed(clock.monotonic_s()):
+        if not late.have_changed(clock.monotonic_s()):
             return None
         try:
-            again = read()
+            again = jdbc_options(late.read())
             found = jdbc_address(again.uri, again.properties)
         except UsageError:
             return None
         # Another database needs a restart: locks may be held in this one.
         return replace(database.address, user=found.user, password=found.password)
 
-    given = read()
-    database = open_database(given, zone=zone, replaced=replaced)
-    return JdbcCatalog(
-        storage,
-        warehouse,
-        database=database,
-        catalog_key=given.catalog_key,
-        lock=JdbcLock(database, given, clock) if given.is_locked else None,
-        settle_ms=settle_ms,
-    )
+    # As in Java, which has a lock by default in object stores.
+    given = jdbc_options(place.values, is_locked=not place.storage.capabilities.has_folders)
+    database = open_database(given, zone=place.zone, replaced=replaced)
+    lock = JdbcLock(database, given, clock) if given.is_locked else None
+    return JdbcCatalog(place, given, database, lock)

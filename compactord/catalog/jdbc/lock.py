@@ -17,7 +17,7 @@ import structlog
 
 from compactord.catalog.jdbc.address import Dialect
 from compactord.catalog.jdbc.database import Database, Duplicate, MissingTable
-from compactord.catalog.options import JdbcOptions
+from compactord.catalog.jdbc.options import JdbcOptions
 from compactord.clock import Clock, age_text
 from compactord.errors import AccessDenied, CatalogOptionInvalid, CatalogUnavailable
 from compactord.paimon.table import TableRef
@@ -81,7 +81,7 @@ class JdbcLock:
         self._age, self.made_sql = _AGE[dialect], _MADE[dialect]
 
     def check(self) -> None:
-        """Whether there is a table of locks: writers that lock have made it."""
+        """Ask for the table of locks, which writers make. Raises `MissingTable` where it is not."""
         try:
             self.database.rows(f"SELECT lock_id FROM {_LOCKS} LIMIT 1")
         except MissingTable as error:

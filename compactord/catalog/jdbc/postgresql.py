@@ -22,7 +22,10 @@ class TimedConnection(psycopg.Connection[Any]):
     answer_seconds = 30
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """As psycopg's, which resumes the generator several times a second."""
+        """As psycopg's, which resumes the generator several times a second.
+
+        Raises `psycopg.OperationalError` once the answer takes too long.
+        """
         try:
             return super().wait(self._limited(gen), *args, **kwargs)
         except _NoAnswer:

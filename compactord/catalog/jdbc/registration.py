@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from compactord.catalog.base import Catalog, CatalogPlace, Registered
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.jdbc.address import Dialect
 from compactord.catalog.jdbc.database import Database, Duplicate, MissingTable
+from compactord.catalog.jdbc.options import JdbcOptions
 from compactord.catalog.names import DATABASE_SUFFIX
-from compactord.catalog.options import JdbcOptions
 from compactord.paimon.table import TableRef
 
 _TABLES: Mapping[str, str] = {
@@ -46,23 +47,13 @@ class Row:
         return f"INSERT INTO {self.table} ({', '.join(self.values)}) VALUES ({', '.join(values)})"
 
 
-class Registration:
-    """Registers tables of the filesystem catalog `files` in the JDBC catalog of the options.
+class JdbcRegistration:
+    """Registers tables that lie in the warehouse; nothing is published, lock or not."""
 
-    `warehouse` is its URL as writers give it. Of tables it neither reads nor changes any file.
-    """
-
-    def __init__(
-        self,
-        files: FilesystemCatalog,
-        database: Database,
-        *,
-        warehouse: str,
-        given: JdbcOptions,
-    ) -> None:
-        self.files = files
+    def __init__(self, place: CatalogPlace, given: JdbcOptions, database: Database) -> None:
+        self.files: Catalog = FilesystemCatalog(place.storage, place.path)
         self._database = database
-        self._warehouse = warehouse.rstrip("/")
+        self._warehouse = place.warehouse.rstrip("/")
         self._key = given.catalog_key
         self._tables = dict(_TABLES)
         if given.is_locked:
@@ -86,11 +77,14 @@ class Registration:
         for row in self.rows(tables):
             yield f"{row.sql(map(self._literal, row.values.values()))} {unless_known}"
 
-    def add_tables(self) -> list[str]:
-        """Create the catalog's own tables as Java does; the names of those that were missing."""
-        return [name for name, columns in self._tables.items() if self._add_table(name, columns)]
+    def add(self, tables: Iterable[TableRef]) -> Registered:
+        """See `Registration`; the catalog's own tables are created as Java does."""
+        created = [name for name, columns in self._tables.items() if self._add_table(name, columns)]
+        added = [row.values for row in self.rows(tables) if self._add_row(row)]
+        names = [f"{v['database_name']}.{v['table_name']}" for v in added if "table_name" in v]
+        return Registered(created=created, tables=names)
 
-    def add(self, row: Row) -> bool:
+    def _add_row(self, row: Row) -> bool:
         """Whether it was not there."""
         try:
             self._database.execute(row.sql(f":{column}" for column in row.values), **row.values)

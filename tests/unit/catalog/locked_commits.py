@@ -73,13 +73,13 @@ def commit(
 def main(warehouse: str, uri: str, user: str, commits: str, how: str) -> None:
     catalog = open_catalog(warehouse, metastore="jdbc", options={"uri": uri, **OPTIONS})
     assert isinstance(catalog, JdbcCatalog)
-    publisher = catalog.publisher
+    table = catalog.find_table("db.t")
+    publisher = catalog.open(table).publisher
     assert isinstance(publisher, LockedPublisher)
     if how == "checked":
-        publisher = LockedPublisher(CheckedPublisher(catalog.storage), publisher.lock)
-    table = catalog.find_table("db.t")
+        publisher = LockedPublisher(CheckedPublisher(catalog.warehouse_storage), publisher.lock)
     for identifier in range(int(commits)):
-        commit(catalog.storage, publisher, table, user, identifier)
+        commit(catalog.warehouse_storage, publisher, table, user, identifier)
 
 
 if __name__ == "__main__":

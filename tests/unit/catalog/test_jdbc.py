@@ -11,6 +11,7 @@ from compactord.catalog.open import open_catalog
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import StorePublisher
 from compactord.errors import CatalogUnavailable, TableNotFound, UsageError
+from compactord.paimon.table import TableRef
 from tests.databases import run_sql, sqlite_database
 
 
@@ -152,4 +153,5 @@ def test_its_lock_is_taken_when_the_options_say_so(
     tmp_path: Path, options: dict[str, str], publisher: type
 ) -> None:
     catalog = _open(tmp_path, sqlite_database(tmp_path / "c.db"), **options)
-    assert type(catalog.publisher) is publisher
+    table = TableRef(database="db", name="t", location=f"{tmp_path}/wh/db.db/t")
+    assert type(catalog.open(table).publisher) is publisher

@@ -18,7 +18,7 @@ from compactord import ids
 from compactord.catalog.jdbc.address import JdbcAddress, jdbc_address
 from compactord.catalog.jdbc.database import Database
 from compactord.catalog.jdbc.lock import JdbcLock
-from compactord.catalog.options import jdbc_options
+from compactord.catalog.jdbc.options import jdbc_options
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import StorePublisher
 from compactord.errors import CatalogDown, CatalogUnavailable, TransientStorageError

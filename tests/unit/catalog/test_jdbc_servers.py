@@ -19,8 +19,8 @@ from structlog.testing import capture_logs
 from compactord.catalog.jdbc.address import jdbc_address
 from compactord.catalog.jdbc.database import Database
 from compactord.catalog.jdbc.lock import JdbcLock
-from compactord.catalog.open import open_catalog, open_registration
-from compactord.catalog.options import jdbc_options
+from compactord.catalog.jdbc.options import jdbc_options
+from compactord.catalog.open import open_catalog
 from compactord.clock import SystemClock
 from compactord.commit.locked import LockedPublisher
 from compactord.commit.publish import StorePublisher
@@ -251,17 +251,19 @@ def test_tables_of_a_warehouse_are_registered_once_by_program_and_by_script(
     for name in ("orders", "o'brien\\x"):
         (tmp_path / f"sales.db/{name}/schema").mkdir(parents=True)
         (tmp_path / f"sales.db/{name}/schema/schema-0").write_bytes(b"{}")
-    registration = open_registration(str(tmp_path), options=server.options)
+    registration = open_catalog(
+        str(tmp_path), metastore="jdbc", options=server.options
+    ).registration()
+    assert registration is not None
     tables = registration.files.list_tables().tables
     database = server.database()
     try:
-        assert registration.add_tables() == ["paimon_database_properties"]
+        assert registration.add(()).created == ["paimon_database_properties"]
         for sql in 2 * list(registration.script(tables)):
             database.execute(sql.replace(":", "\\:"))
         scripted = database.rows("SELECT * FROM paimon_tables ORDER BY table_name")
         database.execute("DELETE FROM paimon_tables WHERE table_name = 'orders'")
-        added = [row.values for row in registration.rows(tables) if registration.add(row)]
-        assert [values["table_name"] for values in added] == ["orders"]
+        assert registration.add(tables).tables == ["sales.orders"]
         assert database.rows("SELECT * FROM paimon_tables ORDER BY table_name") == scripted
         assert {row[2] for row in scripted} == {"orders", "o'brien\\x"}
     finally:

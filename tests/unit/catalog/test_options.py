@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from compactord.catalog.jdbc.address import Dialect, jdbc_address
+from compactord.catalog.jdbc.options import jdbc_options
 from compactord.catalog.open import open_catalog
-from compactord.catalog.options import CatalogOptionInvalid, check_filesystem_options, jdbc_options
+from compactord.errors import CatalogOptionInvalid
 
 _SQLITE = "jdbc:sqlite:/data/c.db"
 
@@ -25,11 +26,13 @@ _SQLITE = "jdbc:sqlite:/data/c.db"
 )
 def test_an_option_that_cannot_be_used_is_named(options: dict[str, str], message: str) -> None:
     with pytest.raises(CatalogOptionInvalid, match=message):
-        jdbc_options(options)
+        open_catalog("/wh", metastore="jdbc", options=options)
 
 
 def test_the_defaults_are_those_of_paimon() -> None:
-    found = jdbc_options({"uri": _SQLITE, "cache-enabled": "false", "table-default.bucket": "1"})
+    given = {"uri": _SQLITE, "cache-enabled": "false", "table-default.bucket": "1"}
+    open_catalog("/wh", metastore="jdbc", options=given)
+    found = jdbc_options(given)
     assert (found.catalog_key, found.pool_size, found.is_locked) == ("jdbc", 2, False)
     assert (found.lock_sleep_max_ms, found.lock_timeout_ms) == (8_000, 480_000)
 
@@ -47,11 +50,11 @@ def test_what_a_filesystem_catalog_cannot_do_is_refused(
     options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(CatalogOptionInvalid, match=message):
-        check_filesystem_options(options)
+        open_catalog("/wh", options=options)
 
 
 def test_a_filesystem_catalog_takes_the_options_of_its_writers() -> None:
-    check_filesystem_options({"lock.enabled": "false", "cache-enabled": "true"})
+    open_catalog("/wh", options={"lock.enabled": "false", "cache-enabled": "true"})
 
 
 @pytest.mark.parametrize(

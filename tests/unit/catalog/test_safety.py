@@ -7,18 +7,19 @@ from pathlib import Path
 import pytest
 
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.catalog.look import look_at
 from compactord.catalog.open import open_catalog
-from compactord.catalog.refused import RefusedCatalog
+from compactord.catalog.trouble import check_catalogs
 from compactord.cli.running import exit_code
 from compactord.commit.locked import LockedPublisher
-from compactord.errors import AccessDenied, UnsafeStore, UsageError
+from compactord.errors import AccessDenied, UnsafeStore, UnsupportedTable, UsageError
+from compactord.paimon.table import TableRef
 from compactord.storage.base import Creation, Storage
 from tests import builders
 from tests.builders import VirtualClock
 from tests.databases import sqlite_database
 from tests.storages import Call, HookedStorage, MemoryStorage
 
+_TABLE = TableRef(database="d", name="t", location="/wh/d.db/t")
 _OSS = {"fs.oss.endpoint": "e"}
 
 
@@ -69,19 +70,22 @@ def test_a_catalog_without_a_lock_is_refused_where_java_replaces(
         options={**options, **region},
         is_guarded=is_guarded,
     )
-    assert isinstance(catalog, RefusedCatalog) is is_refused
-    assert catalog.publisher.settle_ms == (10_000 if is_guarded else 0)
+    if is_refused:
+        with pytest.raises(UnsupportedTable, match="is refused: without a lock"):
+            catalog.open(_TABLE)
+    else:
+        assert catalog.open(_TABLE).publisher.settle_ms == (10_000 if is_guarded else 0)
 
 
 def test_the_lock_of_a_jdbc_catalog_is_on_by_default_in_an_object_store(tmp_path: Path) -> None:
     options = {"uri": sqlite_database(tmp_path / "c.db"), "s3.region": "r"}
     catalog = open_catalog("s3://lake/wh", metastore="jdbc", options=options)
-    assert isinstance(catalog.publisher, LockedPublisher)
+    assert isinstance(catalog.open(_TABLE).publisher, LockedPublisher)
 
 
 def test_a_refused_catalog_says_what_to_do_and_does_not_heal() -> None:
     catalog = open_catalog("s3://lake/wh", options={"s3.region": "r"})
-    (trouble,) = look_at({"lake": catalog}, VirtualClock())
+    (trouble,) = check_catalogs({"lake": catalog}, VirtualClock())
     assert (trouble.may_heal, exit_code(trouble.error)) == (False, 2)
     for use in (catalog.check_commits, catalog.list_tables, lambda: catalog.find_table("d.t")):
         with pytest.raises(UsageError, match=r"metastore jdbc .* guarded .*operations\.md"):
@@ -90,8 +94,8 @@ def test_a_refused_catalog_says_what_to_do_and_does_not_heal() -> None:
 
 def test_a_store_that_replaces_is_found_out_before_anything_is_published() -> None:
     storage = Replacing({"/wh/d.db/x": b""})
-    assert look_at({"lake": _stored(storage)}, VirtualClock()) == ()
-    (trouble,) = look_at({"lake": _stored(storage)}, VirtualClock(), commits=True)
+    assert check_catalogs({"lake": _stored(storage)}, VirtualClock()) == ()
+    (trouble,) = check_catalogs({"lake": _stored(storage)}, VirtualClock(), commits=True)
     assert (type(trouble.error), trouble.may_heal) == (UnsafeStore, False)
     assert exit_code(trouble.error) == 2
     assert list(storage.objects) == ["/wh/d.db/x"]
@@ -132,7 +136,7 @@ def test_where_the_warehouse_itself_is_closed_the_first_commit_tries() -> None:
     builders.fill_keyed(builders.writer(storage, table), commits=6)
     catalog = _stored(storage)
     catalog.check_commits()
-    totals = builders.compact(storage, table, publisher=catalog.publisher)
+    totals = builders.compact(storage, table, publisher=catalog.open(table).publisher)
     assert totals.snapshots == [7]
     assert not any("probe" in path for path in inner.objects)
 
@@ -145,6 +149,6 @@ def test_a_store_that_is_found_out_by_the_first_commit_publishes_nothing() -> No
     catalog = _stored(storage)
     catalog.check_commits()
     with pytest.raises(UnsafeStore, match="nothing was published"):
-        builders.compact(storage, table, publisher=catalog.publisher)
+        builders.compact(storage, table, publisher=catalog.open(table).publisher)
     assert "/wh/d.db/t/snapshot/snapshot-7" not in inner.objects
     assert not any("probe" in path for path in inner.objects)

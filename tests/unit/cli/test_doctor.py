@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from compactord.catalog.check import Check, Verdict
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.probe import probe
 from compactord.cli import checks
 from compactord.cli.catalog_checks import catalog_checks
-from compactord.cli.checks import Check, Verdict
 from compactord.clock import Clock
 from compactord.config.model import ServiceConfig
 from compactord.engine.jre import Java

@@ -13,6 +13,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from compactord import ids
+from compactord.catalog.access import TableAccess
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.cli.choice import Target
 from compactord.cli.command import _parser
@@ -203,8 +204,13 @@ def test_nothing_expires_while_a_late_rename_has_lost_a_writers_commit(
 def test_expiry_waits_until_the_newest_snapshot_of_ours_has_stood(tmp_path: Path) -> None:
     ref = keyed(tmp_path, "d.t", commits=6, **KEEP_ONE)
     builders.one_shot(LOCAL, ref, clock=builders.VirtualClock(SystemClock().now_ms())).run()
-    catalog = FilesystemCatalog(LOCAL, str(tmp_path))
-    catalog.publisher = StorePublisher(LOCAL, settle_ms=500)
+
+    class Settling(FilesystemCatalog):
+        def open(self, table: TableRef) -> TableAccess:
+            publisher = StorePublisher(LOCAL, settle_ms=500)
+            return TableAccess(ref=table, storage=LOCAL, publisher=publisher)
+
+    catalog = Settling(LOCAL, str(tmp_path))
     target = Target(catalog_name="", catalog=catalog, ref=ref, policy=policy())
     clock, stop = SystemClock(), threading.Event()
     start_s = clock.monotonic_s()

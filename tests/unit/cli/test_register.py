@@ -104,7 +104,7 @@ def test_tables_of_java_are_used_and_rows_of_others_stay(
     ("arguments", "expected"),
     [
         (["--warehouse", "WH"], "give --metastore jdbc"),
-        (["--config", "FILE"], "give one of the JDBC catalogs by --catalog: a, b"),
+        (["--config", "FILE"], "give one of these catalogs by --catalog: a, b"),
         (["--config", "FILE", "--catalog", "files"], "give --metastore jdbc"),
         (["--config", "FILE", "--catalog", "x"], "expected one of files, a, b"),
     ],

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 from structlog.testing import capture_logs
 
+from compactord.catalog.access import table_in_folder
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
 from compactord.errors import (
@@ -106,7 +107,7 @@ def test_two_committers_do_not_wait_the_same_time() -> None:
         committer = Committer(
             storage=storage,
             publisher=StorePublisher(storage),
-            follower=Follower(storage, user=commit_user(FIRST, None)),
+            follower=Follower(table_in_folder(storage, TABLE), user=commit_user(FIRST, None)),
             clock=clock,
             owner=FIRST,
             jitter=random.Random(seed),
@@ -174,7 +175,7 @@ def test_a_catalog_that_is_down_is_waited_for(
     committer = Committer(
         storage=table.storage,
         publisher=_Down(table.storage, clock, down_s),
-        follower=Follower(table.storage, user=commit_user(FIRST, None)),
+        follower=Follower(table_in_folder(table.storage, TABLE), user=commit_user(FIRST, None)),
         clock=clock,
         owner=FIRST,
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.commit.attempt import CommitSettings
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
@@ -86,7 +87,7 @@ def test_files_stay_deleted_when_the_manifests_are_merged_in_full(
     committer = Committer(
         storage=storage,
         publisher=StorePublisher(storage),
-        follower=Follower(storage, user=commit_user(FIRST, None)),
+        follower=Follower(table_in_folder(storage, TABLE), user=commit_user(FIRST, None)),
         clock=VirtualClock(),
         owner=FIRST,
     )

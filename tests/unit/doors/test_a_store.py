@@ -13,7 +13,6 @@ import structlog.testing
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.catalog.refused import RefusedCatalog
 from compactord.cli.loading import (
     load_usable,
     open_configured,
@@ -23,8 +22,9 @@ from compactord.cli.loading import (
 from compactord.config.problems import ConfigInvalid
 from compactord.config.show import show_text
 from compactord.engine.inline import InlineEngine
-from compactord.errors import CatalogOptionInvalid, UsageError
+from compactord.errors import CatalogOptionInvalid, UnsupportedTable, UsageError
 from compactord.model import Subcompaction
+from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.metered import metered
 from compactord.storage.open import STORES, scheme_of
@@ -70,8 +70,8 @@ def filled() -> tuple[Catalog, dict[int, int], Counter[StorageOp]]:
     catalog = open_catalog(
         "mem://lake/wh", _OURS.wrapped(counted), options=_OPTIONS, is_guarded=True
     )
-    table = builders.keyed_table(catalog.storage, f"{catalog.warehouse}/db.db/t")
-    rows = builders.fill_keyed(builders.writer(catalog.storage, table), commits=6)
+    table = builders.keyed_table(catalog.warehouse_storage, f"{catalog.warehouse}/db.db/t")
+    rows = builders.fill_keyed(builders.writer(catalog.warehouse_storage, table), commits=6)
     catalog.check_commits()
     asked.clear()
     return catalog, rows, asked
@@ -84,15 +84,15 @@ def test_a_table_of_a_store_of_another_scheme_is_compacted(
     table = catalog.find_table("db.t")
     sent: list[bytes] = []
     totals = builders.compact(
-        catalog.storage,
+        catalog.warehouse_storage,
         table,
-        publisher=catalog.publisher,
+        publisher=catalog.open(table).publisher,
         start_engine=lambda: Away(sent.append),
     )
     assert (totals.snapshots, totals.compactions, totals.failures) == ([7], 2, [])
-    assert builders.read_keyed(catalog.storage, table) == rows
-    builders.check_chain(catalog.storage, table)
-    assert builders.leftovers(catalog.storage, table, [FIRST]) == set()
+    assert builders.read_keyed(catalog.warehouse_storage, table) == rows
+    builders.check_chain(catalog.warehouse_storage, table)
+    assert builders.leftovers(catalog.warehouse_storage, table, [FIRST]) == set()
     assert table.location == "/wh/db.db/t"
     assert not any(KEY.encode() in payload for payload in sent)
     # What workers write, their driver does not ask for: it publishes.
@@ -109,15 +109,15 @@ def test_a_worker_opens_the_store_by_what_it_finds_itself(
         mem_store.accepted["key"] = "another"
 
     totals = builders.compact(
-        catalog.storage,
+        catalog.warehouse_storage,
         table,
-        publisher=catalog.publisher,
+        publisher=catalog.open(table).publisher,
         start_engine=lambda: Away(change_the_lock),
     )
     assert (totals.snapshots, totals.denied) == ([], len(totals.failures))
     assert len(totals.failures) == 2
     assert all("wrong key" in failure for failure in totals.failures)
-    assert builders.read_keyed(catalog.storage, table) == rows
+    assert builders.read_keyed(catalog.warehouse_storage, table) == rows
 
 
 def test_a_configuration_has_its_options_and_hides_its_secrets(
@@ -133,7 +133,7 @@ def test_a_configuration_has_its_options_and_hides_its_secrets(
     loaded = load_usable(configuration(tmp_path, text), (), _OURS)
     catalog = open_configured(loaded.config, "lake", _OURS)
     assert [table.full_name for table in catalog.list_tables().tables] == ["db.t"]
-    assert KEY not in "\n".join(show_text(loaded)) + repr(catalog.storage.spec)
+    assert KEY not in "\n".join(show_text(loaded)) + repr(catalog.warehouse_storage.spec)
     with structlog.testing.capture_logs() as logs:
         warn_of_options(loaded.config, loaded.config.catalogs, _OURS)
     assert logs == [
@@ -162,12 +162,13 @@ def test_what_the_store_refuses_is_an_error_of_the_configuration(tmp_path: Path)
 
 
 def test_its_writers_are_guarded_unless_they_exclude_each_other() -> None:
-    assert isinstance(open_catalog("mem://lake/wh", _OURS, options=_OPTIONS), RefusedCatalog)
+    table = TableRef(database="db", name="t", location="/wh/db.db/t")
+    with pytest.raises(UnsupportedTable, match="without a lock"):
+        open_catalog("mem://lake/wh", _OURS, options=_OPTIONS).open(table)
     for more, is_guarded, settle_ms in (({}, True, 10_000), ({"mem.exclusive": "1"}, False, 0)):
         options = {**_OPTIONS, **more}
         catalog = open_catalog("mem://lake/wh", _OURS, options=options, is_guarded=is_guarded)
-        assert catalog.publisher.settle_ms == settle_ms
-        assert not isinstance(catalog, RefusedCatalog)
+        assert catalog.open(table).publisher.settle_ms == settle_ms
 
 
 def test_where_nobody_adds_it_the_scheme_is_refused() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.paimon.options.catalogue import OPTIONS, OptionClass, find
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.support import REFUSED_OPTIONS, reasons_in_files
@@ -61,7 +62,7 @@ def table(
 
 def judged(schema: TableSchema) -> OpenTable:
     ref = TableRef(database="db", name="t", location="/w/db.db/t")
-    return describe_table(MemoryStorage(), ref, schema, {})
+    return describe_table(table_in_folder(MemoryStorage(), ref), schema, {})
 
 
 def reasons(*args: Any, **kwargs: Any) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ import queue
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from compactord.commit.publish import StorePublisher
+from compactord.catalog.access import table_in_folder
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError, StorageError, UnsupportedTable
 from compactord.maintenance.kind import Round, UnderWay
@@ -81,8 +82,7 @@ class Harness:
         self.tables.specs[NAME] = TableSpec(
             ref=self.table,
             request=CompactRequest(),
-            storage=storage,
-            publisher=StorePublisher(storage),
+            open=partial(table_in_folder, storage),
             stop_trigger_fallback=3,
         )
 
@@ -283,6 +283,16 @@ def test_a_new_specification_takes_effect_with_the_next_turn(harness: Harness) -
     assert planned is not None
     assert planned.offered == ()
     assert harness.tables.compactors[NAME] is known
+
+
+def test_a_table_that_its_catalog_tells_from_the_one_before_is_opened_anew(
+    harness: Harness,
+) -> None:
+    harness.cycle()
+    known, spec = harness.runner.compactors[NAME], harness.runner.specs[NAME]
+    harness.runner.specs[NAME] = replace(spec, ref=replace(spec.ref, identity="another"))
+    assert harness.cycle().error is None
+    assert harness.runner.compactors[NAME] is not known
 
 
 def test_a_forgotten_table_is_opened_anew(harness: Harness) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timezone
+from functools import partial
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
-from compactord.commit.publish import StorePublisher
 from compactord.config.keys import leaves
 from compactord.config.load import LoadedConfig
 from compactord.config.model import Retry, ServiceConfig
@@ -57,11 +58,9 @@ def _listing(
     excluded: tuple[str, ...] = (),
 ) -> Listing:
     found = {_name(table): _ref(table) for table in tables}
-    storage = MemoryStorage()
     return Listing(
         catalog="c",
-        storage=storage,
-        publisher=StorePublisher(storage),
+        open=partial(table_in_folder, MemoryStorage()),
         found=found,
         is_listed=is_listed,
         unreadable=unreadable,

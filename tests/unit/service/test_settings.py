@@ -76,6 +76,7 @@ def test_another_address_behind_a_reference_needs_a_restart_and_no_other_key(
         catalogs:
           lake:
             warehouse: /wh
+            metastore: jdbc
             options:
               uri: "${{file:{password}}}"
               jdbc.user: "${{file:{password}}}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
@@ -43,15 +44,15 @@ def compactor_of(
 ) -> C:
     clock = clock or VirtualClock()
     return made_by(
-        table,
+        TableAccess(
+            ref=table, storage=storage, publisher=StorePublisher(storage, settle_ms=settle_ms)
+        ),
         CompactRequest(
             strategy=strategy,
             overrides=overrides or {},
             append_wait_ms=append_wait_ms,
             quiet_for_ms=quiet_for_ms,
         ),
-        storage=storage,
-        publisher=StorePublisher(storage, settle_ms=settle_ms),
         clock=clock,
         worker=WorkerSpec(owner=FIRST, memory_bytes=64 << 20, zone=VirtualClock().time_zone),
         stop_trigger_fallback=3,

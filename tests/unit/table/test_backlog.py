@@ -9,6 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compactord.catalog.access import table_in_folder
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, BucketId, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.types import AtomicType, TypeRoot
@@ -52,7 +53,7 @@ class KnownTable:
     def __init__(self) -> None:
         self.storage = MemoryStorage()
         self.ref = keyed_table(self.storage, WHERE, buckets=BUCKETS)
-        self.table = open_table(self.storage, self.ref, {})
+        self.table = open_table(table_in_folder(self.storage, self.ref), {})
         self.files = no_files(WHERE)
         self.backlog = TableBacklog(stop_trigger=8)
         self.buckets: Buckets = {}

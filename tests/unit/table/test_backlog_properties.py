@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compactord.catalog.access import table_in_folder
 from compactord.clock import local_ms
 from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
@@ -99,7 +100,7 @@ class History:
         planned, seen = self.planned, self.compactor.seen
         assert planned is not None
         assert seen is not None
-        table = open_table(self.storage, self.table, {})
+        table = open_table(table_in_folder(self.storage, self.table), {})
         state = load_state(self.storage, self.table)
         context = plan_context(
             CompactRequest(append_wait_ms=WAIT_MS),

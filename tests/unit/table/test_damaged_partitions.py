@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.paimon import paths
 from compactord.paimon.avro.container import ContainerWriter
 from compactord.paimon.binary_row import encode_row
@@ -146,7 +147,7 @@ def test_a_run_over_all_names_it() -> None:
 
 def test_it_is_shown_with_its_bytes() -> None:
     storage, table = _damaged()
-    opened, state = open_table(storage, table, {}), load_state(storage, table)
+    opened, state = open_table(table_in_folder(storage, table), {}), load_state(storage, table)
     shapes = report.bucket_shapes(opened, state)
     text = "\n".join(report.inspect_text(opened, state, shapes, ()))
     assert f"0x{JUNK.hex()} bucket 0" in text

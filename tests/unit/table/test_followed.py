@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compactord.commit.publish import StorePublisher
+from compactord.catalog.access import table_in_folder
 from compactord.errors import CommitError
 from compactord.model import CompactReason
 from compactord.paimon import paths
@@ -57,12 +57,7 @@ def _filled() -> tuple[MemoryStorage, TableRef]:
 
 def _followed(storage: Storage, table: TableRef) -> FollowedTable:
     return FollowedTable(
-        table,
-        CompactRequest(),
-        storage=storage,
-        publisher=StorePublisher(storage),
-        clock=VirtualClock(),
-        owner=FIRST,
+        table_in_folder(storage, table), CompactRequest(), clock=VirtualClock(), owner=FIRST
     )
 
 

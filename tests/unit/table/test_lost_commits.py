@@ -278,7 +278,7 @@ def test_what_is_committed_again_is_the_writers_own() -> None:
     assert (again.delta_record_count, again.total_record_count) == (10, 50)
     assert again.uuid != case.late.uuid
     # Its manifests are new: those of the lost snapshot go when that expires.
-    mine = case.ours.committer.follower.loaded(TABLE).snapshot
+    mine = case.ours.committer.follower.loaded().snapshot
     assert mine == again
     assert again.delta_manifest_list != case.late.delta_manifest_list
     assert case.table.storage.status(case.table.data_path(2, case.file)) is not None
@@ -453,7 +453,7 @@ def test_a_look_asks_for_a_few_or_lists_and_after_the_first_reads_only_what_has_
         ours.commit(case.table.change(case.table.files(number % 2), owner=FIRST, bucket=number % 2))
     case.clock.sleep(3)
     ours.look()
-    state = ours.follower.loaded(TABLE)
+    state = ours.follower.loaded()
     storage.log.clear()
     ours.look_at(state)
     assert [call.method for call in storage.log] == asked

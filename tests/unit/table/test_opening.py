@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.errors import FormatError, UnsupportedTable, UsageError
 from compactord.paimon.schema import latest_schema
 from compactord.table.opening import describe_table, open_table
@@ -28,8 +29,8 @@ def test_options_of_a_run_that_no_table_can_be_written_with_are_its_error(key, v
     table = keyed_table(storage, LOCATION)
     named = "foo|brotli|lzo" if "compression" in key else key
     with pytest.raises(UsageError, match=rf"^this run: .*({named})"):
-        open_table(storage, table, {key: value})
-    assert open_table(storage, table, {}).warnings == ()
+        open_table(table_in_folder(storage, table), {key: value})
+    assert open_table(table_in_folder(storage, table), {}).warnings == ()
 
 
 @pytest.mark.parametrize(("key", "value"), UNWRITABLE)
@@ -37,22 +38,23 @@ def test_the_same_options_of_a_table_are_a_refusal(key, value):
     storage = MemoryStorage()
     table = keyed_table(storage, LOCATION, options={key: value})
     with pytest.raises(UnsupportedTable):
-        open_table(storage, table, {})
+        open_table(table_in_folder(storage, table), {})
     with pytest.raises(UnsupportedTable):
-        open_table(storage, table, {"num-levels": "3"})
+        open_table(table_in_folder(storage, table), {"num-levels": "3"})
 
 
 def test_a_table_whose_options_cannot_be_read_can_still_be_looked_at():
     storage = MemoryStorage()
     table = keyed_table(storage, LOCATION, options={"merge-engine": "foo", "bucket": "abc"})
     with pytest.raises(UnsupportedTable) as caught:
-        open_table(storage, table, {})
+        open_table(table_in_folder(storage, table), {})
     assert [reason.partition(":")[0] for reason in caught.value.reasons] == [
         "option bucket='abc'",
         "option merge-engine='foo'",
     ]
     schema = latest_schema(storage, LOCATION)
-    assert describe_table(storage, table, schema, {}).options.unreadable.keys() == {
+    opened = describe_table(table_in_folder(storage, table), schema, {})
+    assert opened.options.unreadable.keys() == {
         "bucket",
         "merge-engine",
     }
@@ -60,7 +62,7 @@ def test_a_table_whose_options_cannot_be_read_can_still_be_looked_at():
 
 def test_keys_and_partitions_that_are_no_rows_are_named_by_where_they_are():
     storage = MemoryStorage()
-    table = open_table(storage, keyed_table(storage, LOCATION), {})
+    table = open_table(table_in_folder(storage, keyed_table(storage, LOCATION)), {})
     assert table.partition_text(b"junk") == "0x6a756e6b", "what people are shown"
     for read in (table.key_of, table.partition_path):
         with pytest.raises(FormatError, match=rf"not a row .*: {LOCATION}/manifest$"):

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from compactord.catalog.access import table_in_folder
 from compactord.errors import UsageError
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
@@ -25,7 +26,7 @@ EVERY_THIRD = {"full-compaction.delta-commits": "3", "bucket": "2"}
 
 
 def _due(table: Lineage) -> set[int]:
-    opened = open_table(table.storage, TABLE, {})
+    opened = open_table(table_in_folder(table.storage, TABLE), {})
     pending = delta_commits_due(table.storage, opened, table.state())
     return {bucket.bucket for bucket in pending}
 
@@ -78,7 +79,7 @@ def test_where_snapshots_have_expired_everything_is_due(gone: str) -> None:
     compacted = table.state().snapshot
     assert compacted is not None
     table.append(1, bucket=1)
-    opened, state = open_table(table.storage, TABLE, {}), table.state()
+    opened, state = open_table(table_in_folder(table.storage, TABLE), {}), table.state()
     path = paths.snapshot_path(TABLE.location, compacted.id)
     if gone == "delta":
         path = paths.manifest_path(TABLE.location, compacted.delta_manifest_list)
@@ -116,7 +117,7 @@ def _partitioned() -> tuple[MemoryStorage, TableRef]:
 
 def _planned(*asked: Mapping[str, str], strategy: Strategy = Strategy.MINOR) -> list[str]:
     storage, table = _partitioned()
-    opened = open_table(storage, table, {})
+    opened = open_table(table_in_folder(storage, table), {})
     context = PlanContext(
         strategy=strategy,
         partitions=asked,
@@ -163,7 +164,8 @@ def _chosen(
     storage = MemoryStorage()
     fields = [*builders.FIELDS, DataField(id=2, name="p", type=type_)]
     create_table(storage, TABLE, fields, partition_keys=["p"], options={"bucket": "-1", **options})
-    test = PartitionTest(open_table(storage, TABLE, {}), tuple({"p": text} for text in asked))
+    opened = open_table(table_in_folder(storage, TABLE), {})
+    test = PartitionTest(opened, tuple({"p": text} for text in asked))
     return [value for value in values if test(encode_row([value], [type_]))]
 
 
@@ -197,7 +199,7 @@ def test_a_value_that_the_column_cannot_hold_is_refused(text: str) -> None:
 def test_partitions_without_live_files_are_named() -> None:
     storage, table = _partitioned()
     asked = tuple({"day": text} for text in ("7", "0", "1970-01-02", "2024-01-01"))
-    test = PartitionTest(open_table(storage, table, {}), asked)
+    test = PartitionTest(open_table(table_in_folder(storage, table), {}), asked)
     live = [bucket.partition for bucket in load_state(storage, table).files.bucket_ids()]
     assert test.absent(live) == ["day=7", "day=2024-01-01"]
-    assert PartitionTest(open_table(storage, table, {}), ()).absent(live) == []
+    assert PartitionTest(open_table(table_in_folder(storage, table), {}), ()).absent(live) == []

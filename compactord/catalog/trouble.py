@@ -1,4 +1,4 @@
-"""Whether catalogs can be used: looked at before anything depends on them."""
+"""Whether catalogs can be used: checked before anything depends on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compactord.errors import (
 )
 
 # An answer from a store that works takes milliseconds.
-LOOK_SECONDS_MAX = 10.0
+CHECK_SECONDS_MAX = 10.0
 
 
 # What does not exist and what is forbidden stay so.
@@ -30,26 +30,29 @@ _LASTING = TableNotFound | StoreMissing | AccessDenied | UnsafeStore | UsageErro
 class CatalogTrouble:
     """Why a catalog cannot be used now.
 
-    `may_heal`: it may be otherwise in a minute, without anybody changing anything here.
+    `advice` says what to do about an error of the catalog's own service; empty: it is one of the
+    warehouse's store. `may_heal`: it may be otherwise in a minute, without anybody changing
+    anything here.
     """
 
     catalog: str
     warehouse: str
     error: CompactordError
+    advice: str
 
     @property
     def may_heal(self) -> bool:
         return not isinstance(self.error, _LASTING)
 
 
-def look_at(
+def check_catalogs(
     catalogs: Mapping[str, Catalog],
     clock: Clock,
     *,
     commits: bool = False,
-    seconds_max: float = LOOK_SECONDS_MAX,
+    seconds_max: float = CHECK_SECONDS_MAX,
 ) -> tuple[CatalogTrouble, ...]:
-    """The trouble of each catalog that has any; all are looked at side by side.
+    """The trouble of each catalog that has any; all are checked side by side.
 
     With `commits` it is also tried whether snapshots can be published (`check_commits`). One that
     has not answered after `seconds_max` may heal. Its thread is left behind: a store that hangs
@@ -57,7 +60,7 @@ def look_at(
     """
     found: dict[str, CompactordError | None] = {}
 
-    def look(name: str, catalog: Catalog) -> None:
+    def check(name: str, catalog: Catalog) -> None:
         try:
             catalog.check_access()
             if commits:
@@ -67,7 +70,7 @@ def look_at(
             found[name] = error
 
     threads = [
-        threading.Thread(target=look, args=item, name=f"look-{item[0]}", daemon=True)
+        threading.Thread(target=check, args=item, name=f"check-{item[0]}", daemon=True)
         for item in catalogs.items()
     ]
     deadline = clock.monotonic_s() + seconds_max
@@ -80,5 +83,12 @@ def look_at(
         silent = TransientStorageError(catalog.warehouse, f"no answer within {seconds_max:.0f} s")
         error = found.get(name, silent)
         if error is not None:
-            troubles.append(CatalogTrouble(catalog=name, warehouse=catalog.warehouse, error=error))
+            troubles.append(
+                CatalogTrouble(
+                    catalog=name,
+                    warehouse=catalog.warehouse,
+                    error=error,
+                    advice=catalog.advice(error),
+                )
+            )
     return tuple(troubles)

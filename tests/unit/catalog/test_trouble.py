@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.catalog.look import look_at
+from compactord.catalog.trouble import check_catalogs
 from compactord.clock import SystemClock
 from compactord.errors import AccessDenied, StorageError, TableNotFound, TransientStorageError
 from tests.storages import Call, HookedStorage, MemoryStorage
@@ -33,14 +33,14 @@ def test_only_what_may_pass_by_itself_may_heal(error: Exception, may_heal: bool)
     def fail(call: Call) -> None:
         raise error
 
-    (trouble,) = look_at({"good": _catalog(), "bad": _catalog(fail)}, SystemClock())
+    (trouble,) = check_catalogs({"good": _catalog(), "bad": _catalog(fail)}, SystemClock())
     assert (trouble.catalog, trouble.error, trouble.may_heal) == ("bad", error, may_heal)
 
 
 def test_a_folder_that_is_not_there_is_trouble_and_one_that_is_empty_is_none() -> None:
     storage = MemoryStorage({"/w/a.db/t/schema/schema-0": b""})
     catalogs = {"a": FilesystemCatalog(storage, "/w"), "b": FilesystemCatalog(storage, "/none")}
-    (trouble,) = look_at(catalogs, SystemClock())
+    (trouble,) = check_catalogs(catalogs, SystemClock())
     assert (trouble.catalog, type(trouble.error)) == ("b", TableNotFound)
 
 
@@ -51,7 +51,7 @@ def test_a_store_that_hangs_is_not_waited_for_and_may_heal() -> None:
         freed.wait(60)
 
     catalogs = {"slow": _catalog(hang), "quick": _catalog()}
-    (trouble,) = look_at(catalogs, SystemClock(), seconds_max=0.2)
+    (trouble,) = check_catalogs(catalogs, SystemClock(), seconds_max=0.2)
     freed.set()
     assert (trouble.catalog, trouble.may_heal) == ("slow", True)
     assert "no answer within" in str(trouble.error)

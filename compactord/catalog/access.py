@@ -1,0 +1,62 @@
+"""One table as its catalog hands it out: all that whoever opens it needs of the catalog."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compactord.commit.publish import SnapshotPublisher, StorePublisher
+from compactord.errors import ObjectNotFound
+from compactord.paimon.schema import TableSchema, has_later_schema, latest_schema, read_schema
+from compactord.paimon.table import TableRef
+from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
+from compactord.storage.base import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAccess:
+    """One table: its place in its store, and what publishes its snapshots.
+
+    Tables of one catalog may lie in several stores, each with credentials of its own. The newest
+    schema and snapshot are those in the table's folder, as in Paimon's catalogs that know tables by
+    path (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`). A catalog that keeps them itself
+    has a class with its own methods.
+    """
+
+    ref: TableRef
+    storage: Storage
+    publisher: SnapshotPublisher
+
+    def newest_schema(self, known: TableSchema | None = None) -> TableSchema:
+        """The newest schema; `known` was the newest before.
+
+        Raises `TableNotFound` where there is none, and what reading it raises.
+        """
+        return latest_schema(self.storage, self.ref.location, known=known)
+
+    def has_later_schema(self, known: TableSchema) -> bool:
+        """Whether there is a schema after `known`: one small request."""
+        return has_later_schema(self.storage, self.ref.location, known.id)
+
+    def keeps_schema(self, known: TableSchema) -> bool:
+        """Whether `known` is still one of the table's schemas, as it was: one request.
+
+        If not, it was rolled back, or the table was dropped and made again, which the identity of
+        `ref` tells only where the catalog knows it. Raises what reading raises.
+        """
+        try:
+            return read_schema(self.storage, self.ref.location, known.id) == known
+        except ObjectNotFound:
+            return False
+
+    def newest_state(self) -> Refreshed:
+        """The state of the newest snapshot, read as a whole; raises as `load_newest`."""
+        return load_newest(self.storage, self.ref)
+
+    def refreshed_state(self, known: TableState, *, checks_hint: bool = False) -> Refreshed:
+        """The same from a known one, as far as that is possible; see `refresh_state`."""
+        return refresh_state(self.storage, known, checks_hint=checks_hint)
+
+
+def table_in_folder(storage: Storage, ref: TableRef) -> TableAccess:
+    """A table of no catalog: its store publishes its snapshots, whoever else writes it."""
+    return TableAccess(ref=ref, storage=storage, publisher=StorePublisher(storage))

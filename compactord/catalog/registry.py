@@ -1,0 +1,13 @@
+"""The kinds of catalogs, by the name that a configuration gives as `metastore`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compactord.catalog.jdbc.kind import JDBC
+from compactord.catalog.kind import CatalogKind
+
+CatalogKinds = Mapping[str, CatalogKind]
+# It has no options of its own.
+FILESYSTEM = CatalogKind(name="filesystem", opener="compactord.catalog.filesystem:open_filesystem")
+CATALOGS: CatalogKinds = {kind.name: kind for kind in (FILESYSTEM, JDBC)}
