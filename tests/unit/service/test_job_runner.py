@@ -289,10 +289,10 @@ def test_a_table_that_its_catalog_tells_from_the_one_before_is_opened_anew(
     harness: Harness,
 ) -> None:
     harness.cycle()
-    known, spec = harness.runner.compactors[NAME], harness.runner.specs[NAME]
-    harness.runner.specs[NAME] = replace(spec, ref=replace(spec.ref, identity="another"))
+    known, spec = harness.tables.compactors[NAME], harness.tables.specs[NAME]
+    harness.tables.specs[NAME] = replace(spec, ref=replace(spec.ref, identity="another"))
     assert harness.cycle().error is None
-    assert harness.runner.compactors[NAME] is not known
+    assert harness.tables.compactors[NAME] is not known
 
 
 def test_a_forgotten_table_is_opened_anew(harness: Harness) -> None:
