@@ -155,7 +155,7 @@ def encoding_s(
             )
         else:
             dictionaries = ["c", "_VALUE_KIND"]
-            with open_writer(sink, rows, subcompaction.write, dictionaries) as writer:
+            with open_writer(sink, rows, subcompaction.write.encoding, dictionaries) as writer:
                 writer.write_table(rows, row_group_size=group_rows)
         total += time.process_time() - begin
     return total

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "compactord"
+PACKAGE = Path(__file__).parents[3] / "compactord"
 _ENGINES = ("kernels/functions/", "paimon/")
 
 # Each word with the folders and modules that may have it.
