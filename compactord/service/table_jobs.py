@@ -81,7 +81,7 @@ class TableJobs:
     def open(self, name: TableName) -> TableCompactor:
         """The table's compactor, made when it is first needed, with the newest spec.
 
-        Only the table's own job calls this. Raises what `open_table` raises.
+        Only the table's own job calls this. Raises what `Catalog.open` and `open_table` raise.
         """
         spec = self.specs[name]
         known = self.compactors.get(name)
