@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from compactord import ids
 from compactord.catalog.access import TableAccess, table_in_folder
 from compactord.clock import Clock, SystemClock
+from compactord.commit.changes import Committed
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.engine.base import Engine
 from compactord.engine.inline import InlineEngine
@@ -22,7 +23,7 @@ from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphans
-from compactord.model import DATA, Committed, Compaction, Output
+from compactord.model import DATA, Compaction, Output
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.manifest.manifest_files import read_entries

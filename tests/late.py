@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock
+from compactord.commit.changes import BucketChange, CommitOutcome, LostCommit
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
-from compactord.model import BucketChange, CommitOutcome, LostCommit
 from compactord.paimon.data_file import BucketId
 from compactord.state.follower import Follower
 from compactord.state.table_state import TableState

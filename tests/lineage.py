@@ -17,10 +17,11 @@ from typing import Any
 from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock
 from compactord.commit.attempt import CommitSettings
+from compactord.commit.changes import BucketChange
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
 from compactord.ids import Owner
-from compactord.model import DATA, BucketChange, Output
+from compactord.model import DATA, Output
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.binary_row import comparable_key, encode_row

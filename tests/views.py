@@ -6,7 +6,8 @@ import re
 from dataclasses import fields, replace
 from typing import Any
 
-from compactord.model import CompactReason, Conflict, TableName, WorkKind
+from compactord.commit.changes import Conflict
+from compactord.model import CompactReason, TableName, WorkKind
 from compactord.paimon.table import TableRef
 from compactord.scheduler.record import Status
 from compactord.scheduler.status import (

@@ -6,7 +6,8 @@ import sys
 
 import structlog
 
-from compactord.model import Committed, Compaction
+from compactord.commit.changes import Committed
+from compactord.model import Compaction
 from compactord.table import report
 from compactord.table.in_flight import Finished
 from compactord.table.opening import OpenTable

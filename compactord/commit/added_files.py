@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from compactord.model import BucketChange, Conflict, DroppedChange
+from compactord.commit.changes import BucketChange, Conflict, DroppedChange
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile, FileIdentity, file_identity
 from compactord.paimon.manifest.identity_hashes import Hashes, identity_hashes

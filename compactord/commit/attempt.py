@@ -12,10 +12,11 @@ from typing import Any
 
 import structlog
 
+from compactord.commit.changes import BucketChange
 from compactord.commit.manifest_merge import ManifestMerge, MergeRules, is_due, merge_manifests
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import CommitError, FormatError, ObjectNotFound, TableNotFound
-from compactord.model import DATA, BucketChange
+from compactord.model import DATA
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import EMPTY_STATS, BucketId, EntryKind, ManifestEntry

@@ -28,6 +28,15 @@ import structlog
 from compactord.clock import Clock
 from compactord.commit.added_files import AddedFilesCheck
 from compactord.commit.attempt import CommitSettings, Stamp, is_merge_due, prepare
+from compactord.commit.changes import (
+    BucketChange,
+    CommitOutcome,
+    Committed,
+    Conflict,
+    DroppedChange,
+    NothingCommitted,
+    Replaced,
+)
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.commit.outcome import Publication
@@ -45,15 +54,6 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.ids import Owner, random_uuid
-from compactord.model import (
-    BucketChange,
-    CommitOutcome,
-    Committed,
-    Conflict,
-    DroppedChange,
-    NothingCommitted,
-    Replaced,
-)
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.manifest.manifest_files import ManifestFile

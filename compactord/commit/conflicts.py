@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from compactord.commit.changes import BucketChange, Conflict
 from compactord.errors import FormatError
-from compactord.model import BucketChange, Conflict
 from compactord.paimon.data_file import DataFile, file_identity
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compactord.model import DATA, BucketChange, Output
+from compactord.commit.changes import BucketChange
+from compactord.model import DATA, Output
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.state.ancestry import Step

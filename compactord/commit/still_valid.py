@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compactord.commit.attempt import CommitSettings
+from compactord.commit.changes import BucketChange, DroppedChange
 from compactord.commit.conflicts import already_live, conflict
 from compactord.errors import CommitUnknown
-from compactord.model import BucketChange, DroppedChange
 from compactord.paimon.data_file import DataFile
 from compactord.state.table_state import TableState, index_entries
 from compactord.storage.base import Storage

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from compactord.formats.base import FileFormat
 from compactord.formats.registry import Formats
 from compactord.model import Encoding
-from compactord.paimon.options.table_options import TableOptions, file_suffix
+from compactord.paimon import paths
+from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.type_texts import type_text
@@ -103,3 +104,11 @@ def _warnings(used: Collection[FileFormat], texts: Mapping[str, str]) -> Iterato
         for key, text in sorted(texts.items()):
             if key.lower().startswith(f"{each.name}.") and key not in each.options:
                 yield f"option {key}={text}: not applied to new files"
+
+
+def file_suffix(options: TableOptions, file_format: str) -> str:
+    """How names of new data files of a format end; the table-wide codec may stand before it."""
+    # The name shows this option even when the format's own or a level's overrides it.
+    named = options.raw.get("file.compression", "zstd")
+    is_named = options.files.suffix_includes_compression
+    return paths.file_suffix(file_format, named if is_named else None)

@@ -10,10 +10,11 @@ from collections import deque
 from dataclasses import replace
 from typing import TypeGuard
 
+from compactord.commit.changes import Conflict, LossOutcome
 from compactord.config.model import Retry
 from compactord.errors import CompactordError, DataFileMissing, FormatError, ObjectNotFound
 from compactord.maintenance.kind import Round
-from compactord.model import Conflict, LossOutcome, MergeCompaction
+from compactord.model import MergeCompaction
 from compactord.redaction import redact_text
 from compactord.scheduler.events import (
     CommitFailed,

@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from compactord.commit.changes import Conflict
 from compactord.errors import CommitGaveUp
-from compactord.model import Conflict, WorkKind
+from compactord.model import WorkKind
 from compactord.scheduler.events import (
     CommitFailed,
     Committed,

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from compactord.commit.changes import Conflict, LossOutcome
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round
-from compactord.model import Conflict, LossOutcome, TableName, WorkKind
+from compactord.model import TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.halts import Quarantined
 from compactord.scheduler.record import CompactionRecord

@@ -14,17 +14,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from compactord.clock import WallTime
+from compactord.commit.changes import Conflict
 from compactord.config.model import Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round
-from compactord.model import (
-    CompactReason,
-    Conflict,
-    TableName,
-    TaskOutcome,
-    WorkKind,
-)
+from compactord.model import CompactReason, TableName, TaskOutcome, WorkKind
 from compactord.paimon.table import TableRef
 from compactord.scheduler.accounting import Accounting
 from compactord.scheduler.at_engine import TimeLimit

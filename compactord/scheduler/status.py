@@ -6,7 +6,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compactord.model import CompactReason, Conflict, TableName, WorkKind
+from compactord.commit.changes import Conflict
+from compactord.model import CompactReason, TableName, WorkKind
 
 
 class HaltReason(enum.Enum):

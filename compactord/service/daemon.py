@@ -88,9 +88,8 @@ class Daemon:
         kinds: Callable[[Recovery], tuple[AnyKind, ...]] = maintenance_kinds,
     ) -> None:
         config = loaded.config
-        self._settings = Settings(
-            loaded, read=reload, apply_logs=apply_logs, now_ms=clock.steady_ms()
-        )
+        now_ms = clock.steady_ms()
+        self._settings = Settings(loaded, read=reload, apply_logs=apply_logs, now_ms=now_ms)
         self._clock = clock
         # Opened once: a catalog that cannot be opened ends the start.
         catalogs = {name: open_catalog(catalog) for name, catalog in config.catalogs.items()}
@@ -131,7 +130,7 @@ class Daemon:
         # Whether threads still run that would keep the process from ending.
         self.has_stragglers = False
         self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
-        self._view = self._status.update(self._facts, {}, {}, clock.steady_ms())
+        self._view = self._status.update(self._facts, {}, {}, now_ms)
 
     def _make_scheduler(self, config: ServiceConfig, zone: tzinfo) -> Scheduler:
         return Scheduler(

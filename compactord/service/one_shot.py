@@ -16,6 +16,7 @@ import structlog
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock, WallTime
+from compactord.commit.changes import LossOutcome
 from compactord.config.choices import Mode, SnapshotExpiry
 from compactord.config.model import Alerts, Backoff, Limits, Retry
 from compactord.config.policy import TablePolicy
@@ -27,7 +28,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.maintenance.kind import AnyKind
-from compactord.model import LossOutcome, Subcompaction, TableName, TaskOutcome
+from compactord.model import Subcompaction, TableName, TaskOutcome
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.effects import Effect

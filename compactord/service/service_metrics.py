@@ -206,6 +206,12 @@ def _work_metrics() -> tuple[_Metric, ...]:
                 for (kind, reason), count in view.picks.items()
             ],
         ),
+        *_memory_metrics(),
+    )
+
+
+def _memory_metrics() -> tuple[_Metric, ...]:
+    return (
         _gauge(
             "memory_budget_bytes",
             "Memory that running compactions may be granted.",

@@ -116,10 +116,7 @@ class StatusKeeper:
             is_started=facts.is_started,
             is_draining=scheduler.is_draining,
             catalogs=_catalogs(facts, wall),
-            config=replace(
-                facts.config,
-                last_reload_success_ms=wall.shown(facts.config.last_reload_success_ms),
-            ),
+            config=_config(facts, wall),
             engine=facts.engine,
             loops=_loops(facts, wall),
             tables=tables,
@@ -177,6 +174,11 @@ def _catalogs(facts: Facts, wall: WallTime) -> tuple[CatalogView, ...]:
         )
         for catalog in facts.catalogs.values()
     )
+
+
+def _config(facts: Facts, wall: WallTime) -> ConfigView:
+    reloaded_ms = wall.shown(facts.config.last_reload_success_ms)
+    return replace(facts.config, last_reload_success_ms=reloaded_ms)
 
 
 def _loops(facts: Facts, wall: WallTime) -> tuple[LoopView, ...]:

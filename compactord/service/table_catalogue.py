@@ -11,7 +11,8 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from compactord.model import LossOutcome, WorkKind
+from compactord.commit.changes import LossOutcome
+from compactord.model import WorkKind
 from compactord.scheduler.status import Outcome
 from compactord.service.exposition import Family, Sample, counter, gauge, label, labels_of
 from compactord.service.view import TableStatus, TableView
@@ -39,14 +40,6 @@ class Values(NamedTuple):
 def is_included(table: TableView) -> bool:
     """Excluded tables have their state alone: there may be many."""
     return table.status is not TableStatus.EXCLUDED
-
-
-def _is_described(table: TableView) -> bool:
-    return is_included(table) and bool(table.info.kind)
-
-
-def _has_quarantined(table: TableView) -> bool:
-    return is_included(table) and table.quarantined_count > 0
 
 
 def _is_served(table: TableView) -> bool:
@@ -140,7 +133,7 @@ def _state_metrics() -> tuple[Value | Values, ...]:
                 "write_only",
                 "priority_class",
             ),
-            _is_described,
+            lambda t: is_included(t) and bool(t.info.kind),
             _info,
         ),
         Values(
@@ -160,6 +153,12 @@ def _state_metrics() -> tuple[Value | Values, ...]:
             "discovery_interval_ms",
             is_included,
         ),
+        *_poll_metrics(),
+    )
+
+
+def _poll_metrics() -> tuple[Value | Values, ...]:
+    return (
         Value(
             _gauge("window_open", "1 while its schedule lets work start."),
             is_included,
@@ -176,7 +175,7 @@ def _state_metrics() -> tuple[Value | Values, ...]:
             "Buckets left alone after failures, or because their files are damaged; not there "
             "while there are none.",
             "quarantined_count",
-            _has_quarantined,
+            lambda t: is_included(t) and t.quarantined_count > 0,
         ),
         _gauge_value(
             "last_poll_timestamp_seconds",

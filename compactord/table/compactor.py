@@ -13,28 +13,16 @@ import structlog
 from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
+from compactord.commit.changes import Committed, NothingCommitted, Replaced
 from compactord.commit.discard import remove_outputs
 from compactord.errors import CommitUnknown, CompactordError, DataFileMissing, ObjectNotFound
-from compactord.model import (
-    Committed,
-    Compaction,
-    NothingCommitted,
-    Output,
-    Replaced,
-)
+from compactord.model import Compaction, Output
 from compactord.paimon.data_file import BucketId
 from compactord.plan.table import PlanRequest
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
 from compactord.table.backlog import Skip
-from compactord.table.cycle import (
-    Cycle,
-    Dispatch,
-    Outrun,
-    OwnCommit,
-    Phase,
-    Settled,
-)
+from compactord.table.cycle import Cycle, Dispatch, Outrun, OwnCommit, Phase, Settled
 from compactord.table.followed import FollowedTable
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.lost_inputs import missing_input

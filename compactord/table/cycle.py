@@ -6,8 +6,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from compactord.commit.changes import Committed, DroppedChange, LostCommit
 from compactord.errors import CompactordError, DataFileMissing
-from compactord.model import Committed, Compaction, DroppedChange, LostCommit, Subcompaction
+from compactord.model import Compaction, Subcompaction
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.table.backlog import DamagedBucket, PendingCompaction
 from compactord.table.in_flight import Finished

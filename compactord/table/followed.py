@@ -12,18 +12,13 @@ import structlog
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
+from compactord.commit.changes import BucketChange, CommitOutcome, Committed, LostCommit
 from compactord.commit.committer import Committer, commit_user
 from compactord.errors import CompactordError
 from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Owner
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
-from compactord.model import (
-    BucketChange,
-    CommitOutcome,
-    Committed,
-    Compaction,
-    LostCommit,
-)
+from compactord.model import Compaction
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableSchema
 from compactord.paimon.snapshot import SnapshotIdentity

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from compactord.commit.changes import BucketChange
 from compactord.errors import FormatError
 from compactord.model import (
     AppendCompaction,
-    BucketChange,
     Compaction,
     FailureKind,
     MergeCompaction,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from compactord.clock import Clock, iso_text
+from compactord.commit.changes import Committed, LossOutcome, LostCommit, NothingCommitted
 from compactord.commit.committer import Committer
 from compactord.commit.publish import SnapshotPublisher
 from compactord.commit.recommit import (
@@ -30,7 +31,6 @@ from compactord.errors import (
     ObjectNotFound,
     UnsupportedTable,
 )
-from compactord.model import Committed, LossOutcome, LostCommit, NothingCommitted
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, still_stands
 from compactord.plan.table import TableKind
@@ -108,8 +108,8 @@ class LostCommits:
         Raises `CommitUnknown`; after other errors the next look back tries again.
         """
         now_ms = self._clock.steady_ms()
-        is_due = self._is_first or follower.suspects or now_ms >= self._next_look_back_ms
-        is_due = is_due or follower.delay.is_unread
+        is_asked = self._is_first or follower.suspects or follower.delay.is_unread
+        is_due = is_asked or now_ms >= self._next_look_back_ms
         if self.published is None or not is_due:
             return at.state
         if at.state.snapshot is None:
@@ -363,7 +363,7 @@ class LostCommits:
         why: str,
     ) -> None:
         added = [entry.file.file_name for entry in entries if entry.kind is EntryKind.ADD]
-        snapshot = lost.snapshot
+        snapshot, named = lost.snapshot, _named(lost.snapshot)
         found = LostCommit(
             snapshot_id=snapshot.id,
             above_id=lost.above.id,
@@ -379,7 +379,6 @@ class LostCommits:
             why=why,
         )
         self.found.append(found)
-        named = _named(snapshot)
         _log.error("writer_commit_lost", **named, outcome=found.outcome.value, reason=str(found))
 
 

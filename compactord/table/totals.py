@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compactord.model import Committed, Compaction
+from compactord.commit.changes import Committed
+from compactord.model import Compaction
 from compactord.table.in_flight import Finished
 from compactord.table.opening import OpenTable
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import SystemClock
+from compactord.commit.changes import Committed
 from compactord.commit.publish import StorePublisher
 from compactord.engine.base import Engine
 from compactord.ids import Owner, this_process
-from compactord.model import Committed, Compaction
+from compactord.model import Compaction
 from compactord.paimon.snapshot import Snapshot
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy

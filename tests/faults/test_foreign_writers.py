@@ -10,8 +10,14 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from compactord.commit.changes import (
+    BucketChange,
+    CommitOutcome,
+    Committed,
+    NothingCommitted,
+    Replaced,
+)
 from compactord.commit.committer import Committer
-from compactord.model import BucketChange, CommitOutcome, Committed, NothingCommitted, Replaced
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from tests.builders import FIRST
 from tests.lineage import TABLE, Lineage

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from compactord.model import LossOutcome, LostCommit
+from compactord.commit.changes import LossOutcome, LostCommit
 from compactord.paimon.snapshot import Snapshot, read_snapshot, snapshot_ids
 from tests.builders import FIRST, SECOND, VirtualClock
 from tests.late import Process

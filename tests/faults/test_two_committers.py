@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from compactord.model import BucketChange, CommitOutcome, Committed, NothingCommitted
+from compactord.commit.changes import BucketChange, CommitOutcome, Committed, NothingCommitted
 from tests.builders import FIRST, SECOND
 from tests.lineage import Lineage
 from tests.storages import Call, Schedule, StoppingStorage, all_schedules

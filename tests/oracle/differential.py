@@ -18,8 +18,9 @@ from typing import Any
 from compactord import ids
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
+from compactord.commit.changes import Committed
 from compactord.engine.inline import InlineEngine
-from compactord.model import Committed, Compaction
+from compactord.model import Compaction
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
 from compactord.storage.base import Storage

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from compactord.model import LossOutcome, LostCommit
+from compactord.commit.changes import LossOutcome, LostCommit
 from compactord.paimon.table import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.compactor import TableCompactor

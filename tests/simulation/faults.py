@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
+from compactord.commit.changes import LossOutcome
 from compactord.errors import (
     AccessDenied,
     CatalogUnavailable,
@@ -20,7 +21,7 @@ from compactord.errors import (
     StorageError,
     TransientStorageError,
 )
-from compactord.model import FailureKind, LossOutcome, TableName
+from compactord.model import FailureKind, TableName
 
 T = TypeVar("T")
 # How long a call waits for somebody who does not answer.

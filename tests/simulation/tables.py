@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from compactord.commit.changes import Committed, Conflict, DroppedChange, LossOutcome, LostCommit
 from compactord.errors import CompactordError
 from compactord.model import (
     AppendCompaction,
-    Committed,
     CompactReason,
     ConcatSpec,
-    Conflict,
-    DroppedChange,
     InputFile,
-    LossOutcome,
-    LostCommit,
     Subcompaction,
     WorkKind,
 )

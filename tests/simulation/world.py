@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timezone
 
 from compactord.clock import WallTime
+from compactord.commit.changes import LossOutcome
 from compactord.config.choices import Mode, SnapshotExpiry
 from compactord.config.model import Backoff, Retry
 from compactord.config.policy import TablePolicy
@@ -24,7 +25,6 @@ from compactord.maintenance.snapshot_expiry import ExpireSnapshots
 from compactord.model import (
     DATA,
     FailureKind,
-    LossOutcome,
     Output,
     RewriteStats,
     Subcompaction,

@@ -18,9 +18,10 @@ import structlog
 from compactord import ids
 from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
+from compactord.commit.changes import BucketChange, Committed
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
-from compactord.model import DATA, BucketChange, Committed, Output
+from compactord.model import DATA, Output
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile

@@ -44,13 +44,18 @@ def _module(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def test_no_module_of_the_product_is_longer_than_600_lines() -> None:
+# Tables of data, a line for each entry.
+_DATA = {"compactord/paimon/options/catalogue.py"}
+
+
+def test_no_module_of_the_product_is_longer_than_400_lines() -> None:
     lengths = {
         str(path.relative_to(ROOT)): len(path.read_text().splitlines())
         for path in _sources()
         if path.is_relative_to(ROOT / "compactord")
     }
-    assert {name: length for name, length in lengths.items() if length > 600} == {}
+    long = {name for name, length in lengths.items() if length > 400}
+    assert long == _DATA
 
 
 def test_no_function_of_the_product_is_longer_than_a_screen() -> None:
@@ -60,7 +65,7 @@ def test_no_function_of_the_product_is_longer_than_a_screen() -> None:
         if path.is_relative_to(ROOT / "compactord")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or 0) - node.lineno >= 75
+        and (node.end_lineno or 0) - node.lineno >= 60
     ]
     assert long == []
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from compactord.paimon import paths
 from compactord.paimon.merge_rules import MergeRules
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.catalogue import LEVELS_MAX
@@ -38,7 +37,7 @@ class MergeEngine(enum.Enum):
     FIRST_ROW = "first-row"
 
 
-# That of tables which name none.
+# Of tables which name none.
 USUAL_MERGE_ENGINE = MergeEngine.DEDUPLICATE
 
 
@@ -226,15 +225,6 @@ def parse_options(schema: TableSchema, overrides: Mapping[str, str] | None = Non
         raw=texts.merged,
         unreadable=texts.unreadable,
     )
-
-
-def file_suffix(options: TableOptions, file_format: str) -> str:
-    """How names of new data files of a format end; the table-wide codec may stand before it."""
-    compression = None
-    if options.files.suffix_includes_compression:
-        # The name shows this option even when the format's own or a level's overrides it.
-        compression = options.raw.get("file.compression", "zstd")
-    return paths.file_suffix(file_format, compression)
 
 
 def _compaction(texts: OptionTexts, trigger: int, *, has_key: bool) -> CompactionOptions:

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.model import BucketChange, CommitOutcome, Committed, Conflict, NothingCommitted
+from compactord.commit.changes import (
+    BucketChange,
+    CommitOutcome,
+    Committed,
+    Conflict,
+    NothingCommitted,
+)
 from compactord.paimon.data_file import DataFile
 from compactord.storage.base import Storage
 from tests.builders import FIRST, data_outputs

@@ -9,10 +9,10 @@ import pytest
 
 from compactord.commit import attempt
 from compactord.commit.attempt import CommitSettings, Stamp, prepare
+from compactord.commit.changes import BucketChange
 from compactord.commit.manifest_merge import ManifestMerge
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import FormatError, TableNotFound
-from compactord.model import BucketChange
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.binary_row import encode_row

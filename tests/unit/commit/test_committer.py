@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from compactord.catalog.access import table_in_folder
+from compactord.commit.changes import BucketChange, Committed
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
 from compactord.errors import (
@@ -23,7 +24,6 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.ids import Owner
-from compactord.model import BucketChange, Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, parse_snapshot, read_snapshot
 from compactord.paimon.table import TableRef

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from compactord.commit.changes import BucketChange, Conflict
 from compactord.commit.conflicts import already_live, conflict
-from compactord.model import BucketChange, Conflict
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import DataFile
 from tests.builders import data_outputs

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.commit.changes import BucketChange, Committed
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import UnsupportedTable
 from compactord.ids import Liveness
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
-from compactord.model import BucketChange, Committed
 from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import open_container

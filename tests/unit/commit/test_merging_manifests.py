@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from compactord.commit.changes import CommitOutcome, Committed, NothingCommitted
 from compactord.commit.committer import Committer
-from compactord.model import CommitOutcome, Committed, NothingCommitted
 from compactord.paimon import paths
 from compactord.paimon.manifest.manifest_files import read_manifest_list
 from compactord.paimon.snapshot import CommitKind, read_snapshot

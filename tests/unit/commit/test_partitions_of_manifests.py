@@ -8,9 +8,9 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.commit.attempt import CommitSettings
+from compactord.commit.changes import BucketChange, Committed
 from compactord.commit.committer import Committer, commit_user
 from compactord.commit.publish import StorePublisher
-from compactord.model import BucketChange, Committed
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import BucketId, DataFile

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.commit.changes import Committed
 from compactord.commit.discard import remove_outputs
 from compactord.errors import (
     AccessDenied,
@@ -20,7 +21,6 @@ from compactord.errors import (
 )
 from compactord.ids import Liveness, Owner
 from compactord.maintenance.orphan_files import OwnerRule, remove_orphans
-from compactord.model import Committed
 from compactord.paimon import paths
 from compactord.paimon.snapshot import (
     CommitKind,

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from compactord.errors import UsageError
+from compactord.formats.new_files import file_suffix
 from compactord.paimon.options.table_options import (
     ChangelogProducer,
     MergeEngine,
     SequenceInit,
     SortOrder,
     TableOptions,
-    file_suffix,
     parse_options,
 )
 from compactord.paimon.schema import TableSchema

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.model import Conflict, FailureKind
+from compactord.commit.changes import Conflict
+from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.effects import Submit
 from compactord.scheduler.job import CycleJob, MaintenanceJob

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from compactord.commit.changes import LossOutcome
 from compactord.config.model import Backoff
 from compactord.errors import (
     AccessDenied,
@@ -17,7 +18,7 @@ from compactord.errors import (
     StoreFull,
     TransientStorageError,
 )
-from compactord.model import FailureKind, LossOutcome
+from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.effects import Submit
 from compactord.scheduler.job import CycleJob, DiscardJob, DispatchJob

@@ -10,8 +10,9 @@ import pytest
 from prometheus_client import openmetrics, parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
+from compactord.commit.changes import Conflict
 from compactord.maintenance.snapshot_expiry import ExpireSnapshots
-from compactord.model import CompactReason, Conflict, WorkKind
+from compactord.model import CompactReason, WorkKind
 from compactord.scheduler.status import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.service.metrics import OPENMETRICS, TEXT, Metrics
 from compactord.service.view import ServiceView, TableStatus, TableView

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.commit.changes import Conflict
 from compactord.maintenance.orphan_sweep import SweepOrphans
-from compactord.model import Conflict
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.paimon.table import TableRef
 from compactord.table.compactor import TableCompactor

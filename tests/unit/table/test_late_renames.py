@@ -9,8 +9,8 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
+from compactord.commit.changes import Committed, LossOutcome
 from compactord.commit.publish import StorePublisher
-from compactord.model import Committed, LossOutcome
 from compactord.paimon import paths
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_ids
 from compactord.paimon.table import TableRef

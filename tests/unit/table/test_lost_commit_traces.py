@@ -6,13 +6,10 @@ import itertools
 
 import pytest
 
+from compactord.commit.changes import LossOutcome
 from compactord.errors import TransientStorageError
-from compactord.model import LossOutcome
 from compactord.paimon import paths
-from compactord.paimon.snapshot import (
-    CommitKind,
-    snapshot_json,
-)
+from compactord.paimon.snapshot import CommitKind, snapshot_json
 from tests.builders import SECOND
 from tests.late import Process
 from tests.lineage import TABLE, Lineage

@@ -7,16 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from compactord.commit.changes import LossOutcome, LostCommit
 from compactord.commit.publish import StorePublisher
-from compactord.model import LossOutcome, LostCommit
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
-from compactord.paimon.snapshot import (
-    CommitKind,
-    Snapshot,
-    read_snapshot,
-    snapshot_ids,
-)
+from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_ids
 from compactord.table.lost_commits import LostCommits
 from tests.builders import FIRST, SECOND, VirtualClock
 from tests.late import DELAY_MS, Process

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from compactord.commit.changes import Conflict
 from compactord.engine.worker import discard, file_names, run_subcompaction
 from compactord.errors import CommitError
 from compactord.model import (
     DATA,
-    Conflict,
     FailureKind,
     Output,
     Subcompaction,

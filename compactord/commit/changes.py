@@ -1,0 +1,136 @@
+"""What a commit publishes, what may come between, and what becomes of it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from compactord.model import Output, data_files
+from compactord.paimon.data_file import BucketId, DataFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketChange:
+    """A finished compaction, ready to be published.
+
+    An upgraded file is in `before` (old level) and in `upgraded` (new level); `outputs` are the new
+    files, whatever their kind. `files_above` are names of the bucket's files on `output_level` and
+    above when it was planned: a stranger there at commit time makes the change unsafe.
+    `index_entries` are the bucket's serialised index manifest entries when it was planned; they
+    must still be the same.
+    """
+
+    bucket: BucketId
+    total_buckets: int
+    output_level: int
+    before: tuple[DataFile, ...]
+    upgraded: tuple[DataFile, ...]
+    outputs: tuple[Output, ...]
+    files_above: frozenset[str]
+    index_entries: tuple[bytes, ...]
+
+    @property
+    def after(self) -> tuple[DataFile, ...]:
+        """The bucket's files in place of `before`."""
+        return (*self.upgraded, *data_files(self.outputs))
+
+
+class Conflict(enum.Enum):
+    """What a commit met. `snapshot_race` is harmless and retried; the rest discard work.
+
+    `bucket_damaged`: a live file's entry cannot be read, so nothing can be compared with it.
+    """
+
+    SNAPSHOT_RACE = "snapshot_race"
+    FILE_REMOVED = "file_removed"
+    PARTITION_EXPIRED = "partition_expired"
+    BUCKET_COUNT_CHANGED = "bucket_count_changed"
+    DV_CHANGED = "dv_changed"
+    OUTPUT_LOST = "output_lost"
+    BUCKET_DAMAGED = "bucket_damaged"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedChange:
+    """A change that was not published because its bucket had moved on."""
+
+    change: BucketChange
+    conflict: Conflict
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """`snapshot_id` holds the changes that were not dropped."""
+
+    snapshot_id: int
+    published: tuple[BucketChange, ...]
+    dropped: tuple[DroppedChange, ...]
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingCommitted:
+    """Every change was dropped; no snapshot was made."""
+
+    dropped: tuple[DroppedChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """The snapshot was published and then replaced by another writer's.
+
+    No file of `changes` may be removed: readers may still be reading them. `dropped` had been left
+    out of it.
+    """
+
+    changes: tuple[BucketChange, ...]
+    dropped: tuple[DroppedChange, ...]
+    why: str
+
+
+CommitOutcome = Committed | NothingCommitted | Replaced
+
+
+class LossOutcome(enum.Enum):
+    """What became of a writer's commit that later snapshots were built without."""
+
+    HEALED = "healed"
+    HALTED = "halted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostCommit:
+    """A writer's snapshot that is not in the table: its rename came after `above_id` was published.
+
+    `rows` and `files` are what it added (files that it deleted do not count), `file_names` the
+    first of them. `again_id` is the snapshot that has its changes now, None with `why` not.
+    """
+
+    snapshot_id: int
+    above_id: int
+    commit_user: str
+    commit_identifier: int
+    commit_kind: str
+    time_ms: int
+    files: int
+    file_names: tuple[str, ...]
+    rows: int
+    outcome: LossOutcome
+    again_id: int | None
+    why: str
+
+    def __str__(self) -> str:
+        names = ", ".join(self.file_names) + (", …" if self.files > len(self.file_names) else "")
+        what = f"rows: {self.rows:,}, added files: {self.files:,}" + (
+            f" ({names})" if names else ""
+        )
+        who = f"{self.commit_kind} {self.commit_identifier} of {self.commit_user}"
+        text = (
+            f"snapshot {self.snapshot_id}, {who}, was renamed into its place after "
+            f"{self.above_id} had been built without it: {what}"
+        )
+        if self.again_id is not None:
+            return f"{text}; committed again as snapshot {self.again_id}"
+        return f"{text}; they are not in the table, and were not committed again: {self.why}"
