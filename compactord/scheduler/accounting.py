@@ -130,7 +130,7 @@ class Accounting:
 
         If the cause is unknown, this does not count as a failure: the next attempt decides.
         """
-        message, was_replaced = failed.failure.message, cycle.outrun.get(record.number)
+        message, was_replaced = failed.failure.message, cycle.replaced_inputs.get(record.number)
         if was_replaced is None:
             self.ended(record, Outcome.CANCELLED, message, now_ms)
         elif was_replaced:

@@ -13,7 +13,7 @@ from compactord.maintenance.kind import AnyKind, Round, UnderWay
 from compactord.model import TableName
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle, Dispatch, Outrun
+from compactord.table.cycle import Cycle, Dispatch, InputsReplaced
 from compactord.table.in_flight import Failed, Finished
 
 
@@ -56,7 +56,7 @@ class MaintenanceJob(Job):
     under_way: UnderWay | None
 
 
-JobOutcome = Cycle | Dispatch | Outrun | Round | CompactordError | None
+JobOutcome = Cycle | Dispatch | InputsReplaced | Round | CompactordError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ from compactord.scheduler.record import Status
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.slots import Jobs, Slots
 from compactord.scheduler.status import EndedCompaction, Outcome
-from compactord.table.cycle import Cycle, Dispatch, Outrun, Planned
+from compactord.table.cycle import Cycle, Dispatch, InputsReplaced, Planned
 
 
 class Scheduler:
@@ -231,7 +231,7 @@ class Scheduler:
                 self._cycle_ended(scheduled, outcome, seconds, now_ms)
             case DispatchJob(), Dispatch():
                 self._dispatched(scheduled, outcome, now_ms)
-            case DispatchJob(), (None | Outrun() | CompactordError()):
+            case DispatchJob(), (None | InputsReplaced() | CompactordError()):
                 self._not_dispatched(scheduled, outcome, now_ms)
             case DiscardJob(), _:
                 self._discarded(scheduled, now_ms)
@@ -277,7 +277,7 @@ class Scheduler:
             self._compactions.arrived(record, ended, now_ms)
 
     def _not_dispatched(
-        self, scheduled: ScheduledTable, why: Outrun | CompactordError | None, now_ms: int
+        self, scheduled: ScheduledTable, why: InputsReplaced | CompactordError | None, now_ms: int
     ) -> None:
         (record,) = scheduled.with_status(Status.PLANNED)
         self._slots.want(scheduled)
@@ -285,7 +285,7 @@ class Scheduler:
         match why:
             case None:
                 outcome = Outcome.EMPTY
-            case Outrun(why=text):
+            case InputsReplaced(why=text):
                 outcome = Outcome.CONFLICT
                 scheduled.last_number = record.number
                 self.accounting.conflicted(record, Conflict.FILE_REMOVED, text, now_ms)

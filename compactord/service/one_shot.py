@@ -41,7 +41,7 @@ from compactord.scheduler.status import Outcome
 from compactord.service.capacity import time_limit
 from compactord.service.job_runner import JobRunner, OwnThread
 from compactord.service.table_jobs import TableJobs, TableSpec
-from compactord.table.cycle import Cycle, Dispatch, Outrun
+from compactord.table.cycle import Cycle, Dispatch, InputsReplaced
 from compactord.table.in_flight import Finished
 from compactord.table.planning import PartitionTest, rest_text
 from compactord.table.request import CompactRequest
@@ -235,7 +235,7 @@ class OneShot:
                 self._cycle_ended(outcome)
             case Dispatch():
                 self._progress.planned(self._compactor.table, outcome.compaction)
-            case Outrun():
+            case InputsReplaced():
                 # The bucket moved on: it is planned anew.
                 self._scheduler.poll_now(self._name, now_ms)
 

@@ -51,7 +51,7 @@ class BuildDelay:
 
     @property
     def is_unread(self) -> bool:
-        """Whether our newest snapshot has not been looked at since it stood for long enough."""
+        """Whether our newest snapshot has not been read back since it stood for long enough."""
         return bool(self._unread)
 
     def has_relied_on(self, ours: Snapshot) -> bool:
@@ -59,6 +59,6 @@ class BuildDelay:
         return ours.identity not in self._unread
 
     def read_back(self) -> None:
-        """Our newest snapshot has stood, and was looked at: what was found is known."""
+        """Our newest snapshot has stood, and was read back: what was found is known."""
         if not self.wait_ms():
             self._unread.clear()

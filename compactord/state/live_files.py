@@ -123,7 +123,7 @@ class LiveFiles:
         )
 
     def _total_buckets(self, bucket: BucketId, numbers: Collection[int]) -> int:
-        """What the files that were looked at say, or, where none was, the newest of all."""
+        """What the files that were read say, or, where none was, the newest of all."""
         if len(numbers) > 1:
             raise FormatError(
                 f"{self.location}/manifest",

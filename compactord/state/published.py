@@ -185,7 +185,7 @@ class PublishedSnapshots:
         except ObjectNotFound:
             return None
         except FormatError as error:
-            # Half of a copy; the next look reads it again.
+            # Half of a copy; the next look back reads it again.
             _log.warning("snapshot_unreadable", snapshot_id=known.id, error=str(error))
             return None
         if found.identity != known.identity:

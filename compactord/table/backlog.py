@@ -218,7 +218,7 @@ class TableBacklog:
         )
 
     def damaged(self) -> tuple[DamagedBucket, ...]:
-        """Buckets that cannot be planned, at most so many as one can look at."""
+        """Buckets that cannot be planned, at most so many as people can read."""
         return tuple(itertools.islice(self._damaged.values(), _DAMAGED_MAX))
 
     @property

@@ -22,7 +22,7 @@ from compactord.plan.table import PlanRequest
 from compactord.state.published import last_commit
 from compactord.state.table_state import TableState
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Cycle, Dispatch, Outrun, OwnCommit, Phase, Settled
+from compactord.table.cycle import Cycle, Dispatch, InputsReplaced, OwnCommit, Phase, Settled
 from compactord.table.followed import FollowedTable
 from compactord.table.in_flight import Failed, Finished
 from compactord.table.lost_inputs import missing_input
@@ -98,7 +98,7 @@ class TableCompactor:
         failed = [each for each in ended if isinstance(each, Failed)]
         settled, planned, error, merge_error = None, None, None, None
         in_commit, start_s, commit_seconds = bool(finished), self.clock.monotonic_s(), 0.0
-        outrun: dict[int, bool] = {}
+        replaced_inputs: dict[int, bool] = {}
         missing: dict[int, DataFileMissing] = {}
         try:
             self._remove_outputs(failed)
@@ -110,7 +110,7 @@ class TableCompactor:
             self.phase = Phase.PLAN
             self._planner.release(ended)
             planned = None if followed.wait_ms() else self._planner.plan(skip)
-            outrun, missing = self._failed_inputs(failed)
+            replaced_inputs, missing = self._failed_inputs(failed)
             if settled is None and not followed.wait_ms() and self._planner.is_idle(skip):
                 start_s = self.clock.monotonic_s()
                 settled, merge_error = self._merged_manifests()
@@ -133,14 +133,14 @@ class TableCompactor:
             in_commit=in_commit,
             merge_error=merge_error,
             info=planned.info if planned is not None else None,
-            outrun=outrun,
+            replaced_inputs=replaced_inputs,
             missing=missing,
             wait_ms=followed.wait_ms(),
         )
 
     def dispatch(
         self, bucket: BucketId, *, number: int, free_slots: int
-    ) -> Dispatch | Outrun | None:
+    ) -> Dispatch | InputsReplaced | None:
         """The next decision on a bucket, cut into subcompactions; None when there is none any more.
 
         Raises what cutting into key ranges raises: footers of the inputs are read. Of a live file
@@ -161,8 +161,8 @@ class TableCompactor:
                 clock=self.clock,
             )
         except CompactordError as error:
-            if self._is_outrun(number, compaction, type(error).__name__, str(error)):
-                return Outrun(number=number, why=str(error))
+            if self._are_inputs_replaced(number, compaction, type(error).__name__, str(error)):
+                return InputsReplaced(number=number, why=str(error))
             if isinstance(error, ObjectNotFound):
                 raise missing_input(self.table, compaction) or error from error
             raise
@@ -242,20 +242,22 @@ class TableCompactor:
         self, failed: Sequence[Failed]
     ) -> tuple[dict[int, bool], dict[int, DataFileMissing]]:
         """Why compactions failed: whether others came first, and else which data file is gone."""
-        outrun: dict[int, bool] = {}
+        replaced_inputs: dict[int, bool] = {}
         missing: dict[int, DataFileMissing] = {}
         for each in failed:
-            found = self._is_outrun(
+            found = self._are_inputs_replaced(
                 each.number, each.compaction, each.failure.error, each.failure.message
             )
             if found is not None:
-                outrun[each.number] = found
+                replaced_inputs[each.number] = found
             if found is False and each.failure.error == ObjectNotFound.__name__:
                 gone = missing_input(self.table, each.compaction)
                 missing |= {each.number: gone} if gone is not None else {}
-        return outrun, missing
+        return replaced_inputs, missing
 
-    def _is_outrun(self, number: int, compaction: Compaction, error: str, why: str) -> bool | None:
+    def _are_inputs_replaced(
+        self, number: int, compaction: Compaction, error: str, why: str
+    ) -> bool | None:
         """Whether it failed, by an error of this class, because others came first.
 
         They replaced some of its inputs, and expiry removed these before they were read. None when

@@ -95,7 +95,7 @@ class Cycle:
     info: TableInfo | None = None
     # For the failed compactions that were passed in: whether others had replaced and expired their
     # inputs, as far as is known.
-    outrun: Mapping[int, bool] = field(default_factory=dict)
+    replaced_inputs: Mapping[int, bool] = field(default_factory=dict)
     # For those whose inputs nobody replaced: the data file that is gone.
     missing: Mapping[int, DataFileMissing] = field(default_factory=dict)
     # What writers lost to late renames, committed again or not.
@@ -120,7 +120,7 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outrun:
+class InputsReplaced:
     """A decision that others made void: they replaced and expired an input before it was read."""
 
     number: int

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from compactord.plan.table import Strategy
 
-# How long a writer may wait between its look and its rename (`recovery.writer_delay`).
+# How long a writer may wait between its check of an id and its rename (`recovery.writer_delay`).
 WRITER_DELAY_MS = 600_000
 
 

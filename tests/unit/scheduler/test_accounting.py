@@ -16,7 +16,7 @@ from compactord.scheduler.halts import Drops
 from compactord.scheduler.job import DispatchJob, MaintenanceJob
 from compactord.scheduler.status import Outcome
 from compactord.table.backlog import Skip
-from compactord.table.cycle import Outrun, OwnCommit
+from compactord.table.cycle import InputsReplaced, OwnCommit
 from compactord.table.status import TableShape
 from tests.simulation.tables import MIB
 from tests.unit.scheduler.test_scheduler import NAME, Stage, only
@@ -153,7 +153,7 @@ def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> N
 
 
 @pytest.mark.parametrize(
-    ("outrun", "outcome", "failures", "conflicts"),
+    ("replaced_inputs", "outcome", "failures", "conflicts"),
     [
         (True, Outcome.CONFLICT, 0, {Conflict.FILE_REMOVED: 1}),
         (False, Outcome.FAILED, 1, {}),
@@ -162,7 +162,7 @@ def test_one_act_of_a_writer_counts_once_however_many_compactions_it_ends() -> N
     ],
 )
 def test_a_table_is_to_blame_only_for_inputs_that_nobody_replaced(
-    outrun: bool | None, outcome: Outcome, failures: int, conflicts: dict[Conflict, int]
+    replaced_inputs: bool | None, outcome: Outcome, failures: int, conflicts: dict[Conflict, int]
 ) -> None:
     stage = Stage()
     stage.add()
@@ -170,9 +170,9 @@ def test_a_table_is_to_blame_only_for_inputs_that_nobody_replaced(
     stage.ends(submit, FailureKind.POISON, error="ObjectNotFound")
     scheduled = stage.scheduler.tables[NAME]
     assert (scheduled.failures, scheduled.quarantined) == (0, {}), "nobody knows yet"
-    known = {} if outrun is None else {submit.subcompaction.compaction: outrun}
-    error = TransientStorageError("/t", "busy") if outrun is None else None
-    stage.cycle_ended(only(stage.decide()), outrun=known, error=error)
+    known = {} if replaced_inputs is None else {submit.subcompaction.compaction: replaced_inputs}
+    error = TransientStorageError("/t", "busy") if replaced_inputs is None else None
+    stage.cycle_ended(only(stage.decide()), replaced_inputs=known, error=error)
     assert scheduled.failures == failures
     assert len(scheduled.quarantined) == failures
     assert {each: n for (_, each), n in scheduled.counts.compactions.items()} == {outcome: 1}
@@ -201,7 +201,7 @@ def test_a_decision_whose_inputs_go_before_it_is_cut_is_a_drop_and_in_the_end_qu
     for number in range(1, quarantine.DROPS_MAX + 1):
         assert not scheduled.quarantined, f"after {number - 1}"
         assert isinstance(effect, DispatchJob)
-        stage.job_ends(Outrun(number=effect.number, why="gone"))
+        stage.job_ends(InputsReplaced(number=effect.number, why="gone"))
         if number < quarantine.DROPS_MAX:
             # With what the writer did the bucket is offered anew.
             stage.tables[NAME].commit({0: MIB}, stage.now)

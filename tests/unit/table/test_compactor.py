@@ -237,7 +237,7 @@ def test_inputs_that_are_gone_are_blamed_on_writers_only_if_they_were_replaced(
     assert isinstance(ended, Failed)
     assert ended.failure.error == "ObjectNotFound"
     cycle = compactor.cycle([ended], ALL)
-    assert cycle.outrun == {1: is_replaced}
+    assert cycle.replaced_inputs == {1: is_replaced}
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["while it is cut", "while it is merged"])
@@ -262,7 +262,7 @@ def test_a_live_file_that_is_gone_is_named_with_the_newest_snapshot_without_it(
         storage.delete(path)
     if dispatched is not None:
         cycle = compactor.cycle([outcome_of(dispatched)], ALL)
-        assert cycle.outrun == {1: False}
+        assert cycle.replaced_inputs == {1: False}
         error = cycle.missing[1]
     else:
         # As reading a footer of large inputs would end.

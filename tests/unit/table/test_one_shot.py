@@ -199,7 +199,7 @@ def test_writers_that_always_come_first_end_with_the_bucket_set_aside() -> None:
         target.write(builders.rows_of([(commit, commit)]))
     acting: list[bool] = []
 
-    def outrun(call: Call) -> None:
+    def replaced_inputs(call: Call) -> None:
         if call.method == "close_output" and not acting:
             acting.append(True)
             builders.compact(storage, table, owner=SECOND)
@@ -207,7 +207,7 @@ def test_writers_that_always_come_first_end_with_the_bucket_set_aside() -> None:
                 target.write(builders.rows_of([(commit, commit)]))
             acting.clear()
 
-    totals = builders.compact(HookedStorage(storage, after=outrun), table)
+    totals = builders.compact(HookedStorage(storage, after=replaced_inputs), table)
     assert totals.dropped == 5
     assert len(totals.failures) == 1
     assert "writers came first 5 times" in totals.failures[0]
@@ -224,14 +224,14 @@ def test_inputs_that_are_gone_fail_unless_a_rival_replaced_them(*, is_replaced: 
     rivals = iter([True])
     inputs = set(builders.live_paths(storage, table, load_state(storage, table)))
 
-    def outrun(call: Call) -> None:
+    def replaced_inputs(call: Call) -> None:
         if call.method == "read" and call.path in inputs and next(rivals, False):
             if is_replaced:
                 builders.compact(storage, table, owner=SECOND)
             for path in inputs:
                 storage.delete(path)
 
-    totals = builders.compact(HookedStorage(storage, before=outrun), table)
+    totals = builders.compact(HookedStorage(storage, before=replaced_inputs), table)
     assert (totals.snapshots, totals.dropped) == ([], int(is_replaced))
     assert len(totals.failures) == int(not is_replaced)
 
