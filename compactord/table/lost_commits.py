@@ -1,7 +1,7 @@
 """Finds writers' commits that a late rename lost, and commits them again where that is proved safe.
 
-docs/adr/0006-late-renames.md has the rules and the reasons. One thread looks back; `why_keep` may be
-asked by any.
+docs/adr/0006-late-renames.md has the rules and the reasons. One thread looks back; any may ask
+`why_keep`.
 """
 
 from __future__ import annotations

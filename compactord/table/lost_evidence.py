@@ -12,7 +12,7 @@ from compactord.state.ancestry import Ancestry, Contained, Step
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
-# How many snapshots the first look back reads, and how many below a lost one are asked for its user.
+# How many snapshots the first look back reads, and how many below a lost one it asks for its user.
 LOOKED_BACK = 50
 # With more snapshots since it was lost, nothing is proved.
 _STEPS_MAX = 200
