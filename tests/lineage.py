@@ -201,7 +201,7 @@ class Lineage:
             commit_identifier=identifier,
         )
 
-    def write_index_manifest(self, name: str, files: Sequence[str]) -> None:
+    def write_index_manifest(self, name: str, files: Sequence[str], kind: str = "HASH") -> None:
         """One that names these index files of bucket 0; no snapshot has it yet."""
         records = [
             {
@@ -209,7 +209,7 @@ class Lineage:
                 "_KIND": 0,
                 "_PARTITION": bucket_id(0).partition,
                 "_BUCKET": 0,
-                "_INDEX_TYPE": "HASH",
+                "_INDEX_TYPE": kind,
                 "_FILE_NAME": file,
                 "_FILE_SIZE": 1,
                 "_ROW_COUNT": 1,

@@ -16,8 +16,8 @@ class BucketChange:
     An upgraded file is in `before` (old level) and in `upgraded` (new level); `outputs` are the new
     files, whatever their kind. `files_above` are names of the bucket's files on `output_level` and
     above when it was planned: a stranger there at commit time makes the change unsafe.
-    `index_entries` are the bucket's serialised index manifest entries when it was planned; they
-    must still be the same.
+    `index_entries` are the bucket's serialised index manifest entries when it was planned, without
+    HASH indexes; they must still be the same.
     """
 
     bucket: BucketId

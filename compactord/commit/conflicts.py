@@ -2,9 +2,9 @@
 
 A compaction never changes the table's rows, so after any conflict the result of that bucket is
 dropped and the bucket planned again; other buckets are not affected. Agrees with the checks of
-operation/commit/ConflictDetection.java for COMPACT commits, and adds two that Java lacks: a
-bucket's index entries must be those of plan time, and no new file may have appeared on the output
-level or above (whether deletes were dropped depends on the files above).
+operation/commit/ConflictDetection.java for COMPACT commits, and adds two that Java lacks: the
+deletion vectors of a bucket must be those of plan time, and no new file may have appeared on the
+output level or above (whether deletes were dropped depends on the files above).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def conflict(
 ) -> tuple[Conflict, str] | None:
     """Why `change` must not be published in a bucket that now has the files `live`, or None.
 
+    `index_entries` are those that `BucketChange` has, now.
     `total_buckets` is None if the bucket has no file any more; `key_of` makes serialised keys
     comparable and is None for tables without a primary key.
     """

@@ -233,9 +233,7 @@ def _kind_reasons(schema: TableSchema, options: TableOptions) -> Iterator[str]:
             yield f"option changelog-producer={options.changelog_producer.value} is not supported"
     if "bucket" in options.unreadable:
         return  # said already; the default would be a second, wrong reason
-    if options.bucket == -1 and schema.primary_keys:
-        yield "option bucket=-1 with a primary key (dynamic buckets) is not supported"
-    elif options.bucket == -2:
+    if options.bucket == -2:
         yield "option bucket=-2 (postponed buckets) is not supported"
     elif options.bucket < -1 or options.bucket == 0:
         yield f"option bucket={options.bucket} is not a number of buckets"

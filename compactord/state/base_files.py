@@ -268,7 +268,8 @@ class BaseFilesBuilder:
         columns = entries.files.take(rows)
         self._add(columns, entries.partitions)
         # A partition without buckets may have very many files, which are packed by size and name.
-        has_buckets = bool((columns.total_buckets >= 0).all())
+        # The number of dynamic buckets is -1, too, but there are others than 0.
+        has_buckets = bool((columns.total_buckets >= 0).all() or columns.bucket.any())
         self._names.append(None if has_buckets else entries.names(rows))
         self._places.append(packed_keys(len(self._chunks), np.arange(len(rows))))
         self._chunks.append(Chunk(entries.schema, PackedRecords.of(records)))

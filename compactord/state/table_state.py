@@ -19,7 +19,7 @@ from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entry_columns import read_entry_columns
-from compactord.paimon.manifest.index_manifest import read_index_entries
+from compactord.paimon.manifest.index_manifest import read_entries_but_hash
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -322,11 +322,13 @@ def _deleting_in(
 def index_entries(storage: Storage, state: TableState) -> dict[BucketId, tuple[bytes, ...]]:
     """The serialised index entries of every bucket that has some, in the newest snapshot.
 
-    Raises what `read_index_entries` raises.
+    HASH indexes are left out: writers replace them with new keys, and compactions keep all keys
+    in their buckets. Raises what `read_entries_but_hash` raises.
     """
     if state.snapshot is None or state.snapshot.index_manifest is None:
         return {}
     found: dict[BucketId, tuple[bytes, ...]] = {}
-    for entry in read_index_entries(storage, state.table.location, state.snapshot.index_manifest):
+    manifest = state.snapshot.index_manifest
+    for entry in read_entries_but_hash(storage, state.table.location, manifest):
         found[entry.bucket] = (*found.get(entry.bucket, ()), entry.canonical)
     return found

@@ -49,7 +49,7 @@ def described_info(
 
 
 def _bucket_mode(table: OpenTable) -> str:
-    """Of these modes the last two are refused."""
+    """Of these modes `postponed` is refused."""
     if table.kind is TableKind.APPEND_UNAWARE:
         return "unaware"
     return {_DYNAMIC: "dynamic", _POSTPONED: "postponed"}.get(table.options.bucket, "fixed")

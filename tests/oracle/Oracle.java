@@ -30,9 +30,12 @@ import org.apache.paimon.deletionvectors.append.BaseAppendDeleteFileMaintainer;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.FileIO;
 import org.apache.paimon.fs.Path;
+import org.apache.paimon.index.BucketAssigner;
 import org.apache.paimon.index.DeletionVectorMeta;
+import org.apache.paimon.index.HashBucketAssigner;
 import org.apache.paimon.index.IndexFileHandler;
 import org.apache.paimon.index.IndexFileMeta;
+import org.apache.paimon.index.SimpleHashBucketAssigner;
 import org.apache.paimon.io.CompactIncrement;
 import org.apache.paimon.io.DataFileMeta;
 import org.apache.paimon.io.DataIncrement;
@@ -64,6 +67,8 @@ import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
 import org.apache.paimon.table.SpecialFields;
 import org.apache.paimon.table.sink.CommitMessageImpl;
+import org.apache.paimon.table.sink.PartitionKeyExtractor;
+import org.apache.paimon.table.sink.RowPartitionKeyExtractor;
 import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.source.EndOfScanException;
@@ -203,6 +208,27 @@ public class Oracle {
                 : UUID.randomUUID().toString();
     }
 
+    /** Chooses buckets as a job of one assigner does; null where the writer hashes by itself. */
+    private static BucketAssigner assigner(FileStoreTable table, String user, boolean overwrite) {
+        if (table.bucketMode() != BucketMode.HASH_DYNAMIC) {
+            return null;
+        }
+        long rows = table.coreOptions().dynamicBucketTargetRowNum();
+        int most = table.coreOptions().dynamicBucketMaxBuckets().intValue();
+        if (overwrite) {
+            return new SimpleHashBucketAssigner(1, 0, rows, most);
+        }
+        return new HashBucketAssigner(
+                table.snapshotManager(),
+                user,
+                table.store().newIndexFileHandler(),
+                1,
+                1,
+                0,
+                rows,
+                most);
+    }
+
     /** Lines are [kind, row] or, when args has "buckets", [kind, row, bucket]. */
     public Long write(String json, String lines) throws Exception {
         JsonNode args = parse(json);
@@ -215,6 +241,8 @@ public class Oracle {
                 (TableWriteImpl)
                         table.newWrite(user).withIOManager(io).withIgnorePreviousFiles(overwrite);
         TableCommitImpl commit = table.newCommit(user);
+        BucketAssigner assigner = assigner(table, user, overwrite);
+        PartitionKeyExtractor keys = new RowPartitionKeyExtractor(table.schema());
         try {
             if (overwrite) {
                 commit.withOverwrite(Rows.strings((JsonNode) args.get("overwrite")));
@@ -227,6 +255,9 @@ public class Oracle {
                 row.setRowKind(RowKind.fromShortString(((JsonNode) node.get(0)).asText()));
                 if (node.size() > 2) {
                     write.write(row, ((JsonNode) node.get(2)).asInt());
+                } else if (assigner != null) {
+                    int hash = keys.trimmedPrimaryKey(row).hashCode();
+                    write.write(row, assigner.assign(keys.partition(row), hash));
                 } else {
                     write.write(row);
                 }

@@ -136,8 +136,8 @@ class Judge:
     ) -> int | None:
         """Commit the rows, all +I unless `kinds` says otherwise; the id of the newest snapshot.
 
-        None when there was nothing to commit. `buckets` places each row itself, as dynamic bucket
-        tables need; otherwise Java hashes.
+        None when there was nothing to commit. `buckets` places each row itself; otherwise Java
+        hashes, or assigns dynamic buckets by the HASH indexes, which it keeps.
         """
         return self._write(
             path,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -237,12 +237,14 @@ SPECIAL: dict[str, Callable[[random.Random, str], Column]] = {
 class MergeHistory:
     """One table of random columns and options, and what is written to it, all from one seed."""
 
-    def __init__(self, judge: Judge, path: Path, seed: int) -> None:
+    def __init__(
+        self, judge: Judge, path: Path, seed: int, options: Mapping[str, str] | None = None
+    ) -> None:
         self.chance = chance = random.Random(seed)
         self.judge = judge
         engines = ["partial-update", "aggregation", "deduplicate"]
         self.engine = chance.choices(engines, [5, 5, 1])[0]
-        self.options = {"bucket": "1", "merge-engine": self.engine}
+        self.options = {"bucket": "1", "merge-engine": self.engine, **(options or {})}
         self.retracts = True
         self.key_pool = list(range(chance.choice([2, 6, 15])))
         self.columns: list[Column] = []
@@ -476,9 +478,11 @@ def _numbers(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def run_history(judge: Judge, path: Path, seed: int) -> None:
+def run_history(
+    judge: Judge, path: Path, seed: int, options: Mapping[str, str] | None = None
+) -> None:
     """Write, compact and compare a few times; ends early when both refuse to merge."""
-    history = MergeHistory(judge, path, seed)
+    history = MergeHistory(judge, path, seed, options)
     try:
         for _ in range(3):
             for _ in range(history.chance.randint(1, 6)):

@@ -21,10 +21,13 @@ PARTITION_KINDS = ("date", "varchar", "int", "boolean", "tinyint", "decimal-9", 
 class History:
     """One table of random columns and options, and random steps on it, all from one seed."""
 
+    # Whether it is certain to have a primary key.
+    has_key = False
+
     def __init__(self, judge: Judge, path: Path, seed: int) -> None:
         self.chance = random.Random(seed)
         self.judge = judge
-        has_key = self.chance.random() < 0.7
+        has_key = self.chance.random() < 0.7 or self.has_key
         keys = self.chance.sample(list(ATOMIC), self.chance.choice([1, 1, 2, 3]))
         partitions = self.chance.sample(PARTITION_KINDS, self.chance.choice([0, 0, 1, 2]))
         values = self.chance.sample(list(EVERY_TYPE), self.chance.randrange(1, 9))

@@ -45,7 +45,6 @@ CASES: dict[str, Refused] = {
     "deletion-vectors-append": Refused(
         "deletion-vectors.enabled", {**APPEND, "deletion-vectors.enabled": "true"}, key=()
     ),
-    "dynamic-buckets": Refused("bucket=-1", {"bucket": "-1"}, is_filled=False),
     "postponed-buckets": Refused("bucket=-2", {"bucket": "-2"}, is_filled=False),
     "partition-outside-the-key": Refused(
         "lacks the partition columns v", {"bucket": "-1"}, partition_by=("v",), is_filled=False

@@ -128,10 +128,10 @@ def test_outputs_of_a_table_without_keys_that_turn_out_to_be_live_are_never_drop
         _commit(table, change)
 
 
-def _index(table: Lineage, *files: str) -> None:
+def _index(table: Lineage, *files: str, kind: str = "DELETION_VECTORS") -> None:
     """The newest snapshot gets an index manifest with these files of bucket 0."""
     name = f"index-manifest-{len(files)}"
-    table.write_index_manifest(name, files)
+    table.write_index_manifest(name, files, kind)
     newest = table.state().snapshot
     assert newest is not None
     table.storage.overwrite(
@@ -148,6 +148,22 @@ def test_a_change_is_published_only_over_the_index_entries_it_was_planned_on() -
     now = index_entries(table.storage, table.state())[bucket_id(0)]
     assert len(now) == 2
     assert isinstance(_commit(table, replace(change, index_entries=now)), Committed)
+
+
+def test_a_change_is_published_over_other_hash_indexes_and_keeps_the_newest() -> None:
+    table, change = _merging()
+    _index(table, "index-1", kind="HASH")
+
+    def add_keys() -> None:
+        table.append(1)
+        _index(table, "index-2", "index-3", kind="HASH")
+
+    outcome = _commit(table, change, storage=_first(table, add_keys))
+    assert isinstance(outcome, Committed)
+    assert not outcome.dropped
+    newest = table.state().snapshot
+    assert newest is not None
+    assert (newest.commit_kind, newest.index_manifest) == (CommitKind.COMPACT, "index-manifest-2")
 
 
 def _damaged(table: Lineage, bucket: int) -> DataFile:

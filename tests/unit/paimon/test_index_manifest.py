@@ -10,7 +10,11 @@ from compactord.paimon import paths
 from compactord.paimon.avro.codecs import codec_of
 from compactord.paimon.avro.container import AvroSchema, compile_schema
 from compactord.paimon.data_file import EMPTY_ROW, BucketId
-from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
+from compactord.paimon.manifest.index_manifest import (
+    IndexEntry,
+    read_entries_but_hash,
+    read_index_entries,
+)
 from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from tests.containers import encode_container
 from tests.unit.paimon.table_builder import MemoryStorage
@@ -110,3 +114,38 @@ def test_columns_of_newer_releases_are_part_of_an_entry_unless_they_are_null() -
     found = [one.canonical for one in _read(*valued, schema=_newer())]
     assert found == [one.canonical for one in _read(*valued, schema=_newer())]
     assert len({*found, *plain}) == len(valued) + len(plain)
+
+
+LONG = {**HASH, "_FILE_NAME": "i" * 64, "_FILE_SIZE": 1 << 40, "_BUCKET": 20_000}
+FOREIGN = {**HASH, "_FILE_NAME": "HASH", "_EXTERNAL_PATH": "s3://x"}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        (),
+        (HASH,) * 2000,
+        (HASH, LONG, FOREIGN),
+        (*(HASH,) * 1500, VECTORS, *(HASH,) * 1500, GLOBAL),
+        (VECTORS, {**VECTORS, "_FILE_NAME": "HASH"}, {**GLOBAL, "_PARTITION": b"\x08HASH"}),
+    ],
+)
+@pytest.mark.parametrize("schema", [INDEX_MANIFEST, _newer()], ids=["ours", "newer"])
+def test_other_entries_than_those_of_hash_indexes(
+    records: tuple[dict[str, Any], ...], schema: AvroSchema
+) -> None:
+    data = encode_container(schema, records, codec_of("zstd"))
+    storage = MemoryStorage({paths.manifest_path(ROOT, "i"): data})
+    wanted = tuple(
+        one for one in read_index_entries(storage, ROOT, "i") if one.index_type != "HASH"
+    )
+    assert read_entries_but_hash(storage, ROOT, "i") == wanted
+
+
+def test_damage_between_entries_of_hash_indexes_is_found() -> None:
+    block = encode_container(INDEX_MANIFEST, [HASH] * 3, codec_of("null"))
+    at = block.index(b"\x08HASH")
+    for damaged in (block[:at] + b"\x0aHASH" + block[at + 5 :], block.replace(b"\x06", b"\x08", 1)):
+        storage = MemoryStorage({paths.manifest_path(ROOT, "i"): damaged})
+        with pytest.raises(FormatError):
+            read_entries_but_hash(storage, ROOT, "i")
