@@ -20,7 +20,6 @@ from compactord.model import Compaction, CompactReason, WorkKind
 from compactord.paimon.avro.columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.table_options import CompactionOptions
-from compactord.plan.runs import bucket_runs
 from compactord.plan.table import BucketPlan, PlannedFiles, TableKind
 from compactord.state.bucket_summaries import BucketSummaries
 from compactord.state.files_by_size import FilesBySize
@@ -321,9 +320,9 @@ class TableBacklog:
         inputs = inputs_of(compactions)
         runs, wanted = 0, options.min_file_num
         if isinstance(found, BucketFiles) and planner.request.kind is TableKind.PRIMARY_KEY:
-            sorted_runs = bucket_runs(found.files, planner.request.key_of)
-            runs = len(sorted_runs)
-            upper = len({run.level for run in sorted_runs if run.level > 0})
+            levels = [file.level for file in found.files]
+            upper = len({level for level in levels if level > 0})
+            runs = upper + levels.count(0)
             wanted = options.compaction_trigger - upper
         outputs = max(1, inputs.size_bytes // max(1, options.target_file_size))
         return PendingCompaction(

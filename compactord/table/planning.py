@@ -81,7 +81,7 @@ def plan_context(
 
 
 class StatePlanner:
-    """Plans buckets of one state; immutable except for its cache of decoded partitions.
+    """Plans buckets of one state; immutable except for its caches of partitions.
 
     Raises as `PartitionTest` does.
     """
@@ -92,6 +92,9 @@ class StatePlanner:
         self._table = table
         self._state = state
         self._wanted = PartitionTest(table, context.partitions)
+        # A partition may have very many buckets.
+        self._texts: dict[bytes, str] = {}
+        self._with_folder: set[bytes] = set()
         self.delta_commits_due = delta_commits_due(storage, table, state)
         self.request = PlanRequest(
             kind=table.kind,
@@ -122,7 +125,9 @@ class StatePlanner:
         return self._wanted(bucket.partition)
 
     def partition_text(self, partition: bytes) -> str:
-        return self._table.partition_text(partition)
+        if partition not in self._texts:
+            self._texts[partition] = self._table.partition_text(partition)
+        return self._texts[partition]
 
     def files(self, bucket: BucketId) -> PlannedFiles:
         """The input of planning.
@@ -149,8 +154,9 @@ class StatePlanner:
         And `FormatError` if something is due in a partition that has no folder.
         """
         plan = plan_bucket(found, self.request)
-        if plan.compactions:
+        if plan.compactions and found.bucket.partition not in self._with_folder:
             self._table.partition_path(found.bucket.partition)
+            self._with_folder.add(found.bucket.partition)
         return plan
 
     def plan(self, bucket: BucketId) -> BucketPlan:

@@ -12,6 +12,7 @@ import org.apache.paimon.append.AppendCompactCoordinator;
 import org.apache.paimon.append.AppendCompactTask;
 import org.apache.paimon.data.BinaryString;
 import org.apache.paimon.data.GenericRow;
+import org.apache.paimon.index.BucketAssigner;
 import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.local.LocalFileIO;
@@ -23,6 +24,8 @@ import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
 import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.sink.TableCommitImpl;
+import org.apache.paimon.table.sink.PartitionKeyExtractor;
+import org.apache.paimon.table.sink.RowPartitionKeyExtractor;
 import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.source.EndOfScanException;
 import org.apache.paimon.types.DataField;
@@ -58,9 +61,17 @@ public class Bench {
                 String user = UUID.randomUUID().toString();
                 TableWriteImpl write = (TableWriteImpl) table.newWrite(user).withIOManager(io);
                 TableCommitImpl commit = table.newCommit(user);
+                BucketAssigner assigner = Oracle.assigner(table, user, false);
+                PartitionKeyExtractor of = new RowPartitionKeyExtractor(table.schema());
                 try {
                     for (int j = 0; j < rows; j++) {
-                        write.write(row(table.schema().fields(), random, keys, nulls));
+                        GenericRow row = row(table.schema().fields(), random, keys, nulls);
+                        if (assigner == null) {
+                            write.write(row);
+                        } else {
+                            int hash = of.trimmedPrimaryKey(row).hashCode();
+                            write.write(row, assigner.assign(of.partition(row), hash));
+                        }
                     }
                     commit.commit(0L, write.prepareCommit(true, 0L));
                 } finally {

@@ -9,8 +9,9 @@
     python -m tests.bench --soak --seconds 600     # ingestion beside a daemon that is killed once
 
 Cases: pk (with pk-bigint, pk-string and pk-three), partial-update, sequence-groups, aggregation,
-altered (half of the files have an older schema), append, small and buckets (32 of them) compare
-both sides; scan looks at reading a table's state, append-plan at planning very many small files,
+altered (half of the files have an older schema), append, small, buckets (32 of them) and dynamic
+(as many dynamic ones) compare both sides; scan looks at reading a table's state, append-plan at
+planning very many small files, bucket-plan at planning very many buckets,
 kernel at the merge kernel, rewrite at one subcompaction beside its floor, start at whole commands,
 from the start of the process to its end. polls says how soon a thousand quiet tables in an object
 store are polled; contested lets four processes commit to one table, on each store of this machine.
@@ -53,6 +54,10 @@ _LINES = {
     "append-plan": {
         _FULL: ["tests.bench.bench_append_plan", "--files", "10000", "100000"],
         _QUICK: ["tests.bench.bench_append_plan", "--files", "100", "1000"],
+    },
+    "bucket-plan": {
+        _FULL: ["tests.bench.bench_bucket_plan", "--buckets", "1000", "10000"],
+        _QUICK: ["tests.bench.bench_bucket_plan", "--buckets", "10", "100"],
     },
     "kernel": {
         _FULL: ["tests.bench.bench_kernel", "--rows", "4000000"],
@@ -269,6 +274,8 @@ def _line_figures(case: str, command: list[str], cores: list[int]) -> dict[str, 
         }
     elif case == "append-plan":
         found |= {name: lines[-1][name] for name in ("look_ms", "plan_ms", "look_10_files_ms")}
+    elif case == "bucket-plan":
+        found |= {name: figure for name, figure in lines[-1].items() if name != "bench"}
     elif case == "start":
         ratios = {f"{line['case']}_{name}": line.get(name) for line in lines for name in _RATIOS}
         found |= {name: ratio for name, ratio in ratios.items() if ratio is not None}

@@ -86,7 +86,10 @@ class Writer:
         self._numbers = count()
         self._snapshot: Snapshot | None = None
 
-    def commit(self, entries: Iterator[ManifestEntry]) -> None:
+    def commit(
+        self, entries: Iterator[ManifestEntry], *, index_manifest: str | None = None
+    ) -> None:
+        """With the index manifest of before unless there is another one."""
         before = self._snapshot
         base = data_manifests(self._storage, self._table.location, before) if before else ()
         delta = self._write_manifests(entries)
@@ -107,6 +110,7 @@ class Writer:
             time_ms=1_700_000_000_000,
             total_record_count=rows + (before.total_record_count if before else 0),
             delta_record_count=rows,
+            index_manifest=index_manifest or (before.index_manifest if before else None),
         )
         path = paths.snapshot_path(self._table.location, self._snapshot.id)
         self._storage.write_new(path, snapshot_json(self._snapshot))

@@ -70,6 +70,8 @@ _PARTIAL_UPDATE = {"merge-engine": "partial-update"}
 _PK = Shape(key=_BIGINT, commits=10, rows=500_000, keys=3_000_000)
 _WITH_NULLS = replace(_PK, nulls=30)
 
+_BUCKETS = Shape(key=_BIGINT, commits=5, rows=41_600, keys=3_000_000, buckets=32)
+
 SHAPES = {
     "pk": _PK,
     "pk-string": replace(_PK, key=_STRING),
@@ -97,7 +99,13 @@ SHAPES = {
         key=(("id", "BIGINT"),), commits=200, rows=20_000, keys=3_000_000, appends=True
     ),
     "small": Shape(key=_BIGINT, commits=5, rows=1_300, keys=3_000_000),
-    "buckets": Shape(key=_BIGINT, commits=5, rows=41_600, keys=3_000_000, buckets=32),
+    "buckets": _BUCKETS,
+    # The same table but that its writer puts new keys into any of the buckets.
+    "dynamic": replace(
+        _BUCKETS,
+        buckets=-1,
+        options={"dynamic-bucket.target-row-num": "1", "dynamic-bucket.max-buckets": "32"},
+    ),
 }
 
 

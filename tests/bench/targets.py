@@ -55,6 +55,7 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
     "append": (_at_least("java_wall_ratio", 3.5), _MEMORY),
     "small": (_at_most("wall_s", 0.15), _MEMORY),
     "buckets": (_at_most("snapshots", 3), _MEMORY),
+    "dynamic": (_at_most("snapshots", 3), _MEMORY),
     # Beside the same table in local files, in turns; the delay is 10 ms for each request.
     "pk-s3": (
         _at_most("s3_cpu_ratio", 1.3),
@@ -76,6 +77,12 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
         _at_most("look_ms", 200),
         _at_most("plan_ms", 200),
         _at_most("look_10_files_ms", 50),
+    ),
+    # Of 10,000 dynamic buckets, all of them due.
+    "bucket-plan": (
+        _at_most("first_plan_s", 2),
+        _at_most("plan_10_files_ms", 20),
+        _at_most("plan_10_files_new_keys_ms", 20),
     ),
     # Of a thousand tables on one core, 10 ms added to each request.
     "polls": (_at_most("polls_s", 10), _at_most("requests_per_poll", 3)),

@@ -28,7 +28,7 @@ def bench(json_path: Path, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "case", ["pk-three", "append", "sequence-groups", "aggregation", "altered"]
+    "case", ["pk-three", "append", "sequence-groups", "aggregation", "altered", "dynamic"]
 )
 def test_both_sides_compact_the_same_table_to_the_same_rows(case: str, tmp_path: Path) -> None:
     found = bench(tmp_path / "figures.json", case)[case]
@@ -81,6 +81,12 @@ def test_small_files_are_planned_all_at_once_and_ten_more(tmp_path: Path) -> Non
     # The files of the last commits are due, too.
     assert [line["files_due"] for line in found["lines"]] == [150, 1050]
     assert found["look_ms"] == found["lines"][-1]["look_ms"] > 0
+
+
+def test_many_buckets_are_planned_from_nothing_and_after_ten_files(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "bucket-plan")["bucket-plan"]
+    assert [line["buckets"] for line in found["lines"]] == [10, 100]
+    assert found["plan_10_files_ms"] > 0
 
 
 def test_quiet_tables_are_polled_and_contested_commits_made(tmp_path: Path) -> None:

@@ -83,10 +83,12 @@ def _heal(table: TableRef) -> None:
     assert totals.lost_snapshots == []
 
 
-@pytest.fixture(scope="module")
-def keyed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, int]]:
+@pytest.fixture(scope="module", params=[1, -1], ids=["fixed", "dynamic"])
+def keyed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[int, int]]:
     location = tmp_path_factory.mktemp("keyed") / "t"
-    table = builders.keyed_table(LOCAL, str(location), buckets=1)
+    table = builders.keyed_table(LOCAL, str(location), buckets=request.param)
     return location, builders.fill_keyed(builders.writer(LOCAL, table), commits=5, keys=20)
 
 

@@ -209,7 +209,7 @@ public class Oracle {
     }
 
     /** Chooses buckets as a job of one assigner does; null where the writer hashes by itself. */
-    private static BucketAssigner assigner(FileStoreTable table, String user, boolean overwrite) {
+    public static BucketAssigner assigner(FileStoreTable table, String user, boolean overwrite) {
         if (table.bucketMode() != BucketMode.HASH_DYNAMIC) {
             return null;
         }

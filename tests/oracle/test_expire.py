@@ -213,8 +213,26 @@ def shape_indexes(judge: Judge, path: Path) -> LiveTable:
     return table
 
 
+def shape_dynamic(judge: Judge, path: Path) -> LiveTable:
+    """HASH indexes, which writers replace when they add keys, compacted and written on."""
+    table = LiveTable(
+        judge=judge,
+        path=path,
+        columns=KEYED,
+        primary_key=("k",),
+        options={"dynamic-bucket.target-row-num": "4"},
+    ).create()
+    for round_ in range(4):
+        table.write([(k, round_) for k in range(3 * round_, 3 * round_ + 6)])
+        table.write([(k, -round_) for k in range(round_, 5)])
+        table.settle(Strategy.FULL)
+    table.write([(200, 1)])
+    return table
+
+
 SHAPES = (
     shape_keyed,
+    shape_dynamic,
     shape_append,
     shape_partitioned,
     shape_changelog,

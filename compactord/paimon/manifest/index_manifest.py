@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from compactord.errors import FormatError, UnsupportedTable
@@ -73,7 +74,8 @@ def read_index_entries(storage: Storage, location: str, name: str) -> tuple[Inde
 
     Raises `FormatError` for damage, `UnsupportedTable` for versions not known.
     """
-    container = _opened(storage, location, name)
+    path = paths.manifest_path(location, name)
+    container = _opened(storage.read(path), path)
     return tuple(_entries(container, container.encoded_records(), location))
 
 
@@ -83,22 +85,28 @@ def read_entries_but_hash(storage: Storage, location: str, name: str) -> tuple[I
     A table of 10,000 dynamic buckets has as many of these, and each commit that adds keys replaces
     the manifest: 4 ms in place of 160. Raises what `read_index_entries` raises.
     """
-    container = _opened(storage, location, name)
+    path = paths.manifest_path(location, name)
+    return _entries_but_hash(storage.read(path), path, location)
+
+
+# Each poll, plan and commit of a table looks at the same one.
+@lru_cache(maxsize=4)
+def _entries_but_hash(data: bytes, path: str, location: str) -> tuple[IndexEntry, ...]:
+    container = _opened(data, path)
     is_known = plain_of(container.schema) == plain_of(INDEX_MANIFEST)
     records = (
         record
         for block in container.blocks()
         # Nothing is left when its HASH entries are cut out: it has no others.
         if not is_known or _HASH_ENTRY.subn(b"", block.data) != (b"", block.count)
-        for record in decode_with_bytes(container.schema, block, container.path)
+        for record in decode_with_bytes(container.schema, block, path)
     )
     entries = _entries(container, records, location)
     return tuple(entry for entry in entries if entry.index_type != HASH_INDEX)
 
 
-def _opened(storage: Storage, location: str, name: str) -> Container:
-    path = paths.manifest_path(location, name)
-    container = open_container(storage.read(path), path)
+def _opened(data: bytes, path: str) -> Container:
+    container = open_container(data, path)
     require_readable(container.schema, INDEX_MANIFEST, path)
     return container
 
