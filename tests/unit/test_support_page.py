@@ -55,7 +55,8 @@ def compatibility_table() -> str:
         (
             "Primary-key tables",
             "fixed (`bucket` > 0) and dynamic (`bucket` = -1) buckets",
-            "postponed (`bucket` = -2) buckets, keys without all partition columns",
+            "postponed (`bucket` = -2) buckets, keys without all partition columns, which "
+            "Java's own job refuses, too",
         ),
         ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
         ("`merge-engine`", *_choices(MERGE_FUNCTIONS, MergeEngine)),
