@@ -83,6 +83,17 @@ class WorkKind(enum.Enum):
     EXPIRE = "expire"
 
 
+class PickRule(enum.Enum):
+    """Which release's universal compaction picks from sorted runs.
+
+    2.0: a large level 1 is merged with each pick and stays level 1, without bound. 2.1: it counts
+    for the size ratio, and moves on.
+    """
+
+    RELEASE_2_0 = "2.0"
+    RELEASE_2_1 = "2.1"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedRun:
     """Files with disjoint key ranges in key order; a level-0 run is a single file."""

@@ -24,6 +24,7 @@ from compactord.model import (
     Compaction,
     CompactReason,
     MergeCompaction,
+    PickRule,
     Rewrite,
     Upgrade,
 )
@@ -59,18 +60,19 @@ class Strategy(enum.Enum):
 class PlanRequest:
     """All that planning depends on besides the files.
 
-    `now_local_ms` is local wall-clock as if it were UTC, the clock of creation times and off-peak
-    hours. `append_wait_ms` is how long a few small files of a table without buckets may wait (None:
-    for ever). `delta_commits_due` are buckets whose full compaction is due under MINOR, too.
-    `last_full_ms` holds full compactions that the caller remembers, on a clock of its own that
-    shows `steady_ms` now. `final` names files made by the running command (`final_files`).
-    `resting` are partitions that are skipped for now. `is_expired` tells by statistics that a file
-    has expired records.
+    `pick` is the rule of minor picks from runs. `now_local_ms` is local wall-clock as if it
+    were UTC, the clock of creation times and off-peak hours. `append_wait_ms` is how long a few
+    small files of a table without buckets may wait (None: for ever). `delta_commits_due` are
+    buckets whose full compaction is due under MINOR, too. `last_full_ms` holds full compactions
+    that the caller remembers, on a clock of its own that shows `steady_ms` now. `final` names
+    files made by the running command (`final_files`). `resting` are partitions that are skipped
+    for now. `is_expired` tells by statistics that a file has expired records.
     """
 
     kind: TableKind
     options: CompactionOptions
     strategy: Strategy
+    pick: PickRule
     key_of: KeyOf
     now_local_ms: int
     steady_ms: int
@@ -195,6 +197,7 @@ def _plan_merge(bucket: BucketFiles, request: PlanRequest) -> BucketPlan:
             runs,
             num_levels,
             options,
+            rule=request.pick,
             now_ms=request.now_local_ms,
             last_full_ms=_last_full_ms(bucket, request),
             hour_of_day=request.now_local_ms // _HOUR_MS % 24,

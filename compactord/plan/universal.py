@@ -4,7 +4,10 @@ The first trigger that fires, in this order: early full compaction, size amplifi
 run count, and, if the table's options say so, all of level 0. Agrees with UniversalCompaction.java,
 EarlyFullCompaction.java, ForceUpLevel0Compaction.java, OffPeakHours.java and the filters in
 MergeTreeCompactManager.java, including their arithmetic: sizes and their percentages are 64-bit
-integers that wrap, the ratio test is done in doubles.
+integers that wrap, the ratio test is done in doubles. `PickRule` says of which release.
+
+By either rule a pick takes the runs of all levels up to its output and no others, so what is left
+is older than what it makes.
 
 Java's strategy also remembers when it last picked everything; here that moment is an argument, so
 equal arguments give equal results.
@@ -16,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from compactord.errors import UsageError
-from compactord.model import CompactReason, SortedRun
+from compactord.model import CompactReason, PickRule, SortedRun
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import CompactionOptions
 
@@ -37,6 +40,7 @@ def pick_universal(
     num_levels: int,
     options: CompactionOptions,
     *,
+    rule: PickRule,
     now_ms: int,
     last_full_ms: int | None,
     hour_of_day: int,
@@ -58,9 +62,9 @@ def pick_universal(
     pick = _early_full(runs, sizes, max_level, options, now_ms, last_full_ms)
     if pick is None:
         ratio = options.size_ratio_percent + offpeak_ratio(options, hour_of_day)
-        pick = _by_shape(runs, sizes, max_level, options, ratio)
+        pick = _by_shape(runs, sizes, max_level, options, ratio, rule=rule)
         if pick is None and options.force_up_level_0:
-            pick = _force_level_0(runs, sizes, max_level, ratio)
+            pick = _force_level_0(runs, sizes, max_level, ratio, rule)
     if pick is None or _is_in_place(pick):
         return None
     return pick
@@ -133,6 +137,8 @@ def _by_shape(
     max_level: int,
     options: CompactionOptions,
     ratio_percent: int,
+    *,
+    rule: PickRule,
 ) -> Pick | None:
     trigger = options.compaction_trigger
     if len(runs) < trigger:
@@ -140,17 +146,21 @@ def _by_shape(
     younger, oldest = _long(sum(sizes[:-1])), sizes[-1]
     if _long(younger * 100) > _long(options.max_size_amplification_percent * oldest):
         return pick_runs(runs, max_level, CompactReason.SIZE_AMPLIFICATION)
-    count = _extend_by_ratio(sizes, 1, ratio_percent)
+    count = _extend_by_ratio(runs, sizes, 1, ratio_percent, rule)
     if count > 1:
         return _unit(runs, max_level, count, CompactReason.SIZE_RATIO)
     if len(runs) > trigger:
-        count = _extend_by_ratio(sizes, len(runs) - trigger + 1, ratio_percent)
+        count = _extend_by_ratio(runs, sizes, len(runs) - trigger + 1, ratio_percent, rule)
         return _unit(runs, max_level, count, CompactReason.RUN_COUNT)
     return None
 
 
 def _force_level_0(
-    runs: Sequence[SortedRun], sizes: Sequence[int], max_level: int, ratio_percent: int
+    runs: Sequence[SortedRun],
+    sizes: Sequence[int],
+    max_level: int,
+    ratio_percent: int,
+    rule: PickRule,
 ) -> Pick | None:
     count = sum(run.level == 0 for run in runs)
     if count == 0:
@@ -158,15 +168,26 @@ def _force_level_0(
     # Level 0 cannot be the output while level 1 is occupied: level 1 joins before the ratio test.
     if count < len(runs) and runs[count].level == 1:
         count += 1
-    count = _extend_by_ratio(sizes, count, ratio_percent)
+    count = _extend_by_ratio(runs, sizes, count, ratio_percent, rule)
     return _unit(runs, max_level, count, CompactReason.FORCED_LEVEL_0)
 
 
-def _extend_by_ratio(sizes: Sequence[int], count: int, ratio_percent: int) -> int:
-    """How many runs to take when each next one is about as large as all before it or smaller."""
+def _extend_by_ratio(
+    runs: Sequence[SortedRun],
+    sizes: Sequence[int],
+    count: int,
+    ratio_percent: int,
+    rule: PickRule,
+) -> int:
+    """How many runs to take when each next one is about as large as all before it or smaller.
+
+    Once there is something to merge, what lies on levels 0 and 1 has to join whatever its size, as
+    nothing is put on level 0. By 2.1 it joins here and counts for the runs after it.
+    """
     taken = _long(sum(sizes[:count]))
-    for size in sizes[count:]:
-        if float(taken) * (100.0 + ratio_percent) / 100.0 < float(size):
+    for run, size in zip(runs[count:], sizes[count:], strict=True):
+        has_to_join = rule is PickRule.RELEASE_2_1 and count > 1 and run.level <= 1
+        if not has_to_join and float(taken) * (100.0 + ratio_percent) / 100.0 < float(size):
             break
         taken = _long(taken + size)
         count += 1

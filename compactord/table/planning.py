@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from compactord.clock import Clock, age_text, local_ms
 from compactord.errors import FormatError, ObjectNotFound, UsageError
+from compactord.model import PickRule
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
@@ -46,6 +47,7 @@ class PlanContext:
     """
 
     strategy: Strategy
+    pick: PickRule
     partitions: tuple[Mapping[str, str], ...]
     append_wait_ms: int | None
     now_ms: int
@@ -69,6 +71,7 @@ def plan_context(
     now_ms = clock.now_ms()
     return PlanContext(
         strategy=request.strategy,
+        pick=request.pick,
         partitions=request.partitions,
         append_wait_ms=request.append_wait_ms,
         now_ms=now_ms,
@@ -100,6 +103,7 @@ class StatePlanner:
             kind=table.kind,
             options=table.options.compaction,
             strategy=context.strategy,
+            pick=context.pick,
             key_of=table.key_of or bytes,
             now_local_ms=local_ms(context.now_ms, context.zone),
             steady_ms=context.steady_ms,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from compactord.model import PickRule
 from compactord.plan.table import Strategy
 
 # How long a writer may wait between its check of an id and its rename (`recovery.writer_delay`).
@@ -21,6 +22,7 @@ class CompactRequest:
     """
 
     strategy: Strategy = Strategy.MINOR
+    pick: PickRule = PickRule.RELEASE_2_1
     overrides: Mapping[str, str] = field(default_factory=dict)
     partitions: tuple[Mapping[str, str], ...] = ()
     append_wait_ms: int | None = None

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from compactord.catalog.access import table_in_folder
+from compactord.model import PickRule
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, EMPTY_STATS, BucketId, ManifestEntry
 from compactord.paimon.table import TableRef
@@ -41,6 +42,7 @@ BUCKET = BucketId(encode_row(["day"], [TEXT]), 0)
 NOW_MS = 1_700_000_060_000
 CONTEXT = PlanContext(
     strategy=Strategy.MINOR,
+    pick=PickRule.RELEASE_2_1,
     partitions=(),
     append_wait_ms=600_000,
     now_ms=NOW_MS,

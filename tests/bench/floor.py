@@ -21,7 +21,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
 from compactord.engine.driver import SETTINGS
 from compactord.ids import this_process
-from compactord.model import Subcompaction
+from compactord.model import PickRule, Subcompaction
 from compactord.plan.table import Strategy
 from compactord.rewrite.subcompaction import rewrite
 from compactord.state.table_state import load_state
@@ -83,6 +83,7 @@ def _subcompactions(path: Path, full: bool) -> list[Subcompaction]:
     table = open_table(table_in_folder(storage, ref), {})
     context = PlanContext(
         strategy=Strategy.FULL if full else Strategy.MINOR,
+        pick=PickRule.RELEASE_2_0,
         partitions=(),
         append_wait_ms=None,
         now_ms=clock.now_ms(),

@@ -15,7 +15,7 @@ from compactord.commit.changes import Committed
 from compactord.commit.publish import StorePublisher
 from compactord.engine.base import Engine
 from compactord.ids import Owner, this_process
-from compactord.model import Compaction
+from compactord.model import Compaction, PickRule
 from compactord.paimon.snapshot import Snapshot
 from compactord.paimon.table import TableRef
 from compactord.plan.table import Strategy
@@ -97,6 +97,8 @@ class OurSide:
             TableAccess(ref=table, storage=storage, publisher=_Watched(storage, watch)),
             CompactRequest(
                 strategy=Strategy.FULL if full else Strategy.MINOR,
+                # As Java picks, which is measured on the same table.
+                pick=PickRule.RELEASE_2_0,
             ),
             start_engine=lambda: self._engine,
             clock=clock,

@@ -20,7 +20,7 @@ from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
 from compactord.commit.changes import Committed
 from compactord.engine.inline import InlineEngine
-from compactord.model import Compaction
+from compactord.model import Compaction, PickRule
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
 from compactord.storage.base import Storage
@@ -220,11 +220,13 @@ def compact(
     overrides: Mapping[str, str] | None = None,
     partitions: Sequence[Mapping[str, str]] = (),
     quiet_for_ms: int = 0,
+    pick: PickRule = PickRule.RELEASE_2_0,
     storage: Storage | None = None,
 ) -> CompactTotals:
     """A one-shot run of compactord in this process, on `<warehouse>/<database>.db/<name>`.
 
-    `storage` is what its driver sees of the local files.
+    It picks as the judge does, unless told otherwise. `storage` is what its driver sees of the
+    local files.
     """
     storage, clock = storage or LocalStorage(), SystemClock()
     catalog = FilesystemCatalog(storage, str(path.parent.parent))
@@ -236,6 +238,7 @@ def compact(
             overrides=overrides or {},
             partitions=tuple(partitions),
             quiet_for_ms=quiet_for_ms,
+            pick=pick,
         ),
         start_engine=InlineEngine,
         clock=clock,

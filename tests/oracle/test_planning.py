@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError
-from compactord.model import CompactReason, MergeCompaction, Rewrite, Upgrade
+from compactord.model import CompactReason, MergeCompaction, PickRule, Rewrite, Upgrade
 from compactord.paimon.binary_row import comparable_key
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import CompactionOptions
@@ -128,6 +128,7 @@ def our_minor_pick(case: Case) -> Pick | None:
         bucket_runs(files, key_of),
         level_count(files, options.num_levels),
         options,
+        rule=PickRule.RELEASE_2_0,
         now_ms=case.get("now", 0),
         last_full_ms=case.get("last_full"),
         hour_of_day=12,

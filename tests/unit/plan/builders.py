@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from compactord.model import Compaction
+from compactord.model import Compaction, PickRule
 from compactord.paimon.data_file import EMPTY_STATS, BucketFiles, BucketId, DataFile, FileSource
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.table import (
@@ -102,6 +102,7 @@ def plan_request(kind: TableKind = TableKind.PRIMARY_KEY, **changed: Any) -> Pla
     values = {
         "options": DEFAULTS if is_keyed else append_options(),
         "strategy": Strategy.MINOR,
+        "pick": PickRule.RELEASE_2_1,
         "key_of": key_of,
         "now_local_ms": NOW_MS,
         "steady_ms": NOW_MS,

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from compactord.model import MergeCompaction, Rewrite, Section, Upgrade
+from compactord.model import MergeCompaction, PickRule, Rewrite, Section, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.plan.runs import bucket_runs, level_count
 from compactord.plan.sections import interval_partition
@@ -85,7 +85,7 @@ def show_sections(sections: tuple[Section, ...]) -> str:
     )
 
 
-def pick_case(files: list[DataFile], settings: dict[str, Any]) -> str:
+def pick_case(rule: PickRule, files: list[DataFile], settings: dict[str, Any]) -> str:
     hour = settings.pop("hour", 12)
     last_full = settings.pop("last-full", None)
     options = compaction_options(**{OPTIONS[name]: value for name, value in settings.items()})
@@ -95,6 +95,7 @@ def pick_case(files: list[DataFile], settings: dict[str, Any]) -> str:
         runs,
         level_count(files, options.num_levels),
         options,
+        rule=rule,
         now_ms=0,
         last_full_ms=None if last_full is None else -last_full,
         hour_of_day=hour,
@@ -142,7 +143,8 @@ def sections_case(files: list[DataFile], settings: dict[str, Any]) -> str:
 
 
 COMMANDS: dict[str, tuple[int, Callable[[list[DataFile], dict[str, Any]], str]]] = {
-    "pick": (1, pick_case),
+    "pick": (1, lambda *case: pick_case(PickRule.RELEASE_2_0, *case)),
+    "pick-2.1": (1, lambda *case: pick_case(PickRule.RELEASE_2_1, *case)),
     "minor": (1, lambda *case: plan_case(Strategy.MINOR, *case)),
     "full": (1, lambda *case: plan_case(Strategy.FULL, *case)),
     "sections": (1, sections_case),

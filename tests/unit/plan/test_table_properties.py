@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.model import CompactReason, MergeCompaction
+from compactord.model import CompactReason, MergeCompaction, PickRule
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.plan.runs import bucket_runs
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
@@ -90,6 +90,7 @@ def requests(kind: TableKind) -> st.SearchStrategy[PlanRequest]:
         kind=st.just(kind),
         options=options,
         strategy=st.sampled_from(Strategy),
+        pick=st.sampled_from(PickRule),
         append_wait_ms=st.sampled_from([0, 1000, 600_000]),
         delta_commits_due=st.sampled_from([frozenset(), frozenset({BUCKET})]),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compactord.errors import UsageError
-from compactord.model import CompactReason, SortedRun
+from compactord.model import CompactReason, PickRule, SortedRun
 from compactord.plan.universal import last_full_compaction_ms, offpeak_ratio, pick_universal
 from tests.unit.plan.builders import compaction_options, data_file
 
@@ -28,6 +28,7 @@ def test_ratio_compares_doubles_where_neighbouring_integers_are_equal() -> None:
             runs_of(exact, exact + more, last_level=5),
             6,
             options,
+            rule=PickRule.RELEASE_2_1,
             now_ms=0,
             last_full_ms=None,
             hour_of_day=0,
@@ -43,6 +44,7 @@ def test_a_trigger_below_one_is_refused() -> None:
             runs_of(1, 1),
             6,
             compaction_options(compaction_trigger=0),
+            rule=PickRule.RELEASE_2_1,
             now_ms=0,
             last_full_ms=None,
             hour_of_day=0,
@@ -51,7 +53,16 @@ def test_a_trigger_below_one_is_refused() -> None:
 
 def test_no_runs_are_no_pick_even_when_a_full_compaction_is_due() -> None:
     options = compaction_options(optimization_interval_ms=1, force_up_level_0=True)
-    assert pick_universal([], 6, options, now_ms=9, last_full_ms=None, hour_of_day=0) is None
+    pick = pick_universal(
+        [],
+        6,
+        options,
+        rule=PickRule.RELEASE_2_1,
+        now_ms=9,
+        last_full_ms=None,
+        hour_of_day=0,
+    )
+    assert pick is None
 
 
 def test_last_full_compaction_is_the_newest_file_on_the_configured_highest_level() -> None:

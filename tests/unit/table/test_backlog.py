@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.catalog.access import table_in_folder
+from compactord.model import PickRule
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import EMPTY_ROW, BucketId, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.types import AtomicType, TypeRoot
@@ -37,6 +38,7 @@ Buckets = dict[BucketId, list[DataFile]]
 def context(zone: datetime.tzinfo = datetime.timezone.utc) -> PlanContext:
     return PlanContext(
         strategy=Strategy.MINOR,
+        pick=PickRule.RELEASE_2_1,
         partitions=(),
         append_wait_ms=None,
         now_ms=NOW_MS,

@@ -7,6 +7,7 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import UsageError
+from compactord.model import PickRule
 from compactord.paimon import paths
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.table import TableRef
@@ -120,6 +121,7 @@ def _planned(*asked: Mapping[str, str], strategy: Strategy = Strategy.MINOR) -> 
     opened = open_table(table_in_folder(storage, table), {})
     context = PlanContext(
         strategy=strategy,
+        pick=PickRule.RELEASE_2_1,
         partitions=asked,
         append_wait_ms=None,
         now_ms=NOW_MS,
