@@ -23,7 +23,7 @@ from compactord.formats.registry import FORMATS, Formats
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.maintenance.orphan_files import Orphan, OwnerRule, remove_orphans
-from compactord.model import DATA, Compaction, Output
+from compactord.model import DATA, Compaction, Output, PickRule
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.manifest.manifest_files import read_entries
@@ -172,6 +172,7 @@ def one_shot(
     stop: threading.Event | None = None,
     clock: Clock | None = None,
     quiet_for_ms: int = 0,
+    pick: PickRule = PickRule.RELEASE_2_1,
     progress: Progress | None = None,
     max_commit_delay_ms: int = MAX_COMMIT_DELAY_MS,
     formats: Formats = FORMATS,
@@ -187,6 +188,7 @@ def one_shot(
             overrides=overrides or {},
             partitions=partitions,
             quiet_for_ms=quiet_for_ms,
+            pick=pick,
         ),
         start_engine=start_engine or partial(InlineEngine, run),
         clock=clock,

@@ -14,6 +14,7 @@ from compactord.config.model import ServiceConfig
 from compactord.config.warehouse import pairs, resolved
 from compactord.engine.masters import check_spark
 from compactord.errors import UsageError
+from compactord.model import PickRule
 from compactord.paimon.options.catalogue import check_override
 from compactord.plan.table import Strategy
 from compactord.scheduler.at_engine import TimeLimit
@@ -107,6 +108,13 @@ def append_wait_ms(args: argparse.Namespace, default: int | None) -> int | None:
 
 def quiet_for_ms(args: argparse.Namespace, default: int) -> int:
     return default if args.quiet_for is None else _value(duration_ms, args.quiet_for, "--quiet-for")
+
+
+def pick_of(args: argparse.Namespace) -> PickRule | None:
+    try:
+        return None if args.pick is None else PickRule(args.pick)
+    except ValueError:
+        raise UsageError(f"--pick {args.pick}: unknown; it is one of 2.0, 2.1") from None
 
 
 def _value(parse: Callable[[str], int], text: str, argument: str) -> int:

@@ -145,6 +145,15 @@ def add_worst_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_pick_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pick",
+        metavar="{2.0,2.1}",
+        help="pick from sorted runs as this release of Paimon does (default: --config's, else "
+        "2.1); with 2.0 level 1 may grow without bound",
+    )
+
+
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy",
@@ -166,6 +175,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         help="skip partitions of an append table that a command rewrote (DELETE, UPDATE, "
         "MERGE) within this time (default: --config's, else 0 s: skip none)",
     )
+    add_pick_argument(parser)
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:

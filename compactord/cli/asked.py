@@ -42,8 +42,8 @@ def listed_by_service(args: argparse.Namespace) -> tuple[Listed, ...]:
 
 def why_by_service(args: argparse.Namespace) -> int:
     """Run `why` with `--url`; the exit code. Raises as `listed_by_service`."""
-    if args.bucket is not None or args.partition:
-        raise UsageError("--bucket and --partition need --config or --warehouse")
+    if args.bucket is not None or args.partition or args.pick is not None:
+        raise UsageError("--bucket, --partition and --pick need --config or --warehouse")
     source = _source(args)
     view = _view(args, source)
     table, *others = _chosen(args, view)

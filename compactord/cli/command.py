@@ -22,6 +22,7 @@ from compactord.cli.arguments import (
     add_one_table_arguments,
     add_option_argument,
     add_partition_argument,
+    add_pick_argument,
     add_plan_arguments,
     add_verify_arguments,
     add_worst_argument,
@@ -66,7 +67,13 @@ _TABLE_COMMANDS: tuple[tuple[str, str, str, str, tuple[_AddArguments, ...]], ...
         "compactord.cli.why",
         "explain one table: why it is picked or not, when next, by which rules and options",
         examples.WHY_EXAMPLES,
-        (add_one_table_arguments, add_bucket_argument, add_partition_argument, add_worst_argument),
+        (
+            add_one_table_arguments,
+            add_bucket_argument,
+            add_partition_argument,
+            add_worst_argument,
+            add_pick_argument,
+        ),
     ),
     (
         "expire",

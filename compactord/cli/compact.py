@@ -16,6 +16,7 @@ from compactord.cli.argument_values import (
     engine_arguments,
     overrides_of,
     partitions_of,
+    pick_of,
     quiet_for_ms,
     strategy_of,
 )
@@ -57,6 +58,7 @@ def request_of(args: argparse.Namespace, choice: Choice, target: Target) -> Comp
         partitions=partitions_of(args),
         append_wait_ms=append_wait_ms(args, wait_ms),
         quiet_for_ms=quiet_for_ms(args, policy.quiet_for_ms),
+        pick=pick_of(args) or policy.pick,
     )
 
 
@@ -67,6 +69,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     partitions_of(args)
     append_wait_ms(args, None)
     quiet_for_ms(args, 0)
+    pick_of(args)
 
 
 def compact(

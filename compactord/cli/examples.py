@@ -23,10 +23,10 @@ examples:
   compactord compact --config compactord.yaml --tables 'sales\\..*'
   compactord compact --config compactord.yaml     # one pass over all tables that serve works on
 
-With --config the table's rules apply (options, append_wait, quiet_for), and Spark, memory, grace
-and time zone are the service's; arguments override them. Schedule windows have no effect: it starts
-at once. Of several tables, those that the service would not work on are skipped and listed with the
-reason; a table given by --table is compacted even so.
+With --config the table's rules apply (options, append_wait, quiet_for, pick), and Spark, memory,
+grace and time zone are the service's; arguments override them. Schedule windows have no effect: it
+starts at once. Of several tables, those that the service would not work on are skipped and listed
+with the reason; a table given by --table is compacted even so.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed
 or a table is refused; 69 no engine; 77 permission denied; 1 a defect of compactord

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compactord.cli.argument_values import partitions_of
+from compactord.cli.argument_values import partitions_of, pick_of
 from compactord.cli.asked import why_by_service
 from compactord.cli.choice import Choice, Target, choose
 from compactord.cli.plan import plannable
@@ -54,6 +54,7 @@ def why(args: argparse.Namespace) -> int:
     if args.url is not None:
         return why_by_service(args)
     partitions_of(args)
+    pick_of(args)
     choice = choose(args)
     clock = SystemClock(choice.zone)
     findings = _findings(args, choice, choice.targets[0], clock)
@@ -96,6 +97,7 @@ def _buckets(
     request = CompactRequest(
         append_wait_ms=policy.append_wait_ms if choice.is_configured else None,
         quiet_for_ms=policy.quiet_for_ms,
+        pick=pick_of(args) or policy.pick,
     )
     state, context = plannable(table, state, request, clock)
     in_partition = PartitionTest(table, partitions_of(args))

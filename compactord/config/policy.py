@@ -12,6 +12,7 @@ from compactord.config.model import Discovery, ServiceConfig
 from compactord.config.paths import dotted
 from compactord.config.table_settings import Rule, TableSettings
 from compactord.config.windows import Window
+from compactord.model import PickRule
 from compactord.paimon.options.catalogue import canonical_key
 
 # Sections read only when the daemon starts: its name and clock, its port, Spark, the catalogs.
@@ -36,6 +37,7 @@ class TablePolicy:
     discovery_interval_ms: int | None
     append_wait_ms: int | None
     quiet_for_ms: int
+    pick: PickRule
     expire_snapshots: SnapshotExpiry
     options: Mapping[str, str] = field(repr=False)
 

@@ -27,9 +27,11 @@ from compactord.config.values import (
     Text,
     at_least,
     no_entries_if_null,
+    scalar_text,
 )
 from compactord.config.windows import Window
 from compactord.errors import UsageError
+from compactord.model import PickRule
 from compactord.paimon.options.catalogue import canonical_key, check_override
 
 _SECOND = at_least(1000, "1 s")
@@ -108,6 +110,12 @@ class TableSettings(Section):
         alias="quiet_for",
         description="how long partitions of append tables are skipped after a command rewrote "
         "them (DELETE, UPDATE, MERGE); 0 s: not at all",
+    )
+    # YAML takes 2.1 without quotes for a number.
+    pick: Annotated[PickRule, BeforeValidator(scalar_text)] = Field(
+        default=PickRule.RELEASE_2_1,
+        description="pick from sorted runs as this release of Paimon does; with 2.0 level 1 may "
+        "grow without bound",
     )
     expire_snapshots: SnapshotExpiry = Field(
         default=SnapshotExpiry.FROM_TABLE,

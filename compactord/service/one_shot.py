@@ -28,7 +28,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.maintenance.kind import AnyKind
-from compactord.model import Subcompaction, TableName, TaskOutcome
+from compactord.model import PickRule, Subcompaction, TableName, TaskOutcome
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.counts import Counts
 from compactord.scheduler.effects import Effect
@@ -82,6 +82,7 @@ _POLICY = TablePolicy(
     discovery_interval_ms=None,
     append_wait_ms=None,
     quiet_for_ms=0,
+    pick=PickRule.RELEASE_2_1,
     expire_snapshots=SnapshotExpiry.OFF,
     options={},
 )

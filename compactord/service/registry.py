@@ -204,5 +204,6 @@ def _request(policy: TablePolicy, config: ServiceConfig) -> CompactRequest:
         overrides=policy.options,
         append_wait_ms=policy.append_wait_ms,
         quiet_for_ms=policy.quiet_for_ms,
+        pick=policy.pick,
         writer_delay_ms=config.recovery.writer_delay_ms,
     )

@@ -26,6 +26,7 @@ from compactord.model import (
     DATA,
     FailureKind,
     Output,
+    PickRule,
     RewriteStats,
     Subcompaction,
     SubcompactionResult,
@@ -107,6 +108,7 @@ def policy(**settings: object) -> TablePolicy:
         "discovery_interval_ms": None,
         "append_wait_ms": None,
         "quiet_for_ms": 0,
+        "pick": PickRule.RELEASE_2_1,
         "expire_snapshots": SnapshotExpiry.FROM_TABLE,
         "options": {},
     }

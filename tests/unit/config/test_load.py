@@ -290,6 +290,7 @@ def test_an_invalid_configuration_can_be_pickled(tmp_path: Path) -> None:
         ("recovery: {orphan_grace: 86400000}", "recovery.orphan_grace", "with its unit"),
         ("defaults: {max_concurrent_tasks: 0}", "defaults.max_concurrent_tasks", "1 or more"),
         ("defaults: {append_wait: soon}", "defaults.append_wait", "10 min"),
+        ("defaults: {pick: 2}", "defaults.pick", "2.0 or 2.1"),
         ("defaults: {expire_snapshots: on}", "defaults.expire_snapshots", "from_table or off"),
         ("defaults: {windows: 5}", "defaults.windows", "a list"),
         ("defaults: {options: {bucket: 5}}", "defaults.options.bucket", "may be set here"),

@@ -12,6 +12,7 @@ from compactord.config.policy import (
     policy_for,
     unmatched_patterns,
 )
+from compactord.model import PickRule
 
 
 def _config(**sections: Any) -> ServiceConfig:
@@ -25,6 +26,7 @@ def test_without_rules_the_defaults_hold() -> None:
     assert policy.max_backlog_age_ms == 30 * 60_000
     assert policy.append_wait_ms == 30 * 60_000
     assert policy.quiet_for_ms == 0
+    assert policy.pick is PickRule.RELEASE_2_1
     assert policy.discovery_interval_ms is None
     assert policy.expire_snapshots is SnapshotExpiry.FROM_TABLE
 
@@ -36,11 +38,13 @@ def test_later_rules_win_key_by_key() -> None:
             {"match": {"table": "d\\..*"}, "set": {"priority": 20, "mode": "paused"}},
             {"match": {"table": "d\\.t"}, "set": {"priority": 30, "quiet_for": "15 min"}},
             {"match": {"table": "d\\.other"}, "set": {"priority": 40}},
+            {"match": {}, "set": {"pick": 2.0}},
         ],
     )
     policy = policy_for(config, "lake", "d", "t")
     assert (policy.priority, policy.mode, policy.max_concurrent_tasks) == (30, Mode.PAUSED, 7)
     assert policy.quiet_for_ms == 15 * 60_000
+    assert policy.pick is PickRule.RELEASE_2_0
 
 
 def test_a_rule_can_set_a_default_back() -> None:

@@ -17,7 +17,7 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import Retry, ServiceConfig
 from compactord.config.paths import dotted
 from compactord.config.problems import Origin, OriginKind
-from compactord.model import TableName
+from compactord.model import PickRule, TableName
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
@@ -73,10 +73,11 @@ def _listing(
 
 
 def _registry(
-    clock: VirtualClock, loaded: LoadedConfig | None = None
+    clock: VirtualClock,
+    loaded: LoadedConfig | None = None,
+    specs: dict[TableName, TableSpec] | None = None,
 ) -> tuple[TableRegistry, Scheduler]:
     events: list[Callable[[], None]] = []
-    specs: dict[TableName, TableSpec] = {}
     scheduler = Scheduler(
         retry=Retry(),
         wall=WallTime(timezone.utc),
@@ -88,6 +89,7 @@ def _registry(
     )
     timetable = Timetable(events.append)
     loaded = loaded or _loaded()
+    specs = {} if specs is None else specs
     return TableRegistry(loaded, scheduler, specs, timetable=timetable, clock=clock), scheduler
 
 
@@ -97,6 +99,15 @@ def test_tables_of_a_database_that_cannot_be_listed_are_not_taken_for_dropped() 
     registry.listed(_listing("b.y", unreadable=frozenset({"a"})))
     leaving = {str(name): scheduled.is_leaving for name, scheduled in scheduler.tables.items()}
     assert leaving == {"c.a.x": False, "c.b.y": False, "c.b.z": True}
+
+
+def test_each_table_is_planned_by_the_pick_of_its_rule() -> None:
+    specs: dict[TableName, TableSpec] = {}
+    rule = {"match": {"table": "a\\.old"}, "set": {"pick": "2.0"}}
+    registry, _ = _registry(VirtualClock(), _loaded(rules=[rule]), specs)
+    registry.listed(_listing("a.x", "a.old"))
+    picks = {str(name): spec.request.pick for name, spec in specs.items()}
+    assert picks == {"c.a.x": PickRule.RELEASE_2_1, "c.a.old": PickRule.RELEASE_2_0}
 
 
 def test_a_catalog_that_cannot_be_listed_keeps_its_tables_and_says_why() -> None:
