@@ -15,6 +15,7 @@ planning very many small files, bucket-plan at planning very many buckets,
 kernel at the merge kernel, rewrite at one subcompaction beside its floor, start at whole commands,
 from the start of the process to its end. polls says how soon a thousand quiet tables in an object
 store are polled; contested lets four processes commit to one table, on each store of this machine.
+level-1 compares, on paper, what compactions write by the picks of 2.0 and of 2.1.
 Of the daemon, service-idle, service-memory, service-latency and service-load say what it costs and
 how soon it answers; they take 12 minutes of the half hour, service-memory alone 5.
 pk-s3 and small-s3 are pk and small on an S3 server of this machine (MinIO, or moto where that is
@@ -58,6 +59,10 @@ _LINES = {
     "bucket-plan": {
         _FULL: ["tests.bench.bench_bucket_plan", "--buckets", "1000", "10000"],
         _QUICK: ["tests.bench.bench_bucket_plan", "--buckets", "10", "100"],
+    },
+    "level-1": {
+        _FULL: ["tests.bench.bench_level_1", "--commits", "4000", "--seeds", "6"],
+        _QUICK: ["tests.bench.bench_level_1"],
     },
     "kernel": {
         _FULL: ["tests.bench.bench_kernel", "--rows", "4000000"],
@@ -276,6 +281,8 @@ def _line_figures(case: str, command: list[str], cores: list[int]) -> dict[str, 
         found |= {name: lines[-1][name] for name in ("look_ms", "plan_ms", "look_10_files_ms")}
     elif case == "bucket-plan":
         found |= {name: figure for name, figure in lines[-1].items() if name != "bench"}
+    elif case == "level-1":
+        found["picks_ratio"] = lines[-2]["write_amplification"] / lines[-1]["write_amplification"]
     elif case == "start":
         ratios = {f"{line['case']}_{name}": line.get(name) for line in lines for name in _RATIOS}
         found |= {name: ratio for name, ratio in ratios.items() if ratio is not None}

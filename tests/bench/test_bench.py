@@ -89,6 +89,15 @@ def test_many_buckets_are_planned_from_nothing_and_after_ten_files(tmp_path: Pat
     assert found["plan_10_files_ms"] > 0
 
 
+def test_level_1_is_merged_with_older_runs_by_the_picks_of_2_1(tmp_path: Path) -> None:
+    found = bench(tmp_path / "figures.json", "level-1")["level-1"]
+    lines = {(line["trigger"], line["pick"]): line for line in found["lines"]}
+    old, new = lines[8, "2.0"], lines[8, "2.1"]
+    assert old["ingested_mb"] == new["ingested_mb"] > 1000
+    assert old["level_1_max_mb"] > 2 * new["level_1_max_mb"]
+    assert found["picks_ratio"] > 2
+
+
 def test_quiet_tables_are_polled_and_contested_commits_made(tmp_path: Path) -> None:
     found = bench(tmp_path / "figures.json", "polls", "contested")
     for polled in found["polls"]["lines"]:
