@@ -212,7 +212,7 @@ class WriteOnlyWriter:
     def _commit(self, files: Sequence[tuple[BucketId, DataFile]]) -> int:
         """Append a snapshot; after a lost race, try again on top of the newest one."""
         self._identifier += 1
-        location = self._table.ref.location
+        location, root = self._table.ref.location, self._table.ref.root
         options = self._table.options.commit
         metadata = MetadataFiles(
             self._storage,
@@ -258,13 +258,13 @@ class WriteOnlyWriter:
                 delta_record_count=rows,
                 next_row_id=latest.next_row_id if latest else 0,
             )
-            temporary = f"{paths.snapshot_folder(location)}/.{self._owner.unique_name()}.tmp"
-            path = paths.snapshot_path(location, snapshot.id)
+            temporary = f"{paths.snapshot_folder(root)}/.{self._owner.unique_name()}.tmp"
+            path = paths.snapshot_path(root, snapshot.id)
             created = self._storage.create_if_absent(
                 path, snapshot_json(snapshot), temporary=temporary
             )
             if created is Creation.CREATED:
-                hint = paths.latest_hint(location)
+                hint = paths.latest_hint(root)
                 self._storage.overwrite(hint, str(snapshot.id).encode())
                 return snapshot.id
             metadata.take_back(only=[base])

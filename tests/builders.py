@@ -28,7 +28,7 @@ from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.manifest.manifest_files import read_entries
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
-from compactord.paimon.table import TableRef
+from compactord.paimon.table import TableRef, branch_of
 from compactord.paimon.types import AtomicType, DataField, TypeRoot
 from compactord.plan.table import Strategy
 from compactord.rewrite.subcompaction import run_subcompaction
@@ -285,6 +285,28 @@ def _records(storage: Storage, path: str) -> list[dict[str, int]]:
     rows = pa.ipc.open_file(content).read_all() if is_arrow else pq.read_table(content)
     found: list[dict[str, int]] = rows.to_pylist()
     return found
+
+
+def make_branch(
+    storage: Storage, table: TableRef, name: str, snapshot_id: int | None = None
+) -> TableRef:
+    """A branch as Java makes it (utils/FileSystemBranchManager.java): empty, or from a tag `v`.
+
+    The tag is of this snapshot; the branch has no hints.
+    """
+    branch = branch_of(table, name)
+    copies = {paths.schema_path(branch.root, 0): paths.schema_path(table.root, 0)}
+    if snapshot_id is not None:
+        snapshot, tag = (
+            paths.snapshot_path(table.root, snapshot_id),
+            paths.tag_path(table.root, "v"),
+        )
+        storage.overwrite(tag, storage.read(snapshot))
+        copies[paths.snapshot_path(branch.root, snapshot_id)] = snapshot
+        copies[paths.tag_path(branch.root, "v")] = tag
+    for path, source in copies.items():
+        storage.write_new(path, storage.read(source))
+    return branch
 
 
 def check_chain(storage: Storage, table: TableRef) -> None:

@@ -39,7 +39,7 @@ class Process:
         self.storage = storage or table.storage
         clock = clock or VirtualClock()
         publisher = StorePublisher(self.storage, settle_ms=settle_ms)
-        self.lost_commits = LostCommits(self.storage, publisher, TABLE.location, clock)
+        self.lost_commits = LostCommits(self.storage, publisher, TABLE, clock)
         self.follower = Follower(
             table_in_folder(self.storage, TABLE),
             user=commit_user(owner, None),

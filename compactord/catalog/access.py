@@ -17,9 +17,9 @@ class TableAccess:
     """One table: its place in its store, and what publishes its snapshots.
 
     Tables of one catalog may lie in several stores, each with credentials of its own. The newest
-    schema and snapshot are those in the table's folder, as in Paimon's catalogs that know tables by
-    path (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`). A catalog that keeps them itself
-    has a class with its own methods.
+    schema and snapshot are those in the folder of the table or branch, as in Paimon's catalogs that
+    know tables by path (catalog/AbstractCatalog.java, `tableSchemaInFileSystem`). A catalog that
+    keeps them itself has a class with its own methods.
     """
 
     ref: TableRef
@@ -31,11 +31,11 @@ class TableAccess:
 
         Raises `TableNotFound` where there is none, and what reading it raises.
         """
-        return latest_schema(self.storage, self.ref.location, known=known)
+        return latest_schema(self.storage, self.ref.root, known=known)
 
     def has_later_schema(self, known: TableSchema) -> bool:
         """Whether there is a schema after `known`: one small request."""
-        return has_later_schema(self.storage, self.ref.location, known.id)
+        return has_later_schema(self.storage, self.ref.root, known.id)
 
     def keeps_schema(self, known: TableSchema) -> bool:
         """Whether `known` is still one of the table's schemas, as it was: one request.
@@ -44,7 +44,7 @@ class TableAccess:
         `ref` tells only where the catalog knows it. Raises what reading raises.
         """
         try:
-            return read_schema(self.storage, self.ref.location, known.id) == known
+            return read_schema(self.storage, self.ref.root, known.id) == known
         except ObjectNotFound:
             return False
 

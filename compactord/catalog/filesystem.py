@@ -11,6 +11,7 @@ from compactord.catalog.names import (
     may_be_table,
     nearest_names,
     parse_name,
+    require_schema,
     table_at,
 )
 from compactord.catalog.options import read_option
@@ -18,7 +19,7 @@ from compactord.catalog.publishing import Publishing
 from compactord.catalog.registry import CATALOGS
 from compactord.errors import CatalogOptionInvalid, StorageError, TableNotFound
 from compactord.paimon.options.values import boolean
-from compactord.paimon.table import TableRef
+from compactord.paimon.table import TableRef, branch_of
 from compactord.storage.base import Storage
 
 
@@ -37,22 +38,21 @@ class FilesystemCatalog(Catalog):
 
     def find_table(self, name: str) -> TableRef:
         """See `Catalog`."""
-        database, table = parse_name(name, self.list_tables)
+        database, table, branch = parse_name(name, self.list_tables)
         self._publishing.require_root()
         storage, warehouse = self.warehouse_storage, self.warehouse
-        ref = table_at(warehouse, database, table)
+        ref = branch_of(table_at(warehouse, database, table), branch)
         for path, what in (
             (
                 f"{warehouse}/{database}{DATABASE_SUFFIX}",
                 f"database {database} of warehouse {warehouse}",
             ),
-            (ref.location, f"table {name} of warehouse {warehouse}"),
+            (ref.location, f"table {database}.{table} of warehouse {warehouse}"),
         ):
             if not storage.folder_exists(path):
                 hint = nearest_names(name, self.list_tables)
                 raise TableNotFound(f"{what} does not exist: {path}{hint}")
-        if not may_be_table(storage, ref.location):
-            raise TableNotFound(f"{ref.location} is not a Paimon table: it has no schema")
+        require_schema(storage, ref)
         return ref
 
     def check_access(self) -> None:

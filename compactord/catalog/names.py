@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from compactord.catalog.base import TableList
 from compactord.errors import ObjectNotFound, StorageError, TableNotFound, UsageError
-from compactord.paimon.paths import is_file_name
+from compactord.paimon.paths import MAIN_BRANCH, is_file_name
 from compactord.paimon.schema import schema_ids
-from compactord.paimon.table import TableRef
+from compactord.paimon.snapshot import branch_names
+from compactord.paimon.table import BRANCH_MARK, TableRef
 from compactord.storage.base import Storage
 
 DATABASE_SUFFIX = ".db"
@@ -21,18 +22,22 @@ def table_at(warehouse: str, database: str, name: str) -> TableRef:
     return TableRef(database=database, name=name, location=location)
 
 
-def parse_name(name: str, list_tables: Callable[[], TableList]) -> tuple[str, str]:
-    """Database and table of `database.table`.
+def parse_name(name: str, list_tables: Callable[[], TableList]) -> tuple[str, str, str]:
+    """Database, table and branch of `database.table` or `database.table$branch_b`.
 
-    Raises `UsageError` for a malformed name, with the tables that were perhaps meant.
+    Raises `UsageError` for a malformed name, with the tables that were perhaps meant, and for
+    system tables.
     """
-    database, dot, table = name.partition(".")
-    if not (dot and is_file_name(database) and is_file_name(table)):
+    database, dot, rest = name.partition(".")
+    table, dollar, marked = rest.partition("$")
+    branch = (dollar + marked).removeprefix(BRANCH_MARK) if dollar else MAIN_BRANCH
+    if "$" in branch:
+        raise UsageError(f"table {name!r} is a system table, which has no files of its own")
+    if not (dot and all(map(is_file_name, (database, table, branch)))):
         hint = nearest_names(name, list_tables)
-        raise UsageError(f"table {name!r} is not of the form database.table{hint}")
-    if "$" in table:
-        raise UsageError(f"table {name!r}: branches and system tables are not supported yet")
-    return database, table
+        forms = "database.table or database.table$branch_name"
+        raise UsageError(f"table {name!r} is not of the form {forms}{hint}")
+    return database, table, branch
 
 
 def nearest_names(name: str, list_tables: Callable[[], TableList]) -> str:
@@ -48,6 +53,16 @@ def nearest_names(name: str, list_tables: Callable[[], TableList]) -> str:
     same = [full for full in known if full.partition(".")[2] == name.rpartition(".")[2]]
     found = list(dict.fromkeys([*(lower[text] for text in near), *same]))[:3]
     return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def require_schema(storage: Storage, ref: TableRef) -> None:
+    """Raises `TableNotFound` unless the table or branch has a schema, and what listing raises."""
+    if may_be_table(storage, ref.root):
+        return
+    if ref.branch == MAIN_BRANCH:
+        raise TableNotFound(f"{ref.location} is not a Paimon table: it has no schema")
+    known = ", ".join((MAIN_BRANCH, *branch_names(storage, ref.location)))
+    raise TableNotFound(f"{ref.location} has no branch {ref.branch}; its branches are {known}")
 
 
 def may_be_table(storage: Storage, location: str) -> bool:

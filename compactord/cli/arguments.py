@@ -60,7 +60,11 @@ def add_choice_arguments(parser: argparse.ArgumentParser, *, or_service: bool = 
     """Which tables a command is for (`cli/choice.py`)."""
     add_place_arguments(parser, or_service=or_service)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--table", metavar="DB.T", help="one table, with its database")
+    which.add_argument(
+        "--table",
+        metavar="DB.T",
+        help="one table, with its database; its branch b as DB.T$branch_b",
+    )
     which.add_argument("--database", metavar="DB", help="all tables of a database")
     which.add_argument(
         "--tables",

@@ -52,8 +52,8 @@ def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
         name, access = choice.shown_name(target), target.open()
         rules = _rules(access, sample)
         told = _progress(name, clock)
-        location = target.ref.location
-        found = verify_table(access.storage, location, wanted, rules, progress=told, pause=pause)
+        ref, storage = target.ref, access.storage
+        found = verify_table(storage, ref, wanted, rules, progress=told, pause=pause)
         code = FAILED if found.findings else OK
         return Result(lines=list(_text(name, found)), found=_json(target, found), code=code)
 

@@ -86,9 +86,10 @@ def prepare(
         entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
         for entry in entries
     )
-    schema_id = max(schema_ids(storage, location), default=None)
+    root = state.table.root
+    schema_id = max(schema_ids(storage, root), default=None)
     if schema_id is None:
-        raise TableNotFound(f"table {state.table.full_name} was dropped: {location} has no schema")
+        raise TableNotFound(f"table {state.table.full_name} was dropped: {root} has no schema")
     _refuse_later_schemas(state, changes, schema_id)
     statistics = _statistics(storage, location, latest, schema_id)
     # What was read meanwhile did not depend on the files.
@@ -260,7 +261,7 @@ def _properties(
     try:
         largest = int(before) if before is not None else _max_sequence_number(state)
     except ValueError as error:
-        path = paths.snapshot_path(state.table.location, state.snapshot.id)
+        path = paths.snapshot_path(state.table.root, state.snapshot.id)
         why = f"{_SEQUENCE_PROPERTY} is {before!r}, expected a whole number"
         raise FormatError(path, why) from error
     added = [file.max_sequence_number for change in changes for file in change.after]

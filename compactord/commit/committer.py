@@ -150,7 +150,7 @@ class Committer:
                     files.take_back()
                     return NothingCommitted(dropped=tuple(pending.dropped)), state
                 assert state.snapshot is not None, "what stands of the changes is in one"
-                stands = still_stands(self._storage, state.table.location, state.snapshot)
+                stands = still_stands(self._storage, state.table.root, state.snapshot)
             except (TransientStorageError, ObjectNotFound) as error:
                 # Nothing of this attempt was published, whatever it was that failed. What is not
                 # found went with a snapshot that expired or was rolled back meanwhile.
@@ -305,16 +305,15 @@ class Committer:
         The commit is valid, whatever fails here. It is lost if another writer has replaced it, as a
         Java process on a plain file system can: its rename is exclusive only within one process.
         """
-        location = state.table.location
         # A missing or old hint is legal: readers probe the next id.
         with contextlib.suppress(StorageError):
-            self._storage.overwrite(paths.latest_hint(location), str(snapshot.id).encode())
+            self._storage.overwrite(paths.latest_hint(state.table.root), str(snapshot.id).encode())
         newest = self.follower.newest_after(state)
         # Ours is read last. After the refresh: a state with a replacement must not be taken
         # for ours. After its base: a rollback removes the newest snapshot first.
         try:
             trouble = self._trouble_below(state, snapshot)
-            found = self._publication.found_at(location, snapshot.id)
+            found = self._publication.found_at(state.table, snapshot.id)
             if found is None:
                 # Rolled back already, or expired below newer ones: the next refresh finds out.
                 return newest, None
@@ -330,12 +329,12 @@ class Committer:
 
     def _trouble_below(self, state: TableState, ours: Snapshot) -> str | None:
         """What happened to the snapshot below ours between its last check and our publication."""
-        location, base = state.table.location, state.snapshot
+        root, base = state.table.root, state.snapshot
         assert base is not None
-        found = snapshot_unless_gone(self._storage, location, base.id)
+        found = snapshot_unless_gone(self._storage, root, base.id)
         if found is None:
             # Expiry removes the oldest first; only a rollback leaves older ones.
-            if all(other > base.id for other in snapshot_ids(self._storage, location)):
+            if all(other > base.id for other in snapshot_ids(self._storage, root)):
                 return None
             what = "was rolled back"
             effect = "the rollback has no effect"

@@ -64,6 +64,6 @@ class LockedPublisher:
             return created
         # The caller reads the snapshot back: another may have replaced it.
         raise TransientStorageError(
-            paths.snapshot_path(table.location, snapshot.id),
+            paths.snapshot_path(table.root, snapshot.id),
             "the catalog's lock expired while the snapshot was being published",
         )

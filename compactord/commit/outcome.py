@@ -42,8 +42,7 @@ class Publication:
         kept when it may have existed briefly. Raises `StorageError` when it was refused and
         `CommitUnknown` when the outcome cannot be determined.
         """
-        location = table.location
-        path = paths.snapshot_path(location, snapshot.id)
+        path = paths.snapshot_path(table.root, snapshot.id)
         is_in_doubt = False
         for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
             failure: StorageError | None = None
@@ -56,7 +55,7 @@ class Publication:
             is_refused = failure is not None and not isinstance(failure, TransientStorageError)
             if failure is not None and not is_refused:
                 _log.warning("commit_outcome_unknown", attempt=attempt, error=str(failure))
-            found = self.found_at(location, snapshot.id)
+            found = self.found_at(table, snapshot.id)
             if is_refused and found is not None:
                 # The store reported a refusal, but a snapshot exists: ours after all, or another's.
                 _log.warning("commit_outcome_unknown", attempt=attempt, error=str(failure))
@@ -82,17 +81,17 @@ class Publication:
             "nothing was deleted, the next run checks again"
         )
 
-    def found_at(self, location: str, snapshot_id: int) -> Snapshot | None:
+    def found_at(self, table: TableRef, snapshot_id: int) -> Snapshot | None:
         """The snapshot under this id; None when there certainly is none."""
         reason = ""
         for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
             try:
-                return snapshot_unless_gone(self._storage, location, snapshot_id)
+                return snapshot_unless_gone(self._storage, table.root, snapshot_id)
             except CompactordError as error:
                 reason = str(error)
                 _log.warning("commit_outcome_unknown", attempt=attempt, error=reason)
                 self._clock.sleep(0.01 * 2**attempt)
         raise CommitUnknown(
-            f"{paths.snapshot_path(location, snapshot_id)} cannot be read ({reason}), so it is "
+            f"{paths.snapshot_path(table.root, snapshot_id)} cannot be read ({reason}), so it is "
             "unknown whether our snapshot was published; nothing was deleted"
         )

@@ -59,9 +59,9 @@ class StorePublisher:
         self._storage = storage
 
     def publish(self, table: TableRef, snapshot: Snapshot, *, owner: Owner) -> Creation:
-        folder = paths.snapshot_folder(table.location)
+        folder = paths.snapshot_folder(table.root)
         return self._storage.create_if_absent(
-            paths.snapshot_path(table.location, snapshot.id),
+            paths.snapshot_path(table.root, snapshot.id),
             snapshot_json(snapshot),
             temporary=f"{folder}/.snapshot-{snapshot.id}.{owner.unique_name()}.tmp",
         )

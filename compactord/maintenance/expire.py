@@ -24,7 +24,7 @@ from compactord.errors import ObjectNotFound, StorageError
 from compactord.maintenance.expire_plan import ExpirePlan, ExpiringHistory, plan_expiry
 from compactord.maintenance.expire_range import ExpireRange, expire_range
 from compactord.maintenance.expire_reader import MetadataReader
-from compactord.maintenance.restored import hint_trouble
+from compactord.maintenance.restored import hint_trouble, main_trouble
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.options.table_options import ExpireOptions
@@ -80,7 +80,7 @@ def expire_snapshots(
     keep_from: int | None,
     remove_empty_folder: Callable[[str], bool] | None = None,
 ) -> Expired:
-    """One round: at most `options.limit` snapshots of the main branch.
+    """One round: at most `options.limit` snapshots of the branch that `table` is.
 
     `keep_from` is the lowest snapshot that is being read now; it, all later ones and their files
     are kept. `remove_empty_folder` removes a folder unless something is in it and returns whether
@@ -90,18 +90,18 @@ def expire_snapshots(
     be read, and `UsageError` for options that contradict each other: nothing is deleted then.
     Raises `StorageError` if a deletion fails: the next round continues there.
     """
-    found = _due(storage, table.location, options, now_ms=now_ms, keep_from=keep_from)
+    found = _due(storage, table, options, now_ms=now_ms, keep_from=keep_from)
     if isinstance(found, Expired):
         return found
     wanted, snapshots = found
     if wanted.is_empty:
-        if not has_earliest_hint(storage, table.location):
-            write_earliest_hint(storage, table.location, wanted.first)
+        if not has_earliest_hint(storage, table.root):
+            write_earliest_hint(storage, table.root, wanted.first)
         return Expired(first=wanted.first, end=wanted.first, more=wanted.more)
     counts: Counter[str] = Counter()
     why_not = None
     try:
-        round_ = _Round(storage, table.location, wanted, snapshots)
+        round_ = _Round(storage, table, wanted, snapshots)
         round_.delete(bucket_folder, counts, remove_empty_folder, options)
     except _TableChanged as changed:
         why_not = str(changed)
@@ -130,7 +130,7 @@ def preview_expiry(
 
     Raises what that raises before its first deletion.
     """
-    found = _due(storage, table.location, options, now_ms=now_ms, keep_from=keep_from)
+    found = _due(storage, table, options, now_ms=now_ms, keep_from=keep_from)
     if isinstance(found, Expired):
         return ExpiryPreview(figures=found)
     wanted, snapshots = found
@@ -139,7 +139,7 @@ def preview_expiry(
             figures=Expired(first=wanted.first, end=wanted.first, more=wanted.more)
         )
     try:
-        round_ = _Round(storage, table.location, wanted, snapshots)
+        round_ = _Round(storage, table, wanted, snapshots)
         plan, expiring = round_.plan(bucket_folder), round_.snapshot_paths
     except _TableChanged as moved:
         figures = Expired(first=wanted.first, end=wanted.end, why_not=str(moved))
@@ -169,23 +169,25 @@ def preview_expiry(
 
 
 def _due(
-    storage: Storage, location: str, options: ExpireOptions, *, now_ms: int, keep_from: int | None
+    storage: Storage, table: TableRef, options: ExpireOptions, *, now_ms: int, keep_from: int | None
 ) -> Expired | tuple[ExpireRange, _Snapshots]:
     """The snapshots that expire now, and those that there are; or why there are none."""
     if options.changelog_decoupled:
         return Expired(why_not="its options keep changelogs longer than snapshots")
-    hint = hinted_snapshot_id(storage, location)
-    snapshots = _Snapshots(storage, location)
-    if not snapshots.ids:
+    hint = hinted_snapshot_id(storage, table.root)
+    snapshots = _Snapshots(storage, table.root)
+    is_new = hint is None and len(snapshots.ids) == 1 and table.branch != paths.MAIN_BRANCH
+    if is_new or not snapshots.ids:
+        # A branch is made from a tag with one snapshot, without a hint.
         return Expired()
-    trouble = hint_trouble(hint, snapshots.ids)
+    trouble = hint_trouble(hint, snapshots.ids) or main_trouble(storage, table, now_ms)
     if trouble is not None:
         return Expired(why_not=trouble)
     wanted = expire_range(
         options,
         earliest=snapshots.ids[0],
         latest=snapshots.ids[-1],
-        next_of_consumers=min(read_consumers(storage, location).values(), default=None),
+        next_of_consumers=min(read_consumers(storage, table.root).values(), default=None),
         keep_from=keep_from,
         time_of=snapshots.time_ms,
         now_ms=now_ms,
@@ -200,18 +202,18 @@ class _TableChanged(Exception):
 class _Snapshots:
     """The snapshots of one listing, whose files are read once each."""
 
-    def __init__(self, storage: Storage, location: str) -> None:
+    def __init__(self, storage: Storage, root: str) -> None:
         self._storage = storage
-        self._location = location
+        self._root = root
         # In ascending order.
-        self.ids = snapshot_ids(storage, location)
+        self.ids = snapshot_ids(storage, root)
         self._listed = frozenset(self.ids)
         self._known: dict[int, Snapshot | None] = {}
 
     def get(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot, None if it is gone. Raises `StorageError` if it only cannot be read."""
         if snapshot_id in self._listed and snapshot_id not in self._known:
-            found = snapshot_unless_gone(self._storage, self._location, snapshot_id)
+            found = snapshot_unless_gone(self._storage, self._root, snapshot_id)
             self._known[snapshot_id] = found
         return self._known.get(snapshot_id)
 
@@ -231,12 +233,12 @@ class _Round:
     def __init__(
         self,
         storage: Storage,
-        location: str,
+        table: TableRef,
         wanted: ExpireRange,
         snapshots: _Snapshots,
     ) -> None:
         self._storage = storage
-        self._location = location
+        self._location, self._root = table.location, table.root
         end = snapshots.get(wanted.end)
         expiring = snapshots.within(wanted.first, wanted.end)
         if end is None or not expiring:
@@ -248,14 +250,14 @@ class _Round:
             expiring=expiring,
             end=end,
             later=snapshots.within(wanted.end + 1),
-            tags=tuple(read_tags(storage, location).values()),
-            others=tuple(_others(storage, location)),
+            tags=tuple(read_tags(storage, table.root).values()),
+            others=tuple(_others(storage, table)),
         )
 
     @property
     def snapshot_paths(self) -> tuple[str, ...]:
         """Those that expire, the oldest first."""
-        return tuple(paths.snapshot_path(self._location, s.id) for s in self._history.expiring)
+        return tuple(paths.snapshot_path(self._root, s.id) for s in self._history.expiring)
 
     def plan(self, bucket_folder: Callable[[BucketId], str]) -> ExpirePlan:
         """What is deleted; the table is as it was when that was decided."""
@@ -292,7 +294,7 @@ class _Round:
             self._delete("snapshots", [path], counts)
         self._check()
         try:
-            write_earliest_hint(self._storage, self._location, self._end.id)
+            write_earliest_hint(self._storage, self._root, self._end.id)
         except StorageError as error:
             # Readers that do not find the hint list the folder.
             _log.warning("earliest_hint_not_written", error=str(error))
@@ -306,7 +308,7 @@ class _Round:
 
     def _check(self) -> None:
         try:
-            found = read_snapshot(self._storage, self._location, self._end.id)
+            found = read_snapshot(self._storage, self._root, self._end.id)
         except ObjectNotFound:
             raise _TableChanged(f"snapshot {self._end.id} is gone") from None
         if found.identity != self._end.identity:
@@ -316,16 +318,21 @@ class _Round:
 
     def _list_keepers(self) -> frozenset[tuple[str, int]]:
         """Tags by names and modification times, as one may be put on another snapshot; branches."""
-        tags = self._storage.list(paths.tag_folder(self._location))
+        tags = self._storage.list(paths.tag_folder(self._root))
         branches = branch_names(self._storage, self._location)
         return frozenset((s.name, s.changed_ms) for s in tags).union((b, 0) for b in branches)
 
 
-def _others(storage: Storage, location: str) -> Iterator[Snapshot]:
-    """Snapshots besides main's and tags that keep files: those of branches and changelogs."""
-    yield from read_changelogs(storage, location)
-    for branch in branch_names(storage, location):
-        root = paths.branch_root(location, branch)
+def _others(storage: Storage, table: TableRef) -> Iterator[Snapshot]:
+    """What keeps files besides the branch's own snapshots and tags.
+
+    Its changelogs, and the snapshots, tags and changelogs of all other branches, main included.
+    """
+    yield from read_changelogs(storage, table.root)
+    for branch in (paths.MAIN_BRANCH, *branch_names(storage, table.location)):
+        if branch == table.branch:
+            continue
+        root = paths.branch_root(table.location, branch)
         yield from _Snapshots(storage, root).within(0)
         yield from read_tags(storage, root).values()
         yield from read_changelogs(storage, root)

@@ -9,15 +9,16 @@ Of the snapshots b..e, those before e expire. Deleted are:
 
 That is Java's rule (table/ExpireSnapshotsImpl.java, operation/FileDeletionBase.java). It assumes
 that a deleted file never comes back, that each snapshot was made from the one before it, and that
-only main's snapshots and tags need files. Where these assumptions fail, more is kept here than by
-Java:
+only snapshots and tags of the branch need files. Where these assumptions fail, more is kept here
+than by Java:
 
 - a file that a later snapshot adds again (a rollback to an old snapshot as a new one does that), or
   that was added again before: then the nearest tag, the only one that Java checks, may lack a file
   that an older one has;
 - all files of e, unless metadata proves that e descends from all of b+1..e-1: one of them may have
   been replaced after e's writer had read it;
-- all files of tags on replaced snapshots, of branches and of long-lived changelogs.
+- all files of tags on replaced snapshots, of other branches (main is one to them), of long-lived
+  changelogs.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ _CLOCKS_DIFFER_MS = 48 * 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringHistory:
-    """The existing snapshots of a table, and everything else that names files.
+    """The existing snapshots of a table or branch, and everything else that names files.
 
     `expiring` are b..e-1 in order, `end` is e, `later` are those after it. `others` are snapshots
-    that are kept for other reasons: those of branches, their tags, long-lived changelogs.
+    that are kept for other reasons: those of other branches, their tags, long-lived changelogs.
     """
 
     expiring: Sequence[Snapshot]

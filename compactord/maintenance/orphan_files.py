@@ -192,7 +192,9 @@ def _old_files(
     storage: Storage, location: str, partition_depth: int, rule: OwnerRule
 ) -> Iterator[Orphan]:
     """What the rule lets go, live or not."""
-    folders = [paths.manifest_folder(location), paths.snapshot_folder(location)]
+    branches = (paths.MAIN_BRANCH, *branch_names(storage, location))
+    roots = (paths.branch_root(location, branch) for branch in branches)
+    folders = [paths.manifest_folder(location), *map(paths.snapshot_folder, roots)]
     for folder in (*folders, *_bucket_folders(storage, location, partition_depth)):
         for status in storage.list(folder):
             if rule.lets_go(status):

@@ -6,10 +6,13 @@ from collections.abc import Collection
 
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, hinted_snapshot_id, snapshot_files
+from compactord.paimon.table import TableRef
 from compactord.storage.base import ObjectStatus, Storage
 
 # Writers create a snapshot's file within this time of the moment that stands in it.
 _WRITE_DELAY_MAX_MS = 600_000
+# Files that have not changed for so long are part of no restore that goes on.
+_SETTLED_MS = 86_400_000
 _MAY_BE_RESTORED = "a restore or copy may be under way"
 
 
@@ -42,6 +45,26 @@ def why_incomplete(storage: Storage, location: str, branch: str, before_ms: int)
     if hint is None and not files:
         return f"{root} has no snapshots: {_MAY_BE_RESTORED}"
     trouble = hint_trouble(hint, files)
+    return trouble if trouble is None else f"{root}: {trouble}"
+
+
+def main_trouble(storage: Storage, table: TableRef, now_ms: int) -> str | None:
+    """Why main's snapshots, which need files of its branches too, may not be all; None for main.
+
+    A restore that goes by names brings branches first and main's snapshots last. Main without any
+    is complete once its schemas are a day old: all may have been written to branches.
+    """
+    root = table.location
+    if table.branch == paths.MAIN_BRANCH:
+        return None
+    hint = hinted_snapshot_id(storage, root)
+    ids = snapshot_files(storage, root).keys()
+    if hint is None and not ids:
+        schemas = list(storage.list(paths.schema_folder(root)))
+        if schemas and all(each.changed_ms < now_ms - _SETTLED_MS for each in schemas):
+            return None
+        return f"{root} has no snapshots: {_MAY_BE_RESTORED}"
+    trouble = hint_trouble(hint, ids)
     return trouble if trouble is None else f"{root}: {trouble}"
 
 

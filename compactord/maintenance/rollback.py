@@ -9,24 +9,25 @@ from collections.abc import Collection, Mapping
 from compactord.errors import CompactordError
 from compactord.maintenance.expire_reader import FileKey, MetadataReader
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
+from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
 
-def newest_without(storage: Storage, location: str, files: Collection[FileKey]) -> str | None:
+def newest_without(storage: Storage, table: TableRef, files: Collection[FileKey]) -> str | None:
     """The newest version, `snapshot 7` or `tag x`, in which none of these files is live, if any.
 
     Snapshots first, then tags. Of the files that the newest snapshot needs: they are live from some
     snapshot on, which is found by halving. Only versions whose metadata can be read count; their
     other data files are not checked. Raises what listing raises.
     """
-    reader = MetadataReader(storage, location)
+    reader = MetadataReader(storage, table.location)
     reader.look_for(files)
-    ids = snapshot_ids(storage, location)
+    ids = snapshot_ids(storage, table.root)
 
     def needed(snapshot_id: int) -> frozenset[FileKey] | None:
         """None: it cannot be read."""
         try:
-            return reader.live(read_snapshot(storage, location, snapshot_id))
+            return reader.live(read_snapshot(storage, table.root, snapshot_id))
         except CompactordError:
             return None
 
@@ -39,7 +40,7 @@ def newest_without(storage: Storage, location: str, files: Collection[FileKey]) 
     end = bisect_left(ids, True, key=lambda snapshot_id: needed(snapshot_id) != frozenset())
     if end:
         return f"snapshot {ids[end - 1]}"
-    return _tag_without(reader, read_tags(storage, location))
+    return _tag_without(reader, read_tags(storage, table.root))
 
 
 def _tag_without(reader: MetadataReader, tags: Mapping[str, Snapshot]) -> str | None:

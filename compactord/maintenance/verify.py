@@ -13,8 +13,9 @@ from compactord.errors import CompactordError, UsageError
 from compactord.maintenance.expire_reader import FileKey
 from compactord.maintenance.finding import Finding, FindingKind
 from compactord.maintenance.rollback import newest_without, rollback_advice
-from compactord.maintenance.verify_chain import ChainCheck, Version
+from compactord.maintenance.verify_chain import ChainCheck, Version, name_prefix
 from compactord.maintenance.verify_files import FileCheck, FileCounts, FileRules
+from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
 # What a commit, an expiry or a store under way may explain.
@@ -56,26 +57,29 @@ class Verified:
 
 def verify_table(
     storage: Storage,
-    location: str,
+    table: TableRef,
     wanted: Wanted,
     rules: FileRules | str,
     *,
     progress: Callable[[str], None],
     pause: Callable[[], None],
 ) -> Verified:
-    """Verify a table. `rules` is a text where data files cannot be verified: why.
+    """Verify a table's metadata, that of its branches included, and data files.
+
+    Those of chosen versions of the branch that `table` is; `rules` is a text where they cannot be
+    verified: why.
 
     What is not there is looked for once more after `pause`: while a snapshot expires, its files go
     before it does. Raises `UsageError` for a snapshot or tag that does not exist; all else that
     fails is a finding.
     """
-    first = _verified_once(storage, location, wanted, rules, progress)
+    first = _verified_once(storage, table, wanted, rules, progress)
     suspects = {(each.kind, each.path) for each in first.findings if each.kind in _MAY_PASS}
     if not suspects:
         return first
     pause()
     try:
-        second = _verified_once(storage, location, wanted, rules, progress)
+        second = _verified_once(storage, table, wanted, rules, progress)
     except UsageError as error:
         # The version that was wanted has expired, or was deleted.
         kept = (each for each in first.findings if each.kind not in _MAY_PASS)
@@ -91,17 +95,17 @@ def verify_table(
 
 def _verified_once(
     storage: Storage,
-    location: str,
+    table: TableRef,
     wanted: Wanted,
     rules: FileRules | str,
     progress: Callable[[str], None],
 ) -> Verified:
-    chain = ChainCheck(storage, location, progress)
+    chain = ChainCheck(storage, table, progress)
     findings = chain.run()
-    chosen = _chosen(chain, location, wanted)
+    chosen = _chosen(chain, table, wanted)
     files = _Files()
     if isinstance(rules, FileRules):
-        files = _verified_files(storage, location, chain, chosen, rules, progress)
+        files = _verified_files(storage, table, chain, chosen, rules, progress)
     unknown = [*chain.unknown, *files.unknown]
     if isinstance(rules, str):
         unknown.append(f"data files: {rules}")
@@ -126,34 +130,35 @@ class _Files:
     unknown: list[str] = field(default_factory=list)
 
 
-def _chosen(chain: ChainCheck, location: str, wanted: Wanted) -> list[Version]:
+def _chosen(chain: ChainCheck, table: TableRef, wanted: Wanted) -> list[Version]:
     """The versions whose data files are wanted, the newest of the table itself first."""
     newest = chain.newest()
     if wanted.is_all:
         return sorted(chain.versions, key=lambda each: each is not newest)
     if wanted.snapshot_id is None and wanted.tag is None:
         return [] if newest is None else [newest]
-    name = f"tag {wanted.tag}" if wanted.tag is not None else f"snapshot {wanted.snapshot_id}"
+    version = f"tag {wanted.tag}" if wanted.tag is not None else f"snapshot {wanted.snapshot_id}"
+    name = name_prefix(table.branch) + version
     found = [each for each in chain.versions if each.name == name]
     if not found and name not in chain.unreadable:
-        raise UsageError(f"{location} has no {name}")
+        raise UsageError(f"{table.root} has no {version}")
     return found
 
 
 def _verified_files(
     storage: Storage,
-    location: str,
+    table: TableRef,
     chain: ChainCheck,
     versions: Sequence[Version],
     rules: FileRules,
     progress: Callable[[str], None],
 ) -> _Files:
-    check = FileCheck(storage, location, rules, progress)
+    check = FileCheck(storage, table.location, rules, progress)
     files = _Files(counts=check.counts)
     for version in versions:
         known = len(check.counts.missing)
         found = [replace(each, needed_by=(version.name,)) for each in check.run(version.snapshot)]
-        advice = _advice(storage, location, chain, check.counts.missing[known:])
+        advice = _advice(storage, table, chain, check.counts.missing[known:])
         files.findings += _with_advice(found, advice)
         if any(each.kind in _OF_METADATA for each in found):
             files.unknown.append(f"data files of {version.name}: its metadata cannot be read")
@@ -178,17 +183,17 @@ def _not_read(counts: FileCounts) -> Iterator[str]:
 
 
 def _advice(
-    storage: Storage, location: str, chain: ChainCheck, missing: Sequence[FileKey]
+    storage: Storage, table: TableRef, chain: ChainCheck, missing: Sequence[FileKey]
 ) -> str | None:
     """What to do about data files that are gone; None: none is."""
     newest = chain.newest()
     if not missing or newest is None:
         return None
     try:
-        found = newest_without(storage, location, missing)
+        found = newest_without(storage, table, missing)
     except CompactordError:
         found = None
-    return rollback_advice(found, newest.name)
+    return rollback_advice(found, newest.name.removeprefix(name_prefix(table.branch)))
 
 
 def _with_advice(findings: Iterable[Finding], advice: str | None) -> Iterator[Finding]:

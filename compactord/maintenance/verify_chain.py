@@ -25,6 +25,7 @@ from compactord.paimon.snapshot import (
     parse_snapshot,
     snapshot_ids,
 )
+from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.parallel import results_of
 
@@ -43,20 +44,26 @@ class Version:
     snapshot: Snapshot
 
 
+def name_prefix(branch: str) -> str:
+    """How names of versions of a branch begin."""
+    return "" if branch == paths.MAIN_BRANCH else f"branch {branch}, "
+
+
 class ChainCheck:
-    """Reads every version of a table; afterwards `versions` are those that could be read.
+    """Reads every version of a table and of its branches; `versions` are those that could be read.
 
     `unreadable` are the names of the others. `progress` is told what is read. `unknown` says what
     could not be checked.
     """
 
-    def __init__(self, storage: Storage, location: str, progress: Callable[[str], None]) -> None:
+    def __init__(self, storage: Storage, table: TableRef, progress: Callable[[str], None]) -> None:
         self.versions: list[Version] = []
         self.unknown: list[str] = []
         self.unreadable: list[str] = []
         self.manifests = 0
         self._storage = storage
-        self._location = location
+        self._location = table.location
+        self._table = table
         self._progress = progress
         self._found: dict[str, Finding] = {}
         # None: nothing is wrong with the file.
@@ -64,14 +71,15 @@ class ChainCheck:
 
     def run(self) -> tuple[Finding, ...]:
         """Everything that is wrong, in the order in which it was found."""
-        self._check_root(self._location, "")
+        self._check_root(self._location, name_prefix(paths.MAIN_BRANCH))
         try:
             branches = branch_names(self._storage, self._location)
         except CompactordError as error:
             branches = ()
             self._note(metadata_finding(paths.branch_folder(self._location), error))
         for branch in branches:
-            self._check_root(paths.branch_root(self._location, branch), f"branch {branch}, ")
+            root = paths.branch_root(self._location, branch)
+            self._check_root(root, name_prefix(branch))
         for number, version in enumerate(self.versions):
             self._progress(f"metadata of {number:,} of {len(self.versions):,} snapshots and tags")
             for finding in self._lacks(version):
@@ -79,9 +87,9 @@ class ChainCheck:
         return tuple(self._found.values())
 
     def newest(self) -> Version | None:
-        """The newest snapshot of the table itself that could be read."""
-        mine = [each for each in self.versions if each.root == self._location]
-        snapshots = (each for each in mine if each.name.startswith("snapshot "))
+        """The newest snapshot of the table itself, or of its branch, that could be read."""
+        prefix = f"{name_prefix(self._table.branch)}snapshot "
+        snapshots = (each for each in self.versions if each.name.startswith(prefix))
         return max(snapshots, key=lambda each: each.snapshot.id, default=None)
 
     def _note(self, finding: Finding, needed_by: str | None = None) -> None:

@@ -75,12 +75,18 @@ _INDEXES = "its index files name data files and must change with them"
 _ROW_IDS = "every row's id must be carried over"
 _SEPARATE_FILES = "rows are split over files of their own"
 _ELSEWHERE = "files lie outside the usual folders"
+_BRANCH = "writers use that branch, whose name is db.t$branch_NAME"
 _CHAINS = "partitions continue in another branch"
 _PARTITION_CATALOG = "partitions are registered in a catalog at commit"
 
 REFUSED_OPTIONS = (
     _unless("type", "table", "only plain tables have the files of this format"),
-    _unless("branch", "main", "only the main branch is compacted", in_any_case=False),
+    _unless(
+        "branch",
+        "main",
+        _BRANCH,
+        in_any_case=False,
+    ),
     _unless("manifest.format", "avro", "manifests are read as Avro"),
     _unless("metadata.iceberg.storage", "disabled", "Iceberg metadata would fall behind"),
     _on("chain-table.enabled", _CHAINS),

@@ -40,11 +40,21 @@ def due_maintenance(
         due = [k for k in kinds if k.is_due(scheduled, rounds[k.name], now_ms, wall)]
         if due:
             free -= 1
-            yield _begun(scheduled, min(due, key=lambda k: rounds[k.name].began_ms), now_ms, wall)
+            kind = min(due, key=lambda k: rounds[k.name].began_ms)
+            yield _begun(scheduled, kind, tables, now_ms=now_ms, wall=wall)
 
 
-def _begun(scheduled: ScheduledTable, kind: AnyKind, now_ms: int, wall: WallTime) -> MaintenanceJob:
-    began_ms = scheduled.under_way_since_ms(now_ms)
+def _begun(
+    scheduled: ScheduledTable,
+    kind: AnyKind,
+    tables: Collection[ScheduledTable],
+    *,
+    now_ms: int,
+    wall: WallTime,
+) -> MaintenanceJob:
+    # Branches have their files in the same folders.
+    sharing = [each for each in tables if each.ref.location == scheduled.ref.location]
+    began_ms = min(each.under_way_since_ms(now_ms) for each in sharing)
     under_way = UnderWay(
         since_ms=wall.lowest_since(began_ms),
         for_ms=now_ms - began_ms,

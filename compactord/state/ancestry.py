@@ -21,6 +21,7 @@ from compactord.paimon.manifest.entry_columns import read_entry_columns
 from compactord.paimon.manifest.identity_hashes import identity_hashes
 from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot
+from compactord.paimon.table import TableRef
 from compactord.storage.base import Storage
 
 
@@ -52,15 +53,15 @@ class Ancestry:
     All methods raise what reading raises, `ObjectNotFound` for what has expired.
     """
 
-    def __init__(self, storage: Storage, location: str) -> None:
+    def __init__(self, storage: Storage, table: TableRef) -> None:
         self._storage = storage
-        self._location = location
+        self._location, self._root = table.location, table.root
         self._snapshots: dict[int, Snapshot] = {}
         self._lists: dict[str, tuple[ManifestFile, ...]] = {}
 
     def snapshot(self, snapshot_id: int) -> Snapshot:
         if snapshot_id not in self._snapshots:
-            self._snapshots[snapshot_id] = read_snapshot(self._storage, self._location, snapshot_id)
+            self._snapshots[snapshot_id] = read_snapshot(self._storage, self._root, snapshot_id)
         return self._snapshots[snapshot_id]
 
     def base(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:

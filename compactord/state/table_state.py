@@ -86,12 +86,12 @@ def load_state(storage: Storage, table: TableRef) -> TableState:
 def load_newest(storage: Storage, table: TableRef) -> Refreshed:
     """As `load_state`, with counts of what was read."""
     for attempt in range(_LOAD_ATTEMPTS):
-        snapshot_id = latest_snapshot_id(storage, table.location)
+        snapshot_id = latest_snapshot_id(storage, table.root)
         if snapshot_id is None:
             empty = TableState(table=table, snapshot=None, files=no_files(table.location))
             return Refreshed(state=empty, changed=None)
         try:
-            snapshot = read_snapshot(storage, table.location, snapshot_id)
+            snapshot = read_snapshot(storage, table.root, snapshot_id)
             return _load_at(storage, table, snapshot)
         except ObjectNotFound:
             if attempt == _LOAD_ATTEMPTS - 1:
@@ -158,16 +158,16 @@ def refresh_state(storage: Storage, state: TableState, *, checks_hint: bool = Fa
     whoever is about to commit: an id that is missing in between (a damaged table) is no free one.
     """
     known = state.snapshot
-    location = state.table.location
+    root = state.table.root
     if known is None:
-        if has_no_snapshot(storage, location):
+        if has_no_snapshot(storage, root):
             return Refreshed(state=state, changed=frozenset())
         return _reloaded(storage, state)
-    found = _if_there(storage, location, known.id)
+    found = _if_there(storage, root, known.id)
     if found is None:
         # Rolled back, unless there are later ones. Then it may have expired, or it was rolled back
         # and followed by others: unknown, so it cannot be built on.
-        latest = latest_snapshot_id(storage, location)
+        latest = latest_snapshot_id(storage, root)
         is_lost = latest is None or latest < known.id
         return _reloaded(storage, state, lost=known if is_lost else None)
     if found.identity != known.identity:
@@ -179,28 +179,28 @@ def refresh_state(storage: Storage, state: TableState, *, checks_hint: bool = Fa
     return followed or _reloaded(storage, state)
 
 
-def _if_there(storage: Storage, location: str, snapshot_id: int) -> Snapshot | None:
+def _if_there(storage: Storage, root: str, snapshot_id: int) -> Snapshot | None:
     try:
-        return read_snapshot(storage, location, snapshot_id)
+        return read_snapshot(storage, root, snapshot_id)
     except ObjectNotFound:
         return None
 
 
 def _later(
-    storage: Storage, location: str, known: Snapshot, *, checks_hint: bool
+    storage: Storage, root: str, known: Snapshot, *, checks_hint: bool
 ) -> Iterator[Snapshot | None]:
     """The snapshots after `known`, in order; then None if there are too many, or one is missing."""
     newest_id = known.id
     while True:
-        following = _if_there(storage, location, newest_id + 1)
+        following = _if_there(storage, root, newest_id + 1)
         if following is None:
-            hint = hinted_snapshot_id(storage, location) if checks_hint else None
+            hint = hinted_snapshot_id(storage, root) if checks_hint else None
             if hint is None or hint <= newest_id:
                 return
             # Published just now, or missing, or the hint is wrong.
-            following = _if_there(storage, location, newest_id + 1)
+            following = _if_there(storage, root, newest_id + 1)
         if following is not None and following.id == known.id + _ASKED_AFTER:
-            latest = latest_snapshot_id(storage, location) or 0
+            latest = latest_snapshot_id(storage, root) or 0
             following = following if latest - known.id <= _MAX_FOLLOWED else None
         if following is None or following.id - known.id > _MAX_FOLLOWED:
             yield None
@@ -213,14 +213,14 @@ def _follow(
     storage: Storage, state: TableState, known: Snapshot, *, checks_hint: bool
 ) -> Refreshed | None:
     """Apply the deltas of later snapshots; None when they do not make an unbroken chain."""
-    location = state.table.location
+    location, root = state.table.location, state.table.root
     files, rewrites = state.files, state.rewrites
     newest = known
     changed: set[BucketId] = set()
     appended_bytes = manifest_count = entry_count = skipped = 0
-    for snapshot in _later(storage, location, known, checks_hint=checks_hint):
+    for snapshot in _later(storage, root, known, checks_hint=checks_hint):
         # Checked after reading: a rollback meanwhile may have replaced the snapshot below.
-        if snapshot is None or not still_stands(storage, location, newest):
+        if snapshot is None or not still_stands(storage, root, newest):
             return None
         expected = newest.total_record_count + snapshot.delta_record_count
         if snapshot.commit_kind is CommitKind.OVERWRITE or snapshot.total_record_count != expected:
@@ -300,7 +300,7 @@ def _with_later_rewrites(
                     wanted = deleting if is_wanted else ()
                     found.append((snapshot, _deleting_in(storage, location, wanted)))
             before_id = snapshot.id - 1
-            snapshot = read_snapshot(storage, location, before_id) if before_id else None
+            snapshot = read_snapshot(storage, state.table.root, before_id) if before_id else None
     except (ObjectNotFound, FormatError, UnsupportedTable):
         pass
     for rewrite, partitions in reversed(found):

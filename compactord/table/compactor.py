@@ -186,7 +186,7 @@ class TableCompactor:
         state = seen[1] if seen is not None else None
         if state is None or state.snapshot is None:
             return None
-        found = last_commit(self._storage, state.table.location, state.snapshot)
+        found = last_commit(self._storage, state.table.root, state.snapshot)
         if found is None:
             return None
         age_ms = max(0, self.clock.now_ms() - found.time_ms)

@@ -54,7 +54,7 @@ class FollowedTable:
         self._access = access
         self._clock = clock
         self.table = self._opened()
-        self._lost_commits = LostCommits(storage, publisher, access.ref.location, clock)
+        self._lost_commits = LostCommits(storage, publisher, access.ref, clock)
         self._follower = Follower(
             access,
             user=commit_user(owner, self.table.options.commit.user_prefix),

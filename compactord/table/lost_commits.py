@@ -1,7 +1,6 @@
 """Finds writers' commits that a late rename lost, and commits them again where that is proved safe.
 
-docs/adr/0006-late-renames.md has the rules and the reasons. One thread looks back; any may ask
-`why_keep`.
+docs/adr/0006-late-renames.md has the rules and reasons. One thread looks back; any asks `why_keep`.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from compactord.errors import (
 )
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, still_stands
+from compactord.paimon.table import TableRef
 from compactord.plan.table import TableKind
 from compactord.state.ancestry import Ancestry, Contained, late_candidates
 from compactord.state.follower import Follower, lost_text
@@ -61,14 +61,14 @@ class LostCommits:
     """Of one table, for one session."""
 
     def __init__(
-        self, storage: Storage, publisher: SnapshotPublisher, location: str, clock: Clock
+        self, storage: Storage, publisher: SnapshotPublisher, table: TableRef, clock: Clock
     ) -> None:
         self._storage = storage
-        self._location = location
+        self._table = table
         self._clock = clock
         # None where writers cannot replace a snapshot.
         self.published = (
-            None if publisher.excludes_writers else PublishedSnapshots(storage, location)
+            None if publisher.excludes_writers else PublishedSnapshots(storage, table.root)
         )
         # What was found, until somebody takes it.
         self.found: list[LostCommit] = []
@@ -135,7 +135,7 @@ class LostCommits:
         follower: Follower,
         committer: Committer,
     ) -> TableState:
-        ancestry = Ancestry(self._storage, self._location)
+        ancestry = Ancestry(self._storage, self._table)
         known, replaced = published.known(), published.replaced(self._clock.steady_ms())
         rolled_back = {each.id for each in follower.suspects if published.was_rolled_back(each)}
         for pair in replaced:
@@ -174,12 +174,12 @@ class LostCommits:
         return {
             key: each
             for key, each in self._pending.items()
-            if still_stands(self._storage, self._location, each)
+            if still_stands(self._storage, self._table.root, each)
         }
 
     def _kept(self, ancestry: Ancestry, newest: Snapshot) -> tuple[Snapshot, ...]:
         """Of the snapshots that an earlier process may have seen, those that may be lost."""
-        ids = snapshot_ids(self._storage, self._location)
+        ids = snapshot_ids(self._storage, self._table.root)
         snapshots = []
         for snapshot_id in (i for i in ids if newest.id - LOOKED_BACK < i < newest.id):
             try:
@@ -206,7 +206,7 @@ class LostCommits:
             try:
                 contained = ancestry.contained(snapshot, above)
             except ObjectNotFound as error:
-                if not (key in known and still_stands(self._storage, self._location, snapshot)):
+                if not (key in known and still_stands(self._storage, self._table.root, snapshot)):
                     # Expiry deletes metadata before the snapshots, and may be interrupted.
                     continue
                 contained, damage = Contained.UNKNOWN, str(error)
@@ -331,7 +331,7 @@ class LostCommits:
                 return True
         assert state.snapshot is not None, "it has snapshots above the lost one"
         newest, here, above = (
-            still_stands(self._storage, self._location, one)
+            still_stands(self._storage, self._table.root, one)
             for one in (state.snapshot, each.snapshot, each.above)
         )
         return not newest or (here and not above)  # Expiry takes the oldest first.
@@ -349,7 +349,7 @@ class LostCommits:
 
     def _entries(self, each: Lost) -> tuple[ManifestEntry, ...]:
         """For the report: what can be read of a delta that proves nothing."""
-        ancestry = Ancestry(self._storage, self._location)
+        ancestry = Ancestry(self._storage, self._table)
         try:
             return ancestry.entries(ancestry.delta(each.snapshot))
         except (ObjectNotFound, FormatError, UnsupportedTable):

@@ -12,7 +12,7 @@ from compactord.state.ancestry import Ancestry, Contained, Step
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
-# How many snapshots the first look back reads, and how many below a lost one it asks for its user.
+# How many snapshots the first look back reads, and how many below a lost one for its user.
 LOOKED_BACK = 50
 # With more snapshots since it was lost, nothing is proved.
 _STEPS_MAX = 200
@@ -49,7 +49,7 @@ def changes_since(
         return each.damage
     if not each.is_certain:
         return "manifests were merged since, so that it is not known what became of its files"
-    ancestry = Ancestry(storage, state.table.location)
+    ancestry = Ancestry(storage, state.table)
     try:
         if ancestry.snapshot(key).identity != each.snapshot.identity:
             return "another snapshot has its id now"
@@ -87,7 +87,7 @@ def is_there_anyway(
     assert newest is not None, "it has snapshots above the lost one"
     if newest.id - key > _STEPS_MAX:
         return False
-    ancestry = Ancestry(storage, state.table.location)
+    ancestry = Ancestry(storage, state.table)
     try:
         changes = LostChanges(
             snapshot=each.snapshot,

@@ -32,7 +32,7 @@ def missing_input(table: OpenTable, compaction: Compaction) -> DataFileMissing |
         )
         gone = [file.file_name for file, status in found if status is None]
         keys = [FileKey(compaction.bucket, name) for name in gone]
-        version = newest_without(table.storage, table.ref.location, keys) if gone else None
+        version = newest_without(table.storage, table.ref, keys) if gone else None
     except CompactordError as error:
         _log.warning(
             "inputs_not_asked_for",

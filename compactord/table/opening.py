@@ -133,9 +133,10 @@ def describe_table(
 
     Raises `UsageError` for options of the run with which no table is supported.
     """
-    found = own = _judged(schema, {}, formats, functions)
+    judged = _of_branch(schema, access.ref)
+    found = own = _judged(judged, {}, formats, functions)
     if overrides:
-        found = _judged(schema, overrides, formats, functions)
+        found = _judged(judged, overrides, formats, functions)
         if reasons := [reason for reason in found.refusals if reason not in own.refusals]:
             raise UsageError("this run: " + "; ".join(reasons))
     options = found.options
@@ -159,9 +160,20 @@ def describe_table(
         warnings=(*warnings(schema, options, formats), *found.formats.warnings),
         formats=found.formats,
         readable=formats,
-        history=SchemaHistory(access.storage, location, schema),
+        history=SchemaHistory(access.storage, access.ref.root, schema),
         keeps_encoding=(options.files, found.formats) == (own.options.files, own.formats),
     )
+
+
+def _of_branch(schema: TableSchema, ref: TableRef) -> TableSchema:
+    """The schema without option `branch` for branches other than main.
+
+    There the place of the schema decides, not the option (catalog/AbstractCatalog.java,
+    tableSchemaInFileSystem).
+    """
+    if ref.branch == paths.MAIN_BRANCH:
+        return schema
+    return replace(schema, options={k: v for k, v in schema.options.items() if k != "branch"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ def snapshot_count(storage: Storage, state: TableState) -> int:
     """How many snapshots the table has, from its earliest on. Raises what reading raises."""
     if state.snapshot is None:
         return 0
-    earliest = earliest_snapshot_id(storage, state.table.location)
+    earliest = earliest_snapshot_id(storage, state.table.root)
     return 0 if earliest is None else max(0, state.snapshot.id - earliest + 1)
 
 
@@ -343,7 +343,7 @@ def delta_commits_due(storage: Storage, table: OpenTable, state: TableState) -> 
                 break
             if snapshot.id == 1:
                 return frozenset()
-            snapshot = read_snapshot(storage, location, snapshot.id - 1)
+            snapshot = read_snapshot(storage, table.ref.root, snapshot.id - 1)
         except ObjectNotFound:
             break
     return frozenset(state.files.bucket_ids()) - final

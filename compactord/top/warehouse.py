@@ -149,7 +149,7 @@ class _WatchedTable:
         first = max(known_id, newest.id - _SNAPSHOTS_READ) + 1
         for snapshot_id in range(first, newest.id + 1):
             try:
-                snapshot = read_snapshot(storage, self._ref.location, snapshot_id)
+                snapshot = read_snapshot(storage, self._ref.root, snapshot_id)
             except ObjectNotFound:
                 continue  # expired, or expiring at this moment
             if snapshot.commit_kind is CommitKind.COMPACT:

@@ -20,9 +20,9 @@ from compactord.catalog.jdbc.lock import JdbcLock
 from compactord.catalog.jdbc.options import JdbcOptions, jdbc_options
 from compactord.catalog.jdbc.registration import JdbcRegistration
 from compactord.catalog.names import (
-    may_be_table,
     nearest_names,
     parse_name,
+    require_schema,
     table_at,
 )
 from compactord.clock import SystemClock
@@ -35,7 +35,7 @@ from compactord.errors import (
     UsageError,
 )
 from compactord.paimon.paths import is_file_name
-from compactord.paimon.table import TableRef
+from compactord.paimon.table import TableRef, branch_of
 from compactord.references import LateValues
 
 _TABLES = "paimon_tables"
@@ -120,19 +120,18 @@ class JdbcCatalog(Catalog):
 
     def find_table(self, name: str) -> TableRef:
         """See `Catalog`."""
-        database, table = parse_name(name, self.list_tables)
+        database, table, branch = parse_name(name, self.list_tables)
         self._publishing.require_root()
         rows = self._names(
             "AND database_name = :database AND table_name = :name", database=database, name=table
         )
         if not rows:
             raise TableNotFound(
-                f"table {name} does not exist in {self._database.address.shown}, "
+                f"table {database}.{table} does not exist in {self._database.address.shown}, "
                 f"catalog-key {self._key}{nearest_names(name, self.list_tables)}"
             )
-        ref = table_at(self.warehouse, database, table)
-        if not may_be_table(self.warehouse_storage, ref.location):
-            raise TableNotFound(f"{ref.location} is not a Paimon table: it has no schema")
+        ref = branch_of(table_at(self.warehouse, database, table), branch)
+        require_schema(self.warehouse_storage, ref)
         return ref
 
     def _names(self, more: str, **values: str) -> list[tuple[str, str]]:

@@ -42,10 +42,25 @@ def test_a_name_without_two_parts_is_refused(name: str) -> None:
         _catalog(_storage()).find_table(name)
 
 
-@pytest.mark.parametrize("name", ["sales.orders$snapshots", "sales.orders$branch_dev"])
-def test_system_tables_and_branches_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="not supported yet"):
+@pytest.mark.parametrize("name", ["sales.orders$snapshots", "sales.orders$branch_dev$files"])
+def test_system_tables_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="is a system table"):
         _catalog(_storage("sales.db/orders/schema/schema-0")).find_table(name)
+
+
+def test_a_branch_has_the_location_of_its_table_and_metadata_of_its_own() -> None:
+    branch = "sales.db/orders/branch/branch-dev/schema/schema-0"
+    catalog = _catalog(_storage("sales.db/orders/schema/schema-0", branch))
+    found = catalog.find_table("sales.orders$branch_dev")
+    assert found.full_name == "sales.orders$branch_dev"
+    assert (found.name, found.branch) == ("orders$branch_dev", "dev")
+    assert found.location == "/w/sales.db/orders"
+    assert found.root == "/w/sales.db/orders/branch/branch-dev"
+    assert catalog.find_table("sales.orders$branch_main") == catalog.find_table("sales.orders")
+    with pytest.raises(TableNotFound, match=r"has no branch x; its branches are main, dev"):
+        catalog.find_table("sales.orders$branch_x")
+    with pytest.raises(UsageError, match=r"database\.table"):
+        catalog.find_table("sales.orders$branch_")
 
 
 @pytest.mark.parametrize(

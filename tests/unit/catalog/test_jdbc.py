@@ -75,7 +75,8 @@ def test_a_row_that_is_no_name_of_a_folder_is_reported_and_not_followed(
         ("sales.listed", TableNotFound, "sales.db/listed is not a Paimon table: it has no schema"),
         ("sales.unlisted", TableNotFound, "sales.unlisted does not exist in jdbc:sqlite:"),
         ("orders", UsageError, r"database\.table"),
-        ("sales.orders$branch_x", UsageError, "not supported yet"),
+        ("sales.orders$snapshots", UsageError, "is a system table"),
+        ("sales.unlisted$branch_x", TableNotFound, "sales.unlisted does not exist"),
     ],
 )
 def test_a_table_that_is_not_there_is_named(

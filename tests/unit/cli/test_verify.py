@@ -352,7 +352,7 @@ def _verified(storage: Storage, wanted: Wanted | None = None, **changed: Any) ->
     wanted = wanted or Wanted()
     rules = _rules(**changed)
     return verify_table(
-        storage, TABLE.location, wanted, rules, progress=lambda text: None, pause=lambda: None
+        storage, TABLE, wanted, rules, progress=lambda text: None, pause=lambda: None
     )
 
 
@@ -475,7 +475,7 @@ def test_vectors_are_of_live_files_in_every_version_that_has_them(tmp_path: Path
         wanted = Wanted(is_all=True)
         return verify_table(
             storage,
-            home.ref.location,
+            home.ref,
             wanted,
             rules,
             progress=lambda text: None,
@@ -516,7 +516,7 @@ def _expiring(table: Lineage, *, from_: int, to: int) -> Callable[[], None]:
 def _paused(table: Lineage, wanted: Wanted, pause: Callable[[], None]) -> Verified:
     return verify_table(
         table.storage,
-        TABLE.location,
+        TABLE,
         wanted,
         _rules(),
         progress=lambda text: None,

@@ -518,7 +518,7 @@ def test_where_writers_are_excluded_nobody_looks_back() -> None:
 
     table = Lineage()
     storage = RecordingStorage(table.storage)
-    lost_commits = LostCommits(storage, Exclusive(storage), TABLE.location, VirtualClock())
+    lost_commits = LostCommits(storage, Exclusive(storage), TABLE, VirtualClock())
     assert lost_commits.published is None
     assert lost_commits.why_keep() is None
     assert storage.log == []
