@@ -290,20 +290,18 @@ def _records(storage: Storage, path: str) -> list[dict[str, int]]:
 def make_branch(
     storage: Storage, table: TableRef, name: str, snapshot_id: int | None = None
 ) -> TableRef:
-    """A branch as Java makes it (utils/FileSystemBranchManager.java): empty, or from a tag `v`.
+    """A branch as Java makes it (utils/FileSystemBranchManager.java): empty, or from a tag.
 
-    The tag is of this snapshot; the branch has no hints.
+    The tag is of this snapshot, `v5` of 5; the branch has no hints.
     """
     branch = branch_of(table, name)
     copies = {paths.schema_path(branch.root, 0): paths.schema_path(table.root, 0)}
     if snapshot_id is not None:
-        snapshot, tag = (
-            paths.snapshot_path(table.root, snapshot_id),
-            paths.tag_path(table.root, "v"),
-        )
-        storage.overwrite(tag, storage.read(snapshot))
+        snapshot, tag = paths.snapshot_path(table.root, snapshot_id), f"v{snapshot_id}"
+        if storage.status(paths.tag_path(table.root, tag)) is None:
+            storage.write_new(paths.tag_path(table.root, tag), storage.read(snapshot))
         copies[paths.snapshot_path(branch.root, snapshot_id)] = snapshot
-        copies[paths.tag_path(branch.root, "v")] = tag
+        copies[paths.tag_path(branch.root, tag)] = snapshot
     for path, source in copies.items():
         storage.write_new(path, storage.read(source))
     return branch

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.errors import ObjectNotFound
+from compactord.paimon import paths
 from compactord.paimon.schema import TableSchema, has_later_schema, latest_schema, read_schema
 from compactord.paimon.table import TableRef
 from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
@@ -47,6 +48,16 @@ class TableAccess:
             return read_schema(self.storage, self.ref.root, known.id) == known
         except ObjectNotFound:
             return False
+
+    def made_ms(self) -> int | None:
+        """When the branch was made, by its first schema's file; None for main: it is not asked.
+
+        A branch that is made again has the same schemas, as they are copied from the table.
+        """
+        if self.ref.branch == paths.MAIN_BRANCH:
+            return None
+        folder = paths.schema_folder(self.ref.root)
+        return min((status.changed_ms for status in self.storage.list(folder)), default=None)
 
     def newest_state(self) -> Refreshed:
         """The state of the newest snapshot, read as a whole; raises as `load_newest`."""

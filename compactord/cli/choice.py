@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from functools import partial
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
@@ -23,6 +24,7 @@ from compactord.config.values import table_pattern
 from compactord.config.warehouse import refuse_catalog_arguments, warehouse_config
 from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.paimon.table import TableRef
+from compactord.service.discovery import branches_of
 from compactord.service.unserved import left_alone
 from compactord.service.view import TableStatus
 from compactord.storage.open import STORES, Stores
@@ -117,7 +119,8 @@ def choose(
     targets: list[Target] = []
     for name, catalog in catalogs.items():
         try:
-            found = list(tables_of(args, catalog, unreadable))
+            branches = partial(branches_of, config=loaded.config, name=name, catalog=catalog)
+            found = list(tables_of(args, catalog, unreadable, branches))
         except CompactordError as error:
             if len(catalogs) == 1:
                 raise
@@ -164,9 +167,15 @@ def _catalog_names(args: argparse.Namespace, loaded: LoadedConfig, *, is_single:
 
 
 def tables_of(
-    args: argparse.Namespace, catalog: Catalog, unreadable: dict[str, CompactordError]
+    args: argparse.Namespace,
+    catalog: Catalog,
+    unreadable: dict[str, CompactordError],
+    branches: Callable[[TableRef], Sequence[TableRef]] = lambda _: (),
 ) -> Iterator[TableRef]:
-    """The tables of a catalog that the arguments name; adds to `unreadable` (`Choice`)."""
+    """The tables of a catalog that the arguments name; adds to `unreadable` (`Choice`).
+
+    Each is followed by its `branches`, as far as these are named, too.
+    """
     if args.table is not None:
         yield catalog.find_table(args.table)
         return
@@ -175,9 +184,17 @@ def tables_of(
     for database, error in listed.unreadable.items():
         if args.database in (None, database):
             unreadable[f"database {database}"] = error
-    for ref in listed.tables:
-        if is_chosen(ref.database, ref.full_name):
-            yield ref
+    for table in listed.tables:
+        if args.database not in (None, table.database):
+            continue
+        others: Sequence[TableRef] = ()
+        try:
+            others = branches(table)
+        except CompactordError as error:
+            unreadable[f"branches of {table.full_name}"] = error
+        for ref in (table, *others):
+            if is_chosen(ref.database, ref.full_name):
+                yield ref
 
 
 def table_test(args: argparse.Namespace) -> Callable[[str, str], bool]:

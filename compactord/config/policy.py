@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from compactord.config.table_settings import Rule, TableSettings
 from compactord.config.windows import Window
 from compactord.model import PickRule
 from compactord.paimon.options.catalogue import canonical_key
+from compactord.paimon.paths import MAIN_BRANCH
+from compactord.paimon.table import BRANCH_MARK
 
 # Sections read only when the daemon starts: its name and clock, its port, Spark, the catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})
@@ -29,6 +32,7 @@ class TablePolicy:
 
     mode: Mode
     only_write_only: bool
+    branches: tuple[re.Pattern[str], ...]
     priority: int
     windows: tuple[Window, ...]
     windows_strict: bool
@@ -40,6 +44,15 @@ class TablePolicy:
     pick: PickRule
     expire_snapshots: SnapshotExpiry
     options: Mapping[str, str] = field(repr=False)
+
+    @property
+    def asks_for_branches(self) -> bool:
+        """Whether others than main may be compacted."""
+        return any(pattern.pattern != MAIN_BRANCH for pattern in self.branches)
+
+    def takes(self, branch: str) -> bool:
+        """Whether the branch is compacted, by its name."""
+        return any(pattern.fullmatch(branch) for pattern in self.branches)
 
 
 def policy_for(config: ServiceConfig, catalog: str, database: str, table: str) -> TablePolicy:
@@ -95,8 +108,14 @@ def matching_rules(
 def _concerns(rule: Rule, catalog: str, full_name: str) -> bool:
     pattern = rule.match.table
     return rule.match.catalog in (None, catalog) and (
-        pattern is None or pattern.fullmatch(full_name) is not None
+        pattern is None or _matches(pattern, full_name)
     )
+
+
+def _matches(pattern: re.Pattern[str], full_name: str) -> bool:
+    """Whether it matches the whole name; of a branch, that or the table's."""
+    names = (full_name, full_name.partition(BRANCH_MARK)[0])
+    return any(map(pattern.fullmatch, names))
 
 
 def _option_keys(section: str, settings: TableSettings) -> dict[str, str]:
@@ -108,7 +127,7 @@ def _key_of(attribute: str) -> str:
 
 
 def is_included(discovery: Discovery, database: str, table: str) -> bool:
-    """Whether a table is compacted; names as in the catalog."""
+    """Whether a table or branch is compacted; names as in the catalog."""
     return excluding_key(discovery, database, table) is None
 
 
@@ -119,11 +138,11 @@ def excluding_key(discovery: Discovery, database: str, table: str) -> str | None
     """
     full_name = f"{database}.{table}"
     excluding = discovery.excluding_tables
-    if excluding is not None and excluding.fullmatch(full_name) is not None:
+    if excluding is not None and _matches(excluding, full_name):
         return "excluding_tables"
     if discovery.including_databases.fullmatch(database) is None:
         return "including_databases"
-    return None if discovery.including_tables.fullmatch(full_name) else "including_tables"
+    return None if _matches(discovery.including_tables, full_name) else "including_tables"
 
 
 def unmatched_patterns(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import excluding_key, setting_keys
+from compactord.paimon.table import TableRef
 
 
 def excluded_by_name(loaded: LoadedConfig, database: str, table: str) -> str | None:
@@ -32,6 +33,12 @@ def not_write_only(loaded: LoadedConfig, catalog: str, database: str, table: str
     """Why a table without `write-only` is excluded."""
     decides = setting_origin(loaded, catalog, database, table, "only_write_only")
     return f"not write-only, so its writers compact it themselves; {decides}"
+
+
+def other_branches(loaded: LoadedConfig, catalog: str, ref: TableRef) -> str:
+    """Why a branch is excluded: `rules.0.set.branches (c.yaml:7) does not name main`."""
+    decides = setting_origin(loaded, catalog, ref.database, ref.name, "branches")
+    return f"{decides} does not name {ref.branch}"
 
 
 def paused(loaded: LoadedConfig, catalog: str, database: str, table: str) -> str:

@@ -28,11 +28,13 @@ from compactord.config.values import (
     at_least,
     no_entries_if_null,
     scalar_text,
+    table_pattern,
 )
 from compactord.config.windows import Window
 from compactord.errors import UsageError
 from compactord.model import PickRule
 from compactord.paimon.options.catalogue import canonical_key, check_override
+from compactord.paimon.paths import MAIN_BRANCH
 
 _SECOND = at_least(1000, "1 s")
 
@@ -78,6 +80,11 @@ class TableSettings(Section):
         default=True,
         description="exclude a table unless its options have write-only: its writers compact it "
         "themselves; false: its writers set write-only as they run, or compact beside us",
+    )
+    branches: Several[TablePattern] = Field(
+        default=(table_pattern(MAIN_BRANCH),),
+        description="branches that are compacted: names, or regular expressions for whole ones; "
+        "main is the table itself",
     )
     priority: Annotated[StrictInt, Field(ge=0, le=100), Digits] = Field(
         default=50, description="weight relative to other tables, 0 to 100"
@@ -140,7 +147,9 @@ class RuleSettings(TableSettings):
 class Match(Section):
     catalog: Text | None = Field(default=None, description="a catalog's exact name; absent: any")
     table: TablePattern | None = Field(
-        default=None, description="regular expression for the whole of database.table; absent: any"
+        default=None,
+        description="regular expression for the whole of database.table, for its branches, too, or "
+        "of database.table$branch_name; absent: any",
     )
 
 

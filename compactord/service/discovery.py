@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -12,10 +12,13 @@ from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, TableList
 from compactord.clock import Clock
 from compactord.config.load import LoadedConfig
-from compactord.config.reasons import excluded_by_name
+from compactord.config.model import ServiceConfig
+from compactord.config.policy import is_included, policy_for
+from compactord.config.reasons import excluded_by_name, other_branches
 from compactord.errors import CompactordError
 from compactord.model import TableName
-from compactord.paimon.table import TableRef
+from compactord.paimon.snapshot import branch_names
+from compactord.paimon.table import TableRef, branch_of
 
 _log = structlog.get_logger()
 # A listing that takes longer is told of, once for each such time; it goes on.
@@ -125,7 +128,6 @@ def list_catalog(
     is_listed = False
     try:
         listed, is_listed = catalog.list_tables(), True
-        error = "; ".join(str(trouble) for trouble in listed.unreadable.values())
     except CompactordError as trouble:
         error = str(trouble)
     except Exception as defect:  # noqa: BLE001 - the border of the thread
@@ -134,9 +136,10 @@ def list_catalog(
     found: dict[TableName, TableRef] = {}
     excluded: dict[TableName, ExcludedTable] = {}
     config = loaded()
-    for ref in listed.tables:
+    silent: dict[str, CompactordError] = dict(listed.unreadable)
+    for ref in _with_branches(listed.tables, config.config, name, catalog, silent):
         table = TableName(name, ref.database, ref.name)
-        why = excluded_by_name(config, ref.database, ref.name)
+        why = why_excluded(config, name, ref)
         if why is None:
             found[table] = ref
         else:
@@ -146,8 +149,54 @@ def list_catalog(
         open=catalog.open,
         found=found,
         is_listed=is_listed,
-        unreadable=frozenset(listed.unreadable),
+        unreadable=frozenset(silent),
         excluded=excluded,
         seconds=clock.monotonic_s() - start_s,
-        error=error,
+        error=error or "; ".join(str(trouble) for trouble in silent.values()),
     )
+
+
+def why_excluded(loaded: LoadedConfig, catalog: str, ref: TableRef) -> str | None:
+    """Why a table or branch is not served, as far as names tell; None: it is."""
+    why = excluded_by_name(loaded, ref.database, ref.name)
+    if why is None and not policy_for(loaded.config, catalog, ref.database, ref.name).takes(
+        ref.branch
+    ):
+        return other_branches(loaded, catalog, ref)
+    return why
+
+
+def _with_branches(
+    tables: Iterable[TableRef],
+    config: ServiceConfig,
+    name: str,
+    catalog: Catalog,
+    unreadable: dict[str, CompactordError],
+) -> Iterator[TableRef]:
+    """The tables, each followed by those of its branches that are asked for.
+
+    Adds the databases of tables whose branches cannot be listed to `unreadable`.
+    """
+    for ref in tables:
+        yield ref
+        try:
+            yield from branches_of(ref, config, name, catalog)
+        except CompactordError as error:
+            unreadable[ref.database] = error
+
+
+def branches_of(
+    ref: TableRef, config: ServiceConfig, name: str, catalog: Catalog
+) -> tuple[TableRef, ...]:
+    """The branches of a table, main excepted, that its rules ask for: listed only if they do.
+
+    None of a table that patterns exclude. `name` is the catalog's. Raises what `Catalog.open` and
+    listing raise.
+    """
+    policy = policy_for(config, name, ref.database, ref.name)
+    is_asked = policy.asks_for_branches and is_included(config.discovery, ref.database, ref.name)
+    if not is_asked:
+        return ()
+    found = branch_names(catalog.open(ref).storage, ref.location)
+    # With a $ it could not be told from a system table.
+    return tuple(branch_of(ref, each) for each in found if policy.takes(each) and "$" not in each)

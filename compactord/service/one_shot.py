@@ -74,6 +74,7 @@ STOP_TRIGGER_FALLBACK = Alerts().stop_trigger_fallback
 _POLICY = TablePolicy(
     mode=Mode.AUTO,
     only_write_only=False,
+    branches=(),
     priority=0,
     windows=(),
     windows_strict=False,

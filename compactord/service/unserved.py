@@ -28,6 +28,8 @@ def left_alone(
     excluded = reasons.excluded_by_name(loaded, ref.database, ref.name)
     if excluded is not None:
         return TableStatus.EXCLUDED, excluded
+    if not policy.takes(ref.branch):
+        return TableStatus.EXCLUDED, reasons.other_branches(loaded, catalog, ref)
     if policy.only_write_only and not write_only:
         why = reasons.not_write_only(loaded, catalog, ref.database, ref.name)
         return TableStatus.EXCLUDED, why

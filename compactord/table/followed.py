@@ -67,6 +67,7 @@ class FollowedTable:
             clock=clock,
             owner=owner,
         )
+        self._made_ms = access.made_ms()
         self._state: TableState | None = None
         self._is_first = True
         # Snapshots that seemed to be replaced because the table had been made anew.
@@ -263,7 +264,13 @@ class FollowedTable:
         return not self._access.keeps_schema(known)
 
     def _was_recreated(self, known: TableSchema) -> bool:
-        """Whether the schema that we knew is not, or no longer, one of this table's."""
+        """Whether the schema that we knew is not, or no longer, one of this table's.
+
+        Of a branch also whether it was made since.
+        """
+        made_ms, self._made_ms = self._made_ms, self._access.made_ms()
+        if self._made_ms != made_ms:
+            return True
         if self.table.schema.id == known.id:
             return self.table.schema != known
         return not self._access.keeps_schema(known)

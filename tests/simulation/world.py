@@ -100,6 +100,7 @@ def policy(**settings: object) -> TablePolicy:
     values: dict[str, object] = {
         "mode": Mode.AUTO,
         "only_write_only": True,
+        "branches": (),
         "priority": 50,
         "windows": (),
         "windows_strict": False,

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from compactord.service.view import TableStatus
-from tests.unit.cli.warehouses import RULES, answered, append, configuration, keyed, said
+from tests.builders import make_branch
+from tests.unit.cli.warehouses import (
+    LOCAL,
+    RULES,
+    answered,
+    append,
+    configuration,
+    keyed,
+    said,
+)
 
 
 @pytest.fixture
@@ -107,3 +116,32 @@ def test_top_has_the_same_states_and_reasons(
     assert {each["name"]: (each["status"], each["note"]) for each in shown} == {
         each["table"]: (each["state"], each["why"]) for each in listed
     }
+
+
+def test_branches_are_listed_as_the_rules_say_and_taken_when_they_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = keyed(tmp_path / "wh", "sales.busy", commits=6)
+    keyed(tmp_path / "wh", "sales.other", commits=1)
+    for branch in ("b", "old"):
+        make_branch(LOCAL, table, branch, 6)
+    rule = 'rules:\n- {match: {table: "sales\\\\.busy"}, set: {branches: [main, b]}}\n'
+    config = configuration(tmp_path, "catalogs:\n  lake: {warehouse: WH}\n" + rule)
+    found = answered(capsys, "tables", "--config", config)
+    states = {each["table"]: each["state"] for each in found["tables"]}
+    branch = "sales.busy$branch_b"
+    assert states == dict.fromkeys(("sales.busy", branch, "sales.other"), "active")
+    (old,) = answered(capsys, "tables", "--config", config, "--table", "sales.busy$branch_old")[
+        "tables"
+    ]
+    assert old["state"] == "excluded"
+    assert f"rules.0.set.branches ({config}:4) does not name old" in old["why"]
+    only = answered(capsys, "tables", "--config", config, "--tables", r".*\$branch_.*")
+    assert [each["table"] for each in only["tables"]] == [branch]
+    for place in (("--config", config), ("--warehouse", f"{tmp_path}/wh")):
+        shown = answered(capsys, "inspect", *place, "--table", branch)
+        assert (shown["table"], shown["location"]) == (branch, table.location)
+        plan = answered(capsys, "plan", *place, "--table", branch)
+        assert len(plan["compactions"]) == 1
+        assert answered(capsys, "expire", *place, "--table", branch)["snapshots"] == 0
+        assert answered(capsys, "verify", *place, "--table", branch)["whole"]

@@ -14,6 +14,9 @@ from compactord.config.policy import (
 )
 from compactord.model import PickRule
 
+_B = "$branch_b"
+_B1 = f"{_B}1"
+
 
 def _config(**sections: Any) -> ServiceConfig:
     return ServiceConfig.model_validate({"catalogs": {"lake": {"warehouse": "/w"}}, **sections})
@@ -194,3 +197,26 @@ def test_patterns_that_match_no_table_of_the_listed_catalogs_are_found(
     config = ServiceConfig.model_validate({"catalogs": catalogs, "rules": rules, **sections})
     found = unmatched_patterns(config, _TABLES, listed)
     assert [key.removesuffix(".match.table") for key in found] == unmatched
+
+
+def test_rules_of_a_table_hold_for_its_branches_and_may_be_of_one() -> None:
+    config = _config(
+        discovery={"excluding_tables": r"d\.t\$branch_old"},
+        rules=[
+            {"match": {"table": r"d\.t"}, "set": {"branches": ["main", "b.*"], "priority": 10}},
+            {"match": {"table": r"d\.t\$branch_b2"}, "set": {"mode": "paused"}},
+        ],
+    )
+    main, *branches = (policy_for(config, "lake", "d", f"t{b}") for b in ("", _B1, f"{_B}2"))
+    assert main.asks_for_branches
+    assert [main.takes(branch) for branch in ("main", "b1", "b", "xb")] == [True, True, True, False]
+    assert [each.priority for each in (main, *branches)] == [10, 10, 10]
+    assert [each.mode for each in (main, *branches)] == [Mode.AUTO, Mode.AUTO, Mode.PAUSED]
+    other = policy_for(config, "lake", "d", "other")
+    assert not other.asks_for_branches
+    assert [other.takes("main"), other.takes("mainly"), other.takes("b1")] == [True, False, False]
+    assert is_included(config.discovery, "d", f"t{_B1}")
+    assert not is_included(config.discovery, "d", "t$branch_old")
+    only = Discovery.model_validate({"including_tables": r"d\.t"})
+    assert is_included(only, "d", f"t{_B1}")
+    assert not is_included(only, "d", f"x{_B1}")

@@ -16,7 +16,7 @@ from compactord.paimon.table import TableRef
 from compactord.service.discovery import OVERDUE_MS, Discovery, Listing, list_catalog
 from compactord.storage.base import Storage
 from compactord_demo.writer import create_table
-from tests.builders import FIELDS, VirtualClock
+from tests.builders import FIELDS, VirtualClock, make_branch
 from tests.storages import Call, HookedStorage, MemoryStorage
 
 
@@ -130,3 +130,81 @@ def test_a_catalog_that_is_silent_is_told_of_each_minute_and_delays_no_other() -
     discovery.ended("silent")
     assert list(discovery.overdue(clock.steady_ms())) == []
     assert discovery.close(60)
+
+
+def _rules(*rules: dict[str, object]) -> LoadedConfig:
+    config = ServiceConfig.model_validate(
+        {"catalogs": {"c": {"warehouse": "/wh"}}, "rules": list(rules)}
+    )
+    origin = Origin(kind=OriginKind.FILE, name="c.yaml", line=3)
+    origins = {"rules.0.set.branches": origin}
+    return LoadedConfig(path="c.yaml", config=config, origins=origins, references={}, digest="")
+
+
+def _rule(table: str, *branches: str) -> dict[str, object]:
+    return {"match": {"table": table}, "set": {"branches": list(branches)}}
+
+
+def _branched() -> MemoryStorage:
+    storage = _warehouse("a.x", "a.y", "b.z")
+    for name in ("x", "y"):
+        ref = TableRef(database="a", name=name, location=f"/wh/a.db/{name}")
+        for branch in ("b1", "b2", "dev", "b$2"):
+            make_branch(storage, ref, branch)
+    return storage
+
+
+_ALL_OF_X = ("x", "x$branch_b1", "x$branch_b2", "x$branch_dev")
+
+
+@pytest.mark.parametrize(
+    ("rules", "found", "excluded"),
+    [
+        ([], {"x", "y", "z"}, {}),
+        ([_rule(r"a\.x", "main", "b.*")], {"x", "x$branch_b1", "x$branch_b2", "y", "z"}, {}),
+        ([_rule(r"a\.x", ".*")], {"y", "z", *_ALL_OF_X}, {}),
+        (
+            [_rule(r"a\.y", "dev")],
+            {"x", "y$branch_dev", "z"},
+            {"y": "rules.0.set.branches (c.yaml:3) does not name main"},
+        ),
+    ],
+)
+def test_branches_are_served_that_a_rule_asks_for(
+    rules: list[dict[str, object]], found: set[str], excluded: dict[str, str]
+) -> None:
+    listing = list_catalog("c", _catalog(_branched()), lambda: _rules(*rules), VirtualClock())
+    assert {name.table for name in listing.found} == found
+    assert {name.table: each.why for name, each in listing.excluded.items()} == excluded
+    assert (listing.error, listing.unreadable) == ("", frozenset())
+    for name, ref in listing.found.items():
+        table, _, branch = name.table.partition("$branch_")
+        location = f"/wh/{name.database}.db/{table}"
+        assert (ref.location, ref.branch) == (location, branch or "main")
+
+
+def test_only_tables_whose_rule_asks_for_branches_are_asked_for_them() -> None:
+    asked: list[str] = []
+
+    def note(call: Call) -> None:
+        if "/branch" in call.path:
+            asked.append(call.path)
+
+    storage = HookedStorage(_branched(), before=note)
+    rules = _rules(_rule(r"a\.x", "main", "dev"))
+    list_catalog("c", _catalog(storage), lambda: rules, VirtualClock())
+    assert asked == ["/wh/a.db/x/branch"]
+
+
+def test_branches_that_cannot_be_listed_leave_their_database_as_it_was() -> None:
+    def fail(call: Call) -> None:
+        if call.path == "/wh/a.db/x/branch":
+            raise AccessDenied("/wh/a.db/x/branch", "list failed")
+
+    storage = HookedStorage(_branched(), before=fail)
+    rules = _rules(_rule(".*", ".*"))
+    listing = list_catalog("c", _catalog(storage), lambda: rules, VirtualClock())
+    assert listing.is_listed
+    assert listing.unreadable == {"a"}
+    assert "/wh/a.db/x/branch" in listing.error
+    assert {"x", "y", "y$branch_b1", "z"} <= {name.table for name in listing.found}

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.catalog.access import table_in_folder
+from compactord.errors import TableNotFound
 from compactord.maintenance.expire import Expired, expire_snapshots
 from compactord.maintenance.verify import Wanted, verify_table
 from compactord.paimon import paths
@@ -16,9 +17,11 @@ from compactord.plan.table import Strategy
 from compactord.state.load_files import load_live_files
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
+from compactord.table.followed import FollowedTable
 from compactord.table.opening import describe_table, open_table
+from compactord.table.request import CompactRequest
 from tests import builders
-from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND
+from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, VirtualClock
 from tests.storages import MemoryStorage
 
 HOME = "/w/db.db/t"
@@ -134,7 +137,7 @@ def test_files_of_an_other_side_are_kept_without_its_tags(expired: str) -> None:
     builders.fill_keyed(builders.writer(storage, main), commits=4, keys=12)
     branch = builders.make_branch(storage, main, "b", 4)
     for ref in (main, branch):
-        storage.delete(paths.tag_path(ref.root, "v"))
+        storage.delete(paths.tag_path(ref.root, "v4"))
     target, other = (main, branch) if expired == "main" else (branch, main)
     rows = builders.read_keyed(storage, other)
     builders.compact(storage, target, strategy=Strategy.FULL)
@@ -147,7 +150,7 @@ def test_what_both_have_deleted_goes_with_the_last_snapshot_that_has_it() -> Non
     storage = MemoryStorage()
     main, branch = _table(storage)
     for ref in (main, branch):
-        storage.delete(paths.tag_path(ref.root, "v"))
+        storage.delete(paths.tag_path(ref.root, "v2"))
     shared = set(builders.live_paths(storage, branch, _state_at(storage, branch, 2)))
     assert _expire(storage, main).data_files > 0
     assert shared <= storage.objects.keys()
@@ -199,3 +202,31 @@ def test_a_sweep_removes_what_dead_processes_left_for_a_branch() -> None:
     builders.remove_leftovers(storage, main, myself=SECOND)
     assert before - set(storage.objects) == {left}
     assert builders.read_keyed(storage, branch) == rows
+
+
+def test_a_branch_made_again_from_another_tag_has_lost_nothing() -> None:
+    storage = MemoryStorage()
+    main = builders.keyed_table(storage, HOME, buckets=1)
+    builders.fill_keyed(builders.writer(storage, main), commits=8, keys=12)
+    branch = builders.make_branch(storage, main, "b", 7)
+    access = table_in_folder(storage, branch)
+    followed = FollowedTable(access, CompactRequest(), clock=VirtualClock(), owner=FIRST)
+    followed.refresh()
+    for path in [path for path in storage.objects if path.startswith(f"{branch.root}/")]:
+        storage.delete(path)
+    with pytest.raises(TableNotFound, match="branch-b has no schema"):
+        followed.refresh()
+    storage.now_ms = NOW_MS
+    builders.make_branch(storage, main, "b", 3)
+    assert followed.refresh()
+    assert followed.state.snapshot == read_snapshot(storage, main.root, 3)
+    assert (followed.take_lost(), followed.replaced_snapshots) == ((), 0)
+    # The same ids, with other snapshots in them.
+    builders.writer(storage, branch).write(builders.rows_of([(1, 1)]))
+    followed.refresh()
+    for path in [path for path in storage.objects if path.startswith(f"{branch.root}/")]:
+        storage.delete(path)
+    storage.now_ms += 1
+    builders.make_branch(storage, main, "b", 4)
+    assert followed.refresh()
+    assert (followed.take_lost(), followed.replaced_snapshots) == ((), 0)
