@@ -102,7 +102,7 @@ def append_table(
 
 def set_options(storage: Storage, table: TableRef, options: Mapping[str, str]) -> None:
     """As if the table had been made with these options, too."""
-    path = paths.schema_path(table.location, 0)
+    path = paths.schema_path(table.root, 0)
     schema = json.loads(storage.read(path))
     storage.overwrite(path, json.dumps({**schema, "options": schema["options"] | options}).encode())
 

@@ -282,3 +282,29 @@ def test_a_full_folder_for_temporary_files_is_named_and_ends_with_69(
     assert "Traceback" not in outcome.err
     command.assert_nothing_remains()
     assert tables.digest(tmp_path) == before
+
+
+def test_a_branch_that_is_named_is_compacted_by_itself(commands: Commands, tmp_path: Path) -> None:
+    tables.small_keyed(tmp_path)
+    main = tables.ref(tmp_path)
+    branch = builders.make_branch(LOCAL, main, "b", 5)
+    rows, before = builders.read_keyed(LOCAL, branch), tables.digest(f"{main.root}/snapshot")
+    place = ("--warehouse", str(tmp_path), "--table", branch.full_name)
+    outcome = commands.run("compact", *place, "--json", *ON_TWO_CORES)
+    assert outcome.code == 0, outcome.err
+    assert outcome.found["snapshots"] == [6]
+    assert snapshot_ids(LOCAL, branch.root) == (5, 6)
+    assert tables.digest(f"{main.root}/snapshot") == before
+    assert builders.read_keyed(LOCAL, branch) == rows
+    shown = commands.run("inspect", *place, "--json").found
+    assert (shown["table"], shown["snapshot"]) == ("db.t$branch_b", 6)
+    (listed,) = commands.run("tables", *place, "--json").found["tables"]
+    assert listed["table"] == "db.t$branch_b"
+    # The options of its own schema hold.
+    retained = {"snapshot.num-retained.min": "1", "snapshot.time-retained": "0 s"}
+    builders.set_options(LOCAL, branch, retained)
+    expired = commands.run("expire", *place, "--json")
+    assert expired.code == 0, expired.err
+    assert expired.found["snapshots"] == 1
+    assert builders.read_keyed(LOCAL, branch) == rows
+    assert tables.digest(f"{main.root}/snapshot") == before

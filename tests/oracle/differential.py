@@ -222,6 +222,7 @@ def compact(
     quiet_for_ms: int = 0,
     pick: PickRule = PickRule.RELEASE_2_0,
     storage: Storage | None = None,
+    branch: str = "main",
 ) -> CompactTotals:
     """A one-shot run of compactord in this process, on `<warehouse>/<database>.db/<name>`.
 
@@ -230,7 +231,7 @@ def compact(
     """
     storage, clock = storage or LocalStorage(), SystemClock()
     catalog = FilesystemCatalog(storage, str(path.parent.parent))
-    name = f"{path.parent.name.removesuffix('.db')}.{path.name}"
+    name = f"{path.parent.name.removesuffix('.db')}.{path.name}$branch_{branch}"
     run = OneShot(
         catalog.open(catalog.find_table(name)),
         CompactRequest(

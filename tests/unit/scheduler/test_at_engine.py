@@ -210,6 +210,23 @@ def test_a_sweep_spares_what_a_hung_worker_may_still_write() -> None:
     assert scheduled.under_way_since_ms(stage.now) == stage.now
 
 
+@pytest.mark.parametrize(("location", "is_spared"), [("/t", True), ("/u", False)])
+def test_a_sweep_spares_what_workers_write_for_another_branch(
+    location: str, *, is_spared: bool
+) -> None:
+    stage, _, (_, cycle) = _hung_stage()
+    stage.cycle_ended(cycle)  # type: ignore[arg-type]
+    branch = TableName("c", "db", "t$branch_b")
+    stage.add(branch, location=location)
+    stage.poll()
+    for effect in stage.decide(after_ms=5_000):
+        stage.cycle_ended(effect)
+    stage.scheduler.tables[branch].rounds["sweep"].ended_ms = 0
+    effects = stage.scheduler.tick(stage.now + 1)
+    sweep = next(each for each in effects if is_sweep(each) and each.name == branch)
+    assert (sweep.under_way.for_ms >= 610_000) == is_spared
+
+
 def test_all_subcompactions_of_its_compaction_are_cancelled() -> None:
     stage = Stage(slots=3)
     stage.add(size=40 * MIB)

@@ -93,13 +93,15 @@ class Stage:
         buckets: int = 1,
         size: int = MIB,
         settle_ms: int = 0,
+        location: str = "",
         **settings: object,
     ) -> SimTable:
         made = SimTable([Bucket() for _ in range(buckets)], settle_ms=settle_ms)
         table = self.tables[name] = made
         for _ in range(5):
             table.commit(dict.fromkeys(range(buckets), size), self.now)
-        ref = TableRef(database=name.database, name=name.table, location="/t")
+        location = location or f"/{name.table}"
+        ref = TableRef(database=name.database, name=name.table, location=location)
         self.scheduler.add(name, ref, policy(**settings), self.now)
         return table
 
