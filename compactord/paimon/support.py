@@ -8,6 +8,7 @@ The table of docs/support.md is rendered from the same lists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -76,6 +77,8 @@ _ROW_IDS = "every row's id must be carried over"
 _SEPARATE_FILES = "rows are split over files of their own"
 _ELSEWHERE = "files lie outside the usual folders"
 _BRANCH = "writers use that branch, whose name is db.t$branch_NAME"
+# Releases add kinds of indexes of primary-key tables, each with options of its own name.
+_OF_A_KEY_INDEX = r"pk-[^.]+\."
 _CHAINS = "partitions continue in another branch"
 _PARTITION_CATALOG = "partitions are registered in a catalog at commit"
 
@@ -100,11 +103,6 @@ REFUSED_OPTIONS = (
     _on("clustering.incremental", "levels of append tables belong to clustering"),
     _set("clustering.columns", "rewritten files would lose their clustering"),
     _on("pk-clustering-override", "files are not in key order"),
-    _set("pk-vector.index.columns", _INDEXES),
-    _set("pk-btree.index.columns", _INDEXES),
-    _set("pk-bitmap.index.columns", _INDEXES),
-    _set("pk-full-text.index.columns", _INDEXES),
-    _set("pk-multivalue.index.columns", _INDEXES),
     _on("primary-key.nullable", "keys of newer releases that may be null"),
     _set("blob-field", _SEPARATE_FILES),
     _set("blob-descriptor-field", _SEPARATE_FILES),
@@ -326,7 +324,7 @@ def _pattern_reasons(texts: Mapping[str, str]) -> Iterator[str]:
         lower = key.lower()
         if lower.startswith("file-index.") and lower.endswith(".columns"):
             yield f"option {key}={text}: new files would have no index"
-        elif lower.startswith("pk-multivalue.") and key != "pk-multivalue.index.columns":
+        elif re.match(_OF_A_KEY_INDEX, lower) and text.strip():
             yield f"option {key}={text}: {_INDEXES}"
         elif lower.endswith(".map.storage-layout") and text.strip().lower() != "default":
             yield f"option {key}={text}: maps are stored as several columns"

@@ -87,6 +87,7 @@ def compatibility_table() -> str:
             "time fields of other types, or none",
         ),
         ("File indexes", "", "`file-index.<type>.columns`"),
+        ("Primary-key indexes", "", "`pk-<index>.index.columns` and other `pk-<index>.*`"),
         ("Shredded maps", "", "`fields.<column>.map.storage-layout`"),
         *((f"`{each.name}.*`", *_options(each)) for each in FORMATS.values()),
         ("External paths", "", "`data-file.external-paths` with a strategy"),

@@ -138,8 +138,6 @@ def test_supported_tables_have_no_reason(schema: TableSchema) -> None:
         ({"sink.clustering.by-columns": "c1"}, "clustering.columns=c1"),
         ({"blob.stored-descriptor-fields": "c1"}, "blob-descriptor-field=c1"),
         ({"primary-key.nullable": "TRUE"}, "primary-key.nullable=TRUE"),
-        ({"pk-multivalue.index.columns": "c1"}, "pk-multivalue.index.columns=c1"),
-        ({"pk-multivalue.index.x": "c1"}, "pk-multivalue.index.x=c1"),
         ({"deletion-vectors.enabled": "yes"}, "deletion-vectors.enabled=yes"),
         ({"deletion-vectors.enabled": "1"}, "deletion-vectors.enabled=1"),
         ({"row-tracking.enabled": " false "}, "row-tracking.enabled= false "),
@@ -188,10 +186,34 @@ def test_every_option_of_the_refused_class_is_refused() -> None:
     # They matter to VARIANT columns only, and these are refused as columns.
     of_columns = {"variant.shreddingSchema", "variant.inferShreddingSchema"}
     refused = {o.key for o in OPTIONS.values() if o.meaning is OptionClass.REFUSED}
-    assert refused - of_columns <= {rule.key for rule in REFUSED_OPTIONS}
+    by_pattern = refused - of_columns - {rule.key for rule in REFUSED_OPTIONS}
+    assert all(reasons({key: "c1"}) for key in by_pattern), by_pattern
     # Keys of newer releases are the only rules about keys that release 2.0.0 does not know.
     newer = {rule.key for rule in REFUSED_OPTIONS if find(rule.key) is None}
-    assert newer == {"pk-multivalue.index.columns", "primary-key.nullable"}
+    assert newer == {"primary-key.nullable"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(
+            f"pk-{kind}.index.columns"
+            for kind in ("vector", "btree", "bitmap", "full-text", "multivalue", "fm", "not-yet")
+        ),
+        "PK-FM.index.columns",
+        "pk-multivalue.index.x",
+        "pk-fm.block-size",
+    ],
+)
+def test_indexes_of_primary_keys_are_refused_whatever_their_kind(key: str) -> None:
+    [found] = reasons({key: "c1"})
+    assert found.startswith(f"option {key}=c1: its index files ")
+    assert reasons({key: " "}) == ()
+
+
+@pytest.mark.parametrize("key", ["pk-fm", "pkfm.index.columns", "fields.c1.pk-fm.index.options"])
+def test_options_of_no_index_are_not_refused(key: str) -> None:
+    assert reasons({key: "c1"}) == ()
 
 
 def test_options_of_fields_inside_a_row_are_refused() -> None:
