@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.kernels.aggregators.bitmaps import Container, Kind, serialised
+from compactord.kernels.aggregators.bitmap_containers import Container, Kind
+from compactord.kernels.aggregators.bitmaps import serialised
 from compactord.plan.table import Strategy
 from tests.oracle.differential import (
     LiveTable,

@@ -1,47 +1,32 @@
 """Unions of 32-bit roaring bitmaps, byte for byte as Java's (FieldRoaringBitmap32Agg.java).
 
-The format is that of the Roaring project, "RoaringFormatSpec": numbers with the same upper 16 bits
-are a container, stored as sorted numbers, as a bit set, or as runs. Readers take any of them, so
-libraries choose by rules of their own, which differ from Java's at the boundaries. These are those
-of Java's `runOptimize`, which is called on each union.
+The format is that of the Roaring project, "RoaringFormatSpec"; the upper 16 bits of its numbers
+name a container. Java calls `runOptimize` on each union.
 """
 
 from __future__ import annotations
 
-import enum
 import struct
-from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from compactord.kernels.aggregators.base import Unretractable, Values, Walking
+from compactord.kernels.aggregators.bitmap_containers import (
+    ARRAY_MAX,
+    FULL,
+    Container,
+    Kind,
+    container_body,
+    joined,
+    optimised,
+    read_container,
+)
 from compactord.paimon.merge_rules import ColumnRule
-
-Words: TypeAlias = npt.NDArray[np.uint16]
 
 _COOKIE_WITHOUT_RUNS, _COOKIE = 12346, 12347
 # With runs, bitmaps of fewer containers have no offsets.
 _OFFSETS_FROM = 4
-_ARRAY_MAX = 4096
-_BITS_BYTES = 8192
-_FULL = 1 << 16
-
-
-class Kind(enum.Enum):
-    ARRAY = "array"
-    BITS = "bits"
-    RUNS = "runs"
-
-
-@dataclass(frozen=True, slots=True)
-class Container:
-    """The lower 16 bits of numbers, ascending, and how they are stored."""
-
-    kind: Kind
-    numbers: Words
 
 
 class RoaringBitmap32(Walking):
@@ -87,7 +72,7 @@ def _parsed(data: bytes) -> dict[int, Container]:
         runs = data[4:at]
     else:
         raise ValueError(f"not a roaring bitmap of 32 bits: it begins with {cookie}")
-    if size > _FULL:
+    if size > FULL:
         raise ValueError(f"not a roaring bitmap of 32 bits: it has {size} containers")
     heads = struct.unpack_from(f"<{2 * size}H", data, at)
     at += 4 * size
@@ -97,71 +82,20 @@ def _parsed(data: bytes) -> dict[int, Container]:
     for number in range(size):
         key, count = heads[2 * number], heads[2 * number + 1] + 1
         has_runs = bool(runs) and bool(runs[number // 8] >> number % 8 & 1)
-        container, at = _container(data, at, count, has_runs=has_runs)
-        containers[key] = container
+        kind = Kind.RUNS if has_runs else Kind.ARRAY if count <= ARRAY_MAX else Kind.BITS
+        containers[key], at = read_container(data, at, kind, count)
     return containers
-
-
-def _container(data: bytes, at: int, count: int, *, has_runs: bool) -> tuple[Container, int]:
-    """One container and where the next one begins."""
-    if has_runs:
-        (runs,) = struct.unpack_from("<H", data, at)
-        pairs = _words(data, at + 2, 2 * runs).reshape(-1, 2).astype(np.int64)
-        numbers = [np.arange(first, first + more + 1) for first, more in pairs]
-        kept = np.concatenate([np.empty(0, np.int64), *numbers]).astype(np.uint16)
-        return Container(Kind.RUNS, kept), at + 2 + 4 * runs
-    if count <= _ARRAY_MAX:
-        return Container(Kind.ARRAY, _words(data, at, count)), at + 2 * count
-    bits = _words(data, at, _BITS_BYTES // 2).view(np.uint8)
-    places = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-    return Container(Kind.BITS, places.astype(np.uint16)), at + _BITS_BYTES
-
-
-def _words(data: bytes, at: int, count: int) -> Words:
-    if at + 2 * count > len(data):
-        raise IndexError(f"{at + 2 * count} bytes are needed, there are {len(data)}")
-    return np.frombuffer(data, "<u2", count, at)
 
 
 def union(left: dict[int, Container], right: dict[int, Container]) -> dict[int, Container]:
     """The containers of both, in the order of their keys, stored as Java stores them."""
     found = {}
     for key in sorted(left.keys() | right.keys()):
-        both = [side[key] for side in (left, right) if key in side]
-        numbers = both[0].numbers if len(both) == 1 else np.union1d(*(c.numbers for c in both))
-        found[key] = Container(_optimised(_joined(both, len(numbers)), numbers), numbers)
+        if key in left and key in right:
+            found[key] = joined(left[key], right[key])
+        else:
+            found[key] = optimised(left[key] if key in left else right[key])
     return found
-
-
-def _joined(both: list[Container], count: int) -> Kind:
-    """How Java holds a union before it is optimised (org.roaringbitmap, `Container.ior`)."""
-    kinds = {container.kind for container in both}
-    if len(both) == 1:
-        return both[0].kind
-    if count == _FULL:
-        return Kind.RUNS
-    if Kind.BITS in kinds:
-        return Kind.BITS
-    if Kind.RUNS in kinds:
-        return Kind.RUNS
-    return Kind.ARRAY if count <= _ARRAY_MAX else Kind.BITS
-
-
-def _optimised(kind: Kind, numbers: Words) -> Kind:
-    """What `runOptimize` makes of a container; an array's own size leaves out its length."""
-    count = len(numbers)
-    as_runs = 2 + 4 * _run_count(numbers)
-    if kind is Kind.ARRAY:
-        return Kind.RUNS if 2 * count > as_runs else Kind.ARRAY
-    if kind is Kind.BITS:
-        return Kind.RUNS if as_runs < _BITS_BYTES else Kind.BITS
-    if as_runs <= min(_BITS_BYTES, 2 * count + 2):
-        return Kind.RUNS
-    return Kind.ARRAY if count <= _ARRAY_MAX else Kind.BITS
-
-
-def _run_count(numbers: Words) -> int:
-    return int(np.count_nonzero(np.diff(numbers.astype(np.int64)) != 1)) + 1
 
 
 def serialised(containers: dict[int, Container]) -> bytes:
@@ -176,23 +110,8 @@ def serialised(containers: dict[int, Container]) -> bytes:
     head += b"".join(
         struct.pack("<HH", key, len(container.numbers) - 1) for key, container in containers.items()
     )
-    bodies = [_body(container) for container in containers.values()]
+    bodies = [container_body(container) for container in containers.values()]
     if not any(flags) or size >= _OFFSETS_FROM:
         starts = np.cumsum([len(head) + 4 * size, *map(len, bodies)])[:-1]
         head += starts.astype("<u4").tobytes()
     return head + b"".join(bodies)
-
-
-def _body(container: Container) -> bytes:
-    numbers = container.numbers
-    if container.kind is Kind.ARRAY:
-        return numbers.astype("<u2").tobytes()
-    if container.kind is Kind.BITS:
-        bits = np.zeros(_FULL, np.uint8)
-        bits[numbers] = 1
-        return np.packbits(bits, bitorder="little").tobytes()
-    wide = numbers.astype(np.int64)
-    starts = np.append(0, np.flatnonzero(np.diff(wide) != 1) + 1)
-    firsts, lasts = wide[starts], wide[np.append(starts[1:], len(wide)) - 1]
-    pairs = np.stack([firsts, lasts - firsts], axis=1).astype("<u2")
-    return struct.pack("<H", len(starts)) + pairs.tobytes()

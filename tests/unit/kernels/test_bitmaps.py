@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.kernels.aggregators.bitmaps import Container, Kind, parsed, serialised, union
+from compactord.kernels.aggregators.bitmap_containers import Container, Kind
+from compactord.kernels.aggregators.bitmaps import parsed, serialised, union
 
 containers = st.dictionaries(
     st.sampled_from([0, 1, 7, 65535]),
