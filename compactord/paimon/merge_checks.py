@@ -228,7 +228,8 @@ AGGREGATORS: Mapping[str, _Check] = {
     "nested_update": _nested,
     "nested_partial_update": _nested_with_key,
     "rbm32": _bytes,
+    "rbm64": _bytes,
     "primary-key": _any_type,
 }
 # Java's other aggregators, whose binary formats are not written.
-REFUSED_AGGREGATORS = ("rbm64", "hll_sketch", "theta_sketch")
+REFUSED_AGGREGATORS = ("hll_sketch", "theta_sketch")

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compactord.kernels.aggregators import bitmaps64
 from compactord.kernels.aggregators.bitmap_containers import Container, Kind
 from compactord.kernels.aggregators.bitmaps import serialised
+from compactord.kernels.aggregators.bitmaps64 import Bitmap64
 from compactord.plan.table import Strategy
 from tests.oracle.differential import (
     LiveTable,
@@ -225,6 +227,20 @@ def _bitmap(chance: random.Random, name: str) -> Column:
     return Column(name=name, type_="BYTES", pool=pool)
 
 
+def _bitmap64(chance: random.Random, name: str) -> Column:
+    """Keys that share none, some or all of their bytes, more of them than a small node takes."""
+    pool: list[Value] = []
+    for _ in range(8):
+        bitmap = Bitmap64()
+        keys = [n << chance.choice([0, 8, 24, 40]) for n in chance.sample(range(256), 20)]
+        for key in dict.fromkeys(keys[: chance.choice([0, 1, 2, 5, 20])]):
+            numbers = np.arange(chance.choice([1, 3, 30])) * chance.choice([1, 2])
+            kind = chance.choice([Kind.ARRAY, Kind.RUNS])
+            bitmap.put(key.to_bytes(6, "big"), Container(kind, numbers.astype(np.uint16)))
+        pool.append("x:" + bitmaps64.serialised(bitmap).hex())
+    return Column(name=name, type_="BYTES", pool=pool)
+
+
 SPECIAL: dict[str, Callable[[random.Random, str], Column]] = {
     "collect": _collect,
     "merge_map": _merge_map,
@@ -232,6 +248,7 @@ SPECIAL: dict[str, Callable[[random.Random, str], Column]] = {
     "nested_update": _nested,
     "nested_partial_update": partial(_nested, partial=True),
     "rbm32": _bitmap,
+    "rbm64": _bitmap64,
 }
 
 

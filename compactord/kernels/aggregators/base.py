@@ -161,6 +161,37 @@ class Walking:
         raise NotImplementedError
 
 
+class FoldedBytes(Walking):
+    """Accumulators of serialised sets, which are united; nothing is taken back from them.
+
+    A key's first value stays as it is until there is another.
+    """
+
+    def __init__(self, values: Values, rule: ColumnRule) -> None:
+        super().__init__(values, rule)
+        self.retract = Unretractable(rule).retract
+        found = values.column.take(pa.array(values.used)).to_pylist()
+        self._bytes: dict[int, bytes | None] = dict(zip(values.used.tolist(), found, strict=True))
+
+    def united(self, before: bytes, value: bytes) -> bytes:
+        """Raises ValueError for bytes that are no such set."""
+        raise NotImplementedError
+
+    def _value(self, row: int) -> bytes | None:
+        return self._bytes[row]
+
+    def _added(self, before: bytes | None, value: bytes | None) -> bytes | None:
+        if before is None or value is None:
+            return value if before is None else before
+        return self.united(before, value)
+
+    def result(self) -> pa.Array:
+        found = pa.array(self._state, self._values.plain.type)
+        if pa.types.is_dictionary(self._values.column.type):
+            return found.dictionary_encode()
+        return found
+
+
 def slots_and_rows(slots: Int64s, rows: Int64s) -> Sequence[tuple[int, int]]:
     """Each slot with its row."""
     return list(zip(slots.tolist(), rows.tolist(), strict=True))

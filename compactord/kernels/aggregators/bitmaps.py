@@ -9,9 +9,8 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-import pyarrow as pa
 
-from compactord.kernels.aggregators.base import Unretractable, Values, Walking
+from compactord.kernels.aggregators.base import FoldedBytes
 from compactord.kernels.aggregators.bitmap_containers import (
     ARRAY_MAX,
     FULL,
@@ -22,35 +21,15 @@ from compactord.kernels.aggregators.bitmap_containers import (
     optimised,
     read_container,
 )
-from compactord.paimon.merge_rules import ColumnRule
 
 _COOKIE_WITHOUT_RUNS, _COOKIE = 12346, 12347
 # With runs, bitmaps of fewer containers have no offsets.
 _OFFSETS_FROM = 4
 
 
-class RoaringBitmap32(Walking):
-    """The union of bitmaps. A key's first bitmap stays as it is until there is another."""
-
-    def __init__(self, values: Values, rule: ColumnRule) -> None:
-        super().__init__(values, rule)
-        self.retract = Unretractable(rule).retract
-        found = values.column.take(pa.array(values.used)).to_pylist()
-        self._bytes: dict[int, bytes | None] = dict(zip(values.used.tolist(), found, strict=True))
-
-    def _value(self, row: int) -> bytes | None:
-        return self._bytes[row]
-
-    def _added(self, before: bytes | None, value: bytes | None) -> bytes | None:
-        if before is None or value is None:
-            return value if before is None else before
+class RoaringBitmap32(FoldedBytes):
+    def united(self, before: bytes, value: bytes) -> bytes:
         return serialised(union(parsed(before), parsed(value)))
-
-    def result(self) -> pa.Array:
-        texts = pa.array(self._state, self._values.plain.type)
-        if pa.types.is_dictionary(self._values.column.type):
-            return texts.dictionary_encode()
-        return texts
 
 
 def parsed(data: bytes) -> dict[int, Container]:

@@ -12,6 +12,7 @@ from compactord.kernels.aggregators.base import (
     Values,
 )
 from compactord.kernels.aggregators.bitmaps import RoaringBitmap32
+from compactord.kernels.aggregators.bitmaps64 import RoaringBitmap64
 from compactord.kernels.aggregators.collections import Collect, MergeMap, MergeMapWithKeyTime
 from compactord.kernels.aggregators.extremes import Max, Min
 from compactord.kernels.aggregators.nested import NestedPartialUpdate, NestedUpdate
@@ -45,6 +46,7 @@ ACCUMULATORS: Mapping[str, MakeAccumulator] = {
     "nested_update": NestedUpdate,
     "nested_partial_update": NestedPartialUpdate,
     "rbm32": RoaringBitmap32,
+    "rbm64": RoaringBitmap64,
     "primary-key": PrimaryKey,
 }
 
