@@ -7,6 +7,7 @@ mergetree/compact/aggregate/factory/*.java. Java notices some of them only when 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 
 from compactord.paimon.casts import NUMBERS, TEXTS
 from compactord.paimon.merge_rules import ColumnRule, MergeRules
@@ -31,6 +32,7 @@ from compactord.paimon.types import (
     TypeRoot,
 )
 
+INSTALL_SKETCHES = "pip install 'datasketches>=5.2,<6'"
 SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
 
 
@@ -51,8 +53,7 @@ def rule_reasons(schema: TableSchema, rules: MergeRules, raw: Mapping[str, str])
     removes = raw.get(AGGREGATION_REMOVES, "").lower() == "true"
     for rule in rules.columns:
         if rule.aggregator not in AGGREGATORS:
-            what = "not supported" if rule.aggregator in REFUSED_AGGREGATORS else "unknown"
-            yield f"column {rule.column}: aggregate function {rule.aggregator} is {what}"
+            yield f"column {rule.column}: aggregate function {rule.aggregator} is unknown"
             continue
         problem = AGGREGATORS[rule.aggregator](types[rule.column], rule)
         if problem:
@@ -167,6 +168,17 @@ def _bytes(type_: DataType, rule: ColumnRule) -> str:
     return f"needs a VARBINARY, not {type_text(type_)}"
 
 
+def _sketch(type_: DataType, rule: ColumnRule) -> str:
+    return _bytes(type_, rule) or missing_package(rule.aggregator)
+
+
+def missing_package(aggregator: str) -> str:
+    """What this installation lacks for an aggregator, and how to get it; "": nothing."""
+    if aggregator not in ("hll_sketch", "theta_sketch") or find_spec("datasketches"):
+        return ""
+    return f"needs the package datasketches: {INSTALL_SKETCHES}"
+
+
 def _array(type_: DataType, rule: ColumnRule) -> str:
     return "" if isinstance(type_, ArrayType) else f"needs an ARRAY, not {type_text(type_)}"
 
@@ -229,7 +241,7 @@ AGGREGATORS: Mapping[str, _Check] = {
     "nested_partial_update": _nested_with_key,
     "rbm32": _bytes,
     "rbm64": _bytes,
+    "hll_sketch": _sketch,
+    "theta_sketch": _sketch,
     "primary-key": _any_type,
 }
-# Java's other aggregators, whose binary formats are not written.
-REFUSED_AGGREGATORS = ("hll_sketch", "theta_sketch")

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,38 @@ def _bitmap64(chance: random.Random, name: str) -> Column:
     return Column(name=name, type_="BYTES", pool=pool)
 
 
+def _hll_sketch(chance: random.Random, name: str) -> Column:
+    """Sketches of all types and modes, most of one size, so small that rows fit the memory."""
+    import datasketches as library
+
+    pool: list[Value] = []
+    for count in [0, 1, 5, 8, *chance.choices([20, 40, 200, 1000], k=4)]:
+        type_ = chance.choice(["HLL_4", "HLL_6", "HLL_8"])
+        made = library.hll_sketch(
+            chance.choice([8, 8, 8, 5, 9]), getattr(library.tgt_hll_type, type_)
+        )
+        first = chance.choice([0, 100, 5000])
+        for number in range(first, first + count):
+            made.update(number)
+        found = made.serialize_compact() if chance.random() < 0.7 else made.serialize_updatable()
+        pool.append("x:" + found.hex())
+    return Column(name=name, type_="BYTES", pool=pool)
+
+
+def _theta_sketch(chance: random.Random, name: str) -> Column:
+    """Some are estimates; unions that Java has to cut are those of test_sets.py."""
+    import datasketches as library
+
+    pool: list[Value] = []
+    for count in [0, 1, 2, 20, *chance.choices([30, 80, 500], k=3)]:
+        made = library.update_theta_sketch(chance.choice([12, 6, 5]) if count < 100 else 5)
+        first = chance.choice([0, 10, 5000])
+        for number in range(first, first + count):
+            made.update(number)
+        pool.append("x:" + made.compact(chance.random() < 0.7).serialize().hex())
+    return Column(name=name, type_="BYTES", pool=pool)
+
+
 SPECIAL: dict[str, Callable[[random.Random, str], Column]] = {
     "collect": _collect,
     "merge_map": _merge_map,
@@ -250,6 +283,9 @@ SPECIAL: dict[str, Callable[[random.Random, str], Column]] = {
     "rbm32": _bitmap,
     "rbm64": _bitmap64,
 }
+# Drawn where the package of the extra `sketches` is there.
+if find_spec("datasketches"):
+    SPECIAL |= {"hll_sketch": _hll_sketch, "theta_sketch": _theta_sketch}
 
 
 class MergeHistory:

@@ -29,12 +29,6 @@ class Refused:
 
 APPEND = {"bucket": "-1"}
 CASES: dict[str, Refused] = {
-    "aggregator": Refused(
-        "aggregate function theta_sketch is not supported",
-        {"merge-engine": "aggregation", "fields.v.aggregate-function": "theta_sketch"},
-        column="BYTES",
-        is_filled=False,
-    ),
     "first-row": Refused("merge-engine=first-row", {"merge-engine": "first-row"}),
     "full-compaction-changelog": Refused(
         "changelog-producer=full-compaction", {"changelog-producer": "full-compaction"}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from compactord.kernels.aggregators import bitmaps64
+from compactord.kernels.aggregators import bitmaps64, sketches
 from compactord.kernels.aggregators.bitmap_containers import Kind
 from tests.oracle.judge import Judge
 
@@ -73,25 +75,48 @@ def _contents(data: bytes) -> list[tuple[bytes, Kind, list[int]]]:
     return [(key, container.kind, container.numbers.tolist()) for key, container in found]
 
 
+def _hll_sketch(chance: random.Random, judge: Judge) -> bytes:
+    """Sketches of all sizes, types and modes; most of the usual size."""
+    form = chance.choice(["compact", "compact", "updatable"])
+    type_ = chance.choice(["HLL_4", "HLL_6", "HLL_8"])
+    lg_k = chance.choice([12, 12, 12, 4, 7, 8, 10, 11, 13, 14])
+    first = chance.randrange(5) * chance.choice([0, 10, 1000])
+    count = chance.choice([0, 1, 2, 5, 7, 8, 9, 20, 100, 150, 400, 500, 1000, 3000, 20_000])
+    return _sets(judge, "hll", form, type_, str(lg_k), str(first), str(count))
+
+
+def _theta_sketch(chance: random.Random, judge: Judge) -> bytes:
+    form = chance.choice(["ordered", "unordered", "updatable"])
+    family = chance.choice(["QUICKSELECT", "QUICKSELECT", "ALPHA"])
+    lg_k = chance.choice([12, 12, 12, 9, 10, 13])
+    first = chance.randrange(5) * chance.choice([0, 10, 1000])
+    count = chance.choice([0, 1, 2, 5, 50, 1000, 4000, 4096, 5000, 8000, 30_000])
+    sampled = chance.choice(["1", "1", "0.5"])
+    return _sets(judge, "theta", form, family, sampled, str(lg_k), str(first), str(count))
+
+
+def _united_sketches(name: str) -> Callable[[bytes, bytes], bytes]:
+    library = pytest.importorskip("datasketches", reason="pip install '.[sketches]'")
+    return partial(getattr(sketches, name), library)
+
+
 def _same(judge: Judge, ours: bytes, java: bytes) -> bool:
     return ours == java
 
 
-SETS: dict[
-    str,
-    tuple[
-        Callable[[random.Random, Judge], bytes],
-        Callable[[bytes, bytes], bytes],
-        Callable[[Judge, bytes, bytes], bool],
-    ],
-] = {
-    "rbm64": (_bitmap64, _rbm64, _same_bitmap),
+Sample: TypeAlias = Callable[[random.Random, Judge], bytes]
+Union: TypeAlias = Callable[[], Callable[[bytes, bytes], bytes]]
+SETS: dict[str, tuple[Sample, Union, Callable[[Judge, bytes, bytes], bool]]] = {
+    "rbm64": (_bitmap64, lambda: _rbm64, _same_bitmap),
+    "hll_sketch": (_hll_sketch, partial(_united_sketches, "hll_union"), _same),
+    "theta_sketch": (_theta_sketch, partial(_united_sketches, "theta_union"), _same),
 }
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_random_unions_are_those_of_java(judge: Judge, name: str) -> None:
-    sample, united, is_same = SETS[name]
+    sample, union, is_same = SETS[name]
+    united = union()
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
     pool = [sample(chance, judge) for _ in range(100)]

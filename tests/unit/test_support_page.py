@@ -9,7 +9,7 @@ from pathlib import Path
 from compactord.formats.base import FileFormat
 from compactord.formats.registry import FORMATS
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS
-from compactord.paimon.merge_checks import AGGREGATORS, REFUSED_AGGREGATORS
+from compactord.paimon.merge_checks import AGGREGATORS
 from compactord.paimon.options.catalogue import LEVELS_MAX
 from compactord.paimon.options.table_options import ChangelogProducer, MergeEngine
 from compactord.paimon.support import (
@@ -60,11 +60,7 @@ def compatibility_table() -> str:
         ),
         ("Append tables", "with (`bucket` > 0) and without (`bucket` = -1) buckets", ""),
         ("`merge-engine`", *_choices(MERGE_FUNCTIONS, MergeEngine)),
-        (
-            "Aggregate functions",
-            _code(AGGREGATORS),
-            f"{_code(REFUSED_AGGREGATORS)} and others",
-        ),
+        ("Aggregate functions", _code(AGGREGATORS), "others"),
         (
             "`changelog-producer`",
             *_choices([kind.value for kind in CHANGELOG_PRODUCERS], ChangelogProducer),

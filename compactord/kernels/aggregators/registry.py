@@ -24,6 +24,7 @@ from compactord.kernels.aggregators.selecting import (
     LastValue,
     PrimaryKey,
 )
+from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
 from compactord.kernels.aggregators.texts import Listagg
 from compactord.paimon.merge_rules import ColumnRule
 
@@ -47,6 +48,8 @@ ACCUMULATORS: Mapping[str, MakeAccumulator] = {
     "nested_partial_update": NestedPartialUpdate,
     "rbm32": RoaringBitmap32,
     "rbm64": RoaringBitmap64,
+    "hll_sketch": HllSketch,
+    "theta_sketch": ThetaSketch,
     "primary-key": PrimaryKey,
 }
 

@@ -10,6 +10,7 @@ from compactord.kernels.functions.aggregation import Aggregation
 from compactord.kernels.functions.base import MergeFunction
 from compactord.kernels.functions.deduplicate import Deduplicate
 from compactord.kernels.functions.partial_update import PartialUpdate
+from compactord.paimon.merge_checks import missing_package
 from compactord.paimon.merge_rules import MergeRules
 
 # What makes the function of an engine from the rules of a table.
@@ -23,7 +24,14 @@ MERGE_FUNCTIONS: MergeFunctions = {
 
 
 def function_named(name: str, rules: MergeRules, functions: MergeFunctions) -> MergeFunction:
-    """The function of the merge engine `name`. Raises `TaskError` when there is none."""
+    """The function of the merge engine `name`.
+
+    Raises `TaskError` when there is none, or when this process lacks a package for an aggregator.
+    """
     if name not in functions:
         raise TaskError(f"merge engine {name} is not supported")
+    for rule in rules.columns:
+        why = missing_package(rule.aggregator)
+        if why:
+            raise TaskError(f"column {rule.column}: aggregate function {rule.aggregator} {why}")
     return functions[name](rules)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from compactord.kernels.functions.every_record import EveryRecord
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
 from compactord.kernels.merge import merge_runs
 from compactord.kernels.order import MergeOrder
-from compactord.paimon.merge_rules import NO_RULES
+from compactord.paimon.merge_rules import NO_RULES, ColumnRule, MergeRules
 from tests.unit.kernels import model
 from tests.unit.kernels.merge_functions import FirstRow, Joined
 from tests.unit.kernels.model import Record
@@ -134,3 +135,10 @@ def test_runs_that_hold_every_record_are_still_to_be_in_order():
 def test_a_name_that_nobody_registered_is_an_error():
     with pytest.raises(TaskError, match="merge engine sum is not supported"):
         function_named("sum", NO_RULES, MERGE_FUNCTIONS)
+
+
+def test_a_package_that_a_worker_lacks_is_named_before_it_reads(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasketches", None)
+    rules = MergeRules(columns=(ColumnRule(column="v", aggregator="hll_sketch"),))
+    with pytest.raises(TaskError, match=r"column v: .* hll_sketch needs the package datasketches"):
+        function_named("aggregation", rules, MERGE_FUNCTIONS)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from compactord.kernels.aggregators.registry import ACCUMULATORS
-from compactord.paimon.merge_checks import AGGREGATORS
+from compactord.paimon.merge_checks import AGGREGATORS, INSTALL_SKETCHES
 from compactord.paimon.merge_rules import ColumnRule, MergeRules, NullKeys, SequenceGroup
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.support import reasons_to_refuse
@@ -30,6 +31,15 @@ def rules(options: Mapping[str, str]) -> MergeRules:
 
 def test_every_aggregator_that_tables_may_name_is_there() -> None:
     assert set(ACCUMULATORS) == set(AGGREGATORS)
+
+
+@pytest.mark.parametrize("name", ["hll_sketch", "theta_sketch"])
+def test_sketches_need_a_package(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setitem(sys.modules, "datasketches", None)
+    options = {**SUMS, "fields.c1.aggregate-function": name}
+    assert reasons(options, ("INT NOT NULL", "BYTES")) == (
+        f"column c1: aggregate function {name} needs the package datasketches: {INSTALL_SKETCHES}",
+    )
 
 
 def test_the_rules_of_an_aggregation() -> None:
@@ -90,7 +100,7 @@ REFUSED: dict[str, tuple[Mapping[str, str], str]] = {
     ),
     "sketch": (
         {**SUMS, "fields.c1.aggregate-function": "hll_sketch"},
-        "hll_sketch is not supported",
+        "hll_sketch needs a VARBINARY, not INT",
     ),
     "sum-of-texts": (
         {**SUMS, "fields.c3.aggregate-function": "sum"},

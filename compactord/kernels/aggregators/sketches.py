@@ -1,0 +1,204 @@
+"""Unions of sketches, byte for byte as Java's (FieldHllSketchAgg.java, FieldThetaSketchAgg.java).
+
+datasketches is C++, made by the project whose Java library Paimon uses in release 4.2.0. It reads
+and writes the same formats, and differs in what is said below where it is made up for. What it is
+given is checked before, since damaged bytes of an HLL sketch end the process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import struct
+from typing import Any
+
+import numpy as np
+
+from compactord.kernels.aggregators.base import FoldedBytes, Values
+from compactord.paimon.merge_rules import ColumnRule
+
+# What the library and struct raise for bytes that they cannot read.
+_UNREADABLE = (ValueError, RuntimeError, IndexError, struct.error)
+
+# Fields of both formats: longs or ints before the data, version, family, sizes, flags.
+_PREAMBLE, _VERSION, _FAMILY, _LG_SIZE, _FLAGS = 0, 1, 2, 4, 5
+_EMPTY, _COMPACT = 4, 8
+
+_HLL_FAMILY, _LG_K, _COUNT, _MODE = 7, 3, 6, 7
+_LIST, _SET, _REGISTERS = 0, 1, 2
+_OUT_OF_ORDER = 16
+_LIST_MAX = 7
+_REGISTERS_START = 40
+_AUXILIARY = 15
+
+_THETA_TABLES = (1, 2)
+_TABLE_PREAMBLE, _TABLE_START = 3, 24
+_SINGLE = 32
+_EMPTY_THETA = bytes([1, 3, 3, 0, 0, 0x1E, 0, 0])
+# Java ignores what is shorter.
+_THETA_MIN_BYTES = 16
+
+
+class HllSketch(FoldedBytes):
+    """The union has the size of the later sketch, and the type HLL_4."""
+
+    def __init__(self, values: Values, rule: ColumnRule) -> None:
+        super().__init__(values, rule)
+        self._library = importlib.import_module("datasketches")
+
+    def united(self, before: bytes, value: bytes) -> bytes:
+        try:
+            return hll_union(self._library, before, value)
+        except _UNREADABLE as error:
+            raise ValueError(f"not an HLL sketch: {error}") from error
+
+
+class ThetaSketch(FoldedBytes):
+    """The union has 4,096 entries at most; sketches have the seed 9001."""
+
+    def __init__(self, values: Values, rule: ColumnRule) -> None:
+        super().__init__(values, rule)
+        self._library = importlib.import_module("datasketches")
+
+    def united(self, before: bytes, value: bytes) -> bytes:
+        try:
+            return theta_union(self._library, before, value)
+        except _UNREADABLE as error:
+            raise ValueError(f"not a theta sketch: {error}") from error
+
+
+def hll_union(library: Any, before: bytes, value: bytes) -> bytes:
+    """Raises one of several errors for bytes that are no such sketch.
+
+    An accumulator that estimates (HIP) is kept by Java, though nobody reads it any more, when a
+    sketch is out of order; the library resets it, so it is not told.
+    """
+    before, value = _checked_hll(before), _checked_hll(value)
+    first, second = (library.hll_sketch.deserialize(_in_order(data)) for data in (before, value))
+    lg_k = second.lg_config_k
+    if _mode(before) == _REGISTERS and first.lg_config_k > lg_k:
+        # The library would add to this accumulator what fits a sketch without registers.
+        smaller = library.hll_union(lg_k)
+        smaller.update(first)
+        first = smaller.get_result(library.tgt_hll_type.HLL_8)
+    union = library.hll_union(lg_k)
+    union.update(second)
+    union.update(first)
+    found = bytearray(union.get_result(library.tgt_hll_type.HLL_4).serialize_compact())
+    if _is_out_of_order(before) or _is_out_of_order(value):
+        found[_FLAGS] |= _OUT_OF_ORDER
+    return bytes(found)
+
+
+def _mode(data: bytes) -> int:
+    return data[_MODE] & 3
+
+
+def _is_out_of_order(data: bytes) -> bool:
+    return _mode(data) == _REGISTERS and bool(data[_FLAGS] & _OUT_OF_ORDER)
+
+
+def _in_order(data: bytes) -> bytes:
+    if not _is_out_of_order(data):
+        return data
+    return data[:_FLAGS] + bytes([data[_FLAGS] & ~_OUT_OF_ORDER]) + data[_FLAGS + 1 :]
+
+
+def _checked_hll(data: bytes) -> bytes:
+    """The bytes, if the library can be given them; ValueError or IndexError if not."""
+    mode, lg_k = _mode(data), data[_LG_K]
+    is_known = data[_VERSION] == 1 and data[_FAMILY] == _HLL_FAMILY and data[_MODE] < 12
+    if not is_known or mode > _REGISTERS or data[_PREAMBLE] != (2, 3, 10)[mode]:
+        raise ValueError(f"it begins with {data[:8].hex()}")
+    if not 4 <= lg_k <= 21:
+        raise ValueError(f"it has 2^{lg_k} registers")
+    if mode == _REGISTERS:
+        _check_registers(data)
+    elif mode == _LIST:
+        _check_coupons(data, 8, data[_COUNT], 3, _LIST_MAX)
+    else:
+        count = int.from_bytes(data[8:12], "little")
+        _check_coupons(data, 12, count, data[_LG_SIZE], 3 << max(lg_k - 5, 0))
+    return data
+
+
+def _check_coupons(data: bytes, start: int, count: int, lg_size: int, most: int) -> None:
+    is_compact = bool(data[_FLAGS] & _COMPACT)
+    stored = count if is_compact else 1 << min(lg_size, 31)
+    if count > most or len(data) < start + 4 * stored:
+        raise ValueError(f"it has {len(data)} bytes for {count} of at most {most} coupons")
+    if np.count_nonzero(np.frombuffer(data, "<u4", stored, start)) != count:
+        raise ValueError(f"it has not {count} coupons")
+    if lg_size > 19 or (4 * count > 3 << lg_size and start > 8):
+        raise ValueError(f"{count} coupons in a table of 2^{lg_size}")
+
+
+def _check_registers(data: bytes) -> None:
+    size, bits = 1 << data[_LG_K], (4, 6, 8)[data[_MODE] >> 2]
+    stored = size * bits // 8 + (bits == 6)
+    if len(data) < _REGISTERS_START + stored:
+        raise ValueError(f"it has {len(data)} bytes for {size} registers")
+    registers = np.frombuffer(data, np.uint8, stored, _REGISTERS_START)
+    if bits == 8 and registers.max() > 63:
+        raise ValueError("it has a register above 63")
+    if bits == 4:
+        nibbles = np.stack([registers & 15, registers >> 4], axis=1).reshape(-1)
+        _check_auxiliary(data, nibbles, _REGISTERS_START + stored)
+
+
+def _check_auxiliary(data: bytes, nibbles: Any, start: int) -> None:
+    """Registers of four bits that are too small have their values in a table."""
+    elsewhere = np.flatnonzero(nibbles == _AUXILIARY)
+    least = data[_COUNT]
+    if least + int(nibbles[nibbles < _AUXILIARY].max(initial=0)) > 63:
+        raise ValueError("it has a register above 63")
+    count = int.from_bytes(data[36:40], "little")
+    if count != len(elsewhere):
+        raise ValueError(f"it has {count} registers in a table, and names {len(elsewhere)}")
+    if not count:
+        return
+    stored = count if data[_FLAGS] & _COMPACT else 1 << min(data[_LG_SIZE], 31)
+    if len(data) < start + 4 * stored or count > 3 << data[_LG_SIZE] >> 2:
+        raise ValueError(f"it has {len(data)} bytes for a table of {stored} registers")
+    pairs = np.frombuffer(data, "<u4", stored, start)
+    pairs = pairs[pairs != 0]
+    if not np.array_equal(np.sort(pairs & (1 << 26) - 1), elsewhere):
+        raise ValueError("its table has other registers than it names")
+
+
+def theta_union(library: Any, before: bytes, value: bytes) -> bytes:
+    """Raises one of several errors for bytes that are no such sketch.
+
+    Java marks a single entry, writes the probability 1.0 of a sketch that samples nothing, and
+    gives empty sketches no seed.
+    """
+    union = library.theta_union()
+    for data in (before, value):
+        if len(data) >= _THETA_MIN_BYTES:
+            union.update(library.compact_theta_sketch.deserialize(_without_table(data)))
+    result = union.get_result()
+    if result.is_empty():
+        return _EMPTY_THETA
+    found = bytearray(result.serialize())
+    if found[_PREAMBLE] == 1:
+        found[_FLAGS] |= _SINGLE
+    else:
+        found[12:16] = struct.pack("<f", 1.0)
+    return bytes(found)
+
+
+def _without_table(data: bytes) -> bytes:
+    """The sketch without the hash table that it may have had while it grew."""
+    if data[_VERSION] != 3 or data[_FLAGS] & _COMPACT:
+        return data
+    if data[_FAMILY] not in _THETA_TABLES or data[_PREAMBLE] & 63 != _TABLE_PREAMBLE:
+        raise ValueError(f"it begins with {data[:8].hex()}")
+    if data[_FLAGS] & _EMPTY:
+        return _EMPTY_THETA
+    (theta,) = struct.unpack_from("<q", data, 16)
+    size = 1 << min(data[_LG_SIZE], 31)
+    if len(data) < _TABLE_START + 8 * size:
+        raise ValueError(f"it has {len(data)} bytes for a table of {size} entries")
+    hashes = np.frombuffer(data, "<i8", size, _TABLE_START)
+    hashes = hashes[(hashes > 0) & (hashes < theta)]
+    head = bytes([_TABLE_PREAMBLE, 3, 3, 0, 0, _COMPACT | 2]) + data[6:8]
+    return b"".join((head, struct.pack("<Ifq", len(hashes), 1.0, theta), hashes.tobytes()))
