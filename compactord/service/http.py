@@ -246,13 +246,13 @@ class HttpServer:
         while self._is_open:
             # select() fails for descriptors above 1023, and an engine holds many.
             wasyncore.loop(timeout=_CHECK_S, use_poll=True, map=self._sockets, count=1)
-            if not self._accepts and server.accepting:
-                server.accepting = False
-                server.del_channel()
-                server.socket.close()
+            if not self._accepts:
+                _close_listener(server)
             if (now_s := time.monotonic()) >= next_check_s:
                 next_check_s = now_s + _CHECK_S
                 self._slow_clients.close(server, now_s)
+        # Both may have been asked for at once.
+        _close_listener(server)
         for channel in tuple(server.active_channels.values()):
             channel.handle_close()
 
@@ -270,6 +270,14 @@ class HttpServer:
         thread.join(_STOP_S)
         # The pipe that wakes the loop is closed last: nobody may write to a reused descriptor.
         server.trigger.close()
+
+
+def _close_listener(server: Any) -> None:
+    """Accept no new connection; open ones continue. Only the loop calls this."""
+    if server.accepting:
+        server.accepting = False
+        server.del_channel()
+        server.socket.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:
