@@ -191,8 +191,9 @@ def test_workers_that_cannot_run_subcompactions_are_found_at_the_start(
 
 def test_a_cluster_that_gives_no_executor_is_unavailable(cluster: Cluster, tmp_path: Path) -> None:
     conf = _conf(tmp_path) | {"spark.executor.memory": "64g"}
-    with pytest.raises(EngineUnavailable, match="took a task within 5 s"):
-        RemoteEngine(cluster.master, conf, start_seconds_max=5.0)
+    with pytest.raises(EngineUnavailable, match="took a task within 20 s"):
+        # Its driver has to start within that time, too, on a busy machine.
+        RemoteEngine(cluster.master, conf, start_seconds_max=20.0)
 
 
 def test_a_master_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
