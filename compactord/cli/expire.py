@@ -14,7 +14,8 @@ from compactord.cli.maintenance import looked_back
 from compactord.cli.running import FAILED, OK, stop_on_signals
 from compactord.clock import Clock, SystemClock
 from compactord.config.choices import SnapshotExpiry
-from compactord.maintenance.expire import Expired, expire_snapshots, preview_expiry
+from compactord.maintenance.expire import Expired, preview_expiry
+from compactord.maintenance.snapshot_expiry import expire_table
 from compactord.table.opening import OpenTable
 from compactord.table.report import count_text, size_text
 
@@ -75,15 +76,7 @@ def _all_rounds(table: OpenTable, clock: Clock, stop: threading.Event) -> Expire
     sums: Counter[str] = Counter()
     first, done = 0, Expired()
     while not stop.is_set():
-        done = expire_snapshots(
-            table.storage,
-            table.ref,
-            bucket_folder=table.bucket_folder,
-            options=table.options.expire,
-            now_ms=clock.now_ms(),
-            keep_from=None,
-            remove_empty_folder=table.storage.remove_empty_folder,
-        )
+        done = expire_table(table, now_ms=clock.now_ms(), keep_from=None)
         first = first or done.first
         sums.update({name: getattr(done, name) for name in _SUMMED})
         if not done.more:

@@ -12,7 +12,7 @@ from compactord.storage.base import ObjectStatus, Storage
 # Writers create a snapshot's file within this time of the moment that stands in it.
 _WRITE_DELAY_MAX_MS = 600_000
 # Files that have not changed for so long are part of no restore that goes on.
-_SETTLED_MS = 86_400_000
+_UNCHANGED_MS = 86_400_000
 _MAY_BE_RESTORED = "a restore or copy may be under way"
 
 
@@ -61,7 +61,7 @@ def main_trouble(storage: Storage, table: TableRef, now_ms: int) -> str | None:
     ids = snapshot_files(storage, root).keys()
     if hint is None and not ids:
         schemas = list(storage.list(paths.schema_folder(root)))
-        if schemas and all(each.changed_ms < now_ms - _SETTLED_MS for each in schemas):
+        if schemas and all(each.changed_ms < now_ms - _UNCHANGED_MS for each in schemas):
             return None
         return f"{root} has no snapshots: {_MAY_BE_RESTORED}"
     trouble = hint_trouble(hint, ids)

@@ -17,11 +17,25 @@ from compactord.maintenance.kind import (
     MaintenanceRecord,
     OpenedTable,
     Round,
+    TableValues,
     UnderWay,
 )
 from compactord.model import WorkKind
 
 _log = structlog.get_logger()
+
+
+def expire_table(table: TableValues, *, now_ms: int, keep_from: int | None) -> Expired:
+    """One round by the table's own options; see `expire_snapshots`, also for what it raises."""
+    return expire_snapshots(
+        table.storage,
+        table.ref,
+        bucket_folder=table.bucket_folder,
+        options=table.options.expire,
+        now_ms=now_ms,
+        keep_from=keep_from,
+        remove_empty_folder=table.storage.remove_empty_folder,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +63,8 @@ class ExpireSnapshots(MaintenanceKind[Expired]):
         why_keep, values = table.why_keep(), table.table
         if why_keep is not None:
             return Expired(why_not=why_keep)
-        return expire_snapshots(
-            values.storage,
-            values.ref,
-            bucket_folder=values.bucket_folder,
-            options=values.options.expire,
-            now_ms=table.clock.now_ms(),
-            keep_from=under_way.reads_from if under_way is not None else None,
-            remove_empty_folder=values.storage.remove_empty_folder,
-        )
+        keep_from = under_way.reads_from if under_way is not None else None
+        return expire_table(values, now_ms=table.clock.now_ms(), keep_from=keep_from)
 
     def ended(self, result: Expired | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):

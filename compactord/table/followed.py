@@ -87,19 +87,14 @@ class FollowedTable:
         assert self._state is not None, "refreshed before"
         return self._state
 
-    @property
-    def lost_snapshots(self) -> Sequence[str]:
-        """Snapshots of ours that another writer replaced, as texts, since the last `take_lost`."""
-        return self._follower.lost_snapshots
-
     def take_lost(self) -> tuple[str, ...]:
-        """Return and clear the lost snapshots."""
+        """Snapshots of ours that another writer replaced, as texts, since the last call."""
         lost, self._follower.lost_snapshots = tuple(self._follower.lost_snapshots), []
         return lost
 
     @property
     def replaced_snapshots(self) -> int:
-        """How many of these had another snapshot put in their place."""
+        """How many snapshots of ours had another put in their place."""
         return self._follower.replaced_snapshots - self._excused
 
     def take_lost_commits(self) -> tuple[LostCommit, ...]:

@@ -151,7 +151,7 @@ class TablePlanner:
     def reconfigure(self, stop_trigger_fallback: int) -> None:
         """Plan everything again, by other options."""
         self._fallback = stop_trigger_fallback
-        self._is_stale = True
+        self.forget()
 
     def forget(self) -> None:
         """Plan everything again."""
