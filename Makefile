@@ -7,8 +7,8 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/compactord
 # Spark versions under which the tests marked `spark` have to pass.
 SPARKS := 3.5 4.0 4.1 4.2 4.3
 PYTEST_ARGS ?=
-# How many processes share the tests; 0: pytest's own runs them.
-WORKERS ?= 2
+# How many processes share the tests, for two cores: many tests wait. 0: pytest's own runs them.
+WORKERS ?= 3
 # A worker that dies ends the run: xdist may wait for ever for one in its place.
 PARALLEL = --numprocesses $(WORKERS) --max-worker-restart 0
 # Of `make bench`: figures of an earlier run, to be compared with.

@@ -20,6 +20,8 @@ from tests.tools.class_archive import archive_options
 REPOSITORY = Path(__file__).parent.parent
 # Their tests start whole programs, which have sessions of Spark, and share some of them.
 _ONE_WORKER = ("bench", "browser", "e2e", "service", "spark")
+# What their tests share is dear to make: one worker runs each of these modules.
+_SHARING = ("test_compact_copied", "test_releases", "test_s3", "test_storage_faults")
 
 # On a crowded machine everything is slow.
 settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,8 +39,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types here
         def _split_scope(self, nodeid: str) -> str:
             folder = nodeid.split("/")[1]
-            if folder == "deploy":
-                return nodeid.split("::")[0]
+            module = nodeid.split("::")[0]
+            if folder == "deploy" or module.endswith(tuple(f"/{name}.py" for name in _SHARING)):
+                return module
             return folder if folder in _ONE_WORKER else nodeid
 
     return ByFolder(config, log)

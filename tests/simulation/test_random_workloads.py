@@ -1,4 +1,4 @@
-"""Thousands of random workloads, none of which may break a rule.
+"""A thousand random workloads, none of which may break a rule.
 
 A failure names the seed of its workload; `workload_of(seed).run()` repeats it.
 """
@@ -20,7 +20,7 @@ from tests.simulation.faults import FAULTS, SILENCE_MS, Ill, Size
 from tests.simulation.tables import MIB, Bucket, SimTable
 from tests.simulation.world import Odds, Plan, World, policy
 
-WORKLOADS = 2_000
+WORKLOADS = 1_000
 CHUNK = 250
 LOAD_MS = 30_000
 # Below the 50 MiB a second at which the workers merge.
