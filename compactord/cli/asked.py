@@ -125,7 +125,11 @@ def _text(
     state = f"{table.status.value}, {need.word}" if is_needy else table.status.value
     yield f"{state}: {why}" if why else state
     if table.discovery_interval_ms:
-        yield f"the service polls it every {table.discovery_interval_ms / 1000:g} s"
+        left_ms = max(0, table.last_poll_ms + table.discovery_interval_ms - now_ms)
+        yield (
+            f"the service polls it every {table.discovery_interval_ms / 1000:g} s, "
+            f"next within {left_ms / 1000:.0f} s"
+        )
         if not table.window_open:
             opens_ms = table.next_window_ms
             opens = f", opens in {age_text(opens_ms - now_ms)}" if opens_ms else ""

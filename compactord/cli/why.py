@@ -165,7 +165,11 @@ def _poll_text(found: ReadTable) -> str:
     if interval_ms is None and found.table is not None:
         interval_ms = found.table.options.discovery_interval_ms
         source = "continuous.discovery-interval"
-    return "" if interval_ms is None else f"{interval_ms / 1000:g} s ({source})"
+    if interval_ms is None:
+        return ""
+    quiet_ms = found.target.policy.max_quiet_interval_ms or 0
+    quiet = f", up to {quiet_ms / 1000:g} s while nothing changes" if quiet_ms > interval_ms else ""
+    return f"{interval_ms / 1000:g} s ({source}){quiet}"
 
 
 def _text(choice: Choice, found: _Findings) -> Iterator[str]:

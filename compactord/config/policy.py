@@ -26,7 +26,8 @@ _COLD = frozenset({"service", "spark", "catalogs"})
 class TablePolicy:
     """The settings of one table: `defaults`, overridden by the rules that match.
 
-    `discovery_interval_ms` None: the table's own `continuous.discovery-interval`. `append_wait_ms`
+    `discovery_interval_ms` None: the table's own `continuous.discovery-interval`.
+    `max_quiet_interval_ms` None: quiet tables are polled as often as others. `append_wait_ms`
     None: a few small files wait for more. `options` override the table's own.
     """
 
@@ -39,6 +40,7 @@ class TablePolicy:
     max_backlog_age_ms: int
     max_concurrent_tasks: int
     discovery_interval_ms: int | None
+    max_quiet_interval_ms: int | None
     append_wait_ms: int | None
     quiet_for_ms: int
     pick: PickRule

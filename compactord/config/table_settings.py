@@ -106,6 +106,12 @@ class TableSettings(Section):
         alias="discovery_interval",
         description="how often a table is polled; null: its own continuous.discovery-interval",
     )
+    max_quiet_interval_ms: Annotated[DurationMs, _SECOND] | None = Field(
+        default=None,
+        alias="max_quiet_interval",
+        description="while a table does not change, the time between its polls doubles up to this; "
+        "null: it stays the same",
+    )
     append_wait_ms: DurationMs | None = Field(
         default=duration_ms("30 min"),
         alias="append_wait",

@@ -81,6 +81,7 @@ _POLICY = TablePolicy(
     max_backlog_age_ms=_YEAR_MS,
     max_concurrent_tasks=2**31,
     discovery_interval_ms=None,
+    max_quiet_interval_ms=None,
     append_wait_ms=None,
     quiet_for_ms=0,
     pick=PickRule.RELEASE_2_1,

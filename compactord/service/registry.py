@@ -26,6 +26,8 @@ _log = structlog.get_logger()
 # Until a table has been read: Paimon's default of continuous.discovery-interval.
 _FIRST_INTERVAL_MS = 10_000
 _LEAST_INTERVAL_MS = 100
+# The time between polls of a quiet table doubles no more often.
+_DOUBLED_MAX = 30
 
 
 class TableRegistry:
@@ -54,6 +56,8 @@ class TableRegistry:
         }
         self.excluded: dict[TableName, ExcludedTable] = {}
         self.unmatched: dict[str, str] = {}
+        # The snapshot of each table's last poll, and how many polls before found the same one.
+        self._quiet: dict[TableName, tuple[int, int]] = {}
         # Catalogs of which all tables are known.
         self._listed: set[str] = set()
         self._loaded = loaded
@@ -79,8 +83,7 @@ class TableRegistry:
                 open=listing.open,
                 stop_trigger_fallback=self._loaded.config.alerts.stop_trigger_fallback,
             )
-            self._leave_alone(tables[name])
-            self._set_interval(tables[name])
+            self._judge(tables[name])
         self._exclude(listing)
         for name, scheduled in tables.items():
             is_gone = (
@@ -93,6 +96,7 @@ class TableRegistry:
                 self._scheduler.remove(name)
                 self._timetable.stop_calling(str(name))
                 self.intervals_ms.pop(name, None)
+                self._quiet.pop(name, None)
         if not listing.unreadable:
             self._listed.add(listing.catalog)
         self._judge_patterns()
@@ -141,6 +145,15 @@ class TableRegistry:
 
     def polled(self, scheduled: ScheduledTable) -> None:
         """A cycle has read what the table is, which may exclude it, or change when it is polled."""
+        planned = scheduled.planned
+        snapshot_id = planned.snapshot_id if planned else 0
+        known_id, polls = self._quiet.get(scheduled.name, (-1, 0))
+        is_quiet = snapshot_id == known_id and not scheduled.compactions and not scheduled.offered
+        self._quiet[scheduled.name] = snapshot_id, min(polls + 1, _DOUBLED_MAX) if is_quiet else 0
+        self._judge(scheduled)
+
+    def _judge(self, scheduled: ScheduledTable) -> None:
+        """Set what the configuration says of a table of which more is known, or which is new."""
         self._leave_alone(scheduled)
         if not scheduled.is_leaving:
             self._set_interval(scheduled)
@@ -173,7 +186,7 @@ class TableRegistry:
                 request=_request(policy, loaded.config),
                 stop_trigger_fallback=loaded.config.alerts.stop_trigger_fallback,
             )
-            self.polled(scheduled)
+            self._judge(scheduled)
             self._poll_due(name)
         self._judge_patterns()
 
@@ -181,7 +194,10 @@ class TableRegistry:
         return policy_for(self._loaded.config, name.catalog, name.database, name.table)
 
     def _set_interval(self, scheduled: ScheduledTable) -> None:
-        """Set how often a table is polled: as configured, else as its own options say."""
+        """Set how often a table is polled: as configured, else as its own options say.
+
+        Each poll that finds nothing new doubles the time, up to `max_quiet_interval`.
+        """
         interval_ms = scheduled.policy.discovery_interval_ms
         if interval_ms is None:
             planned = scheduled.planned
@@ -190,6 +206,9 @@ class TableRegistry:
             # Polled only to see whether its writers still compact.
             interval_ms = max(interval_ms, self._loaded.config.discovery.catalog_list_interval_ms)
         interval_ms = max(_LEAST_INTERVAL_MS, interval_ms)
+        longest_ms = max(interval_ms, scheduled.policy.max_quiet_interval_ms or 0)
+        _, quiet_polls = self._quiet.get(scheduled.name, (-1, 0))
+        interval_ms = min(interval_ms << quiet_polls, longest_ms)
         self.intervals_ms[scheduled.name] = interval_ms
         self._timetable.every(
             str(scheduled.name), interval_ms, partial(self._poll_due, scheduled.name)

@@ -107,6 +107,7 @@ def policy(**settings: object) -> TablePolicy:
         "max_backlog_age_ms": 30_000,
         "max_concurrent_tasks": 4,
         "discovery_interval_ms": None,
+        "max_quiet_interval_ms": None,
         "append_wait_ms": None,
         "quiet_for_ms": 0,
         "pick": PickRule.RELEASE_2_1,

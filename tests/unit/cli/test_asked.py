@@ -140,7 +140,7 @@ def test_why_says_what_the_service_knows(capsys: pytest.CaptureFixture[str]) -> 
     for expected in (
         "lake.sales.orders  (/data/wh/sales.db/orders)",
         "active, late",
-        "the service polls it every 10 s",
+        "the service polls it every 10 s, next within",
         "window: closed, opens in 3 min",
         "dt=2026-11-17 bucket 5 is quarantined after 3 failures: data-2f1c.parquet",
         "next attempt in 14 min",

@@ -118,6 +118,11 @@ def test_of_files_without_keys_too(
         (9, "windows: [{WINDOW, allow: [full]}]", "within 10 s"),
         (9, "windows_strict: true, windows: [{WINDOW, allow: [full]}]", "when its window opens"),
         (5, "discovery_interval: 3 s", "within 3 s (discovery_interval)"),
+        (
+            5,
+            "discovery_interval: 3 s, max_quiet_interval: 5 min",
+            "within 3 s (discovery_interval), up to 300 s while nothing changes",
+        ),
     ],
 )
 def test_when_it_begins_depends_on_pauses_windows_and_polls(

@@ -17,7 +17,8 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import Retry, ServiceConfig
 from compactord.config.paths import dotted
 from compactord.config.problems import Origin, OriginKind
-from compactord.model import PickRule, TableName
+from compactord.model import CompactReason, PickRule, TableName, WorkKind
+from compactord.paimon.data_file import BucketId
 from compactord.paimon.table import TableRef
 from compactord.scheduler.at_engine import TimeLimit
 from compactord.scheduler.scheduler import Scheduler
@@ -27,9 +28,25 @@ from compactord.service.observer import LoggingObserver
 from compactord.service.registry import TableRegistry
 from compactord.service.table_jobs import TableSpec
 from compactord.service.timetable import Timetable
-from compactord.table.status import TableInfo
+from compactord.table.backlog import PendingCompaction
+from compactord.table.cycle import Planned
+from compactord.table.status import Backlog, TableInfo, TableShape
 from tests.builders import VirtualClock
 from tests.storages import MemoryStorage
+
+DUE = PendingCompaction(
+    bucket=BucketId(b"", 0),
+    partition="",
+    kind=WorkKind.MINOR,
+    reason=CompactReason.SIZE_RATIO,
+    tasks=1,
+    files=5,
+    size_bytes=10,
+    files_saved=4,
+    sorted_runs=5,
+    is_forced=False,
+    since_ms=1_000,
+)
 
 
 def _loaded(**sections: Any) -> LoadedConfig:
@@ -93,6 +110,24 @@ def _registry(
     return TableRegistry(loaded, scheduler, specs, timetable=timetable, clock=clock), scheduler
 
 
+def _planned(snapshot_id: int) -> Planned:
+    return Planned(
+        snapshot_id=snapshot_id,
+        info=TableInfo(),
+        shape=TableShape(),
+        offered=(),
+        backlog=Backlog(),
+        workable=Backlog(),
+        top=(),
+        discovery_interval_ms=2_000,
+        appended_bytes=0,
+        manifests_read=0,
+        entries_read=0,
+        entries_skipped=0,
+        seconds=0.0,
+    )
+
+
 def test_tables_of_a_database_that_cannot_be_listed_are_not_taken_for_dropped() -> None:
     registry, scheduler = _registry(VirtualClock())
     registry.listed(_listing("a.x", "b.y", "b.z"))
@@ -128,6 +163,22 @@ def test_a_catalog_that_cannot_be_listed_keeps_its_tables_and_says_why() -> None
     registry.listed(_listing("a.x"))
     catalog = registry.catalogs["c"]
     assert (catalog.last_success_ms, catalog.failures, catalog.error) == (clock.now_ms(), 2, "")
+
+
+def test_a_quiet_table_is_polled_less_and_less_until_it_changes() -> None:
+    often = {"discovery_interval": "10 s", "max_quiet_interval": "45 s"}
+    registry, scheduler = _registry(VirtualClock(), _loaded(defaults=often))
+    registry.listed(_listing("a.x"))
+    scheduled, seen = scheduler.tables[_name("a.x")], []
+    # Snapshots, and whether something is due on them: that is tried at each poll.
+    for snapshot_id, is_due in [(7, 0), *[(7, 0)] * 4, (7, 1), (7, 0), (8, 0), (8, 0)]:
+        scheduled.planned = _planned(snapshot_id)
+        scheduled.offered = {DUE.bucket: DUE} if is_due else {}
+        registry.polled(scheduled)
+        seen.append(registry.intervals_ms[scheduled.name] // 1000)
+    assert seen == [10, 20, 40, 45, 45, 10, 20, 10, 20]
+    registry.apply(_loaded())
+    assert registry.intervals_ms[scheduled.name] == scheduled.planned.discovery_interval_ms
 
 
 def test_excluded_tables_are_known_until_a_listing_lacks_them_and_logged_once() -> None:
